@@ -1,0 +1,178 @@
+"""What can go wrong, sorted by what the *caller* should do about it.
+
+    LakelogError
+    ├── InvalidRequest        fix the request
+    │   ├── InvalidTopicName  · InvalidConfig · InvalidArgument
+    │   ├── InvalidRecord     · InvalidOffset
+    │   └── RecordTooLarge
+    ├── NotFound              name something that exists
+    │   ├── UnknownTopic      · UnknownPartition
+    │   └── ObjectMissing     (the store has no such object)
+    ├── Conflict              read again, then decide
+    │   ├── TopicExists       · AlreadyExists (the store has such an object)
+    │   ├── OffsetMismatch    · OffsetOutOfRange
+    │   └── SequenceGap       · StaleProducerEpoch
+    ├── Retriable             repeat the same request
+    │   ├── NotLeader         · BufferFull
+    │   └── StoreUnavailable
+    ├── OutcomeUnknown        idempotent producers repeat, others look first
+    └── Damaged               a person must look
+        ├── ForeignCommit     · UnsupportedTable
+        └── CorruptSegment    · CorruptLog
+
+Every class has a stable `code`. Every message names the offending value and ends with what to do.
+`details` holds the facts a program may want (offsets, sequences), by name.
+"""
+
+from typing import ClassVar
+
+
+class LakelogError(Exception):
+    """Base of every error that lakelog raises on purpose."""
+
+    code: ClassVar[str] = "error"
+
+    def __init__(self, message: str, **details: int | str | float) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+
+
+class InvalidRequest(LakelogError):
+    """The request itself is wrong: fix it; repeating it cannot help."""
+
+    code = "invalid_request"
+
+
+class InvalidTopicName(InvalidRequest):
+    code = "invalid_topic_name"
+
+
+class InvalidConfig(InvalidRequest):
+    code = "invalid_config"
+
+
+class InvalidArgument(InvalidRequest):
+    code = "invalid_argument"
+
+
+class InvalidRecord(InvalidRequest):
+    code = "invalid_record"
+
+
+class InvalidOffset(InvalidRequest):
+    code = "invalid_offset"
+
+
+class RecordTooLarge(InvalidRequest):
+    code = "record_too_large"
+
+
+class NotFound(LakelogError):
+    """What was named does not exist."""
+
+    code = "not_found"
+
+
+class UnknownTopic(NotFound):
+    code = "unknown_topic"
+
+
+class UnknownPartition(NotFound):
+    code = "unknown_partition"
+
+
+class ObjectMissing(NotFound):
+    code = "object_missing"
+
+
+class Conflict(LakelogError):
+    """The state differs from what the caller assumed: read it again, then decide."""
+
+    code = "conflict"
+
+
+class TopicExists(Conflict):
+    code = "topic_exists"
+
+
+class AlreadyExists(Conflict):
+    code = "already_exists"
+
+
+class OffsetMismatch(Conflict):
+    """A conditional append named another log end. Details: `log_end_offset`."""
+
+    code = "offset_mismatch"
+
+
+class OffsetOutOfRange(Conflict):
+    """Details: `log_start_offset`, `high_watermark`."""
+
+    code = "offset_out_of_range"
+
+
+class SequenceGap(Conflict):
+    """An idempotent producer skipped sequences (KIP-98). Details: `expected`."""
+
+    code = "sequence_gap"
+
+
+class StaleProducerEpoch(Conflict):
+    """A newer instance of this producer id has written (KIP-98). Details: `current`."""
+
+    code = "stale_producer_epoch"
+
+
+class Retriable(LakelogError):
+    """Nothing was written; the same request may succeed when repeated."""
+
+    code = "retriable"
+
+
+class NotLeader(Retriable):
+    code = "not_leader"
+
+
+class BufferFull(Retriable):
+    """Details: `retry_after_s`."""
+
+    code = "buffer_full"
+
+
+class StoreUnavailable(Retriable):
+    """The store did not answer. For a put this alone does not say whether it happened."""
+
+    code = "store_unavailable"
+
+
+class OutcomeUnknown(LakelogError):
+    """The write may or may not have happened: an idempotent producer repeats it, others look first."""
+
+    code = "outcome_unknown"
+
+
+class Damaged(LakelogError):
+    """What is stored breaks an invariant: nothing is repaired silently, a person must look."""
+
+    code = "damaged"
+
+
+class ForeignCommit(Damaged):
+    """Another tool changed the table. Details: `version`, `operation`."""
+
+    code = "foreign_commit"
+
+
+class UnsupportedTable(Damaged):
+    """The table asks for Delta features that this program does not have. Details: `feature`."""
+
+    code = "unsupported_table"
+
+
+class CorruptSegment(Damaged):
+    code = "corrupt_segment"
+
+
+class CorruptLog(Damaged):
+    code = "corrupt_log"

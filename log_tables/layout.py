@@ -1,0 +1,83 @@
+"""The only place that knows paths, file names, table and column names. Paths are relative to the root, with `/`."""
+
+import re
+
+TOPICS = "topics"
+CLUSTER_METADATA = "__cluster_metadata"
+CONSUMER_OFFSETS = "__consumer_offsets"
+
+OFFSET = "offset"
+TIMESTAMP = "timestamp"
+KEY = "key"
+VALUE = "value"
+HEADERS = "headers"
+
+TXN_HIGH_WATERMARK = "lakelog.log"
+TXN_LEADER = "lakelog.leader"
+TXN_LOG_START = "lakelog.start"
+TXN_CLEANED = "lakelog.cleaned"
+_TXN_PRODUCER = re.compile(r"lakelog\.producer\.(\d+)\.(seq|end)")
+
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
+_SEGMENT = re.compile(r"(\d{20})-[0-9a-f]{8}\.parquet")
+
+
+def topic_directory(name: str, incarnation: int = 1) -> str:
+    """Where the tables of a topic are; a topic deleted and made again gets `~2`, `~3` …"""
+    return f"{TOPICS}/{name}" if incarnation == 1 else f"{TOPICS}/{name}~{incarnation}"
+
+
+def partition_directory(topic_directory: str, partition: int) -> str:
+    return f"{topic_directory}/{partition}"
+
+
+def log_directory(table: str) -> str:
+    return f"{table}/_delta_log"
+
+
+def commit_path(table: str, version: int) -> str:
+    return f"{table}/_delta_log/{version:020}.json"
+
+
+def checkpoint_path(table: str, version: int) -> str:
+    return f"{table}/_delta_log/{version:020}.checkpoint.parquet"
+
+
+def last_checkpoint_path(table: str) -> str:
+    return f"{table}/_delta_log/_last_checkpoint"
+
+
+def segment_name(base_offset: int, suffix: str) -> str:
+    """`suffix` is 8 hexadecimal digits: two leaders that write the same offset never share a file."""
+    return f"{base_offset:020}-{suffix}.parquet"
+
+
+def commit_version(path: str) -> int | None:
+    """The version of a commit file, None for any other path."""
+    match = _COMMIT.fullmatch(path.rsplit("/", 1)[-1])
+    return int(match[1]) if match else None
+
+
+def checkpoint_version(path: str) -> int | None:
+    match = _CHECKPOINT.fullmatch(path.rsplit("/", 1)[-1])
+    return int(match[1]) if match else None
+
+
+def segment_base_offset(path: str) -> int | None:
+    match = _SEGMENT.fullmatch(path.rsplit("/", 1)[-1])
+    return int(match[1]) if match else None
+
+
+def producer_sequence_txn(producer_id: int) -> str:
+    return f"lakelog.producer.{producer_id}.seq"
+
+
+def producer_end_txn(producer_id: int) -> str:
+    return f"lakelog.producer.{producer_id}.end"
+
+
+def producer_of_txn(app_id: str) -> tuple[int, str] | None:
+    """(producer id, "seq" or "end") of a producer's txn, None for any other."""
+    match = _TXN_PRODUCER.fullmatch(app_id)
+    return (int(match[1]), match[2]) if match else None

@@ -1,0 +1,57 @@
+"""Every bound, named, with its unit and its reason."""
+
+KIB = 1024
+MIB = 1024 * KIB
+
+TOPIC_NAME_MAX_CHARS = 249
+"""Kafka's: a directory name with a partition suffix must stay under 255 bytes."""
+
+PARTITIONS_MAX = 10_000
+"""A topic's partitions; each is a table, so more is a mistake rather than a wish."""
+
+RECORD_MAX_BYTES = 1 * MIB + 12
+"""Default of `max.message.bytes`: Kafka's 1 MiB plus its batch overhead."""
+
+RECORD_HARD_MAX_BYTES = 256 * MIB
+"""Upper end of `max.message.bytes`: 32-bit Arrow offsets must hold several such values."""
+
+BATCH_MAX_BYTES = 64 * MIB
+"""One commit's records: bounds what a crash can make a leader write again and a reader hold at once."""
+
+ROW_GROUP_MAX_ROWS = 65_536
+"""Rows in a row group: a seek reads at most one group too much."""
+
+ROW_GROUP_TARGET_BYTES = 4 * MIB
+"""Uncompressed bytes in a row group, for the same reason when records are large."""
+
+CHECKPOINT_INTERVAL_COMMITS = 100
+"""Commits between checkpoints: opening reads one checkpoint and at most about this many commits."""
+
+LOG_RETENTION_MS = 60 * 60 * 1000
+"""Commit files younger than this are never cleaned: a leader relies on seeing what fenced it."""
+
+CONFIRMATION_MAX_AGE_S = 30 * 60
+"""A leader whose last confirmed commit is older re-opens the table: half of LOG_RETENTION_MS, so that a
+fence cannot have been cleaned between the look and the put, short of a clock that loses half an hour."""
+
+TOMBSTONE_RETENTION_MS = 24 * 60 * 60 * 1000
+"""How long a removed file stays known and on disk, for readers of an older version."""
+
+PUT_RETRY_LIMIT_S = 30.0
+"""How long a put with unknown outcome is repeated before the leader steps down with OutcomeUnknown."""
+
+PUT_RETRY_PAUSE_S = 0.05
+"""First pause between such repeats; doubled each time."""
+
+CACHE_BYTES = 64 * MIB
+"""Freshly committed batches kept in memory for readers at the tail, over all partitions of a process."""
+
+MODIFICATION_STEP_MS = 1
+"""`modificationTime` grows by at least this from one segment to the next."""
+
+SEQUENCE_MODULUS = 2**31
+"""Producer sequences wrap as Kafka's int32 do (KIP-98)."""
+
+PRODUCER_ID_MAX = 2**63 - 1
+PRODUCER_EPOCH_MAX = 2**31 - 1
+"""`epoch * 2**32 + sequence` must fit a signed 64-bit txn version."""
