@@ -1,0 +1,196 @@
+"""Record and RecordBatch: what a log holds, as rows and as Arrow columns."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from log_tables.errors import InvalidRecord
+from log_tables.layout import HEADERS, KEY, OFFSET, TIMESTAMP, VALUE
+
+Buffer = bytes | bytearray | memoryview
+
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+HEADERS_TYPE = pa.list_(
+    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+)
+
+INPUT_SCHEMA = pa.schema(
+    [
+        pa.field(TIMESTAMP, _TIMESTAMP, nullable=False),
+        pa.field(KEY, pa.binary()),
+        pa.field(VALUE, pa.binary()),
+        pa.field(HEADERS, HEADERS_TYPE),
+    ]
+)
+"""What an append takes: records that have no offset yet."""
+
+RECORD_SCHEMA = pa.schema([pa.field(OFFSET, pa.int64(), nullable=False), *INPUT_SCHEMA])
+"""What a segment holds and a read gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record. A null `value` is a tombstone; `offset` is None until the log has given one."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    timestamp_us: int | None = None
+    offset: int | None = None
+
+
+def delta_schema() -> str:
+    """RECORD_SCHEMA as the `schemaString` of a Delta table (Delta protocol, "Schema Serialization Format")."""
+
+    def field(name: str, kind: object, nullable: bool = True) -> dict[str, object]:
+        return {"name": name, "type": kind, "nullable": nullable, "metadata": {}}
+
+    header = {"type": "struct", "fields": [field("key", "string"), field("value", "binary")]}
+    headers = {"type": "array", "elementType": header, "containsNull": True}
+    fields = [
+        field(OFFSET, "long", nullable=False),
+        field(TIMESTAMP, "timestamp", nullable=False),
+        field(KEY, "binary"),
+        field(VALUE, "binary"),
+        field(HEADERS, headers),
+    ]
+    return json.dumps({"type": "struct", "fields": fields})
+
+
+def binary_array(items: Sequence[Buffer | None]) -> pa.Array:
+    """A binary column of `items` (bytes-like, None = null), copied once and without per-item conversion."""
+    if None in items:
+        missing = np.fromiter((item is None for item in items), bool, len(items))
+        filled: Iterable[Buffer] = (b"" if item is None else item for item in items)
+        return _binary_array(list(filled), missing)
+    return _binary_array(items, None)  # type: ignore[arg-type]
+
+
+def _binary_array(items: Sequence[Buffer], missing: np.ndarray | None) -> pa.Array:
+    data = b"".join(items)
+    if len(data) >= 2**31:
+        raise InvalidRecord(f"{len(data)} bytes in one batch are too many: send less than 2 GiB")
+    offsets = np.zeros(len(items) + 1, dtype=np.int32)
+    np.cumsum(np.fromiter(map(len, items), np.int32, len(items)), out=offsets[1:])
+    validity = None
+    if missing is not None:
+        validity = pa.py_buffer(np.packbits(~missing, bitorder="little").tobytes())
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.binary(), len(items), buffers)
+
+
+def timestamp_array(microseconds: np.ndarray) -> pa.Array:
+    """A timestamp column from int64 microseconds since 1970 UTC, without a copy."""
+    values = np.ascontiguousarray(microseconds, dtype=np.int64)
+    return pa.Array.from_buffers(_TIMESTAMP, len(values), [None, pa.py_buffer(values)])
+
+
+def constant_timestamps(microseconds: int, count: int) -> pa.Array:
+    return timestamp_array(np.full(count, microseconds, dtype=np.int64))
+
+
+def headers_array(rows: Sequence[Sequence[tuple[str, bytes | None]]]) -> pa.Array:
+    """A headers column; a record without headers has a null, as Spark's Kafka source shows it."""
+    if not any(rows):
+        return pa.nulls(len(rows), HEADERS_TYPE)
+    flat = [pair for row in rows for pair in row]
+    keys = pa.array([key for key, _ in flat], pa.string(), from_pandas=False)
+    items = pa.StructArray.from_arrays([keys, binary_array([v for _, v in flat])], ["key", "value"])
+    ends = np.zeros(len(rows) + 1, dtype=np.int32)
+    np.cumsum([len(row) for row in rows], out=ends[1:])
+    missing = np.fromiter((not row for row in rows), bool, len(rows))
+    validity = pa.py_buffer(np.packbits(~missing, bitorder="little").tobytes())
+    return pa.Array.from_buffers(
+        HEADERS_TYPE, len(rows), [validity, pa.py_buffer(ends)], children=[items]
+    )
+
+
+def input_batch(records: Sequence[Record], now_us: int) -> pa.RecordBatch:
+    """Rows as INPUT_SCHEMA; a record without a timestamp gets `now_us` (microseconds)."""
+    stamps = np.fromiter(
+        (now_us if r.timestamp_us is None else r.timestamp_us for r in records), np.int64, len(records)
+    )
+    columns = [
+        timestamp_array(stamps),
+        binary_array([r.key for r in records]),
+        binary_array([r.value for r in records]),
+        headers_array([r.headers for r in records]),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=INPUT_SCHEMA)
+
+
+def input_batch_from_columns(
+    values: pa.Array,
+    *,
+    now_us: int,
+    keys: pa.Array | None = None,
+    timestamps: pa.Array | None = None,
+    headers: pa.Array | None = None,
+) -> pa.RecordBatch:
+    """Columns as INPUT_SCHEMA; a missing column is null, a missing or null timestamp is `now_us`.
+
+    Raises InvalidRecord when a column cannot be read as the type the schema asks for.
+    """
+    count = len(values)
+    try:
+        columns = [
+            _timestamps(timestamps, now_us, count),
+            pa.nulls(count, pa.binary()) if keys is None else _cast(keys, pa.binary()),
+            _cast(values, pa.binary()),
+            pa.nulls(count, HEADERS_TYPE) if headers is None else _cast(headers, HEADERS_TYPE),
+        ]
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise InvalidRecord(f"a column has the wrong type: {error}; see docs/http.md for the types") from None
+    return pa.RecordBatch.from_arrays(columns, schema=INPUT_SCHEMA)
+
+
+def _timestamps(given: pa.Array | None, now_us: int, count: int) -> pa.Array:
+    if given is None:
+        return constant_timestamps(now_us, count)
+    if pa.types.is_integer(given.type):
+        given = _cast(_cast(given, pa.int64()), pa.timestamp("ms", tz="UTC"))
+    given = _cast(given, _TIMESTAMP)
+    return given if given.null_count == 0 else pc.fill_null(given, pa.scalar(now_us, _TIMESTAMP))
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return column if column.type == kind else column.cast(kind)
+
+
+def with_offsets(batches: Sequence[pa.RecordBatch], offsets: np.ndarray) -> pa.RecordBatch:
+    """INPUT_SCHEMA batches, one after the other, as one RECORD_SCHEMA batch with `offsets` (int64)."""
+    merged = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    column = pa.Array.from_buffers(
+        pa.int64(), len(offsets), [None, pa.py_buffer(np.ascontiguousarray(offsets, np.int64))]
+    )
+    return pa.RecordBatch.from_arrays([column, *merged.columns], schema=RECORD_SCHEMA)
+
+
+def to_records(batch: pa.RecordBatch | pa.Table) -> list[Record]:
+    """RECORD_SCHEMA rows as Record objects."""
+    stamps = batch.column(TIMESTAMP).cast(pa.int64()).to_pylist()
+    columns = (batch.column(name).to_pylist() for name in (OFFSET, KEY, VALUE, HEADERS))
+    return [
+        Record(value, key, tuple((h["key"], h["value"]) for h in headers or ()), stamp, offset)
+        for stamp, offset, key, value, headers in zip(stamps, *columns, strict=True)
+    ]
+
+
+def batch_bytes(batch: pa.RecordBatch) -> int:
+    """Bytes that the rows of `batch` take in memory (only the part a slice refers to)."""
+    return int(batch.nbytes)
+
+
+def largest_record(batch: pa.RecordBatch) -> int:
+    """Bytes of key and value of the largest record; 0 when there is none."""
+    if batch.num_rows == 0:
+        return 0
+    sizes = pc.add(
+        pc.fill_null(pc.binary_length(batch.column(KEY)), 0),
+        pc.fill_null(pc.binary_length(batch.column(VALUE)), 0),
+    )
+    return int(pc.max(sizes).as_py())
