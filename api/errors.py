@@ -1,0 +1,198 @@
+"""The one table from what went wrong to HTTP: error class → (status, error_code).
+
+The codes are the Confluent REST Proxy's; a status is the first three digits of its code. Every
+error of every route has the body `{"error_code": int, "message": str}`, and beside these the facts
+that a program needs (`log_start_offset`, `expected` …). No answer shows a stack trace or a path.
+"""
+
+import logging
+import math
+from collections.abc import Mapping
+from typing import Any, cast
+
+import msgspec
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from log_tables import errors
+from log_tables.errors import LakelogError
+
+_log = logging.getLogger(__name__)
+
+
+class MalformedBody(errors.InvalidRequest):
+    """The body is not what its media type says: broken JSON, a torn Arrow stream."""
+
+    code = "malformed_body"
+
+
+class RequestTooLarge(errors.InvalidRequest):
+    code = "request_too_large"
+
+
+class UnsupportedMediaType(errors.InvalidRequest):
+    """The message names the supported ones."""
+
+    code = "unsupported_media_type"
+
+
+class FormatMismatch(errors.InvalidRequest):
+    """What `Accept` asks for cannot be given here."""
+
+    code = "format_mismatch"
+
+
+class NotJson(errors.InvalidRequest):
+    """A stored key or value that was asked for as JSON is not JSON."""
+
+    code = "not_json"
+
+
+INTERNAL = (500, 50002)
+RETRIABLE = (503, 50003)
+BAD_REQUEST = (400, 40002)
+
+STATUS_AND_CODE: Mapping[type[LakelogError], tuple[int, int]] = {
+    LakelogError: INTERNAL,
+    errors.InvalidRequest: BAD_REQUEST,
+    errors.InvalidTopicName: BAD_REQUEST,
+    errors.InvalidConfig: BAD_REQUEST,
+    errors.InvalidArgument: BAD_REQUEST,
+    errors.InvalidOffset: BAD_REQUEST,
+    errors.InvalidRecord: (422, 42206),
+    errors.RecordTooLarge: (413, 413),
+    MalformedBody: (400, 400),
+    RequestTooLarge: (413, 413),
+    UnsupportedMediaType: (415, 415),
+    FormatMismatch: (406, 40601),
+    NotJson: (422, 42203),
+    errors.NotFound: (404, 404),
+    errors.UnknownTopic: (404, 40401),
+    errors.UnknownPartition: (404, 40402),
+    errors.ObjectMissing: INTERNAL,
+    errors.Conflict: (409, 409),
+    errors.TopicExists: BAD_REQUEST,
+    errors.AlreadyExists: INTERNAL,
+    errors.OffsetMismatch: (412, 41201),
+    errors.OffsetOutOfRange: (416, 41601),
+    errors.SequenceGap: (409, 40910),
+    errors.StaleProducerEpoch: (403, 40310),
+    errors.Retriable: RETRIABLE,
+    errors.NotLeader: RETRIABLE,
+    errors.StoreUnavailable: RETRIABLE,
+    errors.BufferFull: (429, 42901),
+    errors.OutcomeUnknown: (503, 50303),
+    errors.Damaged: INTERNAL,
+    errors.ForeignCommit: INTERNAL,
+    errors.UnsupportedTable: INTERNAL,
+    errors.CorruptSegment: INTERNAL,
+    errors.CorruptLog: INTERNAL,
+}
+"""TopicExists is 40002, as in Confluent's v3; a class that is missing here is an internal error."""
+
+
+class ErrorBody(BaseModel):
+    """The body of every answer that is not a success."""
+
+    model_config = ConfigDict(extra="allow")
+
+    error_code: int = Field(description="Its first three digits are the status.", examples=[40401])
+    message: str = Field(description="What was wrong, and what to do.")
+
+
+def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a route that may answer with these statuses, for OpenAPI."""
+    return {status: {"model": ErrorBody} for status in (*statuses, 500)}
+
+
+def status_and_code(error: LakelogError) -> tuple[int, int]:
+    """(HTTP status, error_code) of `error`."""
+    return STATUS_AND_CODE.get(type(error), INTERNAL)
+
+
+def error_response(error: LakelogError) -> Response:
+    """The answer that says `error`."""
+    status, code = status_and_code(error)
+    return _answer(status, code, error.message, error.details, _headers(error))
+
+
+def _headers(error: LakelogError) -> dict[str, str]:
+    match error:
+        case errors.SequenceGap():
+            return {"Producer-Expected-Seq": str(error.details["expected"])}
+        case errors.BufferFull():
+            # Whole seconds (RFC 9110), and never 0: to repeat at once would only fill it again.
+            return {"Retry-After": str(max(1, math.ceil(float(error.details["retry_after_s"]))))}
+        case errors.Retriable():
+            return {"Retry-After": "1"}
+    return {}
+
+
+def _answer(
+    status: int,
+    code: int,
+    message: str,
+    details: Mapping[str, object] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    body = {"error_code": code, "message": message, **(details or {})}
+    return Response(msgspec.json.encode(body), status, dict(headers or {}), "application/json")
+
+
+async def _on_lakelog_error(request: Request, error: Exception) -> Response:
+    error = cast(LakelogError, error)
+    if isinstance(error, errors.ObjectMissing | errors.AlreadyExists):
+        return _internal(request, error)  # their messages are paths: no client should meet them
+    return error_response(error)
+
+
+async def _on_validation_error(_: Request, error: Exception) -> Response:
+    """A parameter or body that does not fit its schema: each problem is named, with its value."""
+    problems = cast(RequestValidationError, error).errors()
+    if any(problem["type"] == "json_invalid" for problem in problems):
+        return _answer(*STATUS_AND_CODE[MalformedBody], "the body is not JSON")
+    in_body = any(problem["loc"][0] == "body" for problem in problems)
+    status, code = STATUS_AND_CODE[errors.InvalidRecord] if in_body else BAD_REQUEST
+    return _answer(status, code, "; ".join(map(_explain, problems)))
+
+
+def _explain(problem: dict[str, Any]) -> str:
+    where = ".".join(map(str, problem["loc"][1:])) or "body"
+    if problem["type"] == "missing":
+        return f"{where} is missing"
+    return f"{where} = {_shown(problem['input'])}: {problem['msg']}"
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else text[:100] + "…"
+
+
+async def _on_http_exception(_: Request, error: Exception) -> Response:
+    """No such path, or a method that it does not have."""
+    error = cast(HTTPException, error)
+    return _answer(error.status_code, error.status_code, error.detail, None, error.headers)
+
+
+async def _on_any_other_error(request: Request, error: Exception) -> Response:
+    return _internal(request, error)
+
+
+def _internal(request: Request, error: Exception) -> Response:
+    reference = request.app.state.gateway.clock.random_hex(12)
+    _log.error(
+        "internal error %s: %s %s", reference, request.method, request.url.path, exc_info=error
+    )
+    return _answer(*INTERNAL, f"internal error {reference}: see the gateway's log")
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Make every failure of `app` answer in the one form."""
+    app.add_exception_handler(LakelogError, _on_lakelog_error)
+    app.add_exception_handler(RequestValidationError, _on_validation_error)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(Exception, _on_any_other_error)

@@ -1,0 +1,36 @@
+"""What one gateway process is made of, and how a route gets at it."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends
+from starlette.requests import Request
+
+from api.metrics import Metrics
+from ingest.buffer import Buffer
+from ingest.writer import Writer
+from lakelog.settings import Settings
+from log_tables.clock import Clock
+from log_tables.cluster import Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """The parts; values (`settings`) stay apart from components."""
+
+    cluster: Cluster
+    writer: Writer
+    buffer: Buffer
+    settings: Settings
+    metrics: Metrics
+    clock: Clock
+
+
+def gateway(request: Request) -> Gateway:
+    """The gateway that serves `request`: `app.state.gateway`."""
+    found: Gateway = request.app.state.gateway
+    return found
+
+
+Here = Annotated[Gateway, Depends(gateway)]
+"""A route's parameter that takes the gateway."""

@@ -1,0 +1,182 @@
+"""What a gateway counts and measures, for Prometheus: produce, fetch, commits, the buffer, errors.
+
+Topics are labels, so they are bounded: internal topics share one label, and so do all topics past
+TOPIC_LABELS_MAX. docs/operating.md lists every metric.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+TOPIC_LABELS_MAX = 1_000
+"""Topics that get a label of their own: each is about 60 time series."""
+
+INTERNAL_TOPICS = "(internal)"
+OTHER_TOPICS = "(other)"
+
+# A timestamp beside every series would double the page.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+@dataclass(frozen=True, slots=True)
+class TableSize:
+    """What one partition that this process has open holds now."""
+
+    topic: str
+    segments: int
+    size_bytes: int
+    leading: bool
+
+
+class TopicMetrics:
+    """The measurements of one topic; their labels are bound once, as they are on the hot path."""
+
+    def __init__(self, metrics: "Metrics", label: str) -> None:
+        self._produced_records = metrics.produce_records.labels(label)
+        self._produced_bytes = metrics.produce_bytes.labels(label)
+        self._produce_seconds = metrics.produce_seconds.labels(label)
+        self._fetched_records = metrics.fetch_records.labels(label)
+        self._fetched_bytes = metrics.fetch_bytes.labels(label)
+        self._fetch_seconds = metrics.fetch_seconds.labels(label)
+        self._commit_seconds = metrics.commit_seconds.labels(label)
+        self._commit_records = metrics.commit_records.labels(label)
+
+    def produced(self, records: int, size_bytes: int, seconds: float) -> None:
+        """A produce request was answered: its records, its body's bytes, how long it took."""
+        self._produced_records.inc(records)
+        self._produced_bytes.inc(size_bytes)
+        self._produce_seconds.observe(seconds)
+
+    def fetched(self, records: int, size_bytes: int, seconds: float) -> None:
+        """A fetch was answered. `seconds` leaves out what a long poll waited for records."""
+        self._fetched_records.inc(records)
+        self._fetched_bytes.inc(size_bytes)
+        self._fetch_seconds.observe(seconds)
+
+    def committed(self, records: int, seconds: float) -> None:
+        """One Delta commit (one segment) is durable; `seconds` from sealing to durable."""
+        self._commit_records.inc(records)
+        self._commit_seconds.observe(seconds)
+
+
+class Metrics:
+    """One registry per gateway, so that several gateways in one process do not add up."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        topic = ["topic"]
+
+        def counter(name: str, text: str, labels: Iterable[str] = topic) -> Counter:
+            return Counter(f"lakelog_{name}", text, labels, registry=self.registry)
+
+        def seconds(name: str, text: str) -> Histogram:
+            return Histogram(
+                f"lakelog_{name}_seconds", text, topic, registry=self.registry, buckets=_SECONDS
+            )
+
+        self.produce_records = counter("produce_records", "Records acknowledged.")
+        self.produce_bytes = counter("produce_bytes", "Bytes of produce requests acknowledged.")
+        self.produce_seconds = seconds("produce", "From a produce request's arrival to its answer.")
+        self.fetch_records = counter("fetch_records", "Records given to readers.")
+        self.fetch_bytes = counter("fetch_bytes", "Bytes of fetch answers.")
+        self.fetch_seconds = seconds(
+            "fetch", "Making a fetch's answer, without waiting for records."
+        )
+        self.commit_seconds = seconds("commit", "From sealing a batch to its commit being durable.")
+        self.commit_records = counter("commit_records", "Records made durable by commits.")
+        self._errors = counter("request_errors", "Requests that failed.", ["error_code"])
+        self._duty_failures = counter("duty_failures", "Background work that failed.", ["duty"])
+        self._topics: dict[str, TopicMetrics] = {}
+        ProcessCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+
+    def topic(self, name: str) -> TopicMetrics:
+        """The measurements of topic `name`."""
+        known = self._topics.get(name)
+        if known is None:
+            label = self._label(name)
+            known = self._topics.get(label) or self._topics.setdefault(
+                label, TopicMetrics(self, label)
+            )
+        return known
+
+    def _label(self, name: str) -> str:
+        if name.startswith("__"):
+            return INTERNAL_TOPICS
+        return name if len(self._topics) < TOPIC_LABELS_MAX else OTHER_TOPICS
+
+    def forget_topic(self, name: str) -> None:
+        """A deleted topic is no longer reported."""
+        if self._topics.pop(name, None) is None:
+            return
+        for metric in (
+            *(self.produce_records, self.produce_bytes, self.produce_seconds),
+            *(self.fetch_records, self.fetch_bytes, self.fetch_seconds),
+            *(self.commit_seconds, self.commit_records),
+        ):
+            metric.remove(name)
+
+    def request_failed(self, error_code: int) -> None:
+        self._errors.labels(str(error_code)).inc()
+
+    def duty_failed(self, duty: str) -> None:
+        self._duty_failures.labels(duty).inc()
+
+    def watch_buffer(self, used: Callable[[], int], limit_bytes: int) -> None:
+        """Report how full the produce buffer is, asked whenever the metrics are read."""
+        gauge = Gauge(
+            "lakelog_buffer_used_bytes", "Bytes held until committed.", registry=self.registry
+        )
+        gauge.set_function(used)
+        Gauge("lakelog_buffer_limit_bytes", "Bytes that may be held.", registry=self.registry).set(
+            limit_bytes
+        )
+
+    def watch_tables(self, sizes: Callable[[], Iterable[TableSize]]) -> None:
+        """Report what open partitions hold, asked whenever the metrics are read."""
+        self.registry.register(_Tables(sizes))
+
+    def render(self) -> bytes:
+        """All metrics in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+
+class _Tables(Collector):
+    def __init__(self, sizes: Callable[[], Iterable[TableSize]]) -> None:
+        self._sizes = sizes
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        return _families()
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        totals: dict[str, list[int]] = {}
+        for size in self._sizes():
+            total = totals.setdefault(size.topic, [0, 0, 0])
+            for i, value in enumerate((size.segments, size.size_bytes, size.leading)):
+                total[i] += value
+        for i, family in enumerate(_families()):
+            for topic, total in totals.items():
+                family.add_metric([topic], total[i])
+            yield family
+
+
+def _families() -> tuple[GaugeMetricFamily, ...]:
+    return (
+        GaugeMetricFamily("lakelog_segments", "Segments of open partitions.", labels=["topic"]),
+        GaugeMetricFamily("lakelog_stored_bytes", "Bytes in those segments.", labels=["topic"]),
+        GaugeMetricFamily("lakelog_leading", "Partitions led by this gateway.", labels=["topic"]),
+    )

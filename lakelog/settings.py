@@ -1,0 +1,187 @@
+"""What an operator can set: a TOML file, then `LAKELOG_…` variables, then flags; the later wins.
+
+The names are Kafka's where Kafka has one (`linger.ms` is `linger_ms`); docs/operating.md lists all.
+"""
+
+import os
+import tomllib
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ByteSize, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+
+from log_tables.errors import InvalidConfig
+from log_tables.limits import BATCH_MAX_BYTES, KIB, MIB, PARTITIONS_MAX
+
+CONFIG_FILE = "lakelog.toml"
+"""Read from the working directory when no other file is named."""
+
+CONFIG_VARIABLE = "LAKELOG_CONFIG"
+"""Names another file, as `--config` does."""
+
+
+def _size(default: int, description: str, at_least: int, at_most: int | None = None) -> Any:
+    return Field(default=ByteSize(default), ge=at_least, le=at_most, description=description)
+
+
+class Settings(BaseSettings):
+    """Plain values; `load_settings` is how they are read. Sizes also take units: `"64 MiB"`."""
+
+    model_config = SettingsConfigDict(env_prefix="LAKELOG_", extra="forbid", frozen=True)
+
+    data: str = Field(
+        default="./lakelog-data",
+        min_length=1,
+        description="Root of the tables: a directory, or an s3://, gs:// or az:// URL.",
+    )
+    store_options: dict[str, str] = Field(
+        default={},
+        repr=False,
+        description="Object store options (endpoint, region, keys), beside its own variables.",
+    )
+    host: str = Field(default="127.0.0.1", min_length=1, description="Address to listen on.")
+    port: int = Field(
+        default=8082, ge=0, le=65_535, description="TCP port to listen on; 0 takes a free one."
+    )
+    advertised_url: str = Field(
+        default="",
+        pattern=r"^(https?://[^\s]+)?$",
+        description="URL at which others reach this gateway; empty: made from host and port.",
+    )
+    linger_ms: float = Field(
+        default=5, ge=0, le=60_000, description="How long, in ms, a batch waits for more records."
+    )
+    batch_size: ByteSize = _size(
+        1 * MIB, "Bytes of records that seal a batch before linger_ms is over.", 1, BATCH_MAX_BYTES
+    )
+    buffer_memory: ByteSize = _size(
+        128 * MIB,
+        "Bytes that requests may hold until they are committed; beyond it produce answers 429.",
+        64 * KIB,
+    )
+    commits_per_second_max: float = Field(
+        default=20,
+        ge=0,
+        description="Sustained commits per second and partition; 0 means no bound.",
+    )
+    commits_burst: int = Field(
+        default=100, ge=1, description="Commits a partition may make at once after being idle."
+    )
+    max_request_bytes: ByteSize = _size(
+        32 * MIB, "Largest request body, in bytes; a larger one answers 413.", 1 * KIB
+    )
+    fetch_max_bytes: ByteSize = _size(
+        64 * MIB, "Upper bound of max_bytes in one fetch, in bytes.", 1 * KIB
+    )
+    fetch_timeout_ms_max: int = Field(
+        default=300_000,
+        ge=0,
+        description="Upper bound, in ms, of how long a fetch may wait for records.",
+    )
+    num_partitions: int = Field(
+        default=1,
+        ge=1,
+        le=PARTITIONS_MAX,
+        description="Partitions of a topic that is created without naming a count.",
+    )
+    refresh_interval_ms: int = Field(
+        default=1_000,
+        ge=10,
+        description="How often, in ms, topics made or changed by other processes are looked for.",
+    )
+    shutdown_timeout_ms: int = Field(
+        default=30_000,
+        ge=0,
+        description="How long, in ms, a stopping gateway flushes and answers before it gives up.",
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least severe log messages that are written."
+    )
+
+    @model_validator(mode="after")
+    def _request_fits_the_buffer(self) -> "Settings":
+        if self.max_request_bytes > self.buffer_memory:
+            raise ValueError(
+                f"max_request_bytes ({int(self.max_request_bytes)}) is more than"
+                f" buffer_memory ({int(self.buffer_memory)}): it could never be accepted"
+            )
+        return self
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        # `Settings(...)` is what it is given, whatever the environment: `load_settings` merges.
+        return (init_settings,)
+
+
+def load_settings(config_file: str | None = None, **flags: object) -> Settings:
+    """Settings from the file, the environment and `flags` (None = not given), the later winning.
+
+    `config_file` None means `$LAKELOG_CONFIG`, else `lakelog.toml` where it exists. Raises
+    InvalidConfig that names the key, the value and where it was set.
+    """
+    layers = {
+        "flag": {name: value for name, value in flags.items() if value is not None},
+        "environment": _from_environment(),
+        "file": _from_file(config_file or os.environ.get(CONFIG_VARIABLE)),
+    }
+    merged = {**layers["file"], **layers["environment"], **layers["flag"]}
+    try:
+        return Settings.model_validate(merged)
+    except ValidationError as error:
+        raise InvalidConfig(_explain(error, layers)) from None
+
+
+def _from_environment() -> dict[str, Any]:
+    try:
+        return EnvSettingsSource(Settings)()
+    except SettingsError as error:
+        raise InvalidConfig(f"environment: {error}; tables are written as JSON objects") from None
+
+
+def _from_file(named: str | None) -> dict[str, Any]:
+    path = Path(named or CONFIG_FILE)
+    if named is None and not path.exists():
+        return {}
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidConfig(
+            f"settings file {path}: {error.strerror}; name one that exists"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidConfig(f"settings file {path} is not TOML: {error}") from None
+
+
+def _explain(error: ValidationError, layers: dict[str, dict[str, Any]]) -> str:
+    """One sentence per bad setting."""
+    return "; ".join(_explain_one(problem, layers) for problem in error.errors())
+
+
+def _explain_one(problem: ErrorDetails, layers: dict[str, dict[str, Any]]) -> str:
+    reason = problem["msg"].removeprefix("Value error, ")
+    if not problem["loc"]:
+        return f"settings: {reason}"
+    name = str(problem["loc"][0])
+    source = next((layer for layer, values in layers.items() if name in values), "file")
+    if problem["type"] == "extra_forbidden":
+        close = get_close_matches(name, Settings.model_fields, n=1)
+        hint = f"; did you mean {close[0]}?" if close else "; docs/operating.md lists the settings"
+        return f"unknown setting {name} = {problem['input']!r} ({source}){hint}"
+    shown = "…" if name == "store_options" else repr(problem["input"])  # options hold secrets
+    return f"setting {name} = {shown} ({source}): {reason}"
