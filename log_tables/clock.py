@@ -38,6 +38,10 @@ class Clock(Protocol):
         """A random number in [0, 1)."""
         ...
 
+    def pause(self, seconds: float) -> None:
+        """Let `seconds` pass before a retry."""
+        ...
+
 
 class SystemClock:
     """The machine's clock and the operating system's randomness."""
@@ -65,6 +69,9 @@ class SystemClock:
 
     def random(self) -> float:
         return random.random()
+
+    def pause(self, seconds: float) -> None:
+        time.sleep(seconds)
 
 
 class ManualClock:
@@ -109,6 +116,9 @@ class ManualClock:
     def random(self) -> float:
         with self._lock:
             return self._random.random()
+
+    def pause(self, seconds: float) -> None:
+        self.advance(round(seconds * 1000))
 
 
 def timer() -> float:

@@ -15,6 +15,7 @@
     ├── Retriable             repeat the same request
     │   ├── NotLeader         · BufferFull
     │   └── StoreUnavailable
+    │       └── PutRefused    (certain: nothing was written)
     ├── OutcomeUnknown        idempotent producers repeat, others look first
     └── Damaged               a person must look
         ├── ForeignCommit     · UnsupportedTable
@@ -144,6 +145,12 @@ class StoreUnavailable(Retriable):
     """The store did not answer. For a put this alone does not say whether it happened."""
 
     code = "store_unavailable"
+
+
+class PutRefused(StoreUnavailable):
+    """The store refused a put before anything was visible: a full disk, a missing permission."""
+
+    code = "put_refused"
 
 
 class OutcomeUnknown(LakelogError):

@@ -55,3 +55,11 @@ SEQUENCE_MODULUS = 2**31
 PRODUCER_ID_MAX = 2**63 - 1
 PRODUCER_EPOCH_MAX = 2**31 - 1
 """`epoch * 2**32 + sequence` must fit a signed 64-bit txn version."""
+
+TIMESTAMP_MIN_US = -62_135_596_800_000_000
+TIMESTAMP_MAX_US = 253_402_300_799_000_000
+"""Years 1 to 9999, less the last second: what ISO 8601 with four digits, and so every reader, can show."""
+
+METADATA_ATTEMPTS_MAX = 20
+METADATA_PAUSE_S = 0.05
+"""How often, and after which pause, a change of the metadata log is tried again when another was first."""

@@ -1,0 +1,342 @@
+"""Which topics there are: the metadata log `__cluster_metadata`, itself a partition like any other.
+
+Every change is one conditional append to that log, so that two gateways that change it at once take turns.
+The record of a topic (key: its name) is the commit point of creating and deleting it; tables are written
+before the one and removed after the other. Whatever a crash leaves in between, `sweep` removes.
+"""
+
+import re
+import threading
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from log_tables.clock import Clock, SystemClock
+from log_tables.errors import (
+    AlreadyExists,
+    InvalidArgument,
+    InvalidTopicName,
+    NotLeader,
+    ObjectMissing,
+    OffsetMismatch,
+    TopicExists,
+    UnknownTopic,
+)
+from log_tables.layout import CLUSTER_METADATA, TOPICS, log_directory, partition_directory, topic_directory
+from log_tables.limits import (
+    BATCH_MAX_BYTES,
+    CONFIRMATION_MAX_AGE_S,
+    LOG_RETENTION_MS,
+    METADATA_ATTEMPTS_MAX,
+    METADATA_PAUSE_S,
+    PARTITIONS_MAX,
+)
+from log_tables.partition import Entry, Partition
+from log_tables.record import Record, input_batch, to_records
+from log_tables.segment import SegmentCache
+from log_tables.store import Store
+from log_tables.table import create_table
+from log_tables.topic import Topic, TopicConfig, check_topic_name, is_internal
+
+_INCARNATION = re.compile(r"(?P<name>[a-zA-Z0-9._-]+)(~(?P<number>\d+))?")
+
+
+class TopicRecord(msgspec.Struct, frozen=True):
+    """The value of a record of the metadata log, as JSON: a topic as it is from there on.
+
+    `deleted` holds when earlier incarnations were deleted (milliseconds since 1970), by number, until their
+    files are gone.
+    """
+
+    name: str
+    topic_id: str
+    incarnation: int
+    partitions: int
+    configs: dict[str, str]
+    live: bool = True
+    deleted: dict[int, int] = {}
+
+
+class Cluster:
+    """The topics of one root. Thread-safe; blocking."""
+
+    def __init__(self, store: Store, clock: Clock, url: str, log: Partition) -> None:
+        self.store, self.clock, self.url = store, clock, url
+        self._log = log
+        self._cache = SegmentCache()
+        self._lock = threading.RLock()
+        self._records: dict[str, TopicRecord] = {}
+        self._topics: dict[str, Topic] = {}
+        self._next = 0
+
+    @classmethod
+    def open(cls, store: Store, clock: Clock | None = None, url: str = "", create: bool = True) -> "Cluster":
+        """The cluster at `store`'s root; an empty root becomes one unless `create` is false.
+
+        `url` is where this process answers, for the leader claims that it makes. Raises InvalidArgument when
+        there is none to open.
+        """
+        clock = clock or SystemClock()
+        directory = partition_directory(topic_directory(CLUSTER_METADATA), 0)
+        try:
+            log = Partition(store, directory, clock)
+        except ObjectMissing:
+            if not create:
+                raise InvalidArgument(
+                    f"there is no lakelog data at {store.url}; name the root that a gateway serves"
+                ) from None
+            try:
+                create_table(store, directory, clock)
+            except AlreadyExists:
+                pass  # another process was first: the same table
+            log = Partition(store, directory, clock)
+        cluster = cls(store, clock, url, log)
+        cluster.refresh()
+        return cluster
+
+    @property
+    def cluster_id(self) -> str:
+        """Unique to this root, and the same for every gateway on it."""
+        return self._log.snapshot.metadata.id
+
+    @property
+    def metadata_log(self) -> Partition:
+        return self._log
+
+    def refresh(self) -> None:
+        """Follow the metadata log."""
+        self._log.refresh()
+        with self._lock:
+            while self._next < self._log.high_watermark:
+                plan = self._log.plan_read(max(self._next, self._log.log_start), BATCH_MAX_BYTES)
+                for batch in self._log.read(plan):
+                    for record in to_records(batch):
+                        self._take(msgspec.json.decode(record.value or b"null", type=TopicRecord | None))
+                self._next = plan.end
+
+    def _take(self, record: TopicRecord | None) -> None:
+        if record is None:
+            return
+        self._records[record.name] = record
+        known = self._topics.get(record.name)
+        if not record.live:
+            self._topics.pop(record.name, None)
+        elif known is not None and known.topic_id == record.topic_id:
+            known.update(record.partitions, TopicConfig(record.configs))
+        else:
+            self._topics[record.name] = self._topic(record)
+
+    def _topic(self, record: TopicRecord) -> Topic:
+        return Topic(
+            self.store,
+            self.clock,
+            self._cache,
+            record.name,
+            record.topic_id,
+            record.incarnation,
+            record.partitions,
+            TopicConfig(record.configs),
+        )
+
+    def topics(self, include_internal: bool = False) -> list[Topic]:
+        """Every topic as last refreshed, by name."""
+        with self._lock:
+            return [t for _, t in sorted(self._topics.items()) if include_internal or not is_internal(t.name)]
+
+    def topic(self, name: str) -> Topic:
+        """The topic `name`; one that is not known yet is looked for. Raises UnknownTopic."""
+        found = self._topics.get(name)
+        if found is None:
+            self.refresh()
+            found = self._topics.get(name)
+        if found is None:
+            raise UnknownTopic(f"there is no topic {name!r}; create it first")
+        return found
+
+    def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> Topic:
+        """Create a topic. Raises InvalidTopicName, InvalidConfig, InvalidArgument, TopicExists."""
+        check_topic_name(name)
+        if is_internal(name):
+            raise InvalidTopicName(f"the topic name {name!r} begins with '__', which is kept for lakelog; choose another")
+        _check_partitions(partitions)
+        config = TopicConfig.parse(configs or {})
+        self.refresh()
+        self._check_absent(name)
+        started = self.clock.boottime()
+        incarnation = self._free_incarnation(name)
+        self._create_tables(topic_directory(name, incarnation), range(partitions), config)
+        topic_id = self.clock.unique_id()
+
+        def record(known: TopicRecord | None) -> TopicRecord:
+            self._check_absent(name)
+            if self.clock.boottime() - started > CONFIRMATION_MAX_AGE_S:
+                raise InvalidArgument(f"creating topic {name!r} took too long, its tables may be swept; create it again")
+            deleted = {} if known is None else known.deleted
+            return TopicRecord(name, topic_id, incarnation, partitions, dict(config.overrides), True, deleted)
+
+        try:
+            self._change(name, record)
+        except TopicExists:
+            self._remove(topic_directory(name, incarnation))
+            raise
+        return self.topic(name)
+
+    def alter_topic(self, name: str, configs: Mapping[str, str | None]) -> Topic:
+        """Set settings, or with None put them back to their defaults. Raises UnknownTopic, InvalidConfig."""
+
+        def record(known: TopicRecord | None) -> TopicRecord:
+            live = _live(name, known)
+            config = TopicConfig(live.configs).altered(configs)
+            return msgspec.structs.replace(live, configs=dict(config.overrides))
+
+        self._change(name, record)
+        topic = self.topic(name)
+        for partition in topic.partitions():
+            partition.set_properties(topic.config.table_properties())
+        return topic
+
+    def add_partitions(self, name: str, count: int) -> Topic:
+        """Grow a topic to `count` partitions in all. Raises UnknownTopic, InvalidArgument when it has as many."""
+        _check_partitions(count)
+        topic = self.topic(name)
+        self._create_tables(topic.directory, range(topic.partition_count, count), topic.config)
+
+        def record(known: TopicRecord | None) -> TopicRecord:
+            live = _live(name, known)
+            if live.topic_id != topic.topic_id:
+                raise UnknownTopic(f"topic {name!r} was deleted and made again meanwhile; look at it first")
+            if count <= live.partitions:
+                raise InvalidArgument(
+                    f"topic {name!r} has {live.partitions} partitions, {count} are not more; partitions can only be added"
+                )
+            return msgspec.structs.replace(live, partitions=count)
+
+        self._change(name, record)
+        return self.topic(name)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic at once; its files go after `file.delete.delay.ms`, by `sweep`. Raises UnknownTopic."""
+        self.refresh()
+        topic = self.topic(name)
+
+        def record(known: TopicRecord | None) -> TopicRecord:
+            live = _live(name, known)
+            deleted = {**live.deleted, live.incarnation: self.clock.now_ms()}
+            return msgspec.structs.replace(live, live=False, deleted=deleted)
+
+        self._change(name, record)
+        # A leader that has not heard of it yet must not acknowledge anything more.
+        for partition in topic.partitions():
+            partition.claim(self.url)
+
+    def _change(self, name: str, decide: Callable[[TopicRecord | None], TopicRecord]) -> None:
+        """Append what `decide` makes of the newest record of `name`, if nothing was appended in between."""
+        for attempt in range(METADATA_ATTEMPTS_MAX):
+            try:
+                with self._lock:
+                    if not self._log.leading:
+                        self._log.claim(self.url)
+                    self.refresh()
+                    record = decide(self._records.get(name))
+                    row = Record(msgspec.json.encode(record), key=name.encode())
+                    batch = input_batch([row], self.clock.now_us())
+                    self._log.append([Entry(batch, expected_offset=self._next)])
+                    self.refresh()
+                    return
+            except (NotLeader, OffsetMismatch):
+                # Another process writes the metadata log too: wait for a random while and take a turn.
+                self.clock.pause(METADATA_PAUSE_S * (attempt + 1) * self.clock.random())
+        raise NotLeader(f"too many processes change the topics at once, topic {name!r} was not changed; repeat it")
+
+    def _check_absent(self, name: str) -> None:
+        if name in self._topics:
+            raise TopicExists(f"topic {name!r} exists already; delete it first or choose another name")
+
+    def _free_incarnation(self, name: str) -> int:
+        """A number for a directory that nobody has used: not by the log's word, and not on disk."""
+        known = self._records.get(name)
+        used = 0 if known is None else known.incarnation
+        for found, number in self._directories():
+            if found == name:
+                used = max(used, number)
+        return used + 1
+
+    def _directories(self) -> list[tuple[str, int]]:
+        """(topic name, incarnation) of every directory under `topics/`."""
+        names = (directory.rstrip("/").rsplit("/", 1)[-1] for directory in self.store.list_dirs(f"{TOPICS}/"))
+        matches = (match for match in map(_INCARNATION.fullmatch, names) if match)
+        return [(match["name"], int(match["number"] or 1)) for match in matches]
+
+    def _create_tables(self, directory: str, indexes: range, config: TopicConfig) -> None:
+        for index in indexes:
+            try:
+                create_table(
+                    self.store, partition_directory(directory, index), self.clock, config.table_properties()
+                )
+            except AlreadyExists:
+                pass  # left by a crash before the metadata log named it: empty, and as good as new
+
+    def sweep(self) -> list[str]:
+        """Remove what nobody names any more; returns the directories that were removed whole.
+
+        The data of a deleted topic goes after its `file.delete.delay.ms`; its logs, with the claim that
+        fences a sleeping leader, an hour later. Directories that no record names (a creation that crashed)
+        go when nothing in them is younger than an hour.
+        """
+        self.refresh()
+        removed = []
+        for name, number in self._directories():
+            if is_internal(name):
+                continue
+            record = self._records.get(name)
+            directory = topic_directory(name, number)
+            if record is not None and number in record.deleted:
+                gone = self._sweep_deleted(record, number)
+            elif record is not None and number == record.incarnation and record.live:
+                gone = False
+            else:
+                gone = self._sweep_orphan(directory)
+            if gone:
+                removed.append(directory)
+        return removed
+
+    def _sweep_deleted(self, record: TopicRecord, number: int) -> bool:
+        directory = topic_directory(record.name, number)
+        age_ms = self.clock.now_ms() - record.deleted[number]
+        delay_ms = TopicConfig(record.configs).file_delete_delay_ms
+        if age_ms >= delay_ms + LOG_RETENTION_MS:
+            self._remove(directory)
+            self._change(record.name, lambda known: _swept(known or record, number))
+            return True
+        if age_ms >= delay_ms:
+            for item in self.store.list(f"{directory}/"):
+                if log_directory("") not in item.path:
+                    self.store.delete(item.path)
+        return False
+
+    def _sweep_orphan(self, directory: str) -> bool:
+        newest = max((item.modified_ms for item in self.store.list(f"{directory}/")), default=None)
+        if newest is None or self.store.now_ms() - newest < LOG_RETENTION_MS:
+            return False
+        self._remove(directory)
+        return True
+
+    def _remove(self, directory: str) -> None:
+        for item in list(self.store.list(f"{directory}/")):
+            self.store.delete(item.path)
+
+
+def _check_partitions(count: int) -> None:
+    if not 1 <= count <= PARTITIONS_MAX:
+        raise InvalidArgument(f"{count} partitions are not possible; use 1 to {PARTITIONS_MAX}")
+
+
+def _live(name: str, known: TopicRecord | None) -> TopicRecord:
+    if known is None or not known.live:
+        raise UnknownTopic(f"there is no topic {name!r}; create it first")
+    return known
+
+
+def _swept(record: TopicRecord, number: int) -> TopicRecord:
+    left = {n: at for n, at in record.deleted.items() if n != number}
+    return msgspec.structs.replace(record, deleted=left)

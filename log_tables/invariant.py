@@ -1,0 +1,199 @@
+"""The invariants of a log, each a named, pure predicate: checked before every commit, by tests and by fsck.
+
+Each gives None when it holds, or a sentence that says how it is broken. `classify` says what a commit that
+somebody else made is to us.
+"""
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+
+from log_tables.commit import Commit, Txn
+from log_tables.errors import CorruptLog, ForeignCommit
+from log_tables.layout import TXN_HIGH_WATERMARK, TXN_LEADER, TXN_LOG_START
+from log_tables.snapshot import Segment, Snapshot, segment_of
+
+Broken = str | None
+
+
+class Kind(Enum):
+    """What a commit does to the log."""
+
+    APPEND = "append"
+    CLAIM = "claim"
+    MAINTENANCE = "maintenance"
+
+
+def appends_are_contiguous(before: Snapshot, commit: Commit) -> Broken:
+    """An append begins at the high watermark, holds every offset from there on, and moves it to its end."""
+    if len(commit.adds) != 1 or commit.removes:
+        return f"an append has {len(commit.adds)} adds and {len(commit.removes)} removes, not exactly one add"
+    segment = segment_of(commit.adds[0])
+    if segment.base_offset != before.high_watermark:
+        return f"an append begins at offset {segment.base_offset}, not at the high watermark {before.high_watermark}"
+    if not segment.dense:
+        return f"an append of {segment.records} records spans offsets {segment.base_offset}-{segment.last_offset}"
+    if _txn(commit, TXN_HIGH_WATERMARK) != segment.last_offset + 1:
+        return f"an append up to offset {segment.last_offset} says the high watermark {_txn(commit, TXN_HIGH_WATERMARK)}"
+    return None
+
+
+def high_watermark_never_moves_back(before: Snapshot, after: Snapshot) -> Broken:
+    if after.high_watermark < before.high_watermark:
+        return f"the high watermark moved back from {before.high_watermark} to {after.high_watermark}"
+    return None
+
+
+def log_start_never_moves_back(before: Snapshot, after: Snapshot) -> Broken:
+    if after.log_start < before.log_start:
+        return f"the log start moved back from {before.log_start} to {after.log_start}"
+    return None
+
+
+def leader_epoch_never_moves_back(before: Snapshot, after: Snapshot) -> Broken:
+    if after.leader_epoch < before.leader_epoch:
+        return f"the leader epoch moved back from {before.leader_epoch} to {after.leader_epoch}"
+    return None
+
+
+def segments_are_ordered(after: Snapshot) -> Broken:
+    """Segments do not overlap, hold offsets below the high watermark, and none counts more than its span."""
+    end = 0
+    for segment in after.segments:
+        if segment.base_offset < end:
+            return f"segment {segment.path} begins at {segment.base_offset}, inside the one before that ends at {end}"
+        if segment.records > segment.last_offset - segment.base_offset + 1 or segment.records < 1:
+            return f"segment {segment.path} counts {segment.records} records in its offsets"
+        end = segment.last_offset + 1
+    if end > after.high_watermark:
+        return f"the last segment ends at {end}, above the high watermark {after.high_watermark}"
+    return None
+
+
+def modification_time_is_monotone(after: Snapshot) -> Broken:
+    """`modificationTime` grows with the base offset: Delta's streaming source orders its first read by it."""
+    previous: Segment | None = None
+    for segment in after.segments:
+        if previous is not None and segment.modification_time < previous.modification_time:
+            return f"segment {segment.path} is older than {previous.path}, which comes before it"
+        previous = segment
+    return None
+
+
+def rewrite_keeps_records(before: Snapshot, commit: Commit) -> Broken:
+    """A commit that says `dataChange: false` leaves as many records, within the ranges that it removes."""
+    if commit.changes_data() or not (commit.adds or commit.removes):
+        return None
+    known = {segment.path: segment for segment in before.segments}
+    gone = [known[remove.path] for remove in commit.removes if remove.path in known]
+    made = [segment_of(add) for add in commit.adds]
+    if sum(s.records for s in gone) != sum(s.records for s in made):
+        return f"a rewrite of {sum(s.records for s in gone)} records leaves {sum(s.records for s in made)}"
+    return None
+
+
+def adds_lie_within_removes(before: Snapshot, commit: Commit) -> Broken:
+    """Maintenance puts records only where it took some away, and takes away only what is there."""
+    known = {segment.path: segment for segment in before.segments}
+    missing = [remove.path for remove in commit.removes if remove.path not in known]
+    if missing:
+        return f"it removes {missing[0]}, which is not in the table"
+    ranges = sorted((known[r.path].base_offset, known[r.path].last_offset) for r in commit.removes)
+    for segment in (segment_of(add) for add in commit.adds):
+        if not _covered(segment, ranges):
+            return f"it adds {segment.path} for offsets {segment.base_offset}-{segment.last_offset}, where it removes nothing"
+    return None
+
+
+def _covered(segment: Segment, ranges: list[tuple[int, int]]) -> bool:
+    starts = any(low <= segment.base_offset <= high for low, high in ranges)
+    ends = any(low <= segment.last_offset <= high for low, high in ranges)
+    return starts and ends
+
+
+def first_broken(results: Iterable[Broken]) -> Broken:
+    return next((result for result in results if result is not None), None)
+
+
+_STEPS: tuple[Callable[[Snapshot, Snapshot], Broken], ...] = (
+    high_watermark_never_moves_back,
+    log_start_never_moves_back,
+    leader_epoch_never_moves_back,
+)
+_STATES: tuple[Callable[[Snapshot], Broken], ...] = (segments_are_ordered, modification_time_is_monotone)
+
+
+def broken_state(snapshot: Snapshot) -> list[str]:
+    """Every invariant of a snapshot alone that it breaks."""
+    return [result for result in (check(snapshot) for check in _STATES) if result is not None]
+
+
+def broken_step(before: Snapshot, commit: Commit) -> Broken:
+    """The first invariant that `commit`, as the version after `before`, would break."""
+    kind = kind_of(before, commit)
+    after = before.apply(commit)
+    steps = (check(before, after) for check in _STEPS)
+    if kind is Kind.APPEND:
+        return first_broken((appends_are_contiguous(before, commit), *steps, _tail_is_monotone(after)))
+    if kind is Kind.CLAIM:
+        return first_broken(steps)
+    maintenance = (rewrite_keeps_records(before, commit), adds_lie_within_removes(before, commit))
+    states = (check(after) for check in _STATES) if commit.adds else ()
+    return first_broken((*maintenance, *steps, *states))
+
+
+def _tail_is_monotone(after: Snapshot) -> Broken:
+    """The two checks of a whole snapshot, for the segment that an append has put at its end."""
+    tail = after.segments[-2:]
+    if len(tail) == 2 and tail[1].modification_time < tail[0].modification_time:
+        return f"segment {tail[1].path} is older than {tail[0].path}, which comes before it"
+    return None
+
+
+def kind_of(before: Snapshot, commit: Commit) -> Kind:
+    """What `commit` is, by the transaction that it carries."""
+    if _txn(commit, TXN_LEADER) is not None and _txn(commit, TXN_LEADER) != before.leader_epoch:
+        return Kind.CLAIM
+    if _txn(commit, TXN_HIGH_WATERMARK) is not None:
+        return Kind.APPEND
+    return Kind.MAINTENANCE
+
+
+def classify(table: str, before: Snapshot, commit: Commit) -> Kind:
+    """What the commit after `before`, made by somebody else, does to the log.
+
+    Raises ForeignCommit, naming the version and the operation, for one that no lakelog made and that is not
+    harmless: nothing may change a log but what keeps its invariants (design: commit protocol, case 4).
+    """
+    harmless = not (commit.adds or commit.removes or commit.protocol or commit.metadata or commit.txns)
+    if harmless:
+        return Kind.MAINTENANCE
+    reason: Broken
+    try:
+        ours = commit.info.engineInfo.startswith("lakelog/")
+        reason = broken_step(before, commit) if ours else "it was made by another tool"
+        if ours and reason is None:
+            reason = _table_stays(before, commit)
+    except CorruptLog as error:
+        reason = error.message
+    if reason is None:
+        return kind_of(before, commit)
+    version, operation = before.version + 1, commit.info.operation or "unknown"
+    raise ForeignCommit(
+        f"version {version} of {table} ({operation}) breaks the log: {reason}; stop the other tool, look with "
+        f"`lakelog fsck`, and take version {version} and later out of the table's log to go on",
+        version=version,
+        operation=operation,
+    )
+
+
+def _table_stays(before: Snapshot, commit: Commit) -> Broken:
+    if commit.protocol is not None and commit.protocol != before.protocol:
+        return "it changes the protocol of the table"
+    if commit.metadata is not None and commit.metadata.schemaString != before.metadata.schemaString:
+        return "it changes the schema of the table"
+    return None
+
+
+def _txn(commit: Commit, app_id: str) -> int | None:
+    found: Txn | None = next((txn for txn in commit.txns if txn.app_id == app_id), None)
+    return None if found is None else found.version

@@ -1,0 +1,385 @@
+"""One partition: append, read, find by time, truncate; who leads it, and how a leader is fenced.
+
+An append is sequenced (offsets, cheap, in memory) and then committed (a segment file and one Delta commit).
+Everything that goes wrong between the two ends the term of leadership: what was sequenced and not committed
+is void, and the next claim starts from what the log says.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import mmh3
+import numpy as np
+import pyarrow as pa
+from msgspec.structs import replace
+
+from log_tables import segment as segments
+from log_tables.clock import Clock
+from log_tables.commit import Commit, CommitInfo, ProducedBatch, Txn
+from log_tables.errors import InvalidArgument, InvalidOffset, NotLeader, OffsetOutOfRange
+from log_tables.layout import (
+    TXN_HIGH_WATERMARK,
+    TXN_LEADER,
+    TXN_LOG_START,
+    producer_end_txn,
+    producer_sequence_txn,
+    segment_name,
+)
+from log_tables.limits import MODIFICATION_STEP_MS
+from log_tables.record import RECORD_SCHEMA, constant_timestamps, with_offsets
+from log_tables.sequencer import Entry, Producer, ProducerState, Sequenced, Sequencer, producers_of
+from log_tables.snapshot import Segment, Snapshot, timestamp_text, timestamp_us
+from log_tables.store import Store
+from log_tables.table import Table, commit_info
+
+__all__ = ["Entry", "Partition", "PartitionConfig", "Producer", "ReadPlan", "Sequenced", "partition_for_key"]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionConfig:
+    """What a partition needs of its topic's configuration."""
+
+    compression: str = "zstd"
+    log_append_time: bool = False
+    producer_expiration_ms: int = 24 * 60 * 60 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """Which offsets a read gives: start ≤ offset < end, and the segments that hold them."""
+
+    start: int
+    end: int
+    log_start: int
+    high_watermark: int
+    segments: tuple[Segment, ...] = ()
+
+
+def partition_for_key(key: bytes, count: int) -> int:
+    """The partition of `key` among `count`: murmur3 (32 bit, sign bit masked) modulo the count."""
+    return (mmh3.hash(key, signed=False) & 0x7FFFFFFF) % count
+
+
+class Partition:
+    """One partition of a topic. Thread-safe; blocking, except `sequence`, which only touches memory."""
+
+    def __init__(
+        self,
+        store: Store,
+        directory: str,
+        clock: Clock,
+        config: PartitionConfig | None = None,
+        cache: segments.SegmentCache | None = None,
+    ) -> None:
+        """Open the partition whose table is at `directory`. Raises ObjectMissing, UnsupportedTable, ForeignCommit."""
+        self.directory, self.clock, self._store = directory, clock, store
+        self.config = config or PartitionConfig()
+        self._cache = cache or segments.SegmentCache()
+        self.table = Table(store, directory, clock)
+        self._sequencing = threading.Lock()
+        self._committing = threading.Lock()
+        self._epoch: int | None = None
+        self._term = 0
+        self._sequencer: Sequencer | None = None
+        self._listeners: dict[int, Callable[[], None]] = {}
+        self._seen = self.high_watermark
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.table.snapshot
+
+    @property
+    def log_start(self) -> int:
+        return self.snapshot.log_start
+
+    @property
+    def high_watermark(self) -> int:
+        return self.snapshot.high_watermark
+
+    @property
+    def log_end(self) -> int:
+        """The offset after the last sequenced record: provisional above the high watermark."""
+        sequencer = self._sequencer
+        return self.high_watermark if sequencer is None else sequencer.log_end
+
+    @property
+    def leading(self) -> bool:
+        """Whether this process may append, as far as it knows."""
+        return self._sequencer is not None and self._epoch == self.snapshot.leader_epoch
+
+    def claim(self, url: str) -> None:
+        """Become the leader, by one commit that fences every older one. `url` says where this gateway is.
+
+        Raises OutcomeUnknown, StoreUnavailable, ForeignCommit.
+        """
+
+        def build(snapshot: Snapshot) -> Commit:
+            epoch = snapshot.leader_epoch + 1
+            info = commit_info(self.clock, "CLAIM", leader_epoch=epoch, leader_url=url)
+            return Commit(info, txns=(Txn(TXN_LEADER, epoch),))
+
+        with self._committing:
+            self._step_down()
+            self.table.refresh(wait=True)
+            claimed = self.table.transact(build)
+            assert claimed is not None
+            with self._sequencing:
+                self._epoch = claimed.info.leaderEpoch
+                self._sequencer = Sequencer(self.snapshot, self._term)
+        self._notify()
+
+    def sequence(self, entry: Entry) -> Sequenced:
+        """Give the records of `entry` their offsets, provisional until `commit`.
+
+        Raises NotLeader, OffsetMismatch, SequenceGap, StaleProducerEpoch; InvalidArgument without records.
+        """
+        if entry.batch.num_rows == 0:
+            raise InvalidArgument("an append needs at least one record; send some")
+        with self._sequencing:
+            if self._sequencer is None or not self.leading:
+                raise self._not_leader()
+            return self._sequencer.sequence(entry)
+
+    def commit(self, batch: Sequence[Sequenced]) -> int | None:
+        """Make sequenced entries durable, all or none, in the order in which they were sequenced.
+
+        Returns the time of the append in microseconds for a LogAppendTime topic, else None. Whatever is
+        raised (NotLeader, OutcomeUnknown, StoreUnavailable, ForeignCommit, …), this process has stopped
+        leading and everything sequenced and not committed is void.
+        """
+        fresh = [item for item in batch if not item.duplicate]
+        with self._committing:
+            if any(item.term != self._term for item in batch) or not self.leading:
+                raise self._not_leader()
+            if not fresh:
+                return None
+            try:
+                append_time = self._write(fresh)
+            except BaseException:
+                self._step_down()
+                raise
+        self._notify()
+        return append_time
+
+    def append(self, entries: Sequence[Entry]) -> list[Sequenced]:
+        """Sequence and commit: an append for callers that need no batching over requests."""
+        sequenced = [self.sequence(entry) for entry in entries]
+        self.commit(sequenced)
+        return sequenced
+
+    def _write(self, fresh: list[Sequenced]) -> int | None:
+        base, epoch = fresh[0].base_offset, self._epoch
+        assert base is not None
+        append_time = self._append_time() if self.config.log_append_time else None
+        records = _records(fresh, base, append_time)
+        data = segments.encode(records, self.config.compression)
+        path = segment_name(base, self.clock.random_hex(8))
+        segment = segments.describe(path, records, data.size, 0)
+        self._store.put_new(f"{self.directory}/{path}", data)
+        info = commit_info(self.clock, "WRITE", leader_epoch=epoch)
+        txns = _append_txns(fresh, base + records.num_rows, self.clock.now_ms())
+
+        def build(snapshot: Snapshot) -> Commit:
+            if snapshot.leader_epoch != epoch or snapshot.high_watermark != base:
+                raise self._not_leader()
+            return _append_commit(info, txns, fresh, _timed(segment, snapshot, self.clock.now_ms()))
+
+        self.table.transact(build)
+        self._cache.put(f"{self.directory}/{path}", records)
+        return append_time
+
+    def _append_time(self) -> int:
+        """Now, but never before the newest record: LogAppendTime stands still when the clock jumps back."""
+        last = self.snapshot.segments[-1:]
+        return max(self.clock.now_us(), *(timestamp_us(segment.max_timestamp) for segment in last), 0)
+
+    def refresh(self) -> Snapshot:
+        """Follow the commits of other processes; never waits for a commit of this one."""
+        snapshot = self.table.refresh()
+        if self._sequencer is not None and not self.leading:
+            with self._sequencing:
+                self._end_term()
+        self._notify()
+        return snapshot
+
+    def plan_read(self, offset: int, max_bytes: int) -> ReadPlan:
+        """Choose what to read from `offset` on: about `max_bytes` of records, at least one if there is one.
+
+        The plan is made from what is known now (`refresh` first to know more). At the high watermark it is
+        empty. Raises InvalidOffset, OffsetOutOfRange.
+        """
+        snapshot = self.snapshot
+        low, high = snapshot.log_start, snapshot.high_watermark
+        if offset < 0:
+            raise InvalidOffset(f"offset {offset} is negative; ask for one from {low} to {high}")
+        if not low <= offset <= high:
+            raise OffsetOutOfRange(
+                f"offset {offset} is out of range: the log holds {low} to {high}; start inside it",
+                log_start_offset=low,
+                high_watermark=high,
+            )
+        chosen, end, room = [], offset, max_bytes
+        for segment in snapshot.segments[snapshot.first_segment(offset) :]:
+            start = max(offset, segment.base_offset)
+            width = max(1, segment.raw_bytes // segment.records)
+            wanted = max(1 if not chosen else 0, room // width)
+            if wanted == 0:
+                break
+            chosen.append(segment)
+            available = segment.last_offset + 1 - start
+            # Between the records of a compacted segment are gaps: only a whole one surely holds a record.
+            taken = min(wanted, available) if segment.dense else available
+            end, room = start + taken, room - taken * width
+            if taken < available:
+                break
+        else:
+            end = high
+        return ReadPlan(offset, end, low, high, tuple(chosen))
+
+    def read(self, plan: ReadPlan, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The records of `plan`, lazily, one RECORD_SCHEMA batch (or its `columns`) a row group, in order."""
+        for segment in plan.segments:
+            cached = self._cache.get(f"{self.directory}/{segment.path}")
+            if cached is None:
+                yield from segments.read(
+                    self._store, self.directory, segment, plan.start, plan.end, columns
+                )
+                continue
+            part = segments.between(cached, plan.start, plan.end)
+            names = [name for name in RECORD_SCHEMA.names if columns is None or name in columns]
+            yield part.select(names)
+
+    def fetch(self, offset: int, max_bytes: int) -> pa.Table:
+        """`plan_read` and `read` in one, as a Table of RECORD_SCHEMA."""
+        return pa.Table.from_batches(self.read(self.plan_read(offset, max_bytes)), RECORD_SCHEMA)
+
+    def position(self, timestamp_us: int) -> int | None:
+        """The earliest offset whose timestamp is ≥ `timestamp_us` (microseconds), None where there is none."""
+        snapshot = self.snapshot
+        text = timestamp_text(timestamp_us)
+        for segment in snapshot.segments[snapshot.first_segment(snapshot.log_start) :]:
+            if segment.max_timestamp < text:
+                continue
+            start = max(segment.base_offset, snapshot.log_start)
+            plan = ReadPlan(start, segment.last_offset + 1, start, snapshot.high_watermark, (segment,))
+            for batch in self.read(plan, ("offset", "timestamp")):
+                found = segments.first_at(batch, timestamp_us)
+                if found is not None:
+                    return found
+        return None
+
+    def truncate(self, before: int) -> int:
+        """Delete the records below offset `before` (Kafka's DeleteRecords); returns the new log start.
+
+        Segments that lie wholly below are removed; inside a segment readers of ours skip. The log start
+        never moves back: a smaller `before` changes nothing. Raises InvalidOffset, OffsetOutOfRange.
+        """
+        self.table.refresh(wait=True)
+        if before < 0:
+            raise InvalidOffset(f"offset {before} is negative; name one up to {self.high_watermark}")
+        if before > self.high_watermark:
+            raise OffsetOutOfRange(
+                f"offset {before} is beyond the high watermark {self.high_watermark}; delete up to there",
+                log_start_offset=self.log_start,
+                high_watermark=self.high_watermark,
+            )
+        info = commit_info(self.clock, "DELETE RECORDS")
+
+        def build(snapshot: Snapshot) -> Commit | None:
+            if before <= snapshot.log_start:
+                return None
+            now_ms = self.clock.now_ms()
+            gone = (segment for segment in snapshot.segments if segment.last_offset < before)
+            removes = tuple(segment.remove(now_ms, data_change=True) for segment in gone)
+            return Commit(info, txns=(Txn(TXN_LOG_START, before),), removes=removes)
+
+        self.table.transact(build)
+        return self.log_start
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Set table properties, for Delta tools to see; no commit when they are set already."""
+        info = commit_info(self.clock, "SET TBLPROPERTIES")
+
+        def build(snapshot: Snapshot) -> Commit | None:
+            configuration = {**snapshot.metadata.configuration, **properties}
+            if configuration == snapshot.metadata.configuration:
+                return None
+            return Commit(info, metadata=replace(snapshot.metadata, configuration=configuration))
+
+        self.table.transact(build)
+
+    def checkpoint_due(self) -> bool:
+        return self.table.checkpoint_due()
+
+    def checkpoint(self) -> None:
+        """Write a checkpoint of what is known now; off the append path."""
+        self.table.checkpoint(self.config.producer_expiration_ms)
+
+    def clean_log(self) -> int:
+        """Delete log files that no reader needs any more; returns how many."""
+        return self.table.clean_log()
+
+    def on_commit(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` (in any thread) whenever the high watermark has moved; returns what ends that."""
+        token = object()
+        self._listeners[id(token)] = callback
+
+        def unsubscribe(key: object = token) -> None:
+            self._listeners.pop(id(key), None)
+
+        return unsubscribe
+
+    def _notify(self) -> None:
+        high_watermark = self.high_watermark
+        if high_watermark != self._seen:
+            self._seen = high_watermark
+            for callback in list(self._listeners.values()):
+                callback()
+
+    def _step_down(self) -> None:
+        with self._sequencing:
+            self._end_term()
+
+    def _end_term(self) -> None:
+        self._epoch, self._sequencer = None, None
+        self._term += 1
+
+    def _not_leader(self) -> NotLeader:
+        return NotLeader(
+            f"this gateway does not lead {self.directory} (leader epoch {self.snapshot.leader_epoch}); repeat the request"
+        )
+
+
+def _records(fresh: Sequence[Sequenced], base: int, append_time: int | None) -> pa.RecordBatch:
+    batches = [item.entry.batch for item in fresh]
+    count = sum(batch.num_rows for batch in batches)
+    records = with_offsets(batches, np.arange(base, base + count, dtype=np.int64))
+    if append_time is None:
+        return records
+    return records.set_column(1, RECORD_SCHEMA.field(1), constant_timestamps(append_time, count))
+
+
+def _append_txns(fresh: list[Sequenced], end: int, now_ms: int) -> tuple[Txn, ...]:
+    states: Mapping[int, ProducerState] = producers_of(fresh)
+    txns = [Txn(TXN_HIGH_WATERMARK, end)]
+    for producer_id, state in states.items():
+        txns.append(Txn(producer_sequence_txn(producer_id), state.packed, now_ms))
+        txns.append(Txn(producer_end_txn(producer_id), state.end_offset, now_ms))
+    return tuple(txns)
+
+
+def _timed(segment: Segment, snapshot: Snapshot, now_ms: int) -> Segment:
+    """`segment` with a modification time after that of the newest one in `snapshot`."""
+    newest = snapshot.segments[-1].modification_time + MODIFICATION_STEP_MS if snapshot.segments else 0
+    return replace(segment, modification_time=max(now_ms, newest))
+
+
+def _append_commit(info: CommitInfo, txns: tuple[Txn, ...], fresh: list[Sequenced], segment: Segment) -> Commit:
+    produced = tuple(
+        ProducedBatch(stamp.id, stamp.epoch, stamp.sequence, item.base_offset or 0, item.count)
+        for item in fresh
+        if (stamp := item.entry.producer) is not None
+    )
+    info = replace(info, operationParameters={"mode": "Append"}, isBlindAppend=True, producers=produced)
+    return Commit(info, txns=txns, adds=(segment.add(data_change=True),))

@@ -1,0 +1,196 @@
+"""One Parquet file of records: encode, decode, seek; and the memory of the newest ones."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from log_tables.errors import CorruptSegment, ObjectMissing
+from log_tables.layout import HEADERS, KEY, OFFSET, TIMESTAMP, VALUE
+from log_tables.limits import CACHE_BYTES, MIB, ROW_GROUP_MAX_ROWS, ROW_GROUP_TARGET_BYTES
+from log_tables.record import RECORD_SCHEMA, batch_bytes
+from log_tables.snapshot import Segment, timestamp_text
+from log_tables.store import Store
+
+COMPRESSIONS = ("zstd", "lz4", "snappy", "gzip", "uncompressed")
+"""Values of `compression.type`, by Kafka's names."""
+
+_ZSTD_LEVEL = 1
+_WHOLE_BYTES = 8 * MIB
+
+
+def encode(batch: pa.RecordBatch, compression: str) -> pa.Buffer:
+    """RECORD_SCHEMA rows, ordered by offset, as the bytes of a Parquet file.
+
+    Offsets and timestamps are delta-encoded (a few bytes a page), keys and values plain: the compression
+    finds their repetitions faster than a dictionary does. Only offset and timestamp carry statistics.
+    """
+    sink = pa.BufferOutputStream()
+    writer = pq.ParquetWriter(
+        sink,
+        RECORD_SCHEMA,
+        compression="none" if compression == "uncompressed" else compression,
+        compression_level=_ZSTD_LEVEL if compression == "zstd" else None,
+        use_dictionary=False,
+        column_encoding={OFFSET: "DELTA_BINARY_PACKED", TIMESTAMP: "DELTA_BINARY_PACKED"},
+        write_statistics=[OFFSET, TIMESTAMP],
+        store_schema=False,
+    )
+    with writer:
+        writer.write_table(pa.Table.from_batches([batch]), row_group_size=_row_group_rows(batch))
+    return sink.getvalue()
+
+
+def _row_group_rows(batch: pa.RecordBatch) -> int:
+    width = max(1, batch_bytes(batch) // max(1, batch.num_rows))
+    return max(1, min(ROW_GROUP_MAX_ROWS, ROW_GROUP_TARGET_BYTES // width))
+
+
+def describe(path: str, batch: pa.RecordBatch, size: int, modification_time: int) -> Segment:
+    """The Segment (its Delta stats) of a file `path` of `size` bytes that holds `batch`."""
+    stamps = batch.column(TIMESTAMP).view(pa.int64()).to_numpy()
+    offsets = batch.column(OFFSET).to_numpy()
+    return Segment(
+        path,
+        size,
+        int(offsets[0]),
+        int(offsets[-1]),
+        batch.num_rows,
+        timestamp_text(int(stamps.min())),
+        timestamp_text(int(stamps.max()), up=True),
+        modification_time,
+        (batch.column(KEY).null_count, batch.column(VALUE).null_count, batch.column(HEADERS).null_count),
+        batch_bytes(batch),
+    )
+
+
+def read(
+    store: Store,
+    table: str,
+    segment: Segment,
+    start: int,
+    end: int,
+    columns: Sequence[str] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The records of `segment` with start ≤ offset < end, in order, one batch a row group.
+
+    Reads only the row groups and columns needed; `columns` are names of RECORD_SCHEMA (default all).
+    Raises CorruptSegment when the file is missing, broken, or does not hold what its stats say.
+    """
+    names = [name for name in RECORD_SCHEMA.names if columns is None or name in columns]
+    wanted = [OFFSET, *(name for name in names if name != OFFSET)]
+    path = f"{table}/{segment.path}"
+    try:
+        with pq.ParquetFile(_source(store, path, segment, start, end)) as file:
+            for group in _groups(file, start, end):
+                for batch in _batches(file.read_row_group(group, columns=wanted, use_threads=False)):
+                    part = between(batch, start, end)
+                    if part.num_rows:
+                        yield conform(part.select(names))
+    except ObjectMissing:
+        raise CorruptSegment(f"segment {path} is missing; restore it from a backup") from None
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptSegment(f"segment {path} cannot be read ({error}); restore it from a backup") from None
+
+
+def _source(store: Store, path: str, segment: Segment, start: int, end: int) -> pa.NativeFile:
+    whole = start <= segment.base_offset and end > segment.last_offset
+    if whole or segment.size <= _WHOLE_BYTES:
+        return pa.BufferReader(store.get(path))
+    return pa.PythonFile(_RangeFile(store, path, segment.size), mode="r")
+
+
+def _batches(table: pa.Table) -> list[pa.RecordBatch]:
+    return table.to_batches()
+
+
+def _groups(file: pq.ParquetFile, start: int, end: int) -> Iterator[int]:
+    """Row groups whose offsets touch [start, end), by their statistics."""
+    for index in range(file.metadata.num_row_groups):
+        stats = file.metadata.row_group(index).column(0).statistics
+        if stats is None or not stats.has_min_max or (stats.max >= start and stats.min < end):
+            yield index
+
+
+def between(batch: pa.RecordBatch, start: int, end: int) -> pa.RecordBatch:
+    """The rows of `batch` (ordered by offset) with start ≤ offset < end, without a copy."""
+    offsets = batch.column(OFFSET).to_numpy()
+    first, last = np.searchsorted(offsets, [start, end])
+    return batch.slice(int(first), int(last - first))
+
+
+def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """`batch` with exactly the types and flags of RECORD_SCHEMA: Parquet leaves some to the reader."""
+    schema = pa.schema([RECORD_SCHEMA.field(name) for name in batch.schema.names])
+    columns = [
+        column if column.type == kind.type else column.cast(kind.type)
+        for column, kind in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def first_at(batch: pa.RecordBatch, timestamp_us: int) -> int | None:
+    """The offset of the first row with timestamp ≥ `timestamp_us` (microseconds), None without one."""
+    stamps = batch.column(TIMESTAMP).view(pa.int64())
+    index = pc.index(pc.greater_equal(stamps, timestamp_us), True).as_py()
+    return None if index < 0 else int(batch.column(OFFSET)[index].as_py())
+
+
+class _RangeFile:
+    """A read-only file over ranges of an object, for reading a few row groups of a large segment."""
+
+    def __init__(self, store: Store, path: str, size: int) -> None:
+        self._store, self._path, self._size, self._at = store, path, size, 0
+        self.closed = False
+
+    def read(self, count: int = -1) -> bytes:
+        length = self._size - self._at if count < 0 else min(count, self._size - self._at)
+        data = self._store.get_range(self._path, self._at, length) if length > 0 else b""
+        self._at += len(data)
+        return data
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = (0, self._at, self._size)[whence] + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def close(self) -> None:
+        self.closed = True
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+
+class SegmentCache:
+    """Committed batches in memory, newest kept, bounded in bytes over all partitions. Thread-safe."""
+
+    def __init__(self, limit_bytes: int = CACHE_BYTES) -> None:
+        self._limit = limit_bytes
+        self._lock = threading.Lock()
+        self._batches: OrderedDict[str, pa.RecordBatch] = OrderedDict()
+        self._bytes = 0
+
+    def put(self, path: str, batch: pa.RecordBatch) -> None:
+        """Keep the rows of the segment file `path` (with its table)."""
+        with self._lock:
+            self._batches[path] = batch
+            self._bytes += batch_bytes(batch)
+            while self._bytes > self._limit:
+                _, oldest = self._batches.popitem(last=False)
+                self._bytes -= batch_bytes(oldest)
+
+    def get(self, path: str) -> pa.RecordBatch | None:
+        with self._lock:
+            return self._batches.get(path)

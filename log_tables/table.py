@@ -1,0 +1,186 @@
+"""One Delta table and its log: open, follow, commit, checkpoint, clean. The commit protocol of docs/FORMAT.md."""
+
+import threading
+from collections.abc import Callable
+
+from log_tables.checkpoint import write_checkpoint
+from log_tables.clock import Clock
+from log_tables.commit import ENGINE, Commit, CommitInfo, Metadata, Protocol, Txn, put_commit, read_commit
+from log_tables.errors import AlreadyExists, CorruptLog
+from log_tables.invariant import broken_step, classify
+from log_tables.layout import (
+    TXN_HIGH_WATERMARK,
+    TXN_LEADER,
+    TXN_LOG_START,
+    checkpoint_version,
+    commit_version,
+    log_directory,
+)
+from log_tables.limits import (
+    CHECKPOINT_INTERVAL_COMMITS,
+    CONFIRMATION_MAX_AGE_S,
+    LOG_RETENTION_MS,
+    TOMBSTONE_RETENTION_MS,
+)
+from log_tables.record import delta_schema
+from log_tables.snapshot import READER_VERSION, WRITER_VERSION, Snapshot, check_supported, open_checkpoint
+from log_tables.store import Store
+
+
+def create_table(store: Store, directory: str, clock: Clock, configuration: dict[str, str] | None = None) -> None:
+    """Commit version 0 of an empty log at `directory`. Raises AlreadyExists when there is a table."""
+    now_ms, table_id = clock.now_ms(), clock.unique_id()
+    groups = (table_id[:8], table_id[8:12], table_id[12:16], table_id[16:20], table_id[20:])
+    metadata = Metadata(
+        id="-".join(groups),
+        schemaString=delta_schema(),
+        configuration={
+            "delta.checkpointInterval": str(CHECKPOINT_INTERVAL_COMMITS),
+            "delta.logRetentionDuration": f"interval {LOG_RETENTION_MS // 3_600_000} hours",
+            "delta.deletedFileRetentionDuration": f"interval {TOMBSTONE_RETENTION_MS // 3_600_000} hours",
+            # Another tool that writes a checkpoint must not clean what fencing relies on.
+            "delta.enableExpiredLogCleanup": "false",
+            **(configuration or {}),
+        },
+        createdTime=now_ms,
+    )
+    commit = Commit(
+        info=commit_info(clock, "CREATE TABLE"),
+        protocol=Protocol(READER_VERSION, WRITER_VERSION),
+        metadata=metadata,
+        txns=tuple(Txn(app_id, 0) for app_id in (TXN_HIGH_WATERMARK, TXN_LOG_START, TXN_LEADER)),
+    )
+    if put_commit(store, directory, 0, commit, clock) is not None:
+        raise AlreadyExists(f"there is a table at {directory} already; choose another directory")
+
+
+def commit_info(
+    clock: Clock, operation: str, leader_epoch: int | None = None, leader_url: str | None = None
+) -> CommitInfo:
+    """What every commit of ours says of itself, with a fresh `batchId`."""
+    return CommitInfo(
+        timestamp=clock.now_ms(),
+        operation=operation,
+        engineInfo=ENGINE,
+        batchId=clock.unique_id(),
+        leaderEpoch=leader_epoch,
+        leaderUrl=leader_url,
+    )
+
+
+class Table:
+    """A Delta table, followed commit by commit. Thread-safe; blocking.
+
+    Raises ForeignCommit from any method that meets a commit which another tool made.
+    """
+
+    def __init__(self, store: Store, directory: str, clock: Clock) -> None:
+        """Open the table at `directory`. Raises ObjectMissing when there is none."""
+        self.store, self.directory, self.clock = store, directory, clock
+        self._lock = threading.RLock()
+        self._reopen()
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What is known of the table now, without asking the store."""
+        return self._snapshot
+
+    def refresh(self, wait: bool = False) -> Snapshot:
+        """Read the commits made since. While a commit of this process is in flight, only when `wait`."""
+        if self._lock.acquire(blocking=wait):
+            try:
+                self._follow()
+            finally:
+                self._lock.release()
+        return self._snapshot
+
+    def transact(self, build: Callable[[Snapshot], Commit | None]) -> Commit | None:
+        """Commit what `build` makes of the newest snapshot; again with the next one when another was first.
+
+        `build` returns None to give up without harm, or raises. Returns the commit that was made.
+        Raises OutcomeUnknown, StoreUnavailable, ForeignCommit; CorruptLog when the commit would break an
+        invariant (nothing is written then).
+        """
+        with self._lock:
+            while True:
+                if self._is_stale():
+                    self._reopen()
+                commit = build(self._snapshot)
+                if commit is None:
+                    return None
+                self._check(commit)
+                version = self._snapshot.version + 1
+                other = put_commit(self.store, self.directory, version, commit, self.clock)
+                if other is not None:
+                    self._advance(other)
+                elif self._is_stale():
+                    # The answer took so long that the log may have been cleaned around an old version.
+                    self._reopen()
+                    if commit.adds and all(self._snapshot.holds(add.path) for add in commit.adds):
+                        return commit
+                else:
+                    self._snapshot = self._snapshot.apply(commit)
+                    self._confirmed = self.clock.boottime()
+                    return commit
+
+    def checkpoint_due(self) -> bool:
+        return self._snapshot.version - self._checkpointed >= CHECKPOINT_INTERVAL_COMMITS
+
+    def checkpoint(self, producer_expiration_ms: int) -> None:
+        """Write a checkpoint of the newest version known; forget idle producers and old tombstones."""
+        now_ms = self.clock.now_ms()
+        snapshot = self._snapshot.pruned(now_ms, producer_expiration_ms)
+        write_checkpoint(self.store, self.directory, snapshot.checkpoint())
+        with self._lock:
+            self._checkpointed = max(self._checkpointed, snapshot.version)
+            self._snapshot = self._snapshot.pruned(now_ms, producer_expiration_ms)
+
+    def clean_log(self) -> int:
+        """Delete commits and checkpoints before the newest checkpoint; returns how many files.
+
+        Never one younger than LOG_RETENTION_MS by the store's own clock: a leader that slept relies on
+        meeting the claim that fenced it (docs/FORMAT.md, "Log cleanup").
+        """
+        files = list(self.store.list(log_directory(self.directory) + "/"))
+        newest = max((v for v in (checkpoint_version(f.path) for f in files) if v is not None), default=0)
+        horizon = self.store.now_ms() - LOG_RETENTION_MS
+        cleaned = 0
+        for file in files:
+            version = commit_version(file.path)
+            if version is None:
+                version = checkpoint_version(file.path)
+            if version is not None and version < newest and file.modified_ms < horizon:
+                self.store.delete(file.path)
+                cleaned += 1
+        return cleaned
+
+    def _is_stale(self) -> bool:
+        return self.clock.boottime() - self._confirmed > CONFIRMATION_MAX_AGE_S
+
+    def _reopen(self) -> None:
+        with self._lock:
+            self._confirmed = self.clock.boottime()
+            self._snapshot = open_checkpoint(self.store, self.directory)
+            self._checkpointed = self._snapshot.version
+            check_supported(self.directory, self._snapshot)
+            self._follow()
+
+    def _follow(self) -> None:
+        if self._is_stale():
+            return self._reopen()
+        asked = self.clock.boottime()
+        while (commit := read_commit(self.store, self.directory, self._snapshot.version + 1)) is not None:
+            self._advance(commit)
+            asked = self.clock.boottime()
+        self._confirmed = asked
+        return None
+
+    def _advance(self, commit: Commit) -> None:
+        classify(self.directory, self._snapshot, commit)
+        self._snapshot = self._snapshot.apply(commit)
+        self._confirmed = self.clock.boottime()
+
+    def _check(self, commit: Commit) -> None:
+        broken = broken_step(self._snapshot, commit)
+        if broken is not None:
+            raise CorruptLog(f"refused to commit to {self.directory}: {broken}; run `lakelog fsck`")
