@@ -1,6 +1,7 @@
 """What one gateway process is made of, and how a route gets at it."""
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends
@@ -24,6 +25,8 @@ class Gateway:
     settings: Settings
     metrics: Metrics
     clock: Clock
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the gateway begins to stop: a long poll that waits answers with what it has."""
 
 
 def gateway(request: Request) -> Gateway:
