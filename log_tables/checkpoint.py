@@ -1,7 +1,7 @@
 """A checkpoint: everything a table holds at one version, in one Parquet file, so that opening it is cheap.
 
-Classic single-file checkpoints of the Delta protocol (section "Checkpoints"), written from memory: reading the
-log again for it, as a general Delta writer must, costs time that grows with the log (docs/decisions/).
+Classic single-file checkpoints of the Delta protocol (section "Checkpoints"), written from memory: reading
+the log again for it, as a general Delta writer must, costs time that grows with the log (docs/decisions/).
 """
 
 import io
@@ -14,7 +14,12 @@ import pyarrow.parquet as pq
 
 from log_tables.commit import Add, Format, Metadata, Protocol, Remove, Txn
 from log_tables.errors import CorruptLog, ObjectMissing
-from log_tables.layout import checkpoint_path, checkpoint_version, last_checkpoint_path, log_directory
+from log_tables.layout import (
+    checkpoint_path,
+    checkpoint_version,
+    last_checkpoint_path,
+    log_directory,
+)
 from log_tables.store import Store
 
 _MAP = pa.map_(pa.string(), pa.string())
@@ -55,7 +60,13 @@ _REMOVE = pa.struct(
     ]
 )
 _SCHEMA = pa.schema(
-    [("txn", _TXN), ("add", _ADD), ("remove", _REMOVE), ("metaData", _METADATA), ("protocol", _PROTOCOL)]
+    [
+        ("txn", _TXN),
+        ("add", _ADD),
+        ("remove", _REMOVE),
+        ("metaData", _METADATA),
+        ("protocol", _PROTOCOL),
+    ]
 )
 
 
@@ -118,7 +129,10 @@ def _structs(items: Sequence[Protocol], kind: pa.StructType) -> pa.Array:
 
 def _metadata(metadata: Metadata) -> pa.Array:
     row = msgspec.structs.asdict(metadata)
-    row["format"] = {"provider": metadata.format.provider, "options": list(metadata.format.options.items())}
+    row["format"] = {
+        "provider": metadata.format.provider,
+        "options": list(metadata.format.options.items()),
+    }
     row["configuration"] = list(metadata.configuration.items())
     return pa.array([row], _METADATA)
 
@@ -241,6 +255,4 @@ def _decode_maps(column: pa.MapArray) -> list[dict[str, str] | None]:
 
 def _decode_removes(column: pa.StructArray) -> list[Remove]:
     fields = (column.field(name).to_pylist() for name in ("path", "deletionTimestamp", "size"))
-    return [
-        Remove(path, False, deleted, size, True, {}) for path, deleted, size in zip(*fields, strict=True)
-    ]
+    return [Remove(path, False, deleted, size, True, {}) for path, deleted, size in zip(*fields, strict=True)]

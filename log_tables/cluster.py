@@ -22,7 +22,13 @@ from log_tables.errors import (
     TopicExists,
     UnknownTopic,
 )
-from log_tables.layout import CLUSTER_METADATA, TOPICS, log_directory, partition_directory, topic_directory
+from log_tables.layout import (
+    CLUSTER_METADATA,
+    TOPICS,
+    log_directory,
+    partition_directory,
+    topic_directory,
+)
 from log_tables.limits import (
     BATCH_MAX_BYTES,
     CONFIRMATION_MAX_AGE_S,
@@ -157,7 +163,9 @@ class Cluster:
         """Create a topic. Raises InvalidTopicName, InvalidConfig, InvalidArgument, TopicExists."""
         check_topic_name(name)
         if is_internal(name):
-            raise InvalidTopicName(f"the topic name {name!r} begins with '__', which is kept for lakelog; choose another")
+            raise InvalidTopicName(
+                f"the topic name {name!r} begins with '__', which is kept for lakelog; choose another"
+            )
         _check_partitions(partitions)
         config = TopicConfig.parse(configs or {})
         self.refresh()
@@ -170,7 +178,9 @@ class Cluster:
         def record(known: TopicRecord | None) -> TopicRecord:
             self._check_absent(name)
             if self.clock.boottime() - started > CONFIRMATION_MAX_AGE_S:
-                raise InvalidArgument(f"creating topic {name!r} took too long, its tables may be swept; create it again")
+                raise InvalidArgument(
+                    f"creating topic {name!r} took too long, its tables may be swept; create it again"
+                )
             deleted = {} if known is None else known.deleted
             return TopicRecord(name, topic_id, incarnation, partitions, dict(config.overrides), True, deleted)
 
@@ -196,7 +206,7 @@ class Cluster:
         return topic
 
     def add_partitions(self, name: str, count: int) -> Topic:
-        """Grow a topic to `count` partitions in all. Raises UnknownTopic, InvalidArgument when it has as many."""
+        """Grow a topic to `count` partitions in all. Raises UnknownTopic, InvalidArgument."""
         _check_partitions(count)
         topic = self.topic(name)
         self._create_tables(topic.directory, range(topic.partition_count, count), topic.config)
@@ -207,7 +217,8 @@ class Cluster:
                 raise UnknownTopic(f"topic {name!r} was deleted and made again meanwhile; look at it first")
             if count <= live.partitions:
                 raise InvalidArgument(
-                    f"topic {name!r} has {live.partitions} partitions, {count} are not more; partitions can only be added"
+                    f"topic {name!r} has {live.partitions} partitions, {count} are not more; partitions can "
+                    "only be added"
                 )
             return msgspec.structs.replace(live, partitions=count)
 
@@ -215,7 +226,7 @@ class Cluster:
         return self.topic(name)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic at once; its files go after `file.delete.delay.ms`, by `sweep`. Raises UnknownTopic."""
+        """Delete a topic at once; `sweep` removes its files later. Raises UnknownTopic."""
         self.refresh()
         topic = self.topic(name)
 
@@ -246,7 +257,9 @@ class Cluster:
             except (NotLeader, OffsetMismatch):
                 # Another process writes the metadata log too: wait for a random while and take a turn.
                 self.clock.pause(METADATA_PAUSE_S * (attempt + 1) * self.clock.random())
-        raise NotLeader(f"too many processes change the topics at once, topic {name!r} was not changed; repeat it")
+        raise NotLeader(
+            f"too many processes change the topics at once, topic {name!r} was not changed; repeat it"
+        )
 
     def _check_absent(self, name: str) -> None:
         if name in self._topics:
@@ -271,7 +284,10 @@ class Cluster:
         for index in indexes:
             try:
                 create_table(
-                    self.store, partition_directory(directory, index), self.clock, config.table_properties()
+                    self.store,
+                    partition_directory(directory, index),
+                    self.clock,
+                    config.table_properties(),
                 )
             except AlreadyExists:
                 pass  # left by a crash before the metadata log named it: empty, and as good as new

@@ -1,4 +1,4 @@
-"""The Delta commit: actions as JSON lines, put if absent. The only code that writes `_delta_log/<version>.json`.
+"""The Delta commit: actions as JSON lines, put if absent. Only this writes `_delta_log/<version>.json`.
 
 The file format is the Delta transaction log protocol, reader version 1, writer version 2:
 https://github.com/delta-io/delta/blob/master/PROTOCOL.md
@@ -71,7 +71,12 @@ class Metadata(msgspec.Struct, frozen=True):
     description: str | None = None
 
 
-class Txn(msgspec.Struct, frozen=True, omit_defaults=True, rename={"app_id": "appId", "last_updated": "lastUpdated"}):
+class Txn(
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    rename={"app_id": "appId", "last_updated": "lastUpdated"},
+):
     """An application's version in the table; one with `last_updated` (ms) may be forgotten, others never."""
 
     app_id: str
@@ -145,7 +150,7 @@ class Commit:
 
 def encode(commit: Commit) -> bytes:
     """`commit` as the bytes of its file."""
-    lines = (_encoder.encode(_Line(**{_FIELD[type(action)]: action})) for action in commit.actions())
+    lines = (_encoder.encode({_FIELD[type(action)]: action}) for action in commit.actions())
     return b"\n".join(lines) + b"\n"
 
 
@@ -204,7 +209,8 @@ def put_commit(store: Store, table: str, version: int, commit: Commit, clock: Cl
                 return None if other.info.batchId == commit.info.batchId else other
         if clock.monotonic() >= deadline:
             raise OutcomeUnknown(
-                f"the store did not say whether version {version} was written within {PUT_RETRY_LIMIT_S:g} s; "
+                f"the store did not say whether version {version} was written within {PUT_RETRY_LIMIT_S:g} "
+                "s; "
                 "an idempotent producer repeats the request, others read first"
             )
         clock.pause(pause)

@@ -29,11 +29,20 @@ def appends_are_contiguous(before: Snapshot, commit: Commit) -> Broken:
         return f"an append has {len(commit.adds)} adds and {len(commit.removes)} removes, not exactly one add"
     segment = segment_of(commit.adds[0])
     if segment.base_offset != before.high_watermark:
-        return f"an append begins at offset {segment.base_offset}, not at the high watermark {before.high_watermark}"
+        return (
+            f"an append begins at offset {segment.base_offset}, not at the high watermark "
+            f"{before.high_watermark}"
+        )
     if not segment.dense:
-        return f"an append of {segment.records} records spans offsets {segment.base_offset}-{segment.last_offset}"
+        return (
+            f"an append of {segment.records} records spans offsets "
+            f"{segment.base_offset}-{segment.last_offset}"
+        )
     if _txn(commit, TXN_HIGH_WATERMARK) != segment.last_offset + 1:
-        return f"an append up to offset {segment.last_offset} says the high watermark {_txn(commit, TXN_HIGH_WATERMARK)}"
+        return (
+            f"an append up to offset {segment.last_offset} says the high watermark "
+            f"{_txn(commit, TXN_HIGH_WATERMARK)}"
+        )
     return None
 
 
@@ -60,7 +69,10 @@ def segments_are_ordered(after: Snapshot) -> Broken:
     end = 0
     for segment in after.segments:
         if segment.base_offset < end:
-            return f"segment {segment.path} begins at {segment.base_offset}, inside the one before that ends at {end}"
+            return (
+                f"segment {segment.path} begins at {segment.base_offset}, inside the one before that ends "
+                f"at {end}"
+            )
         if segment.records > segment.last_offset - segment.base_offset + 1 or segment.records < 1:
             return f"segment {segment.path} counts {segment.records} records in its offsets"
         end = segment.last_offset + 1
@@ -100,7 +112,10 @@ def adds_lie_within_removes(before: Snapshot, commit: Commit) -> Broken:
     ranges = sorted((known[r.path].base_offset, known[r.path].last_offset) for r in commit.removes)
     for segment in (segment_of(add) for add in commit.adds):
         if not _covered(segment, ranges):
-            return f"it adds {segment.path} for offsets {segment.base_offset}-{segment.last_offset}, where it removes nothing"
+            return (
+                f"it adds {segment.path} for offsets {segment.base_offset}-{segment.last_offset}, where it "
+                "removes nothing"
+            )
     return None
 
 
@@ -119,7 +134,10 @@ _STEPS: tuple[Callable[[Snapshot, Snapshot], Broken], ...] = (
     log_start_never_moves_back,
     leader_epoch_never_moves_back,
 )
-_STATES: tuple[Callable[[Snapshot], Broken], ...] = (segments_are_ordered, modification_time_is_monotone)
+_STATES: tuple[Callable[[Snapshot], Broken], ...] = (
+    segments_are_ordered,
+    modification_time_is_monotone,
+)
 
 
 def broken_state(snapshot: Snapshot) -> list[str]:
@@ -179,7 +197,8 @@ def classify(table: str, before: Snapshot, commit: Commit) -> Kind:
         return kind_of(before, commit)
     version, operation = before.version + 1, commit.info.operation or "unknown"
     raise ForeignCommit(
-        f"version {version} of {table} ({operation}) breaks the log: {reason}; stop the other tool, look with "
+        f"version {version} of {table} ({operation}) breaks the log: {reason}; stop the other tool, "
+        "look with "
         f"`lakelog fsck`, and take version {version} and later out of the table's log to go on",
         version=version,
         operation=operation,

@@ -1,4 +1,4 @@
-"""The only place that knows paths, file names, table and column names. Paths are relative to the root, with `/`."""
+"""The only place that knows paths, file names, table and column names. Paths are root-relative."""
 
 import re
 

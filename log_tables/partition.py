@@ -28,12 +28,20 @@ from log_tables.layout import (
 )
 from log_tables.limits import MODIFICATION_STEP_MS
 from log_tables.record import RECORD_SCHEMA, constant_timestamps, with_offsets
-from log_tables.sequencer import Entry, Producer, ProducerState, Sequenced, Sequencer, producers_of
-from log_tables.snapshot import Segment, Snapshot, timestamp_text, timestamp_us
+from log_tables.sequencer import Entry, Producer, Sequenced, Sequencer, producers_of
+from log_tables.snapshot import ProducerState, Segment, Snapshot, timestamp_text, timestamp_us
 from log_tables.store import Store
 from log_tables.table import Table, commit_info
 
-__all__ = ["Entry", "Partition", "PartitionConfig", "Producer", "ReadPlan", "Sequenced", "partition_for_key"]
+__all__ = [
+    "Entry",
+    "Partition",
+    "PartitionConfig",
+    "Producer",
+    "ReadPlan",
+    "Sequenced",
+    "partition_for_key",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +80,10 @@ class Partition:
         config: PartitionConfig | None = None,
         cache: segments.SegmentCache | None = None,
     ) -> None:
-        """Open the partition whose table is at `directory`. Raises ObjectMissing, UnsupportedTable, ForeignCommit."""
+        """Open the partition whose table is at `directory`. 
+
+        Raises ObjectMissing, UnsupportedTable, ForeignCommit.
+        """
         self.directory, self.clock, self._store = directory, clock, store
         self.config = config or PartitionConfig()
         self._cache = cache or segments.SegmentCache()
@@ -219,7 +230,8 @@ class Partition:
                 log_start_offset=low,
                 high_watermark=high,
             )
-        chosen, end, room = [], offset, max_bytes
+        chosen: list[Segment] = []
+        end, room = offset, max_bytes
         for segment in snapshot.segments[snapshot.first_segment(offset) :]:
             start = max(offset, segment.base_offset)
             width = max(1, segment.raw_bytes // segment.records)
@@ -242,9 +254,7 @@ class Partition:
         for segment in plan.segments:
             cached = self._cache.get(f"{self.directory}/{segment.path}")
             if cached is None:
-                yield from segments.read(
-                    self._store, self.directory, segment, plan.start, plan.end, columns
-                )
+                yield from segments.read(self._store, self.directory, segment, plan.start, plan.end, columns)
                 continue
             part = segments.between(cached, plan.start, plan.end)
             names = [name for name in RECORD_SCHEMA.names if columns is None or name in columns]
@@ -255,7 +265,7 @@ class Partition:
         return pa.Table.from_batches(self.read(self.plan_read(offset, max_bytes)), RECORD_SCHEMA)
 
     def position(self, timestamp_us: int) -> int | None:
-        """The earliest offset whose timestamp is ≥ `timestamp_us` (microseconds), None where there is none."""
+        """The earliest offset whose timestamp is ≥ `timestamp_us` (microseconds), else None."""
         snapshot = self.snapshot
         text = timestamp_text(timestamp_us)
         for segment in snapshot.segments[snapshot.first_segment(snapshot.log_start) :]:
@@ -347,7 +357,8 @@ class Partition:
 
     def _not_leader(self) -> NotLeader:
         return NotLeader(
-            f"this gateway does not lead {self.directory} (leader epoch {self.snapshot.leader_epoch}); repeat the request"
+            f"this gateway does not lead {self.directory} (leader epoch {self.snapshot.leader_epoch}); "
+            "repeat the request"
         )
 
 
@@ -375,7 +386,9 @@ def _timed(segment: Segment, snapshot: Snapshot, now_ms: int) -> Segment:
     return replace(segment, modification_time=max(now_ms, newest))
 
 
-def _append_commit(info: CommitInfo, txns: tuple[Txn, ...], fresh: list[Sequenced], segment: Segment) -> Commit:
+def _append_commit(
+    info: CommitInfo, txns: tuple[Txn, ...], fresh: list[Sequenced], segment: Segment
+) -> Commit:
     produced = tuple(
         ProducedBatch(stamp.id, stamp.epoch, stamp.sequence, item.base_offset or 0, item.count)
         for item in fresh

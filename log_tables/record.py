@@ -45,7 +45,7 @@ class Record:
 
 
 def delta_schema() -> str:
-    """RECORD_SCHEMA as the `schemaString` of a Delta table (Delta protocol, "Schema Serialization Format")."""
+    """RECORD_SCHEMA as the `schemaString` of a Delta table (Delta's "Schema Serialization Format")."""
 
     def field(name: str, kind: object, nullable: bool = True) -> dict[str, object]:
         return {"name": name, "type": kind, "nullable": nullable, "metadata": {}}
@@ -121,15 +121,15 @@ def headers_array(rows: Sequence[Sequence[tuple[str, bytes | None]]]) -> pa.Arra
     np.cumsum([len(row) for row in rows], out=ends[1:])
     missing = np.fromiter((not row for row in rows), bool, len(rows))
     validity = pa.py_buffer(np.packbits(~missing, bitorder="little").tobytes())
-    return pa.Array.from_buffers(
-        HEADERS_TYPE, len(rows), [validity, pa.py_buffer(ends)], children=[items]
-    )
+    return pa.Array.from_buffers(HEADERS_TYPE, len(rows), [validity, pa.py_buffer(ends)], children=[items])
 
 
 def input_batch(records: Sequence[Record], now_us: int) -> pa.RecordBatch:
     """Rows as INPUT_SCHEMA; a record without a timestamp gets `now_us` (microseconds)."""
     stamps = np.fromiter(
-        (now_us if r.timestamp_us is None else r.timestamp_us for r in records), np.int64, len(records)
+        (now_us if r.timestamp_us is None else r.timestamp_us for r in records),
+        np.int64,
+        len(records),
     )
     columns = [
         timestamp_array(stamps),

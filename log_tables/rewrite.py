@@ -1,4 +1,4 @@
-"""New segments from old ones, one partition at a time, with pyarrow: a Spark task, a gateway and a test run the same code."""
+"""New segments from old ones, one partition at a time: Spark tasks, gateways and tests run the same code."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,8 @@ def merge(store: Store, table: str, inputs: Sequence[Segment], compression: str,
     records = pa.Table.from_batches(batches, RECORD_SCHEMA).combine_chunks().to_batches()[0]
     if records.num_rows != sum(item.records for item in inputs):
         raise CorruptSegment(
-            f"{len(inputs)} segments of {table} from offset {inputs[0].base_offset} hold {records.num_rows} records, "
+            f"{len(inputs)} segments of {table} from offset {inputs[0].base_offset} hold "
+            f"{records.num_rows} records, "
             f"their stats say {sum(item.records for item in inputs)}; run `lakelog fsck`"
         )
     data = segments.encode(records, compression)
@@ -48,7 +49,7 @@ def merge(store: Store, table: str, inputs: Sequence[Segment], compression: str,
 
 
 def commit_merge(table: Table, inputs: Sequence[Segment], made: Segment) -> bool:
-    """Put `made` in the place of `inputs`, `dataChange: false`. False, without harm, when one is gone already."""
+    """Put `made` in the place of `inputs`, `dataChange: false`. False, without harm, when one is gone."""
     info = commit_info(table.clock, "OPTIMIZE")
     gone = {item.path for item in inputs}
 

@@ -47,7 +47,7 @@ def encode(batch: pa.RecordBatch, compression: str) -> pa.Buffer:
 
 def _row_group_rows(batch: pa.RecordBatch) -> int:
     width = max(1, batch_bytes(batch) // max(1, batch.num_rows))
-    return max(1, min(ROW_GROUP_MAX_ROWS, ROW_GROUP_TARGET_BYTES // width))
+    return min(ROW_GROUP_MAX_ROWS, max(1, ROW_GROUP_TARGET_BYTES // width))
 
 
 def describe(path: str, batch: pa.RecordBatch, size: int, modification_time: int) -> Segment:
@@ -63,7 +63,11 @@ def describe(path: str, batch: pa.RecordBatch, size: int, modification_time: int
         timestamp_text(int(stamps.min())),
         timestamp_text(int(stamps.max()), up=True),
         modification_time,
-        (batch.column(KEY).null_count, batch.column(VALUE).null_count, batch.column(HEADERS).null_count),
+        (
+            batch.column(KEY).null_count,
+            batch.column(VALUE).null_count,
+            batch.column(HEADERS).null_count,
+        ),
         batch_bytes(batch),
     )
 
@@ -87,7 +91,8 @@ def read(
     try:
         with pq.ParquetFile(_source(store, path, segment, start, end)) as file:
             for group in _groups(file, start, end):
-                for batch in _batches(file.read_row_group(group, columns=wanted, use_threads=False)):
+                rows = file.read_row_group(group, columns=wanted, use_threads=False)
+                for batch in rows.to_batches():
                     part = between(batch, start, end)
                     if part.num_rows:
                         yield conform(part.select(names))
@@ -102,10 +107,6 @@ def _source(store: Store, path: str, segment: Segment, start: int, end: int) -> 
     if whole or segment.size <= _WHOLE_BYTES:
         return pa.BufferReader(store.get(path))
     return pa.PythonFile(_RangeFile(store, path, segment.size), mode="r")
-
-
-def _batches(table: pa.Table) -> list[pa.RecordBatch]:
-    return table.to_batches()
 
 
 def _groups(file: pq.ParquetFile, start: int, end: int) -> Iterator[int]:

@@ -82,7 +82,8 @@ class Sequencer:
         known = self._producers.get(stamp.id) or self.snapshot.producer(stamp.id)
         if known is not None and stamp.epoch < known.epoch:
             raise StaleProducerEpoch(
-                f"producer {stamp.id} has written with epoch {known.epoch}, so epoch {stamp.epoch} is fenced; "
+                f"producer {stamp.id} has written with epoch {known.epoch}, so epoch {stamp.epoch} is "
+                "fenced; "
                 "stop this instance, or begin again with a new producer id",
                 current=known.epoch,
             )

@@ -241,7 +241,9 @@ def check_supported(table: str, snapshot: Snapshot) -> None:
     protocol = snapshot.protocol
     features = sorted({*(protocol.readerFeatures or ()), *(protocol.writerFeatures or ())})
     if protocol.minReaderVersion > READER_VERSION or protocol.minWriterVersion > WRITER_VERSION or features:
-        asked = ", ".join(features) or f"reader {protocol.minReaderVersion}, writer {protocol.minWriterVersion}"
+        asked = (
+            ", ".join(features) or f"reader {protocol.minReaderVersion}, writer {protocol.minWriterVersion}"
+        )
         raise UnsupportedTable(
             f"{table} asks for Delta features that lakelog does not write: {asked}; "
             "restore the table to a version before they were enabled",
@@ -264,14 +266,15 @@ def open_checkpoint(store: Store, table: str) -> Snapshot:
         # The hint may be a slow writer's, from before the log was cleaned: the listing knows better.
         checkpoint = newest_checkpoint(store, table)
     if checkpoint is not None:
-        return _from_checkpoint(checkpoint)
+        return from_checkpoint(checkpoint)
     commit = read_commit(store, table, 0)
     if commit is None:
         raise ObjectMissing(f"there is no table at {table}")
     return first_snapshot(commit, table)
 
 
-def _from_checkpoint(checkpoint: Checkpoint) -> Snapshot:
+def from_checkpoint(checkpoint: Checkpoint) -> Snapshot:
+    """The snapshot that a checkpoint holds."""
     segments = sorted((segment_of(add) for add in checkpoint.adds), key=lambda s: s.base_offset)
     return Snapshot(
         checkpoint.version,

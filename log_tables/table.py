@@ -1,11 +1,20 @@
-"""One Delta table and its log: open, follow, commit, checkpoint, clean. The commit protocol of docs/FORMAT.md."""
+"""One Delta table and its log: open, follow, commit, checkpoint, clean (the protocol of docs/FORMAT.md)."""
 
 import threading
 from collections.abc import Callable
 
 from log_tables.checkpoint import write_checkpoint
 from log_tables.clock import Clock
-from log_tables.commit import ENGINE, Commit, CommitInfo, Metadata, Protocol, Txn, put_commit, read_commit
+from log_tables.commit import (
+    ENGINE,
+    Commit,
+    CommitInfo,
+    Metadata,
+    Protocol,
+    Txn,
+    put_commit,
+    read_commit,
+)
 from log_tables.errors import AlreadyExists, CorruptLog
 from log_tables.invariant import broken_step, classify
 from log_tables.layout import (
@@ -23,11 +32,19 @@ from log_tables.limits import (
     TOMBSTONE_RETENTION_MS,
 )
 from log_tables.record import delta_schema
-from log_tables.snapshot import READER_VERSION, WRITER_VERSION, Snapshot, check_supported, open_checkpoint
+from log_tables.snapshot import (
+    READER_VERSION,
+    WRITER_VERSION,
+    Snapshot,
+    check_supported,
+    open_checkpoint,
+)
 from log_tables.store import Store
 
 
-def create_table(store: Store, directory: str, clock: Clock, configuration: dict[str, str] | None = None) -> None:
+def create_table(
+    store: Store, directory: str, clock: Clock, configuration: dict[str, str] | None = None
+) -> None:
     """Commit version 0 of an empty log at `directory`. Raises AlreadyExists when there is a table."""
     now_ms, table_id = clock.now_ms(), clock.unique_id()
     groups = (table_id[:8], table_id[8:12], table_id[12:16], table_id[16:20], table_id[20:])
@@ -78,7 +95,9 @@ class Table:
         """Open the table at `directory`. Raises ObjectMissing when there is none."""
         self.store, self.directory, self.clock = store, directory, clock
         self._lock = threading.RLock()
-        self._reopen()
+        self._confirmed = clock.boottime()
+        self._checkpointed = 0
+        self._snapshot: Snapshot = self._reopened()
 
     @property
     def snapshot(self) -> Snapshot:
@@ -158,18 +177,29 @@ class Table:
         return self.clock.boottime() - self._confirmed > CONFIRMATION_MAX_AGE_S
 
     def _reopen(self) -> None:
-        with self._lock:
-            self._confirmed = self.clock.boottime()
-            self._snapshot = open_checkpoint(self.store, self.directory)
-            self._checkpointed = self._snapshot.version
-            check_supported(self.directory, self._snapshot)
-            self._follow()
+        self._snapshot = self._reopened()
+
+    def _reopened(self) -> Snapshot:
+        """The newest snapshot, as if this process had never seen the table."""
+        asked = self.clock.boottime()
+        snapshot = open_checkpoint(self.store, self.directory)
+        check_supported(self.directory, snapshot)
+        self._checkpointed = snapshot.version
+        while (commit := self._next(snapshot)) is not None:
+            classify(self.directory, snapshot, commit)
+            snapshot = snapshot.apply(commit)
+            asked = self.clock.boottime()
+        self._confirmed = asked
+        return snapshot
+
+    def _next(self, snapshot: Snapshot) -> Commit | None:
+        return read_commit(self.store, self.directory, snapshot.version + 1)
 
     def _follow(self) -> None:
         if self._is_stale():
             return self._reopen()
         asked = self.clock.boottime()
-        while (commit := read_commit(self.store, self.directory, self._snapshot.version + 1)) is not None:
+        while (commit := self._next(self._snapshot)) is not None:
             self._advance(commit)
             asked = self.clock.boottime()
         self._confirmed = asked

@@ -25,7 +25,9 @@ def check_topic_name(name: str) -> None:
             f"the topic name {shown!r} has {len(name)} characters; use 1 to {TOPIC_NAME_MAX_CHARS}"
         )
     if name in (".", "..") or not _NAME.fullmatch(name):
-        raise InvalidTopicName(f"the topic name {name!r} is not allowed; use letters, digits, '.', '_' and '-'")
+        raise InvalidTopicName(
+            f"the topic name {name!r} is not allowed; use letters, digits, '.', '_' and '-'"
+        )
 
 
 def is_internal(name: str) -> bool:
@@ -48,7 +50,9 @@ class Setting:
         """Raise InvalidConfig, naming the value and what is allowed."""
         if self.choices:
             if value not in self.choices:
-                raise InvalidConfig(f"{self.name}={value!r} is not known; use one of {', '.join(self.choices)}")
+                raise InvalidConfig(
+                    f"{self.name}={value!r} is not known; use one of {', '.join(self.choices)}"
+                )
         elif not _INTEGER.fullmatch(value) or not self.low <= int(value) <= self.high:
             raise InvalidConfig(f"{self.name}={value!r} is not a number from {self.low} to {self.high}")
 
@@ -70,7 +74,11 @@ SETTINGS = {
             "Whether a record's timestamp is the producer's or the time of the append.",
             choices=("CreateTime", "LogAppendTime"),
         ),
-        Setting("file.delete.delay.ms", "60000", "How long the files of a deleted topic stay, in milliseconds."),
+        Setting(
+            "file.delete.delay.ms",
+            "60000",
+            "How long the files of a deleted topic stay, in milliseconds.",
+        ),
         Setting(
             "producer.id.expiration.ms",
             str(24 * 60 * 60 * 1000),
@@ -93,7 +101,9 @@ class TopicConfig:
         for name, value in configs.items():
             setting = SETTINGS.get(name)
             if setting is None:
-                raise InvalidConfig(f"the topic setting {name!r} is not known; known are {', '.join(SETTINGS)}")
+                raise InvalidConfig(
+                    f"the topic setting {name!r} is not known; known are {', '.join(SETTINGS)}"
+                )
             setting.check(value)
         return cls(dict(configs))
 
@@ -101,7 +111,9 @@ class TopicConfig:
         """With `changes` applied; None puts a setting back to its default. Raises InvalidConfig."""
         for name in changes:
             if name not in SETTINGS:
-                raise InvalidConfig(f"the topic setting {name!r} is not known; known are {', '.join(SETTINGS)}")
+                raise InvalidConfig(
+                    f"the topic setting {name!r} is not known; known are {', '.join(SETTINGS)}"
+                )
         kept = {name: value for name, value in self.overrides.items() if name not in changes}
         return self.parse({**kept, **{name: value for name, value in changes.items() if value is not None}})
 

@@ -1,0 +1,259 @@
+"""Check every invariant of a root from its files alone, offline: what `lakelog fsck` prints.
+
+Nothing is trusted: the log is replayed from its oldest readable version, each checkpoint on the way is
+compared with the replay, and every segment is read and compared with its stats.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from log_tables import segment as segments
+from log_tables.checkpoint import Checkpoint
+from log_tables.checkpoint import decode as decode_checkpoint
+from log_tables.cluster import TopicRecord
+from log_tables.commit import Commit, read_commit
+from log_tables.errors import Damaged, InvalidArgument, LakelogError
+from log_tables.invariant import broken_state, classify
+from log_tables.layout import (
+    CLUSTER_METADATA,
+    OFFSET,
+    TIMESTAMP,
+    checkpoint_path,
+    checkpoint_version,
+    commit_version,
+    log_directory,
+    partition_directory,
+    segment_base_offset,
+    topic_directory,
+)
+from log_tables.limits import SEQUENCE_MODULUS
+from log_tables.record import to_records
+from log_tables.snapshot import (
+    Segment,
+    Snapshot,
+    check_supported,
+    first_snapshot,
+    from_checkpoint,
+    timestamp_us,
+)
+from log_tables.store import Store
+
+
+@dataclass(slots=True)
+class PartitionReport:
+    """What was found in one table. `orphans` are segment files that no version refers to: harmless."""
+
+    directory: str
+    version: int = -1
+    segments: int = 0
+    records: int = 0
+    log_start: int = 0
+    high_watermark: int = 0
+    leader_epoch: int = 0
+    orphans: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Report:
+    """What was found under a root. It is sound when `problems` is empty."""
+
+    partitions: list[PartitionReport] = field(default_factory=list)
+    root_problems: list[str] = field(default_factory=list)
+
+    @property
+    def problems(self) -> list[str]:
+        """Every problem, with the table that has it."""
+        return self.root_problems + [f"{p.directory}: {text}" for p in self.partitions for text in p.problems]
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "sound": not self.problems,
+            "problems": self.problems,
+            "partitions": [asdict(partition) for partition in self.partitions],
+        }
+
+
+def check(store: Store) -> Report:
+    """Check all that is under the root of `store`. Raises InvalidArgument when there is no lakelog data."""
+    metadata = partition_directory(topic_directory(CLUSTER_METADATA), 0)
+    if not any(True for _ in store.list(log_directory(metadata) + "/")):
+        raise InvalidArgument(f"there is no lakelog data at {store.url}; name the root that a gateway serves")
+    report = Report([check_partition(store, metadata)])
+    known = _topics(store, metadata, report)
+    for directory in known:
+        report.partitions.append(check_partition(store, directory))
+    return report
+
+
+def _topics(store: Store, metadata: str, report: Report) -> list[str]:
+    """The tables of every live topic, by the metadata log."""
+    latest: dict[str, TopicRecord] = {}
+    try:
+        snapshot = _replay(store, metadata, PartitionReport(metadata))
+        for segment in () if snapshot is None else snapshot.segments:
+            for batch in segments.read(store, metadata, segment, 0, segment.last_offset + 1):
+                for record in to_records(batch):
+                    topic = msgspec.json.decode(record.value or b"", type=TopicRecord)
+                    latest[topic.name] = topic
+    except (LakelogError, msgspec.MsgspecError) as error:
+        report.root_problems.append(f"the metadata log cannot be read: {error}")
+    return [
+        partition_directory(topic_directory(topic.name, topic.incarnation), index)
+        for _, topic in sorted(latest.items())
+        if topic.live
+        for index in range(topic.partitions)
+    ]
+
+
+def check_partition(store: Store, directory: str) -> PartitionReport:
+    """Check the table at `directory`."""
+    report = PartitionReport(directory)
+    try:
+        snapshot = _replay(store, directory, report)
+    except LakelogError as error:
+        report.problems.append(str(error))
+        return report
+    if snapshot is None:
+        report.problems.append(
+            "there is no table, though the metadata log names it; restore it from a backup"
+        )
+        return report
+    report.version, report.segments = snapshot.version, len(snapshot.segments)
+    report.log_start, report.high_watermark = snapshot.log_start, snapshot.high_watermark
+    report.leader_epoch = snapshot.leader_epoch
+    report.problems += broken_state(snapshot)
+    report.problems += _coverage(snapshot)
+    for segment in snapshot.segments:
+        report.records += segment.records
+        report.problems += _check_segment(store, directory, segment)
+    report.orphans = sum(
+        segment_base_offset(item.path) is not None and not snapshot.holds(item.path.rsplit("/", 1)[-1])
+        for item in store.list(f"{directory}/")
+    )
+    return report
+
+
+def _coverage(snapshot: Snapshot) -> Iterator[str]:
+    """Without a compaction by key every offset from log start to high watermark has its record."""
+    expected = snapshot.log_start
+    if any(not segment.dense for segment in snapshot.segments):
+        return
+    for segment in snapshot.segments:
+        if segment.base_offset > expected:
+            yield f"offsets {expected}-{segment.base_offset - 1} are missing before segment {segment.path}"
+        expected = max(expected, segment.last_offset + 1)
+    if expected < snapshot.high_watermark:
+        yield f"offsets {expected}-{snapshot.high_watermark - 1} are missing at the end"
+
+
+def _replay(store: Store, directory: str, report: PartitionReport) -> Snapshot | None:
+    """The newest snapshot, by every commit there is; broken steps become problems. None without a table."""
+    paths = [item.path for item in store.list(log_directory(directory) + "/")]
+    commits = sorted(v for v in map(commit_version, paths) if v is not None)
+    checkpoints = sorted(v for v in map(checkpoint_version, paths) if v is not None)
+    snapshot = _oldest(store, directory, commits, checkpoints)
+    if snapshot is None:
+        return None
+    check_supported(directory, snapshot)
+    producers: dict[int, tuple[int, int]] = {}
+    while (commit := read_commit(store, directory, snapshot.version + 1)) is not None:
+        try:
+            classify(directory, snapshot, commit)
+        except Damaged as error:
+            report.problems.append(str(error))
+            return snapshot
+        snapshot = snapshot.apply(commit)
+        report.problems += _check_sequences(snapshot.version, commit, producers)
+        if snapshot.version in checkpoints:
+            report.problems += _check_checkpoint(store, directory, snapshot)
+    beyond = [version for version in commits if version > snapshot.version]
+    if beyond:
+        report.problems.append(
+            f"version {snapshot.version + 1} is missing, though version {beyond[0]} is there; restore "
+            "the file"
+        )
+    return snapshot
+
+
+def _oldest(store: Store, directory: str, commits: list[int], checkpoints: list[int]) -> Snapshot | None:
+    """The oldest version from which all later commits are there."""
+    first = commits[-1] if commits else -1
+    while first - 1 in commits:
+        first -= 1
+    if first == 0:
+        commit = read_commit(store, directory, 0)
+        return None if commit is None else first_snapshot(commit, directory)
+    usable = [version for version in checkpoints if version >= first - 1]
+    if not usable:
+        return None
+    return from_checkpoint(_read_checkpoint(store, directory, usable[0]))
+
+
+def _read_checkpoint(store: Store, directory: str, version: int) -> Checkpoint:
+    return decode_checkpoint(store.get(checkpoint_path(directory, version)), version, directory)
+
+
+def _check_checkpoint(store: Store, directory: str, replayed: Snapshot) -> Iterator[str]:
+    try:
+        written = from_checkpoint(_read_checkpoint(store, directory, replayed.version))
+    except LakelogError as error:
+        yield str(error)
+        return
+    kept = {app_id: txn for app_id, txn in replayed.txns.items() if txn.last_updated is None}
+    if written.segments != replayed.segments or any(written.txns.get(a) != txn for a, txn in kept.items()):
+        yield f"checkpoint {replayed.version} differs from the commits before it; delete it"
+
+
+def _check_sequences(version: int, commit: Commit, producers: dict[int, tuple[int, int]]) -> Iterator[str]:
+    """The sequences of every idempotent producer are contiguous within an epoch (KIP-98)."""
+    for made in commit.info.producers:
+        epoch, expected = producers.get(made.id, (made.epoch, made.sequence))
+        if made.epoch < epoch:
+            yield f"version {version} has producer {made.id} at epoch {made.epoch}, after epoch {epoch}"
+        if made.epoch == epoch and made.sequence not in (expected, 0):
+            yield f"version {version} has producer {made.id} at sequence {made.sequence}, {expected} is next"
+        producers[made.id] = (made.epoch, (made.sequence + made.count) % SEQUENCE_MODULUS)
+
+
+def _check_segment(store: Store, directory: str, segment: Segment) -> Iterator[str]:
+    """The file holds what its stats say: rows, strictly increasing offsets, times within bounds, nulls."""
+    try:
+        size = store.head(f"{directory}/{segment.path}").size
+        if size != segment.size:
+            yield (
+                f"segment {segment.path} has {size} bytes, the log says {segment.size}; restore it from a "
+                "backup"
+            )
+        batches = list(segments.read(store, directory, segment, 0, 2**63 - 1))
+    except LakelogError as error:
+        yield f"segment {segment.path}: {error}"
+        return
+    offsets = (
+        np.concatenate([b.column(OFFSET).to_numpy() for b in batches]) if batches else np.empty(0, np.int64)
+    )
+    if len(offsets) != segment.records:
+        yield f"segment {segment.path} holds {len(offsets)} records, its stats say {segment.records}"
+    if len(offsets) == 0:
+        return
+    if not bool(np.all(np.diff(offsets) > 0)):
+        yield f"the offsets of segment {segment.path} do not strictly increase"
+    if (int(offsets[0]), int(offsets[-1])) != (segment.base_offset, segment.last_offset):
+        yield (
+            f"segment {segment.path} holds offsets {offsets[0]}-{offsets[-1]}, "
+            f"its stats say {segment.base_offset}-{segment.last_offset}"
+        )
+    stamps = np.concatenate([b.column(TIMESTAMP).view(pa.int64()).to_numpy() for b in batches])
+    low, high = timestamp_us(segment.min_timestamp), timestamp_us(segment.max_timestamp)
+    if int(stamps.min()) < low or int(stamps.max()) > high:
+        yield f"segment {segment.path} holds timestamps outside its stats"
+    nulls = tuple(sum(b.column(name).null_count for b in batches) for name in ("key", "value", "headers"))
+    if nulls != segment.nulls:
+        yield (
+            f"segment {segment.path} holds {nulls} nulls in key, value and headers, its stats say "
+            f"{segment.nulls}"
+        )
