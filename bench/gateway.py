@@ -1,0 +1,71 @@
+"""A gateway process under measurement: start, warm, read its CPU and memory, stop."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Gateway:
+    """`lakelog serve` on a free loopback port, with `options` as its flags."""
+
+    def __init__(self, data: Path, *options: str) -> None:
+        self.data = data
+        self._options = options
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        command = [sys.executable, "-m", "lakelog", "serve", "--data", str(self.data), "--port", "0"]
+        self._process = subprocess.Popen([*command, *self._options], stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            found = re.search(r"http://[\d.]+:\d+", line)
+            if found:
+                self.url = found[0]
+                return self
+        raise RuntimeError("the gateway ended before it was ready")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.terminate()
+        self._process.wait(60)
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU that the process has used so far."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    @property
+    def peak_mb(self) -> float:
+        """The most memory that was ever resident, in MB."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        found = re.search(r"VmHWM:\s+(\d+) kB", status)
+        assert found is not None
+        return int(found[1]) * 1024 / 1e6
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        cluster = self._call("GET", "/v3/clusters")["data"][0]["cluster_id"]
+        body = {"topic_name": name, "partitions_count": partitions}
+        self._call("POST", f"/v3/clusters/{cluster}/topics", body)
+
+    def end_offset(self, name: str, partitions: int) -> int:
+        """How many records the topic holds."""
+        paths = (f"/topics/{name}/partitions/{index}/offsets" for index in range(partitions))
+        return sum(int(self._call("GET", path)["end_offset"]) for path in paths)
+
+    def _call(self, method: str, path: str, body: object = None) -> dict[str, list[dict[str, str]]]:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(self.url + path, data, headers, method=method)
+        with urllib.request.urlopen(request) as answer:
+            found: dict[str, list[dict[str, str]]] = json.load(answer)
+            return found

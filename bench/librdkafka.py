@@ -1,0 +1,72 @@
+"""Kafka through librdkafka (confluent-kafka), run by the peers' own Python: `librdkafka.py BOOTSTRAP VERB TOPIC COUNT`.
+
+`topic` makes the topic anew, `produce` and `consume` print records a second: 100-byte texts, 4 partitions, acks=all.
+"""
+
+import random
+import sys
+from collections.abc import Callable
+from time import perf_counter, sleep  # stands alone, outside the project's packages
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+PARTITIONS = 4
+WORDS = [f"{word:05x}" for word in range(4096)]
+
+
+def topic(bootstrap: str, name: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    if name in admin.list_topics(timeout=10).topics:
+        admin.delete_topics([name])[name].result()
+    for _ in range(100):
+        try:
+            admin.create_topics([NewTopic(name, partitions, 1)])[name].result()
+            return
+        except KafkaException:  # the deletion is not through yet
+            sleep(0.1)
+    raise RuntimeError(f"topic {name} could not be made")
+
+
+def produce(bootstrap: str, name: str, count: int) -> None:
+    draw = random.Random(1)
+    texts = [" ".join(draw.choices(WORDS, k=17))[:100].encode() for _ in range(10_000)]
+    options = {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5}
+    producer = Producer({**options, "queue.buffering.max.messages": 200_000, "queue.buffering.max.kbytes": 262_144})
+    failed = []
+
+    def delivered(error: object, _message: object) -> None:
+        if error is not None:
+            failed.append(error)
+
+    begin = perf_counter()
+    for index in range(count):
+        while True:
+            try:
+                producer.produce(name, texts[index % 10_000], on_delivery=delivered)
+                break
+            except BufferError:
+                producer.poll(0.05)
+        if not index & 1023:
+            producer.poll(0)
+    producer.flush(120)
+    if failed:
+        raise RuntimeError(f"{len(failed)} records failed: {failed[0]}")
+    print(count / (perf_counter() - begin))
+
+
+def consume(bootstrap: str, name: str, count: int) -> None:
+    options = {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False}
+    consumer = Consumer({**options, "queued.max.messages.kbytes": 65536, "fetch.queue.backoff.ms": 5})
+    consumer.assign([TopicPartition(name, index, 0) for index in range(PARTITIONS)])
+    got = 0
+    begin = perf_counter()
+    while got < count:
+        got += sum(message.error() is None for message in consumer.consume(10_000, 1.0))
+    print(count / (perf_counter() - begin))
+    consumer.close()
+
+
+if __name__ == "__main__":
+    verbs: dict[str, Callable[[str, str, int], None]] = {"topic": topic, "produce": produce, "consume": consume}
+    verbs[sys.argv[2]](sys.argv[1], sys.argv[3], int(sys.argv[4]))

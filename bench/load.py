@@ -1,0 +1,58 @@
+"""Payloads, and the wrk load generator that sends them."""
+
+import json
+import os
+import random
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from log_tables.record import binary_array
+
+JSON = "application/vnd.kafka.json.v2+json"
+ARROW = "application/vnd.apache.arrow.stream"
+_SCRIPT = Path(__file__).with_name("post.lua")
+_WORDS = [f"{word:05x}" for word in range(4096)]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What wrk saw: only answered requests count."""
+
+    requests: int
+    seconds: float
+    p50_ms: float
+    p99_ms: float
+    failed: int
+
+
+def values(count: int, size: int = 100, seed: int = 1) -> list[bytes]:
+    """`count` texts of `size` bytes, each different: words from a list of 4,096."""
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(_WORDS, k=size // 6 + 1))[:size].encode() for _ in range(count)]
+
+
+def json_body(count: int) -> bytes:
+    return json.dumps({"records": [{"value": value.decode()} for value in values(count)]}).encode()
+
+
+def arrow_body(count: int) -> bytes:
+    batch = pa.RecordBatch.from_arrays([binary_array(values(count))], ["value"])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def post(url: str, body: Path, media_type: str, connections: int, seconds: int) -> Measured:
+    """Send `body` over `connections` kept-alive connections, one thread, for `seconds`."""
+    environment = {**os.environ, "BODY": str(body), "CTYPE": media_type}
+    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "30s", "-s", str(_SCRIPT), url]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    line = next(line for line in done.stdout.splitlines() if line.startswith("MEASURED "))
+    measured = Measured(**json.loads(line.removeprefix("MEASURED ")))
+    if measured.failed:
+        raise RuntimeError(f"{measured.failed} of {measured.requests} requests to {url} failed")
+    return measured

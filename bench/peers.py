@@ -1,0 +1,77 @@
+"""The peers, started by the scripts in `shared/peers` beside the checkout: Kafka, and a thin HTTP gateway before it."""
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_BOOTSTRAP = "127.0.0.1:19092"
+
+
+class Peers:
+    """The scripts' folder and the virtual environment that they made. Raises FileNotFoundError without them."""
+
+    def __init__(self, scripts: Path) -> None:
+        self._scripts = scripts
+        if not (scripts / "kafka-up.sh").exists():
+            raise FileNotFoundError(f"no peers under {scripts}; name the folder with --peers, or --no-peers")
+        self._home = Path(os.environ.get("PEERS_DIR", "/tmp/peers"))
+
+    @contextmanager
+    def broker(self) -> Iterator[None]:
+        """A warm Kafka broker: one just started is slower by half until its JIT has settled."""
+        self._run("setup-venv.sh")
+        self._run("kafka-up.sh", FRESH="1")
+        try:
+            for _ in range(3):
+                self.java_produce(500_000)
+            yield
+        finally:
+            self._run("kafka-down.sh")
+
+    @contextmanager
+    def http_gateway(self) -> Iterator[str]:
+        """The FastAPI + librdkafka control; gives its base URL."""
+        url = self._run("bridge-up.sh", "fastapi", ACKS="all", LINGER_MS="0").strip()
+        try:
+            yield url
+        finally:
+            self._run("bridge-down.sh", "fastapi")
+
+    def java_produce(self, records: int) -> float:
+        """Records a second of Kafka's producer-perf-test: 100 bytes, acks=all, 4 partitions, no fsync."""
+        topic = self.topic("perf")
+        out = self._tool(
+            "ProducerPerformance",
+            *("--topic", topic, "--num-records", str(records), "--record-size", "100"),
+            *("--throughput", "-1", "--command-property", "acks=all", "compression.type=none"),
+        )
+        return float(re.findall(r"([\d.]+) records/sec", out)[-1])
+
+    def topic(self, name: str, partitions: int = 4) -> str:
+        self._python("topic", name, str(partitions))
+        return name
+
+    def librdkafka_produce(self, topic: str, records: int) -> float:
+        return float(self._python("produce", topic, str(records)))
+
+    def librdkafka_consume(self, topic: str, records: int) -> float:
+        return float(self._python("consume", topic, str(records)))
+
+    def _python(self, *arguments: str) -> str:
+        script = str(Path(__file__).with_name("librdkafka.py"))
+        command = [str(self._home / "venv/bin/python"), script, _BOOTSTRAP, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    def _tool(self, name: str, *arguments: str) -> str:
+        options = (f"org.apache.kafka.tools.{name}", "--bootstrap-server", _BOOTSTRAP, *arguments)
+        return self._run("kafka-tool.sh", *options)
+
+    def _run(self, script: str, *arguments: str, **environment: str) -> str:
+        command = [str(self._scripts / script), *arguments]
+        done = subprocess.run(
+            command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True, check=True
+        )
+        return done.stdout
