@@ -1,8 +1,9 @@
 """The one table from what went wrong to HTTP: error class → (status, error_code).
 
-The codes are the Confluent REST Proxy's; a status is the first three digits of its code. Every
-error of every route has the body `{"error_code": int, "message": str}`, and beside these the facts
-that a program needs (`log_start_offset`, `expected` …). No answer shows a stack trace or a path.
+The codes are the Confluent REST Proxy's; a status is the first three digits of its code, except that
+50003 is a 503, which clients and proxies know to repeat. Every error of every route has the body
+`{"error_code": int, "message": str}`, and beside these the facts that a program needs
+(`log_start_offset`, `expected` …). No answer shows a stack trace or a path.
 """
 
 import logging
@@ -84,6 +85,7 @@ STATUS_AND_CODE: Mapping[type[LakelogError], tuple[int, int]] = {
     errors.Retriable: RETRIABLE,
     errors.NotLeader: RETRIABLE,
     errors.StoreUnavailable: RETRIABLE,
+    errors.PutRefused: RETRIABLE,
     errors.BufferFull: (429, 42901),
     errors.OutcomeUnknown: (503, 50303),
     errors.Damaged: INTERNAL,
@@ -100,13 +102,19 @@ class ErrorBody(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    error_code: int = Field(description="Its first three digits are the status.", examples=[40401])
+    error_code: int = Field(description="What went wrong, for programs.", examples=[40401])
     message: str = Field(description="What was wrong, and what to do.")
 
 
 def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The `responses` of a route that may answer with these statuses, for OpenAPI."""
-    return {status: {"model": ErrorBody} for status in (*statuses, 500)}
+    return {status: {"model": ErrorBody} for status in statuses}
+
+
+ANY_OTHER_ERROR: dict[int | str, dict[str, Any]] = {
+    "default": {"model": ErrorBody, "description": "Any other failure"}
+}
+"""The `responses` that every route has, for OpenAPI."""
 
 
 def status_and_code(error: LakelogError) -> tuple[int, int]:
@@ -147,17 +155,21 @@ async def _on_lakelog_error(request: Request, error: Exception) -> Response:
     error = cast(LakelogError, error)
     if isinstance(error, errors.ObjectMissing | errors.AlreadyExists):
         return _internal(request, error)  # their messages are paths: no client should meet them
+    _count(request, status_and_code(error)[1])
     return error_response(error)
 
 
-async def _on_validation_error(_: Request, error: Exception) -> Response:
+async def _on_validation_error(request: Request, error: Exception) -> Response:
     """A parameter or body that does not fit its schema: each problem is named, with its value."""
     problems = cast(RequestValidationError, error).errors()
     if any(problem["type"] == "json_invalid" for problem in problems):
-        return _answer(*STATUS_AND_CODE[MalformedBody], "the body is not JSON")
-    in_body = any(problem["loc"][0] == "body" for problem in problems)
-    status, code = STATUS_AND_CODE[errors.InvalidRecord] if in_body else BAD_REQUEST
-    return _answer(status, code, "; ".join(map(_explain, problems)))
+        answer = (*STATUS_AND_CODE[MalformedBody], "the body is not JSON; send a JSON object")
+    elif any(problem["loc"][0] == "body" for problem in problems):
+        answer = (*STATUS_AND_CODE[errors.InvalidRecord], "; ".join(map(_explain, problems)))
+    else:
+        answer = (*BAD_REQUEST, "; ".join(map(_explain, problems)))
+    _count(request, answer[1])
+    return _answer(*answer)
 
 
 def _explain(problem: dict[str, Any]) -> str:
@@ -172,10 +184,12 @@ def _shown(value: object) -> str:
     return text if len(text) <= 100 else text[:100] + "…"
 
 
-async def _on_http_exception(_: Request, error: Exception) -> Response:
+async def _on_http_exception(request: Request, error: Exception) -> Response:
     """No such path, or a method that it does not have."""
     error = cast(HTTPException, error)
-    return _answer(error.status_code, error.status_code, error.detail, None, error.headers)
+    message = f"{request.method} {request.url.path[:300]}: {error.detail}; see /docs"
+    _count(request, error.status_code)
+    return _answer(error.status_code, error.status_code, message, None, error.headers)
 
 
 async def _on_any_other_error(request: Request, error: Exception) -> Response:
@@ -184,10 +198,13 @@ async def _on_any_other_error(request: Request, error: Exception) -> Response:
 
 def _internal(request: Request, error: Exception) -> Response:
     reference = request.app.state.gateway.clock.random_hex(12)
-    _log.error(
-        "internal error %s: %s %s", reference, request.method, request.url.path, exc_info=error
-    )
+    _log.error("internal error %s: %s %s", reference, request.method, request.url.path, exc_info=error)
+    _count(request, INTERNAL[1])
     return _answer(*INTERNAL, f"internal error {reference}: see the gateway's log")
+
+
+def _count(request: Request, code: int) -> None:
+    request.app.state.gateway.metrics.request_failed(code)
 
 
 def add_error_handlers(app: FastAPI) -> None:

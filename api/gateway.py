@@ -35,5 +35,10 @@ def gateway(request: Request) -> Gateway:
     return found
 
 
-Here = Annotated[Gateway, Depends(gateway)]
+async def _here(request: Request) -> Gateway:
+    # Async although nothing waits: FastAPI calls a plain function in a thread, every time.
+    return gateway(request)
+
+
+Here = Annotated[Gateway, Depends(_here)]
 """A route's parameter that takes the gateway."""

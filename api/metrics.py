@@ -84,18 +84,14 @@ class Metrics:
             return Counter(f"lakelog_{name}", text, labels, registry=self.registry)
 
         def seconds(name: str, text: str) -> Histogram:
-            return Histogram(
-                f"lakelog_{name}_seconds", text, topic, registry=self.registry, buckets=_SECONDS
-            )
+            return Histogram(f"lakelog_{name}_seconds", text, topic, registry=self.registry, buckets=_SECONDS)
 
         self.produce_records = counter("produce_records", "Records acknowledged.")
         self.produce_bytes = counter("produce_bytes", "Bytes of produce requests acknowledged.")
         self.produce_seconds = seconds("produce", "From a produce request's arrival to its answer.")
         self.fetch_records = counter("fetch_records", "Records given to readers.")
         self.fetch_bytes = counter("fetch_bytes", "Bytes of fetch answers.")
-        self.fetch_seconds = seconds(
-            "fetch", "Making a fetch's answer, without waiting for records."
-        )
+        self.fetch_seconds = seconds("fetch", "Making a fetch's answer, without waiting for records.")
         self.commit_seconds = seconds("commit", "From sealing a batch to its commit being durable.")
         self.commit_records = counter("commit_records", "Records made durable by commits.")
         self._errors = counter("request_errors", "Requests that failed.", ["error_code"])
@@ -109,9 +105,7 @@ class Metrics:
         known = self._topics.get(name)
         if known is None:
             label = self._label(name)
-            known = self._topics.get(label) or self._topics.setdefault(
-                label, TopicMetrics(self, label)
-            )
+            known = self._topics.get(label) or self._topics.setdefault(label, TopicMetrics(self, label))
         return known
 
     def _label(self, name: str) -> str:
@@ -138,9 +132,7 @@ class Metrics:
 
     def watch_buffer(self, used: Callable[[], int], limit_bytes: int) -> None:
         """Report how full the produce buffer is, asked whenever the metrics are read."""
-        gauge = Gauge(
-            "lakelog_buffer_used_bytes", "Bytes held until committed.", registry=self.registry
-        )
+        gauge = Gauge("lakelog_buffer_used_bytes", "Bytes held until committed.", registry=self.registry)
         gauge.set_function(used)
         Gauge("lakelog_buffer_limit_bytes", "Bytes that may be held.", registry=self.registry).set(
             limit_bytes

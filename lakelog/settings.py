@@ -49,9 +49,7 @@ class Settings(BaseSettings):
         description="Object store options (endpoint, region, keys), beside its own variables.",
     )
     host: str = Field(default="127.0.0.1", min_length=1, description="Address to listen on.")
-    port: int = Field(
-        default=8082, ge=0, le=65_535, description="TCP port to listen on; 0 takes a free one."
-    )
+    port: int = Field(default=8082, ge=0, le=65_535, description="TCP port to listen on; 0 takes a free one.")
     advertised_url: str = Field(
         default="",
         pattern=r"^(https?://[^\s]+)?$",
@@ -79,9 +77,7 @@ class Settings(BaseSettings):
     max_request_bytes: ByteSize = _size(
         32 * MIB, "Largest request body, in bytes; a larger one answers 413.", 1 * KIB
     )
-    fetch_max_bytes: ByteSize = _size(
-        64 * MIB, "Upper bound of max_bytes in one fetch, in bytes.", 1 * KIB
-    )
+    fetch_max_bytes: ByteSize = _size(64 * MIB, "Upper bound of max_bytes in one fetch, in bytes.", 1 * KIB)
     fetch_timeout_ms_max: int = Field(
         default=300_000,
         ge=0,
@@ -161,9 +157,7 @@ def _from_file(named: str | None) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InvalidConfig(
-            f"settings file {path}: {error.strerror}; name one that exists"
-        ) from None
+        raise InvalidConfig(f"settings file {path}: {error.strerror}; name one that exists") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidConfig(f"settings file {path} is not TOML: {error}") from None
 

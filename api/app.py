@@ -1,0 +1,54 @@
+"""The application: every router, the one form of errors, and what runs beside the requests."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import FastAPI
+
+from api import ops, topics, v3, v3_configs
+from api.duties import DUTY_END_S, duties, table_sizes
+from api.errors import ANY_OTHER_ERROR, add_error_handlers
+from api.gateway import Gateway
+
+_DESCRIPTION = """\
+A streaming log whose storage is the lakehouse: a topic is a set of partitions, and a partition is one
+Delta table. v2 is the Confluent REST Proxy's, with record headers, timestamps and a stateless fetch.
+"""
+
+
+def create_app(gateway: Gateway) -> FastAPI:
+    """The ASGI application of `gateway`: it starts the gateway's writer, and flushes it at the end."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await gateway.writer.start()
+        beside = duties(gateway)
+        for duty in beside:
+            duty.start()
+        try:
+            yield
+        finally:
+            gateway.stopping.set()
+            for duty in beside:
+                duty.stop()
+            flush_s = gateway.settings.shutdown_timeout_ms / 1_000
+            await asyncio.wait_for(gateway.writer.close(), flush_s)
+            for duty in beside:
+                await asyncio.to_thread(duty.join, DUTY_END_S)
+
+    app = FastAPI(
+        title="lakelog",
+        version=version("lakelog"),
+        description=_DESCRIPTION,
+        lifespan=lifespan,
+        responses=ANY_OTHER_ERROR,
+    )
+    app.state.gateway = gateway
+    gateway.metrics.watch_buffer(lambda: gateway.buffer.used, gateway.settings.buffer_memory)
+    gateway.metrics.watch_tables(lambda: table_sizes(gateway.cluster))
+    add_error_handlers(app)
+    for part in (topics, v3, v3_configs, ops):
+        app.include_router(part.router)
+    return app

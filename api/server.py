@@ -1,0 +1,129 @@
+"""One gateway process: open the root, listen, say when it is ready, stop in order."""
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+import uvicorn
+
+from api.app import create_app
+from api.gateway import Gateway
+from api.metrics import Metrics
+from ingest.buffer import Buffer
+from ingest.writer import Writer
+from lakelog.settings import Settings
+from log_tables.clock import SystemClock
+from log_tables.cluster import Cluster
+from log_tables.store import open_store
+
+KEEP_ALIVE_S = 75
+"""How long an idle connection stays open: longer than the minute that clients' pools usually keep one."""
+
+BACKLOG = 2_048
+"""Connections that the kernel accepts before this process does."""
+
+_log = logging.getLogger(__name__)
+
+
+def run(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT, then stop accepting, answer what is in flight, flush and return.
+
+    A second signal ends the process at once, which loses nothing that was acknowledged with acks=all.
+    Prints one line on standard output when requests are answered. Raises OSError when the address cannot
+    be listened on, LakelogError when the root cannot be opened.
+    """
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.root.level))
+    listener = listen(settings.host, settings.port)
+    gateway = open_gateway(settings, _url(settings.host, listener.getsockname()[1]))
+    config = uvicorn.Config(
+        create_app(gateway),
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=settings.shutdown_timeout_ms // 1_000,
+    )
+    _Server(config, gateway).run([listener])
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket bound to `host` and `port`, a free one when 0. Raises OSError."""
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listener = socket.socket(family, kind, protocol)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(address)
+    return listener
+
+
+def _url(host: str, port: int) -> str:
+    """Where others reach a gateway that listens on `host`: a wildcard address stands for this machine."""
+    if host in ("0.0.0.0", "::", ""):
+        host = socket.gethostname()
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def open_gateway(settings: Settings, url: str) -> Gateway:
+    """The parts of a gateway that answers at `settings.advertised_url`, or `url` where that is empty."""
+    settings = settings.model_copy(update={"advertised_url": settings.advertised_url or url})
+    clock, metrics = SystemClock(), Metrics()
+    store = open_store(settings.data, settings.store_options, clock)
+    cluster = Cluster.open(store, clock, settings.advertised_url)
+    buffer = Buffer(settings.buffer_memory)
+    writer = Writer(cluster, settings, clock)
+    return Gateway(cluster, writer, buffer, settings, metrics, clock)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, which says when it is ready, wakes long polls when it stops, and ends with exit code 0."""
+
+    def __init__(self, config: uvicorn.Config, gateway: Gateway) -> None:
+        super().__init__(config)
+        self._gateway = gateway
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        # uvicorn's own would raise the signal again after an orderly stop and so make it look like a crash.
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stop, number)
+        yield
+
+    def _stop(self, number: int) -> None:
+        if self.should_exit:
+            _forced_end(number)
+        self.should_exit = True
+        self._gateway.stopping.set()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        _settle_memory()
+        settings = self._gateway.settings
+        print(f"lakelog is ready at {settings.advertised_url} (data: {settings.data})", flush=True)
+
+
+def _forced_end(number: int) -> NoReturn:
+    _log.warning("stopped by a second signal: what was not flushed is lost")
+    os._exit(128 + number)
+
+
+def _settle_memory() -> None:
+    """What was loaded until now stays: the garbage collector need not walk it again and again."""
+    gc.collect()
+    gc.freeze()

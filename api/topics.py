@@ -1,0 +1,165 @@
+"""v2: topics, partitions, their offsets, and deleting records; brokers."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, Field
+
+from api.envelope import V2Response
+from api.errors import error_responses
+from api.gateway import Gateway, Here
+from log_tables.errors import InvalidArgument
+from log_tables.partition import Partition
+from log_tables.topic import Topic
+
+BROKER = 1
+"""A gateway is the one broker that a v2 client sees: any of them answers for every partition."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+router = APIRouter(tags=["v2 topics"], default_response_class=V2Response)
+
+TopicName = Annotated[str, Path(examples=["flights"])]
+PartitionId = Annotated[int, Path(description="From 0 on.", examples=[0])]
+
+
+class Replica(BaseModel):
+    broker: int
+    leader: bool
+    in_sync: bool
+
+
+class PartitionView(BaseModel):
+    partition: int
+    leader: int
+    replicas: list[Replica]
+
+
+class TopicView(BaseModel):
+    name: str
+    configs: dict[str, str] = Field(description="Every setting with its effective value.")
+    partitions: list[PartitionView]
+
+
+class Offsets(BaseModel):
+    beginning_offset: int = Field(description="The first offset that can be read.")
+    end_offset: int = Field(description="The offset that the next record will have.")
+
+
+class OffsetsAt(Offsets):
+    offset: int | None = Field(
+        description="The earliest offset whose timestamp is not before the one asked for."
+    )
+
+
+class LogStart(BaseModel):
+    log_start_offset: int
+
+
+class Brokers(BaseModel):
+    brokers: list[int]
+
+
+@router.get("/topics", summary="The names of all topics", responses=error_responses(503))
+def list_topics(here: Here) -> list[str]:
+    """Internal topics are left out."""
+    here.cluster.refresh()
+    return sorted(topic.name for topic in here.cluster.topics())
+
+
+@router.get("/topics/{topic}", summary="One topic", responses=error_responses(404))
+def get_topic(here: Here, topic: TopicName) -> TopicView:
+    found = here.cluster.topic(topic)
+    return TopicView(name=found.name, configs=found.config.as_dict(), partitions=_partitions(found))
+
+
+@router.get("/topics/{topic}/partitions", summary="Its partitions", responses=error_responses(404))
+def list_partitions(here: Here, topic: TopicName) -> list[PartitionView]:
+    return _partitions(here.cluster.topic(topic))
+
+
+@router.get(
+    "/topics/{topic}/partitions/{partition}",
+    summary="One partition",
+    responses=error_responses(400, 404),
+)
+def get_partition(here: Here, topic: TopicName, partition: PartitionId) -> PartitionView:
+    here.cluster.topic(topic).partition(partition)
+    return _partition(partition)
+
+
+@router.get(
+    "/topics/{topic}/partitions/{partition}/offsets",
+    summary="First and next offset, and the offset of a time",
+    responses=error_responses(400, 404, 503),
+)
+def get_offsets(
+    here: Here,
+    topic: TopicName,
+    partition: PartitionId,
+    timestamp: Annotated[
+        str | None,
+        Query(description="Milliseconds since 1970 or ISO-8601 (UTC where it names no zone)."),
+    ] = None,
+) -> OffsetsAt | Offsets:
+    """With `timestamp`, `offset` is beside the other two: null where no record is that late."""
+    time_us = None if timestamp is None else _microseconds(timestamp)
+    found = _fresh(here, topic, partition)
+    start, end = found.log_start, found.high_watermark
+    if time_us is None:
+        return Offsets(beginning_offset=start, end_offset=end)
+    return OffsetsAt(beginning_offset=start, end_offset=end, offset=found.position(time_us))
+
+
+@router.delete(
+    "/topics/{topic}/partitions/{partition}/records",
+    summary="Delete the records before an offset",
+    responses=error_responses(400, 404, 416, 503),
+)
+def delete_records(
+    here: Here,
+    topic: TopicName,
+    partition: PartitionId,
+    before: Annotated[int, Query(description="The first offset that stays.")],
+) -> LogStart:
+    """Answers with the log start offset, which never moves back. Kafka calls this DeleteRecords."""
+    return LogStart(log_start_offset=_fresh(here, topic, partition).truncate(before))
+
+
+@router.get("/brokers", summary="The brokers: always [1]")
+async def list_brokers() -> Brokers:
+    return Brokers(brokers=[BROKER])
+
+
+def _fresh(here: Gateway, topic: str, partition: int) -> Partition:
+    found = here.cluster.topic(topic).partition(partition)
+    found.refresh()
+    return found
+
+
+def _partitions(topic: Topic) -> list[PartitionView]:
+    return [_partition(partition) for partition in range(topic.partition_count)]
+
+
+def _partition(partition: int) -> PartitionView:
+    replica = Replica(broker=BROKER, leader=True, in_sync=True)
+    return PartitionView(partition=partition, leader=BROKER, replicas=[replica])
+
+
+def _microseconds(timestamp: str) -> int:
+    """A time in microseconds since 1970 UTC. Raises InvalidArgument."""
+    try:
+        if timestamp.removeprefix("-").isdecimal():
+            moment = _EPOCH + timedelta(milliseconds=int(timestamp))
+        else:
+            # In a query the + of a time zone is a space, unless the client has escaped it.
+            text = timestamp.replace(" ", "+") if "T" in timestamp else timestamp
+            moment = datetime.fromisoformat(text)
+            moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return (moment - _EPOCH) // timedelta(microseconds=1)
+    except (ValueError, OverflowError):
+        raise InvalidArgument(
+            f"timestamp {timestamp[:50]!r} is neither milliseconds since 1970 nor ISO-8601,"
+            " such as 2013-01-01T05:00:00Z"
+        ) from None

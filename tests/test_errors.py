@@ -1,0 +1,122 @@
+"""Errors: every class has its place in the table, and every answer has the one form."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+import api.errors
+from api.app import create_app
+from api.errors import RETRIABLE, STATUS_AND_CODE, status_and_code
+from api.server import open_gateway
+from lakelog.settings import Settings
+from log_tables import errors
+from log_tables.errors import LakelogError
+
+
+def every_error() -> list[type[LakelogError]]:
+    def below(kind: type[LakelogError]) -> Iterator[type[LakelogError]]:
+        yield kind
+        for child in kind.__subclasses__():
+            yield from below(child)
+
+    return [kind for kind in below(LakelogError) if kind.__module__ in (errors.__name__, api.errors.__name__)]
+
+
+@pytest.mark.parametrize("kind", every_error(), ids=lambda kind: kind.__name__)
+def test_every_error_has_a_status_that_its_code_begins_with(kind: type[LakelogError]) -> None:
+    assert kind in STATUS_AND_CODE
+    status, code = status_and_code(kind("x"))
+    assert str(code).startswith(str(status)) or (status, code) == RETRIABLE
+
+
+DAMAGED = errors.ForeignCommit("version 7 was made by another tool: DELETE", version=7, operation="DELETE")
+
+
+Get = Callable[[str], httpx.Response]
+
+
+@pytest.fixture
+def get(tmp_path: Path) -> Get:
+    """Asks a real application with one more route, /raise/{which}, that raises what a test names."""
+    root = tmp_path
+    app = create_app(open_gateway(Settings(data=str(root)), "http://test"))
+    raised = {
+        "gap": errors.SequenceGap("sequence 9 came, 5 was expected; send that one", expected=5),
+        "full": errors.BufferFull("the buffer is full; wait", retry_after_s=1.2),
+        "range": errors.OffsetOutOfRange("out of range", log_start_offset=3, high_watermark=8),
+        "damaged": DAMAGED,
+        "missing": errors.ObjectMissing(f"{root}/topics/x/0 is not there"),
+        "bug": RuntimeError(f"cannot open {root}/secret"),
+    }
+
+    @app.get("/raise/{which}")
+    async def _raise(which: str) -> None:
+        raise raised[which]
+
+    async def ask(path: str) -> httpx.Response:
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            return await client.get(path)
+
+    return lambda path: asyncio.run(ask(path))
+
+
+def test_a_sequence_gap_says_in_a_header_what_was_expected(get: Get) -> None:
+    answer = get("/raise/gap")
+    assert answer.status_code == 409
+    assert answer.headers["Producer-Expected-Seq"] == "5"
+    assert answer.json() == {
+        "error_code": 40910,
+        "message": "sequence 9 came, 5 was expected; send that one",
+        "expected": 5,
+    }
+
+
+def test_a_full_buffer_says_how_many_seconds_to_wait(get: Get) -> None:
+    answer = get("/raise/full")
+    assert (answer.status_code, answer.json()["error_code"]) == (429, 42901)
+    assert answer.headers["Retry-After"] == "2"
+
+
+def test_an_offset_out_of_range_says_which_offsets_there_are(get: Get) -> None:
+    answer = get("/raise/range")
+    assert answer.status_code == 416
+    assert answer.json() == {
+        "error_code": 41601,
+        "message": "out of range",
+        "log_start_offset": 3,
+        "high_watermark": 8,
+    }
+
+
+def test_damage_names_the_version_and_the_operation(get: Get) -> None:
+    answer = get("/raise/damaged")
+    assert answer.status_code == 500
+    assert answer.json() == {
+        "error_code": 50002,
+        "message": DAMAGED.message,
+        "version": 7,
+        "operation": "DELETE",
+    }
+
+
+@pytest.mark.parametrize("which", ["missing", "bug"])
+def test_an_internal_error_shows_a_reference_and_the_log_has_the_rest(
+    get: Get, which: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = get(f"/raise/{which}")
+    assert (answer.status_code, answer.json()["error_code"]) == (500, 50002)
+    message = answer.json()["message"]
+    reference = message.removeprefix("internal error ").removesuffix(": see the gateway's log")
+    assert len(reference) == 12, message
+    logged = [record for record in caplog.records if reference in record.getMessage()]
+    assert len(logged) == 1
+    assert logged[0].exc_info
+
+
+def test_failed_requests_are_counted_by_their_code(get: Get) -> None:
+    get("/raise/gap")
+    assert 'lakelog_request_errors_total{error_code="40910"}' in get("/metrics").text
