@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from log_tables import errors
@@ -192,6 +192,11 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
     return _answer(error.status_code, error.status_code, message, None, error.headers)
 
 
+async def _on_disconnect(request: Request, _: Exception) -> Response:
+    """The client went away in the middle of its request: nobody reads the answer, and nobody is to blame."""
+    return _answer(*STATUS_AND_CODE[MalformedBody], "the connection was closed before the whole body came")
+
+
 async def _on_any_other_error(request: Request, error: Exception) -> Response:
     return _internal(request, error)
 
@@ -212,4 +217,5 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(LakelogError, _on_lakelog_error)
     app.add_exception_handler(RequestValidationError, _on_validation_error)
     app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(ClientDisconnect, _on_disconnect)
     app.add_exception_handler(Exception, _on_any_other_error)

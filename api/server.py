@@ -4,10 +4,11 @@ import asyncio
 import gc
 import logging
 import os
+import resource
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 import uvicorn
@@ -42,6 +43,9 @@ def run(settings: Settings) -> None:
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.root.level))
+    # api/errors.py has logged it already, with a reference that the client was told.
+    logging.getLogger("uvicorn.error").addFilter(lambda record: "in ASGI application" not in record.msg)
+    _raise_file_limit()
     listener = listen(settings.host, settings.port)
     gateway = open_gateway(settings, _url(settings.host, listener.getsockname()[1]))
     config = uvicorn.Config(
@@ -53,12 +57,18 @@ def run(settings: Settings) -> None:
         log_config=None,
         access_log=False,
         server_header=False,
-        date_header=False,
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=settings.shutdown_timeout_ms // 1_000,
     )
     _Server(config, gateway).run([listener])
+
+
+def _raise_file_limit() -> None:
+    """Allow as many open connections as the system lets this process ask for; often it starts with 1024."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError):  # macOS calls its limit infinite and then refuses that much
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -83,7 +93,7 @@ def open_gateway(settings: Settings, url: str) -> Gateway:
     """The parts of a gateway that answers at `settings.advertised_url`, or `url` where that is empty."""
     settings = settings.model_copy(update={"advertised_url": settings.advertised_url or url})
     clock, metrics = SystemClock(), Metrics()
-    store = open_store(settings.data, settings.store_options, clock)
+    store = open_store(settings.data, settings.store_options, clock=clock)
     cluster = Cluster.open(store, clock, settings.advertised_url)
     buffer = Buffer(settings.buffer_memory)
     writer = Writer(cluster, settings, clock)

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from api.envelope import Collection, Link, ListMetadata, ResourceMetadata, resource, url
 from api.errors import error_responses
 from api.gateway import Here
+from api.limited import LimitedRoute
 from log_tables.errors import NotFound
 from log_tables.topic import Topic, is_internal
 
@@ -25,7 +26,7 @@ async def known_cluster(here: Here, cluster_id: Annotated[str, Path()]) -> str:
 ClusterId = Annotated[str, Depends(known_cluster)]
 TopicName = Annotated[str, Path(examples=["flights"])]
 
-router = APIRouter(prefix="/v3/clusters")
+router = APIRouter(prefix="/v3/clusters", route_class=LimitedRoute)
 
 
 class ClusterView(BaseModel):

@@ -8,11 +8,14 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from api.envelope import Collection, ListMetadata, ResourceMetadata, resource, url
 from api.errors import error_responses
 from api.gateway import Here
+from api.limited import LimitedRoute
 from api.v3 import ClusterId, TopicName
 from log_tables.errors import NotFound
 from log_tables.topic import SETTINGS, Topic
 
-router = APIRouter(prefix="/v3/clusters/{cluster_id}/topics/{topic}", tags=["v3 topics"])
+router = APIRouter(
+    prefix="/v3/clusters/{cluster_id}/topics/{topic}", tags=["v3 topics"], route_class=LimitedRoute
+)
 
 Source = Literal["DYNAMIC_TOPIC_CONFIG", "DEFAULT_CONFIG"]
 

@@ -1,5 +1,6 @@
 """v3 clusters, topics and settings, through a running gateway."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -177,6 +178,17 @@ def test_a_bad_request_has_the_right_code(
     path = path.replace("C/", f"{gateway.cluster}/").replace("/T", f"/{topic}")
     answer = gateway.client.request(method, path, json=body)
     assert (answer.status_code, answer.json()["error_code"]) == (status, code), answer.text
+
+
+def test_a_large_body_is_refused(gateway: RunningGateway) -> None:
+    def body() -> Iterator[bytes]:
+        yield b'{"topic_name": "'
+        for _ in range(20):
+            yield b"x" * 100_000
+
+    answer = gateway.client.post(f"{gateway.cluster}/topics", content=body())
+    assert (answer.status_code, answer.json()["error_code"]) == (413, 413)
+    assert "1048576 bytes" in answer.json()["message"]
 
 
 def test_a_body_that_is_not_json_is_refused(gateway: RunningGateway) -> None:
