@@ -120,6 +120,20 @@ class Cluster:
                         self._take(msgspec.json.decode(record.value or b"null", type=TopicRecord | None))
                 self._next = plan.end
 
+    def lead(self, topic: Topic, index: int) -> Partition:
+        """Claim partition `index` of `topic` for this process. Raises UnknownTopic when it was deleted.
+
+        The look at the metadata log comes after the claim: a deletion that it does not show yet will make
+        a claim of its own, later, and that fences ours.
+        """
+        partition = topic.partition(index)
+        partition.claim(self.url)
+        self._log.refresh(wait=True)
+        self.refresh()
+        if self._topics.get(topic.name) is not topic:
+            raise UnknownTopic(f"topic {topic.name!r} was deleted; create it first")
+        return partition
+
     def _take(self, record: TopicRecord | None) -> None:
         if record is None:
             return

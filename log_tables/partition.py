@@ -205,9 +205,9 @@ class Partition:
         last = self.snapshot.segments[-1:]
         return max(self.clock.now_us(), *(timestamp_us(segment.max_timestamp) for segment in last), 0)
 
-    def refresh(self) -> Snapshot:
-        """Follow the commits of other processes; never waits for a commit of this one."""
-        snapshot = self.table.refresh()
+    def refresh(self, wait: bool = False) -> Snapshot:
+        """Follow the commits of other processes; behind a commit of this one only when `wait`."""
+        snapshot = self.table.refresh(wait)
         if self._sequencer is not None and not self.leading:
             with self._sequencing:
                 self._end_term()

@@ -91,8 +91,8 @@ class Store(Protocol):
 def open_store(
     url: str | os.PathLike[str],
     options: Mapping[str, str] | None = None,
-    create: bool = True,
     clock: Clock | None = None,
+    create: bool = True,
 ) -> Store:
     """The store at a directory, or at an `s3://`, `gs://`, `az://` or `memory://` URL.
 

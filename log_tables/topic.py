@@ -194,6 +194,10 @@ class Topic:
                 )
             return self._partitions[index]
 
+    def is_open(self, index: int) -> bool:
+        """Whether `partition(index)` answers from memory."""
+        return index in self._partitions
+
     def partitions(self) -> list[Partition]:
         """Every partition, in order."""
         return [self.partition(index) for index in range(self.partition_count)]

@@ -1,0 +1,164 @@
+"""One partition's gathering of records: sequenced as they come, committed in groups.
+
+While one commit is in flight the next batch fills. A batch is sealed when `linger_ms` has passed since its
+first record, or `batch_size` is reached, and the partition's commit bucket has a token.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from ingest.bucket import CommitBucket
+from log_tables.clock import Clock
+from log_tables.errors import LakelogError, NotLeader
+from log_tables.limits import BATCH_MAX_BYTES
+from log_tables.partition import Entry, Partition, Sequenced
+from log_tables.record import batch_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where records of one request went. `base_offset` is None for a repeat whose offset is forgotten, and
+    for acks=0; `append_time_us` is set where the topic stamps records itself (LogAppendTime)."""
+
+    partition: int
+    base_offset: int | None
+    count: int
+    duplicate: bool = False
+    append_time_us: int | None = None
+
+
+@dataclass(slots=True)
+class _Waiting:
+    sequenced: Sequenced
+    size_bytes: int
+    arrived: float
+    done: "asyncio.Future[int | None]"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a batch is sealed: seconds after its first record, or bytes."""
+
+    linger_s: float
+    batch_size: int
+
+
+class Accumulator:
+    """Gathers and commits the records of one partition. Used on the event loop; commits run in `executor`."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        limits: Limits,
+        bucket: CommitBucket,
+        clock: Clock,
+        executor: Executor,
+        sealed: Callable[[], None],
+        committed: Callable[[int, float], None],
+    ) -> None:
+        """`sealed` is called when a batch is closed, `committed` with its records and the seconds it took."""
+        self.partition = partition
+        self._limits, self._bucket, self._clock, self._executor = limits, bucket, clock, executor
+        self._on_sealed, self._on_committed = sealed, committed
+        self._queue: deque[_Waiting] = deque()
+        self._queued_bytes = 0
+        self._full = asyncio.Event()
+        self._drain: asyncio.Task[None] | None = None
+        self._closing = False
+
+    def add(self, entry: Entry) -> "tuple[Sequenced, asyncio.Future[int | None]]":
+        """Sequence `entry` now; the future is done when it is durable, with the append time in microseconds.
+
+        Raises what Partition.sequence raises.
+        """
+        sequenced = self.partition.sequence(entry)
+        done: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+        # Nobody waits with acks=1: a failure is then only in the metrics and the log's end.
+        done.add_done_callback(_retrieve)
+        size = 0 if sequenced.duplicate else batch_bytes(entry.batch)
+        self._queue.append(_Waiting(sequenced, size, self._clock.monotonic(), done))
+        self._queued_bytes += size
+        if self._queued_bytes >= self._limits.batch_size:
+            self._full.set()
+        if self._drain is None:
+            self._drain = asyncio.create_task(self._drained())
+        return sequenced, done
+
+    async def flush(self) -> None:
+        """Commit what waits, at once."""
+        self._closing = True
+        self._full.set()
+        if self._drain is not None:
+            await self._drain
+
+    async def _drained(self) -> None:
+        try:
+            while self._queue:
+                await self._until_ripe()
+                await self._commit(self._seal())
+        finally:
+            self._drain = None
+
+    async def _until_ripe(self) -> None:
+        linger = self._queue[0].arrived + self._limits.linger_s - self._clock.monotonic()
+        if linger > 0 and not self._full.is_set():
+            try:
+                await asyncio.wait_for(self._full.wait(), linger)
+            except TimeoutError:
+                pass
+        while not self._closing and (delay := self._bucket.delay_s()) > 0:
+            await asyncio.sleep(delay)
+
+    def _seal(self) -> list[_Waiting]:
+        """Take the next batch: all that waits, up to BATCH_MAX_BYTES, of one term of leadership."""
+        batch, size, term = [], 0, self._queue[0].sequenced.term
+        while self._queue and self._queue[0].sequenced.term == term:
+            if batch and size + self._queue[0].size_bytes > BATCH_MAX_BYTES:
+                break
+            item = self._queue.popleft()
+            batch.append(item)
+            size += item.size_bytes
+        self._queued_bytes -= size
+        if self._queued_bytes < self._limits.batch_size and not self._closing:
+            self._full.clear()
+        if size:
+            self._bucket.take()
+        self._on_sealed()
+        return batch
+
+    async def _commit(self, batch: list[_Waiting]) -> None:
+        entries = [item.sequenced for item in batch]
+        begin = self._clock.monotonic()
+        try:
+            loop = asyncio.get_running_loop()
+            append_time = await loop.run_in_executor(self._executor, self.partition.commit, entries)
+        except LakelogError as error:
+            self._fail(batch, error)
+        except BaseException:
+            self._fail(batch, NotLeader("the gateway failed while it committed; repeat the request"))
+            raise
+        else:
+            records = sum(item.count for item in entries if not item.duplicate)
+            if records:
+                self._on_committed(records, self._clock.monotonic() - begin)
+            for item in batch:
+                if not item.done.done():
+                    item.done.set_result(append_time)
+
+    def _fail(self, batch: list[_Waiting], error: LakelogError) -> None:
+        """A failed commit voids everything that was sequenced in its term of leadership."""
+        term = batch[0].sequenced.term
+        void = [*batch, *(item for item in self._queue if item.sequenced.term == term)]
+        self._queue = deque(item for item in self._queue if item.sequenced.term != term)
+        self._queued_bytes = sum(item.size_bytes for item in self._queue)
+        for item in void:
+            if not item.done.done():
+                item.done.set_exception(error)
+
+
+def _retrieve(done: "asyncio.Future[int | None]") -> None:
+    if not done.cancelled():
+        done.exception()

@@ -1,0 +1,64 @@
+"""The memory that produce requests may hold together until they are answered. Used on the event loop only."""
+
+from collections import Counter
+from types import TracebackType
+
+from log_tables.errors import BufferFull
+
+RETRY_AFTER_S = 1
+
+
+class Buffer:
+    """`limit_bytes` in all, of which one topic takes at most half while others might want some."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.used = 0
+        self._topics: Counter[str] = Counter()
+
+    def room(self, topic: str) -> "Room":
+        """Room for one request to `topic`, empty at first: a context manager that gives it back."""
+        return Room(self, topic)
+
+    def reserve(self, topic: str, size_bytes: int) -> None:
+        """Take room. Raises BufferFull when there is none: nothing of the request may be kept then."""
+        mine = self._topics[topic]
+        alone = mine == 0
+        full = self.used + size_bytes > self.limit_bytes
+        if full or (not alone and mine + size_bytes > self.limit_bytes // 2):
+            raise BufferFull(
+                f"the gateway holds {self.used} of {self.limit_bytes} bytes, {mine} of topic {topic!r}, and has no "
+                f"room for {size_bytes} more; repeat the request later",
+                retry_after_s=RETRY_AFTER_S,
+            )
+        self.used += size_bytes
+        self._topics[topic] = mine + size_bytes
+
+    def release(self, topic: str, size_bytes: int) -> None:
+        """Give room back."""
+        self.used -= size_bytes
+        self._topics[topic] -= size_bytes
+        if self._topics[topic] == 0:
+            del self._topics[topic]
+
+
+class Room:
+    """What one request holds of a Buffer."""
+
+    def __init__(self, buffer: Buffer, topic: str) -> None:
+        self._buffer, self._topic, self.size_bytes = buffer, topic, 0
+
+    def grow(self, size_bytes: int) -> None:
+        """Hold at least `size_bytes`. Raises BufferFull."""
+        if size_bytes > self.size_bytes:
+            self._buffer.reserve(self._topic, size_bytes - self.size_bytes)
+            self.size_bytes = size_bytes
+
+    def __enter__(self) -> "Room":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._buffer.release(self._topic, self.size_bytes)
+        self.size_bytes = 0

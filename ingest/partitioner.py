@@ -1,0 +1,41 @@
+"""Which partition a record goes to: the one it names, else its key's, else the sticky one of its topic."""
+
+from collections.abc import Sequence
+
+from log_tables.errors import InvalidRecord
+from log_tables.partition import partition_for_key
+from log_tables.topic import Topic
+
+
+class StickyPartitioner:
+    """Records without a key stay on one partition until its batch is sealed, then move to the next (KIP-480)."""
+
+    def __init__(self) -> None:
+        self._current = 0
+
+    def partition(self, count: int) -> int:
+        """The partition of the moment, of `count`."""
+        return self._current % count
+
+    def sealed(self, partition: int, count: int) -> None:
+        """A batch of `partition` was sealed: what comes now goes to the next one."""
+        if partition == self._current % count:
+            self._current = (partition + 1) % count
+
+
+def assign(
+    topic: Topic, keys: Sequence[bytes | None], named: Sequence[int | None], sticky: int
+) -> list[int]:
+    """The partition of each record. Raises InvalidRecord, with its index, for one that does not exist."""
+    count = topic.partition_count
+    chosen = []
+    for index, (key, partition) in enumerate(zip(keys, named, strict=True)):
+        if partition is None:
+            chosen.append(sticky if key is None else partition_for_key(key, count))
+        elif 0 <= partition < count:
+            chosen.append(partition)
+        else:
+            raise InvalidRecord(
+                f"record {index}: topic {topic.name!r} has no partition {partition}; use 0 to {count - 1}"
+            )
+    return chosen

@@ -1,0 +1,159 @@
+"""The write path's front: leads partitions when it must, and appends the parts of a request to them."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from enum import Enum
+from weakref import WeakKeyDictionary
+
+from ingest.accumulator import Accumulator, Appended, Limits
+from ingest.bucket import CommitBucket
+from ingest.partitioner import StickyPartitioner
+from lakelog.settings import Settings
+from log_tables.clock import Clock
+from log_tables.cluster import Cluster
+from log_tables.errors import LakelogError, NotLeader
+from log_tables.partition import Entry
+from log_tables.topic import Topic
+
+COMMIT_THREADS = 16
+"""Commits under way at once: they wait for the disk, and one partition's slow store must not stop the others."""
+
+CLAIM_ATTEMPTS_MAX = 3
+
+_log = logging.getLogger(__name__)
+
+
+class Acks(Enum):
+    """When a produce request is answered: accepted, sequenced by the leader, durable."""
+
+    NONE = "0"
+    LEADER = "1"
+    ALL = "all"
+
+
+@dataclass(slots=True)
+class _Route:
+    """What the writer keeps of a topic."""
+
+    sticky: StickyPartitioner = field(default_factory=StickyPartitioner)
+    accumulators: dict[int, Accumulator] = field(default_factory=dict)
+    claims: "dict[int, asyncio.Task[None]]" = field(default_factory=dict)
+
+
+class Writer:
+    """Appends to every topic of a cluster. Used on the event loop."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: Settings,
+        clock: Clock,
+        committed: Callable[[str, int, float], None] = lambda _topic, _records, _seconds: None,
+    ) -> None:
+        """`committed` hears of every commit: its topic, its records, the seconds that it took."""
+        self._cluster, self._settings, self._clock, self._committed = cluster, settings, clock, committed
+        self._limits = Limits(settings.linger_ms / 1000, settings.batch_size)
+        self._executor = ThreadPoolExecutor(COMMIT_THREADS, thread_name_prefix="commit")
+        self._routes: WeakKeyDictionary[Topic, _Route] = WeakKeyDictionary()
+        self._unanswered: set[asyncio.Task[Appended]] = set()
+        self._closed = False
+
+    def sticky_partition(self, topic: Topic) -> int:
+        """Where records without a key go now."""
+        return self._route(topic).sticky.partition(topic.partition_count)
+
+    async def append(
+        self, topic: Topic, parts: Sequence[tuple[int, Entry]], acks: Acks
+    ) -> list[Appended | LakelogError]:
+        """Append each entry to its partition; one result for each, in order. What failed was not written,
+        unless its error is OutcomeUnknown."""
+        if len(parts) == 1:
+            return [await self._append(topic, *parts[0], acks)]
+        return list(await asyncio.gather(*(self._append(topic, p, entry, acks) for p, entry in parts)))
+
+    async def _append(self, topic: Topic, index: int, entry: Entry, acks: Acks) -> Appended | LakelogError:
+        try:
+            if acks is Acks.NONE:
+                self._in_background(self._appended(topic, index, entry, Acks.ALL))
+                return Appended(index, None, entry.batch.num_rows)
+            return await self._appended(topic, index, entry, acks)
+        except LakelogError as error:
+            return error
+
+    async def _appended(self, topic: Topic, index: int, entry: Entry, acks: Acks) -> Appended:
+        for attempt in range(CLAIM_ATTEMPTS_MAX):
+            accumulator = await self._leading(topic, index)
+            try:
+                sequenced, done = accumulator.add(entry)
+                break
+            except NotLeader:
+                # Another gateway claimed it between our look and the sequencing: claim again.
+                if attempt == CLAIM_ATTEMPTS_MAX - 1:
+                    raise
+        append_time = await done if acks is Acks.ALL else None
+        return Appended(index, sequenced.base_offset, sequenced.count, sequenced.duplicate, append_time)
+
+    async def _leading(self, topic: Topic, index: int) -> Accumulator:
+        """The accumulator of a partition that this gateway leads. Raises UnknownPartition, UnknownTopic, …"""
+        if self._closed:
+            raise NotLeader("the gateway is stopping; repeat the request elsewhere")
+        route = self._route(topic)
+        accumulator = route.accumulators.get(index)
+        if accumulator is None or not accumulator.partition.leading:
+            claim = route.claims.get(index)
+            if claim is None:
+                claim = route.claims[index] = asyncio.create_task(self._claim(topic, route, index))
+            await asyncio.shield(claim)
+            accumulator = route.accumulators[index]
+        return accumulator
+
+    async def _claim(self, topic: Topic, route: _Route, index: int) -> None:
+        try:
+            loop = asyncio.get_running_loop()
+            partition = await loop.run_in_executor(self._executor, self._cluster.lead, topic, index)
+            if index not in route.accumulators:
+                route.accumulators[index] = Accumulator(
+                    partition,
+                    self._limits,
+                    CommitBucket(
+                        self._settings.commits_per_second_max, self._settings.commits_burst, self._clock
+                    ),
+                    self._clock,
+                    self._executor,
+                    lambda: route.sticky.sealed(index, topic.partition_count),
+                    lambda records, seconds: self._committed(topic.name, records, seconds),
+                )
+        finally:
+            del route.claims[index]
+
+    def _in_background(self, append: Coroutine[None, None, Appended]) -> None:
+        """Append although nobody waits for the outcome (acks=0)."""
+        task = asyncio.create_task(append)
+        self._unanswered.add(task)
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: "asyncio.Task[Appended]") -> None:
+        self._unanswered.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.warning("records sent with acks=0 were not written: %s", error)
+
+    def _route(self, topic: Topic) -> _Route:
+        route = self._routes.get(topic)
+        if route is None:
+            route = self._routes[topic] = _Route()
+        return route
+
+    async def start(self) -> None:
+        """Begin to accept appends."""
+        self._closed = False
+
+    async def close(self) -> None:
+        """Commit what waits, then refuse with NotLeader."""
+        self._closed = True
+        accumulators = [a for route in self._routes.values() for a in route.accumulators.values()]
+        await asyncio.gather(*(accumulator.flush() for accumulator in accumulators))
+        await asyncio.gather(*self._unanswered, return_exceptions=True)
+        self._executor.shutdown(wait=False)
