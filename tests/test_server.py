@@ -1,15 +1,17 @@
 """The gateway process: it starts, stops in order, and comes back with everything it acknowledged."""
 
+import json
 import signal
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
 from pathlib import Path
-from threading import Thread
 
 import httpx
 
-from tests.gateway import running_gateway, start_gateway
+from tests.gateway import RunningGateway, running_gateway, start_gateway
 
 
 def test_an_orderly_stop_keeps_what_was_only_accepted(tmp_path: Path) -> None:
@@ -26,24 +28,21 @@ def test_an_orderly_stop_keeps_what_was_only_accepted(tmp_path: Path) -> None:
 def test_requests_in_flight_are_answered_before_the_end(tmp_path: Path) -> None:
     gateway = start_gateway(tmp_path, linger_ms=1_000)
     gateway.create_topic("t")
-    answers: list[httpx.Response] = []
-
-    def produce() -> None:
-        with httpx.Client(base_url=gateway.url, timeout=30) as client:
-            answers.append(client.post("/topics/t/partitions/0", json={"records": [{"value": 1}]}))
-
-    def buffered() -> bool:
-        text = gateway.client.get("/metrics").text
-        return "lakelog_buffer_used_bytes 0.0" not in text
-
-    thread = Thread(target=produce)
-    thread.start()
-    while not buffered() and not answers:
-        pass
+    connection = connected(gateway)
+    body = json.dumps({"records": [{"value": 1}]})
+    connection.request("POST", "/topics/t/partitions/0", body, {"Content-Type": "application/json"})
     assert gateway.stop() == 0
-    thread.join()
-    assert answers[0].status_code == 200
-    assert answers[0].json()["offsets"][0]["offset"] == 0
+    answer = connection.getresponse()
+    assert answer.status == 200
+    assert json.loads(answer.read())["offsets"][0]["offset"] == 0
+
+
+def connected(gateway: RunningGateway) -> HTTPConnection:
+    """A connection that the gateway has accepted, so that what is sent on it is in flight."""
+    connection = HTTPConnection(gateway.url.removeprefix("http://"))
+    connection.request("GET", "/health")
+    connection.getresponse().read()
+    return connection
 
 
 def test_a_killed_gateway_has_kept_what_it_acknowledged(tmp_path: Path) -> None:
@@ -58,22 +57,71 @@ def test_a_killed_gateway_has_kept_what_it_acknowledged(tmp_path: Path) -> None:
         assert [record["value"] for record in records] == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_long_poll_does_not_delay_the_end(tmp_path: Path) -> None:
+def test_a_long_poll_is_answered_when_the_gateway_stops(tmp_path: Path) -> None:
     gateway = start_gateway(tmp_path)
     gateway.create_topic("t")
-    answers: list[httpx.Response] = []
-
-    def poll() -> None:
-        with httpx.Client(base_url=gateway.url, timeout=120) as client:
-            query = {"offset": "0", "timeout": "100000"}
-            answers.append(client.get("/topics/t/partitions/0/records", params=query))
-
-    thread = Thread(target=poll)
-    thread.start()
-    while not answers and gateway.client.get("/health").status_code != 200:
-        pass
+    connection = connected(gateway)
+    connection.request("GET", "/topics/t/partitions/0/records?offset=0&timeout=100000")
     assert gateway.stop() == 0
-    thread.join()
+    answer = connection.getresponse()
+    assert (answer.status, json.loads(answer.read())) == (200, [])
+
+
+def test_two_gateways_that_create_one_topic_leave_one_that_works(tmp_path: Path) -> None:
+    with running_gateway(tmp_path) as first, running_gateway(tmp_path) as second:
+        topics = f"{first.cluster}/topics"
+
+        def create(gateway: RunningGateway, name: str) -> int:
+            return gateway.client.post(topics, json={"topic_name": name}).status_code
+
+        with ThreadPoolExecutor(2) as pool:
+            for name in (f"race-{number}" for number in range(5)):
+                answers = pool.map(create, (first, second), (name, name))
+                assert sorted(answers) == [201, 400]
+                for gateway in (first, second):
+                    offsets = gateway.client.get(f"/topics/{name}/partitions/0/offsets")
+                    assert offsets.json() == {"beginning_offset": 0, "end_offset": 0}
+
+
+def test_half_a_request_changes_nothing_and_is_nobody_s_error(tmp_path: Path) -> None:
+    with running_gateway(tmp_path) as gateway:
+        gateway.create_topic("t")
+        for path in ("/topics/t/partitions/0", f"{gateway.cluster}/topics"):
+            with socket.create_connection(address(gateway)) as connection:
+                head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                connection.sendall(f'{head}Content-Length: 1000\r\n\r\n{{"records": ['.encode())
+        offsets = gateway.client.get("/topics/t/partitions/0/offsets").json()
+        assert offsets == {"beginning_offset": 0, "end_offset": 0}
+        metrics = gateway.client.get("/metrics").text
+        assert 'error_code="50002"' not in metrics
+        assert "lakelog_buffer_used_bytes 0.0" in metrics
+
+
+def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
+    gateway = start_gateway(tmp_path)
+    gateway.create_topic("t")
+    # A request whose body never comes keeps an orderly stop waiting.
+    with socket.create_connection(address(gateway)) as connection:
+        connection.sendall(b"POST /topics/t HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
+        assert gateway.client.get("/health").status_code == 200
+        gateway.process.send_signal(signal.SIGTERM)
+        while accepts(gateway.url):
+            pass
+        gateway.process.send_signal(signal.SIGINT)
+        assert gateway.process.wait() == 130
+
+
+def address(gateway: RunningGateway) -> tuple[str, int]:
+    url = httpx.URL(gateway.url)
+    return url.host, url.port or 80
+
+
+def accepts(url: str) -> bool:
+    try:
+        httpx.get(f"{url}/health")
+    except httpx.TransportError:
+        return False
+    return True
 
 
 def test_two_starts_on_one_port_tell_the_second_why(tmp_path: Path) -> None:
