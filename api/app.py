@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.metadata import version
 
 from fastapi import FastAPI
 
@@ -11,6 +10,7 @@ from api import ops, topics, v3, v3_configs
 from api.duties import DUTY_END_S, duties, table_sizes
 from api.errors import ANY_OTHER_ERROR, add_error_handlers
 from api.gateway import Gateway
+from log_tables.commit import ENGINE
 
 _DESCRIPTION = """\
 A streaming log whose storage is the lakehouse: a topic is a set of partitions, and a partition is one
@@ -40,7 +40,7 @@ def create_app(gateway: Gateway) -> FastAPI:
 
     app = FastAPI(
         title="lakelog",
-        version=version("lakelog"),
+        version=ENGINE.removeprefix("lakelog/"),
         description=_DESCRIPTION,
         lifespan=lifespan,
         responses=ANY_OTHER_ERROR,

@@ -51,7 +51,7 @@ class Duty:
         while not self._stopping.is_set():
             try:
                 self._work()
-            except Exception:
+            except Exception:  # noqa: BLE001 -- logged and counted below
                 # The next turn may succeed, and a gateway that cannot tidy up can still serve.
                 _log.exception("duty %s failed; it is tried again", self._name)
                 self._metrics.duty_failed(self._name)

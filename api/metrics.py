@@ -124,6 +124,10 @@ class Metrics:
         ):
             metric.remove(name)
 
+    def committed(self, topic: str, records: int, seconds: float) -> None:
+        """A commit of `topic` is durable."""
+        self.topic(topic).committed(records, seconds)
+
     def request_failed(self, error_code: int) -> None:
         self._errors.labels(str(error_code)).inc()
 

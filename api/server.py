@@ -96,7 +96,7 @@ def open_gateway(settings: Settings, url: str) -> Gateway:
     store = open_store(settings.data, settings.store_options, clock=clock)
     cluster = Cluster.open(store, clock, settings.advertised_url)
     buffer = Buffer(settings.buffer_memory)
-    writer = Writer(cluster, settings, clock)
+    writer = Writer(cluster, settings, clock, metrics.committed)
     return Gateway(cluster, writer, buffer, settings, metrics, clock)
 
 
