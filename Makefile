@@ -1,0 +1,59 @@
+# Every target sets up what it needs, on a machine that has Python >= 3.11 with venv, and make.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+LOCKS := requirements/uv.txt pyproject.toml
+# Names no host, so that an environment's own index serves it.
+LOCK := UV_NATIVE_TLS=1 $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 \
+	--generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
+	--custom-compile-command "make lock" --output-file
+LAKELOG_SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
+
+.DEFAULT_GOAL := help
+.PHONY: help demo setup test check format torture bench lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
+
+demo: $(VENV)/.demo ## Stream 336,776 real flights through the log and check every one
+	$(BIN)/lakelog demo
+
+setup: $(VENV)/.dev ## Everything that the tests need: packages, a JRE, Delta's jars, an S3 server
+	@$(BIN)/python scripts/tools.py
+
+test: check ## All that CI runs: check, the tests, and the wheel in an environment of its own
+	$(BIN)/python -m pytest
+	$(BIN)/python scripts/check_wheel.py
+
+check: setup ## Format, lint, types and import directions
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: $(VENV)/.dev ## Format, and fix what can be fixed
+	$(BIN)/ruff check --fix-only
+	$(BIN)/ruff format
+
+torture: setup ## The long versions of the tests that break things; LAKELOG_SEED=n repeats a run
+	@echo "LAKELOG_SEED=$(LAKELOG_SEED)"
+	LAKELOG_SEED=$(LAKELOG_SEED) $(BIN)/python -m pytest -m torture
+
+bench: $(VENV)/.dev ## This project beside its peers
+	$(BIN)/python -m bench $(ARGS)
+
+lock: $(VENV)/.dev ## Resolve the locked versions anew
+	$(LOCK) requirements/dev.txt pyproject.toml --all-extras --group dev
+	$(LOCK) requirements/demo.txt pyproject.toml --extra demo --group build --constraints requirements/dev.txt
+	$(LOCK) requirements/uv.txt --group uv
+
+clean: ## Remove what the other targets made, and no tables
+	rm -rf $(VENV) .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+
+$(VENV)/.demo: requirements/demo.txt $(LOCKS)
+	$(PYTHON) scripts/setup.py $(VENV) demo
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.txt $(LOCKS)
+	$(PYTHON) scripts/setup.py $(VENV) dev
+	@touch $@ $(VENV)/.demo

@@ -1,0 +1,1 @@
+"""Who consumes what: group membership, assignment and committed offsets."""

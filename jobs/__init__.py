@@ -1,0 +1,1 @@
+"""Spark maintenance: each job a pure plan(...) and a thin run(spark, plan)."""

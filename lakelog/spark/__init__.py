@@ -1,0 +1,5 @@
+"""lakelog in Spark. Needs `pip install lakelog[spark]` and Java 17 or newer."""
+
+from lakelog.spark.session import DELTA_PACKAGE, session
+
+__all__ = ["DELTA_PACKAGE", "session"]

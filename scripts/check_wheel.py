@@ -1,0 +1,85 @@
+"""Build the wheel, install it alone into a fresh environment, and import every module that it holds.
+
+The environment has what `pip install lakelog` brings, so the modules for Spark are only looked for, not
+imported: the tests import those.
+"""
+
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+UV = Path(sys.executable).parent / "uv"
+NEEDS_SPARK = ("jobs", "lakelog.spark", "pyspark_lakelog")
+
+IMPORT_ALL = """\
+import importlib, sys
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+"""
+
+
+def main() -> None:
+    """Exit with an error when a module is missing from the wheel, or lacks a dependency."""
+    with tempfile.TemporaryDirectory() as scratch:
+        modules = check(Path(scratch))
+    print(f"the wheel holds {len(modules)} modules, and imports {len(without_spark(modules))} without Spark")
+
+
+def check(scratch: Path) -> list[str]:
+    """Build, install and import in `scratch`; returns the wheel's modules."""
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", scratch, ROOT)
+    (wheel,) = scratch.glob("*.whl")
+    modules = held(wheel)
+    if modules != (expected := sorted(module for package in packages() for module in module_names(package))):
+        sys.exit(f"not the same in the wheel and in the folder: {sorted(set(modules) ^ set(expected))}")
+    run(UV, "venv", "--quiet", "--python", sys.executable, scratch / "venv")
+    python = scratch / "venv" / "bin" / "python"
+    locked = ("--constraints", ROOT / "requirements" / "dev.txt")
+    run(UV, "pip", "install", "--quiet", "--native-tls", "--python", python, *locked, wheel)
+    run(python, "-I", "-c", IMPORT_ALL, *without_spark(modules), cwd=scratch)
+    run(scratch / "venv" / "bin" / "lakelog", "--help", cwd=scratch)
+    return modules
+
+
+def packages() -> list[Path]:
+    """The project's packages: the folders marked as typed."""
+    return sorted(marker.parent for marker in ROOT.glob("*/py.typed"))
+
+
+def module_names(package: Path) -> list[str]:
+    """The dotted names of the modules in a package's folder."""
+    return [dotted(str(path.relative_to(ROOT))) for path in package.rglob("*.py")]
+
+
+def held(wheel: Path) -> list[str]:
+    """The dotted names of the modules in a wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        return sorted(dotted(name) for name in archive.namelist() if name.endswith(".py"))
+
+
+def dotted(path: str) -> str:
+    """`a/b/__init__.py` is a.b."""
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def without_spark(modules: list[str]) -> list[str]:
+    """The modules that need no PySpark."""
+    return [
+        module for module in modules if not module.startswith(NEEDS_SPARK) and module != "lakelog.__main__"
+    ]
+
+
+def run(*command: str | Path, cwd: Path = ROOT) -> None:
+    """Run a command, showing what it printed only when it fails, and end with its exit code then."""
+    done = subprocess.run(
+        [str(part) for part in command], cwd=cwd, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        sys.exit(f"{' '.join(str(part) for part in command[:4])} …\n{done.stdout}{done.stderr}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""What the tests need beside Python packages: a JRE, Delta's jars, and an S3 server. Harmless to repeat.
+
+Without Go, or when it cannot build, there is no S3 server: the tests that need it say so and are skipped.
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from lakelog.spark import DELTA_PACKAGE, session
+from lakelog.spark.jre import java_home
+
+TOOLS = Path(__file__).resolve().parent.parent / ".tools"
+S3_SERVER = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
+
+
+def main() -> None:
+    """Get what is missing."""
+    TOOLS.mkdir(exist_ok=True)
+    jars()
+    s3_server()
+
+
+def jars() -> None:
+    """Let Spark fetch Delta's jars into its cache, once."""
+    stamp = TOOLS / DELTA_PACKAGE.replace(":", "-")
+    if stamp.exists():
+        return
+    print(f"Java is {java_home()}; fetching {DELTA_PACKAGE}", flush=True)
+    session("fetch").stop()
+    stamp.touch()
+
+
+def s3_server() -> None:
+    """Build versitygw, once; takes some minutes."""
+    built = TOOLS / "bin" / "versitygw"
+    if built.exists():
+        return
+    if shutil.which("go") is None:
+        print("no Go here: no S3 server for the tests", flush=True)
+        return
+    print(f"building {S3_SERVER}", flush=True)
+    environment = {**os.environ, "GOBIN": str(built.parent)}
+    if subprocess.run(["go", "install", S3_SERVER], env=environment, check=False).returncode:
+        print("versitygw could not be built: no S3 server for the tests", flush=True)
+
+
+if __name__ == "__main__":
+    main()

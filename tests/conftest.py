@@ -1,0 +1,61 @@
+"""What every test may ask for: a clock, a place for tables, an S3 server, Spark, a gateway."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from log_tables.clock import ManualClock
+from tests.gateway import gateway, topic
+from tests.support import S3_SERVER, S3Server, s3_server
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["clock", "gateway", "s3", "spark", "store_root", "topic"]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """A clock that moves only when told to."""
+    return ManualClock()
+
+
+@pytest.fixture
+def store_root(tmp_path: Path) -> Path:
+    """An empty directory for tables."""
+    root = tmp_path / "root"
+    root.mkdir()
+    return root
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A real S3 server, shared: each test makes a bucket of its own."""
+    if not S3_SERVER.exists():
+        pytest.skip("no S3 server: `make setup` builds versitygw where Go is installed")
+    with s3_server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
+    """A real Spark session with Delta, shared."""
+    from lakelog.spark import session
+
+    directory = tmp_path_factory.mktemp("spark")
+    running = session(
+        "tests",
+        **{
+            "spark.master": "local[2]",
+            "spark.driver.memory": "1g",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.warehouse.dir": str(directory / "warehouse"),
+            "spark.ui.showConsoleProgress": "false",
+        },
+    )
+    yield running
+    running.stop()
