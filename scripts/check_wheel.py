@@ -66,19 +66,16 @@ def dotted(path: str) -> str:
 
 
 def without_spark(modules: list[str]) -> list[str]:
-    """The modules that need no PySpark."""
-    return [
-        module for module in modules if not module.startswith(NEEDS_SPARK) and module != "lakelog.__main__"
-    ]
+    """The modules that need no PySpark, and that do nothing but define when imported."""
+    return [module for module in modules if not module.startswith((*NEEDS_SPARK, "lakelog.__main__"))]
 
 
 def run(*command: str | Path, cwd: Path = ROOT) -> None:
-    """Run a command, showing what it printed only when it fails, and end with its exit code then."""
-    done = subprocess.run(
-        [str(part) for part in command], cwd=cwd, capture_output=True, text=True, check=False
-    )
+    """Run a command, showing what it printed only when it fails, and end with an error then."""
+    words = [str(part) for part in command]
+    done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, check=False)
     if done.returncode:
-        sys.exit(f"{' '.join(str(part) for part in command[:4])} …\n{done.stdout}{done.stderr}")
+        sys.exit(f"{' '.join(words[:4])} …\n{done.stdout}{done.stderr}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Make the virtual environment: `python3 scripts/setup.py VENV demo|dev`. Needs nothing but Python and venv.
 
-Every package is one of requirements/*.txt, checked against its hash; the project itself is installed in place.
+Every package is one of requirements/*.txt, checked against its hash; the project itself is editable.
 """
 
 import os

@@ -73,7 +73,7 @@ def s3_server(directory: Path) -> Iterator[S3Server]:
     port = free_port()
     server = S3Server(f"http://127.0.0.1:{port}", directory, "lakelog", "lakelog-secret")
     keys = ("--access", server.access_key, "--secret", server.secret_key)
-    command = [S3_SERVER, *keys, "--port", f"127.0.0.1:{port}", "--quiet", "posix", directory]
+    command = [str(S3_SERVER), *keys, "--port", f"127.0.0.1:{port}", "--quiet", "posix", str(directory)]
     with (directory.parent / f"{directory.name}.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:

