@@ -16,28 +16,17 @@ PYTHON_MIN = (3, 11)
 def main(directory: str, kind: str) -> None:
     """Make or complete the environment `directory` for `kind` (demo or dev)."""
     if sys.version_info < PYTHON_MIN:
-        sys.exit(
-            f"Python 3.11 or newer is needed, this is {sys.version.split()[0]}: make PYTHON=python3.12 …"
-        )
-    environment = Path(directory).absolute()
-    python = environment / "bin" / "python"
+        sys.exit(f"Python 3.11 or newer is needed, this is {sys.version.split()[0]}: make PYTHON=python3.12")
+    environment, locked = Path(directory).absolute(), ROOT / "requirements"
+    python, uv = environment / "bin" / "python", environment / "bin" / "uv"
     if not python.exists():
         print(f"making the environment {directory}", flush=True)
         venv.create(environment, with_pip=True)
-    if not (environment / "bin" / "uv").exists():
-        run(
-            python,
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--require-hashes",
-            "-r",
-            ROOT / "requirements" / "uv.txt",
-        )
-    install = (environment / "bin" / "uv", "pip", "install", "--quiet", "--python", python)
+    if not uv.exists():
+        run(python, "-m", "pip", "install", "--quiet", "--require-hashes", "-r", locked / "uv.txt")
     print("installing the locked packages", flush=True)
-    run(*install, "--require-hashes", "-r", ROOT / "requirements" / f"{kind}.txt")
+    install = (uv, "pip", "install", "--quiet", "--python", python)
+    run(*install, "--require-hashes", "-r", locked / f"{kind}.txt")
     run(*install, "--no-deps", "--no-build-isolation", "--editable", ROOT)
 
 

@@ -2,7 +2,6 @@
 
 import ast
 import re
-from pathlib import Path
 
 import pytest
 
@@ -14,9 +13,11 @@ SOURCES = sorted(path for folder in FOLDERS for path in folder.rglob("*.py"))
 SLEEPS = re.compile(r"\b(time|asyncio|anyio)\.sleep\(|\bSystemClock\(\)\.pause\(")
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_module_says_what_it_is(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"
+def test_every_module_says_what_it_is() -> None:
+    silent = [
+        str(path.relative_to(ROOT)) for path in SOURCES if not ast.get_docstring(ast.parse(path.read_text()))
+    ]
+    assert silent == []
 
 
 def test_no_test_sleeps() -> None:
