@@ -78,6 +78,9 @@ class Settings(BaseSettings):
         32 * MIB, "Largest request body, in bytes; a larger one answers 413.", 1 * KIB
     )
     fetch_max_bytes: ByteSize = _size(64 * MIB, "Upper bound of max_bytes in one fetch, in bytes.", 1 * KIB)
+    fetch_json_max_bytes: ByteSize = _size(
+        8 * MIB, "Bytes after which one JSON fetch answer ends: what a slow reader may hold.", 1 * KIB
+    )
     fetch_timeout_ms_max: int = Field(
         default=300_000,
         ge=0,

@@ -15,7 +15,6 @@ from log_tables.clock import Clock, SystemClock
 from log_tables.errors import (
     AlreadyExists,
     InvalidArgument,
-    InvalidTopicName,
     NotLeader,
     ObjectMissing,
     OffsetMismatch,
@@ -42,7 +41,7 @@ from log_tables.record import Record, input_batch, to_records
 from log_tables.segment import SegmentCache
 from log_tables.store import Store
 from log_tables.table import create_table
-from log_tables.topic import Topic, TopicConfig, check_topic_name, is_internal
+from log_tables.topic import Topic, TopicConfig, check_writable, is_internal
 
 _INCARNATION = re.compile(r"(?P<name>[a-zA-Z0-9._-]+)(~(?P<number>\d+))?")
 
@@ -163,6 +162,10 @@ class Cluster:
         with self._lock:
             return [t for _, t in sorted(self._topics.items()) if include_internal or not is_internal(t.name)]
 
+    def known(self, name: str) -> Topic | None:
+        """The topic `name` as last refreshed, without asking the store."""
+        return self._topics.get(name)
+
     def topic(self, name: str) -> Topic:
         """The topic `name`; one that is not known yet is looked for. Raises UnknownTopic."""
         found = self._topics.get(name)
@@ -175,11 +178,7 @@ class Cluster:
 
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> Topic:
         """Create a topic. Raises InvalidTopicName, InvalidConfig, InvalidArgument, TopicExists."""
-        check_topic_name(name)
-        if is_internal(name):
-            raise InvalidTopicName(
-                f"the topic name {name!r} begins with '__', which is kept for lakelog; choose another"
-            )
+        check_writable(name)
         _check_partitions(partitions)
         config = TopicConfig.parse(configs or {})
         self.refresh()

@@ -35,6 +35,13 @@ def is_internal(name: str) -> bool:
     return name.startswith("__")
 
 
+def check_writable(name: str) -> None:
+    """Raise InvalidTopicName for a name that is not allowed, or of an internal topic."""
+    check_topic_name(name)
+    if is_internal(name):
+        raise InvalidTopicName(f"the topic {name!r} is internal: lakelog alone writes it; choose another")
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One topic setting: its Kafka name, default, meaning, and what values it takes."""

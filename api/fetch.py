@@ -1,0 +1,169 @@
+"""Fetch: GET the records of a partition from an offset on, from any gateway; stateless."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from fastapi.concurrency import run_in_threadpool
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from api.envelope import V2_MEDIA_TYPE
+from api.errors import NotJson, error_responses
+from api.gateway import Gateway, gateway
+from api.media import Format, accepted_format
+from api.tail import wait_for_records
+from api.wire_arrow import encode_stream
+from api.wire_records import encode_rows
+from log_tables.errors import InvalidArgument, InvalidOffset
+from log_tables.partition import Partition, ReadPlan
+
+router = APIRouter(tags=["v2 fetch"])
+
+JSON_ROWS = 8_192
+"""Rows turned to JSON at a time, between two looks at the size."""
+
+_EARLIEST, _LATEST = "earliest", "latest"
+
+
+class FetchedHeader(BaseModel):
+    key: str
+    value: str | None = Field(description="Base64.")
+
+
+class FetchedRecord(BaseModel):
+    """A record; key and value stand as the format asked for has them."""
+
+    topic: str
+    key: Any
+    value: Any
+    partition: int
+    offset: int
+    timestamp: int = Field(description="Milliseconds since 1970 UTC.")
+    headers: list[FetchedHeader]
+
+
+@router.get(
+    "/topics/{topic}/partitions/{partition}/records",
+    summary="Records from an offset on",
+    response_model=list[FetchedRecord],
+    responses=error_responses(400, 404, 406, 416, 422, 503)
+    | {200: {"content": {Format.ARROW.value: {"schema": {"type": "string", "format": "binary"}}}}},
+)
+async def fetch(
+    request: Request,
+    topic: str,
+    partition: int,
+    offset: Annotated[str, Query(description="A number, earliest or latest.")] = _EARLIEST,
+    timeout: Annotated[int, Query(description="How long to wait for a record, in ms.")] = 0,
+    max_bytes: Annotated[int | None, Query(description="About how many bytes of records.")] = None,
+) -> Response:
+    """Up to the high watermark. `Next-Offset` is where to go on; with nothing new the list is empty.
+
+    At least one record comes, even a larger one than `max_bytes`. A record that is not JSON ends a JSON
+    answer before it, and answers 42203 when it is the first.
+    """
+    here = gateway(request)
+    form = accepted_format(request)
+    if timeout < 0 or (max_bytes is not None and max_bytes < 1):
+        raise InvalidArgument(f"timeout={timeout} and max_bytes={max_bytes} must be 0 or 1 and more")
+    timeout_s = min(timeout, here.settings.fetch_timeout_ms_max) / 1000
+    found = await _open(here, topic, partition)
+    start = _start(found, offset)
+    if start == found.high_watermark and timeout_s > 0:
+        await wait_for_records(here, request, found, start, timeout_s)
+    limit = min(max_bytes or here.settings.fetch_max_bytes, here.settings.fetch_max_bytes)
+    plan = found.plan_read(start, limit)
+    if form is Format.ARROW:
+        return _arrow_answer(here, topic, found, plan)
+    return await _json_answer(here, (topic, partition), found, plan, form)
+
+
+async def _open(here: Gateway, name: str, index: int) -> Partition:
+    """The partition, at what is committed now."""
+    topic = here.cluster.known(name)
+    if topic is None:
+        topic = await run_in_threadpool(here.cluster.topic, name)
+    found = topic.partition(index) if topic.is_open(index) else await run_in_threadpool(topic.partition, index)
+    await run_in_threadpool(found.refresh)
+    return found
+
+
+def _start(partition: Partition, offset: str) -> int:
+    if offset == _EARLIEST:
+        return partition.log_start
+    if offset == _LATEST:
+        return partition.high_watermark
+    digits = offset.removeprefix("-")
+    if not (digits.isascii() and digits.isdecimal()) or len(digits) > 19:
+        raise InvalidOffset(f"offset {offset[:40]!r} is not a number; send one, earliest or latest")
+    return int(offset)
+
+
+def _headers(plan: ReadPlan, following: int) -> dict[str, str]:
+    return {
+        "Next-Offset": str(following),
+        "High-Watermark": str(plan.high_watermark),
+        "Log-Start-Offset": str(plan.log_start),
+    }
+
+
+def _arrow_answer(here: Gateway, topic: str, partition: Partition, plan: ReadPlan) -> Response:
+    """The stream, made as it is read: a slow reader holds one row group."""
+    metrics, begin = here.metrics.topic(topic), here.clock.monotonic()
+
+    def stream() -> Iterator[memoryview | bytes]:
+        size = records = 0
+
+        def counted() -> Iterator[Any]:
+            nonlocal records
+            for batch in partition.read(plan):
+                records += batch.num_rows
+                yield batch
+
+        for message in encode_stream(counted()):
+            size += len(message)
+            yield message
+        metrics.fetched(records, size, here.clock.monotonic() - begin)
+
+    return StreamingResponse(stream(), media_type=Format.ARROW.value, headers=_headers(plan, plan.end))
+
+
+async def _json_answer(
+    here: Gateway, place: tuple[str, int], partition: Partition, plan: ReadPlan, form: Format
+) -> Response:
+    begin = here.clock.monotonic()
+    limit = here.settings.fetch_json_max_bytes
+    rows, following = await run_in_threadpool(_json_rows, place, partition, plan, form, limit)
+    body = f"[{','.join(rows)}]".encode()
+    here.metrics.topic(place[0]).fetched(len(rows), len(body), here.clock.monotonic() - begin)
+    media_type = V2_MEDIA_TYPE if form is Format.TEXT else form.value
+    return Response(body, media_type=media_type, headers=_headers(plan, following))
+
+
+def _json_rows(
+    place: tuple[str, int], partition: Partition, plan: ReadPlan, form: Format, limit: int
+) -> tuple[list[str], int]:
+    """The rows of the answer, about `limit` characters of them, and the offset after the last.
+
+    A JSON answer is made before it is sent: this limit is what a slow reader can hold.
+    """
+    rows: list[str] = []
+    size = 0
+    for batch in partition.read(plan):
+        for start in range(0, batch.num_rows, JSON_ROWS):
+            part = batch.slice(start, JSON_ROWS)
+            try:
+                made = encode_rows(part, *place, form)
+            except NotJson:
+                if not rows:
+                    raise
+                made = []
+            rows += made
+            size += sum(map(len, made))
+            if len(made) < part.num_rows or size >= limit:
+                cut = start + len(made)
+                after = batch.column("offset")[cut - 1].as_py() + 1 if cut else None
+                return rows, after if after is not None else batch.column("offset")[0].as_py()
+    return rows, plan.end

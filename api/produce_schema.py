@@ -1,0 +1,65 @@
+"""What OpenAPI shows of produce: the hot routes decode their bodies themselves."""
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from api.media import Format
+
+_BASE64 = {"type": ["string", "null"], "contentEncoding": "base64"}
+_SHAPES: dict[Format, dict[str, Any]] = {
+    Format.JSON: {},
+    Format.BINARY: _BASE64,
+    Format.TEXT: {"type": ["string", "null"]},
+}
+
+
+class Placement(BaseModel):
+    """Where a record went, or why it did not."""
+
+    partition: int
+    offset: int | None = Field(description="Null for a failed record, for acks=0, and for an old repeat.")
+    error_code: int | None
+    error: str | None
+
+
+class Produced(BaseModel):
+    """One placement for each record, in request order."""
+
+    offsets: list[Placement]
+    key_schema_id: None
+    value_schema_id: None
+
+
+def _records(shape: dict[str, Any]) -> dict[str, Any]:
+    header = {"type": "object", "required": ["key"], "properties": {"key": {"type": "string"}, "value": _BASE64}}
+    record = {
+        "type": "object",
+        "properties": {
+            "key": shape,
+            "value": {**shape, "description": "Null or missing: a tombstone."},
+            "partition": {"type": "integer", "description": "Only where the path names none."},
+            "headers": {"type": "array", "items": header},
+            "timestamp": {"type": "integer", "description": "Milliseconds since 1970 UTC."},
+        },
+    }
+    records = {"type": "array", "minItems": 1, "items": record}
+    return {"type": "object", "required": ["records"], "properties": {"records": records}}
+
+
+PRODUCE_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            **{form.value: {"schema": _records(shape)} for form, shape in _SHAPES.items()},
+            "application/json": {"schema": _records(_SHAPES[Format.JSON])},
+            Format.ARROW.value: {
+                "schema": {
+                    "type": "string",
+                    "format": "binary",
+                    "description": "An Arrow IPC stream: value, and optionally key, partition, timestamp, headers.",
+                }
+            },
+        },
+    }
+}

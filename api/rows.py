@@ -1,0 +1,95 @@
+"""Records as they come off the wire, row by row, and as the columns of an append: pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from ingest.partitioner import assign
+from log_tables.errors import InvalidRecord, RecordTooLarge
+from log_tables.record import INPUT_SCHEMA, binary_array, constant_timestamps, headers_array, largest_record
+from log_tables.record import timestamp_array as stamps
+from log_tables.topic import Topic
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The records of one request in order. A list that is None stands for nulls all over."""
+
+    values: Sequence[bytes | memoryview | None]
+    keys: Sequence[bytes | None] | None = None
+    partitions: Sequence[int | None] | None = None
+    headers: Sequence[Headers] | None = None
+    timestamps_ms: Sequence[int | None] | None = None
+
+    def batch(self, now_us: int) -> pa.RecordBatch:
+        """As INPUT_SCHEMA; a record without a timestamp gets `now_us`."""
+        count = len(self.values)
+        columns = [
+            self._stamps(now_us),
+            pa.nulls(count, pa.binary()) if self.keys is None else binary_array(self.keys),
+            binary_array(self.values),
+            pa.nulls(count, INPUT_SCHEMA.field("headers").type)
+            if self.headers is None
+            else headers_array(self.headers),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=INPUT_SCHEMA)
+
+    def _stamps(self, now_us: int) -> pa.Array:
+        if self.timestamps_ms is None:
+            return constant_timestamps(now_us, len(self.values))
+        given = (now_us if stamp is None else stamp * 1000 for stamp in self.timestamps_ms)
+        return stamps(np.fromiter(given, np.int64, len(self.values)))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The records of one request that go to one partition; `indexes` are their places in the request,
+    None when they are all of it."""
+
+    partition: int
+    batch: pa.RecordBatch
+    indexes: np.ndarray | None = None
+
+
+def split(batch: pa.RecordBatch, partitions: np.ndarray) -> list[Part]:
+    """One part for each partition that is named, its records in order."""
+    found = np.unique(partitions)
+    if len(found) == 1:
+        return [Part(int(found[0]), batch)]
+    parts = []
+    for partition in found:
+        indexes = np.flatnonzero(partitions == partition)
+        parts.append(Part(int(partition), batch.take(pa.array(indexes)), indexes))
+    return parts
+
+
+def parts_of(rows: Rows, topic: Topic, fixed: int | None, sticky: int, now_us: int) -> list[Part]:
+    """The parts of a request to `topic`: to partition `fixed`, else as each record says, else its key's,
+    else the `sticky` one.
+
+    Raises InvalidRecord, RecordTooLarge: a request is checked whole before any of it is appended.
+    """
+    batch = rows.batch(now_us)
+    check_sizes(batch, topic)
+    if fixed is not None:
+        if rows.partitions is not None:
+            raise InvalidRecord("records sent to one partition name none themselves; leave 'partition' out")
+        return [Part(fixed, batch)]
+    if rows.keys is None and rows.partitions is None:
+        return [Part(sticky, batch)]
+    nothing = [None] * len(rows.values)
+    return split(batch, np.array(assign(topic, rows.keys or nothing, rows.partitions or nothing, sticky)))
+
+
+def check_sizes(batch: pa.RecordBatch, topic: Topic) -> None:
+    """Raise RecordTooLarge when a record is larger than the topic's `max.message.bytes`."""
+    largest, limit = largest_record(batch), topic.config.max_message_bytes
+    if largest > limit:
+        raise RecordTooLarge(
+            f"a record has {largest} bytes, topic {topic.name!r} takes {limit}; send less, "
+            "or raise max.message.bytes"
+        )

@@ -1,0 +1,112 @@
+"""Stored records as the JSON of a fetch answer, in the format that was asked for. Pure, and hot."""
+
+from binascii import b2a_base64
+from collections.abc import Callable, Sequence
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from api.errors import NotJson
+from api.media import Format
+from log_tables.layout import HEADERS, KEY, OFFSET, TIMESTAMP, VALUE
+
+_raw_list = msgspec.json.Decoder(list[msgspec.Raw])
+_raw = msgspec.json.Decoder(msgspec.Raw)
+
+
+def encode_rows(batch: pa.RecordBatch, topic: str, partition: int, form: Format) -> list[str]:
+    """Each row of a RECORD_SCHEMA batch as a JSON object.
+
+    Stops before the first row that the format cannot show (not JSON, not UTF-8); raises NotJson, which
+    names the offset, when that is the very first.
+    """
+    texts = _COLUMN_TEXTS[form]
+    keys, values = texts(batch.column(KEY)), texts(batch.column(VALUE))
+    count = min(len(keys), len(values))
+    if count == 0:
+        raise NotJson(
+            f"the record at offset {batch.column(OFFSET)[0].as_py()} of topic {topic!r}, partition {partition}, cannot "
+            f"be shown as {form.value}; fetch it as {Format.BINARY.value}"
+        )
+    head = f'{{"topic":{msgspec.json.encode(topic).decode()},"key":'
+    middle = f',"partition":{partition},"offset":'
+    offsets = batch.column(OFFSET).to_numpy()[:count].tolist()
+    stamps = (batch.column(TIMESTAMP).view(pa.int64()).to_numpy()[:count] // 1000).tolist()
+    rows = zip(keys[:count], values[:count], offsets, stamps, strict=True)
+    headers = batch.column(HEADERS)
+    if headers.null_count == len(headers):
+        return [
+            f'{head}{key},"value":{value}{middle}{offset},"timestamp":{stamp},"headers":[]}}'
+            for key, value, offset, stamp in rows
+        ]
+    return [
+        f'{head}{key},"value":{value}{middle}{offset},"timestamp":{stamp},"headers":{listed}}}'
+        for (key, value, offset, stamp), listed in zip(rows, _headers(headers[:count]), strict=True)
+    ]
+
+
+def _headers(column: pa.Array) -> list[str]:
+    # msgspec writes bytes as base64.
+    return [msgspec.json.encode(row or []).decode() for row in column.to_pylist()]
+
+
+def _json_texts(column: pa.Array) -> Sequence[str]:
+    """Values that are JSON texts, as they are; cut off at the first that is none."""
+    if column.null_count == len(column):
+        return ["null"] * len(column)
+    try:
+        texts: list[str] = pc.fill_null(column.cast(pa.string()), "null").to_pylist()
+    except pa.ArrowInvalid:  # not UTF-8 somewhere
+        return _json_texts_one_by_one(column)
+    # Decoding all as one list is fast, but `1,2` or `[1` and `2]` would pass: so count and compare lengths.
+    try:
+        decoded = _raw_list.decode("[" + ",".join(texts) + "]")
+    except msgspec.DecodeError:
+        return _json_texts_one_by_one(column)
+    if len(decoded) == len(texts):
+        lengths = np.fromiter(map(len, decoded), np.int64, len(decoded))
+        if np.array_equal(lengths, pc.fill_null(pc.binary_length(column), 4).to_numpy()):
+            return texts
+    return _json_texts_one_by_one(column)
+
+
+def _json_texts_one_by_one(column: pa.Array) -> Sequence[str]:
+    texts = []
+    for value in column.to_pylist():
+        if value is None:
+            texts.append("null")
+            continue
+        try:
+            texts.append(value.decode())
+            _raw.decode(value)
+        except UnicodeDecodeError:
+            return texts
+        except msgspec.DecodeError:
+            return texts[:-1]
+    return texts
+
+
+def _base64_texts(column: pa.Array) -> Sequence[str]:
+    return [
+        "null" if value is None else f'"{b2a_base64(value, newline=False).decode()}"'
+        for value in column.to_pylist()
+    ]
+
+
+def _utf8_texts(column: pa.Array) -> Sequence[str]:
+    texts = []
+    for value in column.to_pylist():
+        try:
+            texts.append("null" if value is None else msgspec.json.encode(value.decode()).decode())
+        except UnicodeDecodeError:
+            return texts
+    return texts
+
+
+_COLUMN_TEXTS: dict[Format, Callable[[pa.Array], Sequence[str]]] = {
+    Format.JSON: _json_texts,
+    Format.BINARY: _base64_texts,
+    Format.TEXT: _utf8_texts,
+}
