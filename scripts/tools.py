@@ -42,8 +42,10 @@ def s3_server() -> None:
         return
     print(f"building {S3_SERVER}", flush=True)
     environment = {**os.environ, "GOBIN": str(built.parent)}
-    if subprocess.run(["go", "install", S3_SERVER], env=environment, check=False).returncode:
-        print("versitygw could not be built: no S3 server for the tests", flush=True)
+    command = ["go", "install", S3_SERVER]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(f"{done.stderr}versitygw could not be built: no S3 server for the tests", flush=True)
 
 
 if __name__ == "__main__":
