@@ -14,6 +14,10 @@ _SHIM = """\
 #!/bin/sh
 # Spark asks for a module that this JRE leaves out, and does well without it.
 for argument; do shift; [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"; done
+# It brings its own certificates; the machine's are the ones that its owner trusts.
+for store in /etc/ssl/certs/java/cacerts /etc/pki/java/cacerts; do
+  if [ -r "$store" ]; then set -- "-Djavax.net.ssl.trustStore=$store" "$@"; break; fi
+done
 exec '{java}' "$@"
 """
 
