@@ -1,1 +1,1 @@
-"""How fast lakelog is, beside its peers in the same run. `python -m bench --help`; results in docs/benchmarks.md."""
+"""How fast lakelog is, beside its peers in the same run; results are in docs/benchmarks.md."""

@@ -1,4 +1,4 @@
-"""`python -m bench`: run the cells in turn with their peers, print a table of min / median / max and the ratios."""
+"""Run the cells in turn with their peers, print a table of min / median / max and the ratios."""
 
 import argparse
 import platform

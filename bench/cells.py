@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pyarrow as pa
 from deltalake import DeltaTable
 
 from bench import load
@@ -114,8 +115,8 @@ def _watch(root: Path, seconds: int, stop: threading.Event) -> dict[int, float]:
         table.update_incremental()
         if table.version() != version:
             version = table.version()
-            highest = table.get_add_actions(flatten=True).column("max.offset")
-            latest, now = max((value.as_py() for value in highest), default=-1), timer()
+            adds = pa.table(table.get_add_actions(flatten=True))
+            latest, now = max(adds.column("max.offset").to_pylist(), default=-1), timer()
             for offset in range(following, latest + 1):
                 seen[offset] = now
             following = latest + 1

@@ -22,7 +22,9 @@ _decoder = msgspec.json.Decoder(list[Fetched])
 def read_topic(url: str, topic: str, partitions: int, media_type: str, max_bytes: int) -> int:
     """Fetch every record of `topic` and decode it; returns how many there were."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc)
-    return sum(_read_partition(connection, topic, index, media_type, max_bytes) for index in range(partitions))
+    return sum(
+        _read_partition(connection, topic, index, media_type, max_bytes) for index in range(partitions)
+    )
 
 
 def _read_partition(
@@ -46,7 +48,7 @@ def _arrow_rows(answer: http.client.HTTPResponse) -> int:
     with pa.ipc.open_stream(pa.PythonFile(answer, mode="r")) as reader:
         rows = sum(batch.num_rows for batch in reader)
     answer.read()
-    return rows
+    return int(rows)
 
 
 def _json_rows(answer: http.client.HTTPResponse) -> int:

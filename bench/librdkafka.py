@@ -1,6 +1,6 @@
-"""Kafka through librdkafka (confluent-kafka), run by the peers' own Python: `librdkafka.py BOOTSTRAP VERB TOPIC COUNT`.
+"""Kafka through librdkafka, run by the peers' own Python: `librdkafka.py BOOTSTRAP VERB TOPIC COUNT`.
 
-`topic` makes the topic anew, `produce` and `consume` print records a second: 100-byte texts, 4 partitions, acks=all.
+`topic` makes the topic anew; `produce` and `consume` print records a second: 100-byte texts, acks=all.
 """
 
 import random
@@ -32,7 +32,9 @@ def produce(bootstrap: str, name: str, count: int) -> None:
     draw = random.Random(1)
     texts = [" ".join(draw.choices(WORDS, k=17))[:100].encode() for _ in range(10_000)]
     options = {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5}
-    producer = Producer({**options, "queue.buffering.max.messages": 200_000, "queue.buffering.max.kbytes": 262_144})
+    producer = Producer(
+        {**options, "queue.buffering.max.messages": 200_000, "queue.buffering.max.kbytes": 262_144}
+    )
     failed = []
 
     def delivered(error: object, _message: object) -> None:
@@ -68,5 +70,9 @@ def consume(bootstrap: str, name: str, count: int) -> None:
 
 
 if __name__ == "__main__":
-    verbs: dict[str, Callable[[str, str, int], None]] = {"topic": topic, "produce": produce, "consume": consume}
+    verbs: dict[str, Callable[[str, str, int], None]] = {
+        "topic": topic,
+        "produce": produce,
+        "consume": consume,
+    }
     verbs[sys.argv[2]](sys.argv[1], sys.argv[3], int(sys.argv[4]))

@@ -1,4 +1,4 @@
-"""The peers, started by the scripts in `shared/peers` beside the checkout: Kafka, and a thin HTTP gateway before it."""
+"""The peers, started by the scripts in `shared/peers`: Kafka, and a thin HTTP gateway before it."""
 
 import os
 import re
@@ -16,7 +16,7 @@ class Peers:
     def __init__(self, scripts: Path) -> None:
         self._scripts = scripts
         if not (scripts / "kafka-up.sh").exists():
-            raise FileNotFoundError(f"no peers under {scripts}; name the folder with --peers, or --no-peers")
+            raise FileNotFoundError(f"no peers under {scripts}; name them by --peers, or --no-peers")
         self._home = Path(os.environ.get("PEERS_DIR", "/tmp/peers"))
 
     @contextmanager

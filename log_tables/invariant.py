@@ -9,7 +9,7 @@ from enum import Enum
 
 from log_tables.commit import Commit, Txn
 from log_tables.errors import CorruptLog, ForeignCommit
-from log_tables.layout import TXN_HIGH_WATERMARK, TXN_LEADER, TXN_LOG_START
+from log_tables.layout import TXN_HIGH_WATERMARK, TXN_LEADER
 from log_tables.snapshot import Segment, Snapshot, segment_of
 
 Broken = str | None

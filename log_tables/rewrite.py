@@ -1,6 +1,7 @@
 """New segments from old ones, one partition at a time: Spark tasks, gateways and tests run the same code."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pyarrow as pa
 
@@ -23,7 +24,7 @@ def merge(store: Store, table: str, inputs: Sequence[Segment], compression: str,
     Raises InvalidArgument for segments that do not follow one another, CorruptSegment when the inputs do not
     hold what their stats say, or when what was written does not read back as the very same records.
     """
-    if not inputs or any(a.last_offset >= b.base_offset for a, b in zip(inputs, inputs[1:], strict=False)):
+    if not inputs or any(a.last_offset >= b.base_offset for a, b in pairwise(inputs)):
         raise InvalidArgument("a merge takes one or more segments in offset order; list them so")
     end = inputs[-1].last_offset + 1
     batches = [batch for item in inputs for batch in segments.read(store, table, item, item.base_offset, end)]

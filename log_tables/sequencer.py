@@ -38,7 +38,8 @@ class Entry:
 @dataclass(frozen=True, slots=True)
 class Sequenced:
     """An entry and its place in the log. A repeat is `duplicate`: it holds the place of the first time,
-    or None when that is no longer known, and writes nothing. `term` is the leadership it was given in."""
+    or None when that is no longer known, and writes nothing. `term` is the leadership it was given in.
+    """
 
     entry: Entry
     base_offset: int | None
