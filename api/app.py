@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
-from api import fetch, ops, produce, topics, v3, v3_configs
+from api import fetch, ops, produce, topics, v3, v3_configs, v3_records
 from api.duties import DUTY_END_S, duties, table_sizes
 from api.errors import ANY_OTHER_ERROR, add_error_handlers
 from api.gateway import Gateway
@@ -49,6 +49,6 @@ def create_app(gateway: Gateway) -> FastAPI:
     gateway.metrics.watch_buffer(lambda: gateway.buffer.used, gateway.settings.buffer_memory)
     gateway.metrics.watch_tables(lambda: table_sizes(gateway.cluster))
     add_error_handlers(app)
-    for part in (topics, produce, fetch, v3, v3_configs, ops):
+    for part in (topics, produce, fetch, v3, v3_configs, v3_records, ops):
         app.include_router(part.router)
     return app

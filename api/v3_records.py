@@ -1,0 +1,151 @@
+"""v3 produce: records one after the other, and batches of any size."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.body import read_body
+from api.errors import error_responses, status_and_code
+from api.gateway import Gateway, Here
+from api.produce import find_topic, place_of
+from api.rows import Part, Rows, parts_of
+from api.v3 import ClusterId, TopicName
+from api.v3_schema import BATCH_BODY, RECORDS_BODY
+from api.wire_v3 import Row, answer_of, decode_batch, decode_stream
+from ingest.accumulator import Appended
+from ingest.writer import Acks
+from log_tables.errors import InvalidRecord, LakelogError, RecordTooLarge
+from log_tables.partition import Entry
+from log_tables.topic import Topic
+
+router = APIRouter(prefix="/v3/clusters/{cluster_id}/topics/{topic}", tags=["v3 produce"])
+
+_ERRORS = error_responses(400, 404, 413, 422, 429, 503)
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """The answer to one record, or its error code and message."""
+
+    answer: dict[str, Any] | None
+    error_code: int = 200
+    message: str = ""
+
+
+@router.post(
+    "/records",
+    summary="Append records, one JSON object after the other",
+    responses=_ERRORS,
+    openapi_extra=RECORDS_BODY,
+)
+async def produce_records(here: Here, request: Request, cluster_id: ClusterId, topic: TopicName) -> Response:
+    """Each record is answered in order, by one JSON object with its offset or its error."""
+    found = await find_topic(here, topic)
+    with here.buffer.room(topic) as room:
+        rows = decode_stream(await read_body(request, room, here.settings.max_request_bytes))
+        done = await _append(here, found, rows, _parts(here, found, rows))
+    lines = [one.answer or {"error_code": one.error_code, "message": one.message} for one in done]
+    return Response(b"\n".join(map(msgspec.json.encode, lines)) + b"\n", media_type="application/json")
+
+
+@router.post(
+    "/records:batch",
+    summary="Append a batch of records",
+    status_code=207,
+    responses=_ERRORS,
+    openapi_extra=BATCH_BODY,
+)
+async def produce_batch(here: Here, request: Request, cluster_id: ClusterId, topic: TopicName) -> Response:
+    """Entries stand or fail one by one: look at `failures`. There is no limit on their number but the body's."""
+    found = await find_topic(here, topic)
+    with here.buffer.room(topic) as room:
+        entries = decode_batch(await read_body(request, room, here.settings.max_request_bytes))
+        failures = [
+            _failure(name, *status_and_code(row)[1:], row.message)
+            for name, row in entries
+            if isinstance(row, InvalidRecord)
+        ]
+        sound = [(name, row) for name, row in entries if isinstance(row, Row)]
+        sound, refused = _check_each(found, sound)
+        failures += refused
+        rows = [row for _, row in sound]
+        done = await _append(here, found, rows, _parts(here, found, rows)) if rows else []
+    successes = []
+    for (name, _), one in zip(sound, done, strict=True):
+        if one.answer is None:
+            failures.append(_failure(name, one.error_code, one.message))
+        else:
+            successes.append({"id": name, **one.answer})
+    body = msgspec.json.encode({"successes": successes, "failures": failures})
+    return Response(body, 207, media_type="application/json")
+
+
+def _failure(name: str, error_code: int, message: str) -> dict[str, object]:
+    return {"id": name, "error_code": error_code, "message": message}
+
+
+def _check_each(
+    topic: Topic, entries: list[tuple[str, Row]]
+) -> tuple[list[tuple[str, Row]], list[dict[str, object]]]:
+    """The entries that the topic takes, and the failures of the others."""
+    sound, failures = [], []
+    for name, row in entries:
+        try:
+            parts_of(_rows([row]), topic, None, 0, 0)
+            sound.append((name, row))
+        except (InvalidRecord, RecordTooLarge) as error:
+            failures.append(_failure(name, status_and_code(error)[1], error.message))
+    return sound, failures
+
+
+def _rows(rows: list[Row]) -> Rows:
+    return Rows(
+        [row.value for row in rows],
+        [row.key for row in rows],
+        [row.partition for row in rows],
+        [row.headers for row in rows],
+        [row.timestamp_ms for row in rows],
+    )
+
+
+def _parts(here: Gateway, topic: Topic, rows: list[Row]) -> list[Part]:
+    sticky = here.writer.sticky_partition(topic)
+    return parts_of(_rows(rows), topic, None, sticky, here.clock.now_us())
+
+
+async def _append(here: Gateway, topic: Topic, rows: list[Row], parts: list[Part]) -> list[_Done]:
+    """Append; what became of each row, in order."""
+    begin = here.clock.monotonic()
+    entries = [(part.partition, Entry(part.batch)) for part in parts]
+    outcomes = await here.writer.append(topic, entries, Acks.ALL)
+    done: list[_Done] = [_Done(None)] * len(rows)
+    for part, outcome in zip(parts, outcomes, strict=True):
+        indexes = range(len(rows)) if part.indexes is None else part.indexes.tolist()
+        stamps = part.batch.column("timestamp").view(pa.int64()).to_pylist()
+        for place, index in enumerate(indexes):
+            done[index] = _done(here, topic, rows[index], part, outcome, place, stamps[place])
+    appended = sum(one.answer is not None for one in done)
+    here.metrics.topic(topic.name).produced(appended, 0, here.clock.monotonic() - begin)
+    return done
+
+
+def _done(
+    here: Gateway,
+    topic: Topic,
+    row: Row,
+    part: Part,
+    outcome: Appended | LakelogError,
+    place: int,
+    stamp_us: int,
+) -> _Done:
+    partition, offset, code, message = place_of(part.partition, outcome, place)
+    if code is not None:
+        return _Done(None, code, message or "")
+    if isinstance(outcome, Appended) and outcome.append_time_us is not None:
+        stamp_us = outcome.append_time_us
+    return _Done(answer_of(row, here.cluster.cluster_id, topic.name, (partition, offset), stamp_us // 1000))
