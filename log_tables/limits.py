@@ -63,3 +63,8 @@ TIMESTAMP_MAX_US = 253_402_300_799_000_000
 METADATA_ATTEMPTS_MAX = 20
 METADATA_PAUSE_S = 0.05
 """How often, and after which pause, a change of the metadata log is tried again when another was first."""
+
+STORE_RETRIES_MAX = 5
+STORE_RETRY_LIMIT_S = 10
+"""How often, and for how long, a request to an object store is repeated out of sight: less than
+PUT_RETRY_LIMIT_S, so that a commit whose outcome is unknown is looked for several times."""

@@ -1,0 +1,335 @@
+"""A directory as a store: POSIX files whose names appear whole and durable, or not at all.
+
+A put writes a temporary file beside the final name, fsyncs it, gives it the name (`link()`, which fails when
+the name is taken; `rename()` to replace) and fsyncs the directory. Errors name objects by their path under
+the root and never by a path of the machine.
+"""
+
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from log_tables.clock import Clock
+from log_tables.errors import AlreadyExists, InvalidArgument, ObjectMissing, PutRefused, StoreUnavailable
+from log_tables.objects import TEMPORARY_PREFIX, Data, ObjectInfo, check_directory, check_path
+
+_ADVICE = {
+    errno.ENOSPC: "the disk is full: free room",
+    errno.EDQUOT: "the quota is used up: free room or raise it",
+    errno.EACCES: "give this user the permission",
+    errno.EPERM: "give this user the permission, on a file system that has hard links",
+    errno.EROFS: "mount the file system writable",
+    errno.EMFILE: "raise the limit of open files",
+    errno.ENFILE: "raise the system's limit of open files",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.EOPNOTSUPP: "use a file system that has hard links",
+}
+
+
+class LocalStore:
+    """A directory of a POSIX file system that has hard links and an honest fsync. Thread-safe."""
+
+    def __init__(self, root: Path, clock: Clock) -> None:
+        """The store at `root`, an absolute path of a directory that exists."""
+        self.url = root.as_uri()
+        self._root = str(root)
+        self._clock = clock
+        self._durable = {self._root}
+
+    def get(self, path: str) -> bytes:
+        with _reading(path), _opened(self._locate(path)) as file:
+            return _read(file, 0, os.fstat(file).st_size)
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        with _reading(path), _opened(self._locate(path)) as file:
+            return _read(file, start, length)
+
+    def head(self, path: str) -> ObjectInfo:
+        with _reading(path):
+            found = os.stat(self._locate(path))
+            if not stat.S_ISREG(found.st_mode):
+                raise FileNotFoundError(path)
+            return ObjectInfo(path, found.st_size, _modified_ms(found))
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+        found = self._walk(check_directory(prefix))
+        yield from sorted((item for item in found if item.path > start_after), key=lambda item: item.path)
+
+    def list_dirs(self, prefix: str) -> Sequence[str]:
+        directory = check_directory(prefix)
+        entries = (entry for entry in self._scan(directory) if entry.is_dir(follow_symlinks=False))
+        paths = sorted(_join(directory, entry.name) for entry in entries)
+        return [path for path in paths if any(True for _ in self._walk(path))]
+
+    def _walk(self, directory: str) -> Iterator[ObjectInfo]:
+        for entry in self._scan(directory):
+            path = _join(directory, entry.name)
+            if entry.is_dir(follow_symlinks=False):
+                yield from self._walk(path)
+            elif entry.is_file() and not entry.name.startswith(TEMPORARY_PREFIX):
+                try:
+                    found = entry.stat()
+                except FileNotFoundError:
+                    continue  # deleted while we looked
+                yield ObjectInfo(path, found.st_size, _modified_ms(found))
+
+    def _scan(self, directory: str) -> Sequence[os.DirEntry[str]]:
+        try:
+            with _reading(directory), os.scandir(os.path.join(self._root, directory)) as entries:
+                return list(entries)
+        except ObjectMissing:
+            return []
+
+    def put(self, path: str, data: Data) -> None:
+        with self._temporary(path, data) as (temporary, final), _unsure(path):
+            os.replace(temporary, final)
+            _sync_directory(final)
+
+    def put_if_absent(self, path: str, data: Data) -> None:
+        with self._temporary(path, data) as (temporary, final), _unsure(path):
+            error = _link(temporary, final)
+            if isinstance(error, FileExistsError):
+                raise _exists(path)
+            if error is not None:
+                raise _refused(path, error)
+            _sync_directory(final)
+
+    def put_new(self, path: str, data: Data) -> None:
+        with _refusing(path):
+            final = self._place(path)
+            try:
+                _write(final, data)
+            except FileExistsError:
+                raise _exists(path) from None
+        with _unsure(path):
+            _sync_directory(final)
+
+    @contextmanager
+    def _temporary(self, path: str, data: Data) -> Iterator[tuple[str, str]]:
+        """(A durable temporary file with `data`, the final name beside it); the former is gone in the end."""
+        name = TEMPORARY_PREFIX + self._clock.unique_id()
+        with _refusing(path):
+            final = self._place(path)
+            temporary = os.path.join(os.path.dirname(final), name)
+        try:
+            with _refusing(path):
+                _write(temporary, data)
+            yield temporary, final
+        finally:
+            _unlink(temporary)
+
+    def _place(self, path: str) -> str:
+        """Where `path` goes, with every directory above it made and durable."""
+        final = self._locate(path)
+        directory = os.path.dirname(final)
+        if not os.path.isdir(directory):
+            self._durable = {self._root}  # some may have been pruned since
+        self._make_durable(directory)
+        return final
+
+    def _make_durable(self, directory: str) -> None:
+        """Make `directory` and those above; fsync the name of each once in this process.
+
+        Also of one that exists: the process that made it may have died before its fsync.
+        """
+        if directory in self._durable:
+            return
+        self._make_durable(os.path.dirname(directory))
+        try:
+            os.mkdir(directory)
+        except FileExistsError:
+            pass
+        _sync_directory(directory)
+        self._durable.add(directory)
+
+    def delete(self, path: str) -> None:
+        file = self._locate(path)
+        try:
+            with _reading(path):
+                os.unlink(file)
+        except ObjectMissing:
+            return
+        self._prune(os.path.dirname(file))
+
+    def _prune(self, directory: str) -> None:
+        """Remove directories that became empty, as an object store has none."""
+        while directory != self._root:
+            try:
+                os.rmdir(directory)
+            except OSError:
+                return
+            directory = os.path.dirname(directory)
+
+    def remove_temporaries(self, older_than_ms: int) -> int:
+        """Remove what puts that were killed left behind; returns how many files."""
+        horizon = self.now_ms() - older_than_ms
+        removed = 0
+        for directory, _, names in os.walk(self._root):
+            for name in names:
+                if name.startswith(TEMPORARY_PREFIX) and _older(
+                    file := os.path.join(directory, name), horizon
+                ):
+                    _unlink(file)
+                    removed += 1
+            self._prune(directory)
+        return removed
+
+    def now_ms(self) -> int:
+        """The time that the file system stamps on a file, which is another machine's when it is remote."""
+        name = TEMPORARY_PREFIX + self._clock.unique_id()
+        probe = os.path.join(self._root, name)
+        try:
+            with _refusing(name):
+                os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+                return _modified_ms(os.stat(probe))
+        finally:
+            _unlink(probe)
+
+    def delta_location(self, path: str) -> tuple[str, dict[str, str]]:
+        return self._locate(path), {}
+
+    def _locate(self, path: str) -> str:
+        return os.path.join(self._root, check_path(path))
+
+
+def make_root(root: Path, name: str) -> None:
+    """Make the directory `root`, which the user called `name`, durable. Raises InvalidArgument."""
+    missing = [directory for directory in (root, *root.parents) if not directory.is_dir()]
+    try:
+        for directory in reversed(missing):
+            directory.mkdir(exist_ok=True)
+            _sync_directory(str(directory))
+    except OSError as error:
+        raise InvalidArgument(
+            f"the directory {name} cannot be made ({error.strerror}); name another"
+        ) from None
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise ObjectMissing(f"there is no object {path}; it was never written, or deleted") from None
+    except OSError as error:
+        raise StoreUnavailable(f"{path or 'the root'} cannot be read: {_advice(error)}") from None
+
+
+@contextmanager
+def _refusing(path: str) -> Iterator[None]:
+    """Failures before anything is visible under the final name."""
+    try:
+        yield
+    except OSError as error:
+        raise _refused(path, error) from None
+
+
+@contextmanager
+def _unsure(path: str) -> Iterator[None]:
+    """Failures after which the object may be visible, and may be lost with the next power cut."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreUnavailable(f"{path} may not be durable: {_advice(error)}") from None
+
+
+def _refused(path: str, error: OSError) -> PutRefused:
+    return PutRefused(f"{path} was not written: {_advice(error)}")
+
+
+def _exists(path: str) -> AlreadyExists:
+    return AlreadyExists(f"there is an object {path} already; read it, or choose another name")
+
+
+def _advice(error: OSError) -> str:
+    return f"{error.strerror}; {_ADVICE.get(error.errno or 0, 'check the disk')}"
+
+
+def _join(directory: str, name: str) -> str:
+    return f"{directory}/{name}" if directory else name
+
+
+@contextmanager
+def _opened(file: str) -> Iterator[int]:
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _read(file: int, start: int, length: int) -> bytes:
+    """Up to `length` bytes; one call of the system gives at most 2 GiB, and may give less."""
+    data = os.pread(file, length, start)
+    if len(data) == length:
+        return data
+    parts = [data]
+    while parts[-1]:
+        start += len(parts[-1])
+        length -= len(parts[-1])
+        parts.append(os.pread(file, length, start))
+    return b"".join(parts)
+
+
+def _write(file: str, data: Data) -> None:
+    """Create `file` with `data`, durable but for its name; no file is left when that fails."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        left = memoryview(data).cast("B")
+        while left:
+            left = left[os.write(descriptor, left) :]
+        _sync(descriptor)
+    except OSError:
+        _unlink(file)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _link(temporary: str, final: str) -> OSError | None:
+    """Give the temporary file its final name too; returns why that did not happen.
+
+    Over a network file system the answer of a link that happened can be lost, or be that the name exists, if
+    the client repeated it: the file's count of names knows (link(2)).
+    """
+    try:
+        os.link(temporary, final)
+    except OSError as error:
+        return error if os.stat(temporary).st_nlink == 1 else None
+    return None
+
+
+def _sync_directory(name: str) -> None:
+    """Make the name `name` in its directory durable."""
+    with _opened(os.path.dirname(name)) as directory:
+        _sync(directory)
+
+
+def _sync(descriptor: int) -> None:
+    full: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+    if full is None:
+        os.fsync(descriptor)
+    else:
+        fcntl.fcntl(descriptor, full)  # macOS' fsync leaves the data in the drive's cache
+
+
+def _unlink(file: str) -> None:
+    try:
+        os.unlink(file)
+    except OSError:
+        return  # gone already, or left for remove_temporaries
+
+
+def _modified_ms(found: os.stat_result) -> int:
+    return found.st_mtime_ns // 1_000_000
+
+
+def _older(file: str, horizon_ms: int) -> bool:
+    try:
+        return _modified_ms(os.stat(file)) < horizon_ms
+    except OSError:
+        return False  # its put has ended meanwhile
