@@ -7,7 +7,9 @@ LOCKS := requirements/uv.txt pyproject.toml
 LOCK := UV_NATIVE_TLS=1 $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
 	--custom-compile-command "make lock" --output-file
-LAKELOG_SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
+ifndef LAKELOG_SEED
+LAKELOG_SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
+endif
 
 .DEFAULT_GOAL := help
 .PHONY: help demo setup test check format torture bench lock clean
@@ -36,8 +38,8 @@ format: $(VENV)/.dev ## Format, and fix what can be fixed
 	$(BIN)/ruff format
 
 torture: setup ## The long versions of the tests that break things; LAKELOG_SEED=n repeats a run
-	@echo "LAKELOG_SEED=$(LAKELOG_SEED)"
-	LAKELOG_SEED=$(LAKELOG_SEED) $(BIN)/python -m pytest -m torture
+	LAKELOG_SEED=$(LAKELOG_SEED) $(BIN)/python -m pytest -m torture \
+		--hypothesis-profile=torture --hypothesis-seed=$(LAKELOG_SEED)
 
 bench: $(VENV)/.dev ## This project beside its peers
 	$(BIN)/python -m bench $(ARGS)

@@ -1,10 +1,12 @@
 """What every test may ask for: a clock, a place for tables, an S3 server, Spark, a gateway."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from log_tables.clock import ManualClock
 from tests.gateway import gateway, topic
@@ -13,7 +15,26 @@ from tests.support import S3_SERVER, S3Server, s3_server
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["clock", "gateway", "s3", "spark", "store_root", "topic"]
+__all__ = ["clock", "gateway", "s3", "seed", "spark", "store_root", "topic"]
+
+
+# Nothing is timed: a slow machine fails no test.
+settings.register_profile("test", deadline=None, print_blob=True)
+settings.register_profile("torture", settings.get_profile("test"), max_examples=2_000)
+settings.load_profile("test")
+
+SEED = int(os.environ.get("LAKELOG_SEED", "1"))
+
+
+def pytest_report_header() -> str:
+    """What to set to see this run again."""
+    return f"LAKELOG_SEED={SEED}"
+
+
+@pytest.fixture(scope="session")
+def seed() -> int:
+    """Where a test takes its randomness from: `LAKELOG_SEED`, which `make torture` draws anew."""
+    return SEED
 
 
 @pytest.fixture
