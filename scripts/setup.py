@@ -3,6 +3,8 @@
 Every package is one of requirements/*.txt, checked against its hash; the project itself is editable.
 """
 
+from __future__ import annotations  # so that an older Python gets as far as being told
+
 import os
 import subprocess
 import sys
