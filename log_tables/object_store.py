@@ -5,6 +5,7 @@ happened all the same; and S3 may say that an object exists (409) to racers of w
 needs to know reads back (log_tables/commit.py).
 """
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -148,7 +149,10 @@ class ObjectStore:
 
 
 def _connect(url: str, options: Mapping[str, str]) -> obstore.store.ObjectStore:
-    client, config = {}, {}
+    # obstore reads the environment for these only where no option of the connection is given.
+    known = {f"AWS_{name.upper()}": name for name in _CLIENT_OPTIONS}
+    client = {name: os.environ[key] for key, name in known.items() if key in os.environ}
+    config = {}
     for name, value in options.items():
         short = name.lower().removeprefix("aws_").removeprefix("azure_").removeprefix("google_")
         if short in _CLIENT_OPTIONS:

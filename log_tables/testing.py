@@ -1,0 +1,217 @@
+"""For tests of what is built on lakelog: a clock moved by hand, and stores that fail on purpose.
+
+    store = FaultyStore(open_store(directory), [Fault(3, answer_lost)])
+
+makes the third write happen and then look as if it had not. Nothing here is random: the same calls meet the
+same faults. Any of it wraps any store, and one wraps another.
+"""
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
+
+from log_tables.clock import Clock, ManualClock
+from log_tables.errors import AlreadyExists, PutRefused, StoreUnavailable
+from log_tables.store import Data, ObjectInfo, Store
+
+__all__ = [
+    "WRITES",
+    "Call",
+    "ClockedStore",
+    "Crash",
+    "Failure",
+    "Fault",
+    "FaultyStore",
+    "ManualClock",
+    "answer_lost",
+    "crash_after",
+    "crash_before",
+    "nothing_landed",
+    "refused",
+    "repeated",
+    "unavailable",
+]
+
+T = TypeVar("T")
+
+WRITES = frozenset({"put", "put_if_absent", "put_new", "delete"})
+"""The operations that change something: each a place where a process can die."""
+
+
+class Crash(BaseException):
+    """The process died here: no handler of ordinary errors meets it."""
+
+
+Failure = Callable[[Callable[[], object]], object]
+"""What happens instead of an operation, which it may perform: `failure(perform)`."""
+
+
+def unavailable(perform: Callable[[], object]) -> object:  # noqa: ARG001 (it is not performed)
+    """The request never reached the store."""
+    raise StoreUnavailable("the store did not answer, on purpose; repeat the request")
+
+
+def refused(perform: Callable[[], object]) -> object:  # noqa: ARG001
+    """The store certainly wrote nothing, as on a full disk."""
+    raise PutRefused("the store refused, on purpose; free room")
+
+
+def answer_lost(perform: Callable[[], object]) -> object:
+    """It was done, and the answer was lost."""
+    perform()
+    raise StoreUnavailable("the answer of the store was lost, on purpose; look whether it was done")
+
+
+def repeated(perform: Callable[[], object]) -> object:
+    """It was done, the client below repeated it, and the second answer is that the object exists."""
+    perform()
+    raise AlreadyExists("the store repeated a put that had been done, on purpose; read it back")
+
+
+def nothing_landed(perform: Callable[[], object]) -> object:  # noqa: ARG001
+    """The store says that the object exists, and there is none: S3's 409 to racers that all failed."""
+    raise AlreadyExists("the store says that the object exists, on purpose; read it back")
+
+
+def crash_before(perform: Callable[[], object]) -> object:  # noqa: ARG001
+    """The process dies before the operation."""
+    raise Crash
+
+
+def crash_after(perform: Callable[[], object]) -> object:
+    """The process dies after the operation, before it hears of it."""
+    perform()
+    raise Crash
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The `nth` call (from 1) of one of `operations` on a path that contains `path` ends in `failure`."""
+
+    nth: int
+    failure: Failure
+    operations: Collection[str] = WRITES
+    path: str = ""
+
+
+class Call(NamedTuple):
+    """One call of a store: the name of its method and its first argument."""
+
+    operation: str
+    path: str
+
+
+class _Wrapper:
+    """A store that does what the store in it does; `_call` sees every call."""
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+        self.url = inner.url
+
+    def _call(self, operation: str, path: str, perform: Callable[[], T]) -> T:  # noqa: ARG002
+        return perform()
+
+    def get(self, path: str) -> bytes:
+        return self._call("get", path, lambda: self.inner.get(path))
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        return self._call("get_range", path, lambda: self.inner.get_range(path, start, length))
+
+    def head(self, path: str) -> ObjectInfo:
+        return self._call("head", path, lambda: self.inner.head(path))
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+        yield from self._call("list", prefix, lambda: [*self.inner.list(prefix, start_after)])
+
+    def list_dirs(self, prefix: str) -> Sequence[str]:
+        return self._call("list_dirs", prefix, lambda: self.inner.list_dirs(prefix))
+
+    def put(self, path: str, data: Data) -> None:
+        self._call("put", path, lambda: self.inner.put(path, data))
+
+    def put_if_absent(self, path: str, data: Data) -> None:
+        self._call("put_if_absent", path, lambda: self.inner.put_if_absent(path, data))
+
+    def put_new(self, path: str, data: Data) -> None:
+        self._call("put_new", path, lambda: self.inner.put_new(path, data))
+
+    def delete(self, path: str) -> None:
+        self._call("delete", path, lambda: self.inner.delete(path))
+
+    def remove_temporaries(self, older_than_ms: int) -> int:
+        return self._call("remove_temporaries", "", lambda: self.inner.remove_temporaries(older_than_ms))
+
+    def now_ms(self) -> int:
+        return self._call("now_ms", "", self.inner.now_ms)
+
+    def delta_location(self, path: str) -> tuple[str, dict[str, str]]:
+        return self.inner.delta_location(path)
+
+
+class FaultyStore(_Wrapper):
+    """`inner` with `faults`, each met once. After a Crash nothing is done any more, as in a dead process:
+    the next life opens `inner`. `calls` holds every call so far, in order. Thread-safe.
+    """
+
+    def __init__(self, inner: Store, faults: Sequence[Fault] = ()) -> None:
+        super().__init__(inner)
+        self.calls: list[Call] = []
+        self.dead = False
+        self._faults = [*faults]
+        self._lock = threading.Lock()
+
+    def writes(self) -> int:
+        """How many calls so far were of WRITES: the places at which to let it fail in the next run."""
+        return sum(call.operation in WRITES for call in self.calls)
+
+    def _call(self, operation: str, path: str, perform: Callable[[], T]) -> T:
+        with self._lock:
+            if self.dead:
+                raise Crash
+            self.calls.append(Call(operation, path))
+            failure = self._due(operation, path)
+        if failure is None:
+            return perform()
+        try:
+            return failure(perform)  # type: ignore[return-value]
+        except Crash:
+            self.dead = True
+            raise
+
+    def _due(self, operation: str, path: str) -> Failure | None:
+        """The failure of the first fault that is due now; those that count this call come one nearer."""
+        due = None
+        for index, fault in enumerate(self._faults):
+            if operation in fault.operations and fault.path in path and fault.nth > 0:
+                self._faults[index] = replace(fault, nth=fault.nth - 1)
+                if fault.nth == 1 and due is None:
+                    due = fault.failure
+        return due
+
+
+class ClockedStore(_Wrapper):
+    """`inner` on a clock of the test: what is written through it bears that clock's time."""
+
+    def __init__(self, inner: Store, clock: Clock) -> None:
+        super().__init__(inner)
+        self._clock = clock
+        self._stamps: dict[str, int] = {}
+
+    def _call(self, operation: str, path: str, perform: Callable[[], T]) -> T:
+        result = perform()
+        if operation in WRITES:
+            self._stamps[path] = self._clock.now_ms()
+        return result
+
+    def head(self, path: str) -> ObjectInfo:
+        return self._stamped(self.inner.head(path))
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+        return map(self._stamped, self.inner.list(prefix, start_after))
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    def _stamped(self, found: ObjectInfo) -> ObjectInfo:
+        return replace(found, modified_ms=self._stamps.get(found.path, found.modified_ms))
