@@ -3,13 +3,14 @@
 The names are Kafka's where Kafka has one (`linger.ms` is `linger_ms`); docs/operating.md lists all.
 """
 
+import json
 import os
 import tomllib
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ByteSize, Field, ValidationError, model_validator
+from pydantic import ByteSize, Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
@@ -105,6 +106,17 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least severe log messages that are written."
     )
+
+    @field_validator("store_options", mode="before")
+    @classmethod
+    def _written_as_json(cls, value: object) -> object:
+        """A flag is text: it holds the options as the environment does, as a JSON object."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return json.loads(value)
+        except json.JSONDecodeError:
+            raise ValueError("write the options as a JSON object") from None
 
     @model_validator(mode="after")
     def _request_fits_the_buffer(self) -> "Settings":

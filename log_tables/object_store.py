@@ -101,14 +101,14 @@ class ObjectStore:
 
     def _put(self, path: str, data: Data) -> None:
         with _asking(path, putting=True):
-            obstore.put(self._backend, path, memoryview(data))
+            obstore.put(self._backend, path, memoryview(data).cast("B"))
 
     def put_if_absent(self, path: str, data: Data) -> None:
         self._put_if_absent(check_path(path), data)
 
     def _put_if_absent(self, path: str, data: Data) -> None:
         with _asking(path, putting=True):
-            obstore.put(self._backend, path, memoryview(data), mode="create", use_multipart=False)
+            obstore.put(self._backend, path, memoryview(data).cast("B"), mode="create", use_multipart=False)
 
     def put_new(self, path: str, data: Data) -> None:
         self.put(path, data)

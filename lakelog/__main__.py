@@ -1,0 +1,5 @@
+"""`python -m lakelog` is the `lakelog` command."""
+
+from lakelog.cli import app
+
+app()
