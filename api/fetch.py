@@ -85,7 +85,9 @@ async def _open(here: Gateway, name: str, index: int) -> Partition:
     topic = here.cluster.known(name)
     if topic is None:
         topic = await run_in_threadpool(here.cluster.topic, name)
-    found = topic.partition(index) if topic.is_open(index) else await run_in_threadpool(topic.partition, index)
+    found = (
+        topic.partition(index) if topic.is_open(index) else await run_in_threadpool(topic.partition, index)
+    )
     await run_in_threadpool(found.refresh)
     return found
 

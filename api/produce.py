@@ -17,8 +17,7 @@ from api.produce_schema import PRODUCE_BODY, Produced
 from api.rows import Part, parts_of
 from api.wire_arrow import decode_stream, parts_of_stream
 from api.wire_v2 import Placed, decode_records, encode_offsets, encode_run
-from ingest.accumulator import Appended
-from ingest.writer import Acks
+from ingest.writer import Acks, Appended, Outcome
 from log_tables.errors import InvalidArgument, LakelogError, UnknownPartition
 from log_tables.limits import PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX, SEQUENCE_MODULUS
 from log_tables.partition import Entry, Producer
@@ -26,7 +25,6 @@ from log_tables.topic import Topic, check_writable
 
 router = APIRouter(tags=["v2 produce"])
 
-Outcome = Appended | LakelogError
 _ERRORS = error_responses(400, 403, 404, 409, 412, 413, 415, 422, 429, 503)
 _AcksParameter = Annotated[str, Query(description="0 accepted, 1 sequenced, all durable.")]
 
@@ -92,7 +90,7 @@ async def _produce(
         del body
         room.grow(sum(part.batch.nbytes for part in parts))
         entries = [(part.partition, Entry(part.batch, stamp, expected)) for part in parts]
-        outcomes = await here.writer.append(topic, entries, acks)
+        outcomes = await here.writer.append(topic, entries, acks, room)
     refuse_if_all_failed(outcomes)
     records = sum(outcome.count for outcome in outcomes if isinstance(outcome, Appended))
     here.metrics.topic(name).produced(records, size, here.clock.monotonic() - begin)

@@ -32,7 +32,11 @@ class Produced(BaseModel):
 
 
 def _records(shape: dict[str, Any]) -> dict[str, Any]:
-    header = {"type": "object", "required": ["key"], "properties": {"key": {"type": "string"}, "value": _BASE64}}
+    header = {
+        "type": "object",
+        "required": ["key"],
+        "properties": {"key": {"type": "string"}, "value": _BASE64},
+    }
     record = {
         "type": "object",
         "properties": {
@@ -57,7 +61,8 @@ PRODUCE_BODY: dict[str, Any] = {
                 "schema": {
                     "type": "string",
                     "format": "binary",
-                    "description": "An Arrow IPC stream: value, and optionally key, partition, timestamp, headers.",
+                    "description": "An Arrow IPC stream: value, and optionally key, partition, timestamp, "
+                    "headers.",
                 }
             },
         },

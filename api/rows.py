@@ -47,8 +47,10 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The records of one request that go to one partition; `indexes` are their places in the request,
-    None when they are all of it."""
+    """The records of one request that go to one partition.
+
+    `indexes` are their places in the request, None when they are all of it.
+    """
 
     partition: int
     batch: pa.RecordBatch

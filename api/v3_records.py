@@ -17,9 +17,9 @@ from api.rows import Part, Rows, parts_of
 from api.v3 import ClusterId, TopicName
 from api.v3_schema import BATCH_BODY, RECORDS_BODY
 from api.wire_v3 import Row, answer_of, decode_batch, decode_stream
-from ingest.accumulator import Appended
-from ingest.writer import Acks
-from log_tables.errors import InvalidRecord, LakelogError, RecordTooLarge
+from ingest.buffer import Room
+from ingest.writer import Acks, Appended, Outcome
+from log_tables.errors import InvalidRecord, RecordTooLarge
 from log_tables.partition import Entry
 from log_tables.topic import Topic
 
@@ -48,7 +48,7 @@ async def produce_records(here: Here, request: Request, cluster_id: ClusterId, t
     found = await find_topic(here, topic)
     with here.buffer.room(topic) as room:
         rows = decode_stream(await read_body(request, room, here.settings.max_request_bytes))
-        done = await _append(here, found, rows, _parts(here, found, rows))
+        done = await _append(here, found, rows, room)
     lines = [one.answer or {"error_code": one.error_code, "message": one.message} for one in done]
     return Response(b"\n".join(map(msgspec.json.encode, lines)) + b"\n", media_type="application/json")
 
@@ -61,7 +61,7 @@ async def produce_records(here: Here, request: Request, cluster_id: ClusterId, t
     openapi_extra=BATCH_BODY,
 )
 async def produce_batch(here: Here, request: Request, cluster_id: ClusterId, topic: TopicName) -> Response:
-    """Entries stand or fail one by one: look at `failures`. There is no limit on their number but the body's."""
+    """Entries stand or fail one by one: look at `failures`. Only the body's size bounds their number."""
     found = await find_topic(here, topic)
     with here.buffer.room(topic) as room:
         entries = decode_batch(await read_body(request, room, here.settings.max_request_bytes))
@@ -74,7 +74,7 @@ async def produce_batch(here: Here, request: Request, cluster_id: ClusterId, top
         sound, refused = _check_each(found, sound)
         failures += refused
         rows = [row for _, row in sound]
-        done = await _append(here, found, rows, _parts(here, found, rows)) if rows else []
+        done = await _append(here, found, rows, room) if rows else []
     successes = []
     for (name, _), one in zip(sound, done, strict=True):
         if one.answer is None:
@@ -118,11 +118,13 @@ def _parts(here: Gateway, topic: Topic, rows: list[Row]) -> list[Part]:
     return parts_of(_rows(rows), topic, None, sticky, here.clock.now_us())
 
 
-async def _append(here: Gateway, topic: Topic, rows: list[Row], parts: list[Part]) -> list[_Done]:
+async def _append(here: Gateway, topic: Topic, rows: list[Row], room: Room) -> list[_Done]:
     """Append; what became of each row, in order."""
     begin = here.clock.monotonic()
+    parts = _parts(here, topic, rows)
+    room.grow(sum(part.batch.nbytes for part in parts))
     entries = [(part.partition, Entry(part.batch)) for part in parts]
-    outcomes = await here.writer.append(topic, entries, Acks.ALL)
+    outcomes = await here.writer.append(topic, entries, Acks.ALL, room)
     done: list[_Done] = [_Done(None)] * len(rows)
     for part, outcome in zip(parts, outcomes, strict=True):
         indexes = range(len(rows)) if part.indexes is None else part.indexes.tolist()
@@ -139,7 +141,7 @@ def _done(
     topic: Topic,
     row: Row,
     part: Part,
-    outcome: Appended | LakelogError,
+    outcome: Outcome,
     place: int,
     stamp_us: int,
 ) -> _Done:

@@ -15,7 +15,7 @@ from log_tables.topic import Topic
 
 _COLUMNS = ("value", "key", "partition", "timestamp", "headers")
 _END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
-"""End of stream: the continuation marker and a length of 0 (Arrow columnar format, "IPC Streaming Format")."""
+"""End of stream: the continuation marker and a length of 0 (Arrow's "IPC Streaming Format")."""
 
 
 def decode_stream(body: bytes) -> pa.RecordBatch:
@@ -47,7 +47,8 @@ def _check_columns(schema: pa.Schema) -> None:
     unknown = [name for name in schema.names if name not in _COLUMNS]
     if unknown or len(set(schema.names)) < len(schema.names):
         raise InvalidRecord(
-            f"the columns {', '.join(schema.names)} are not understood; use each of {', '.join(_COLUMNS)} at most once"
+            f"the columns {', '.join(schema.names)} are not understood; use each of "
+            f"{', '.join(_COLUMNS)} at most once"
         )
 
 
@@ -99,7 +100,8 @@ def _choose(keys: pa.Array, named: pa.Array | None, topic: Topic, sticky: int) -
 def _numbers(named: pa.Array) -> np.ndarray:
     """The column `partition` as int64, -1 where it is null. Raises InvalidRecord."""
     try:
-        return named.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+        numbers: np.ndarray = named.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+        return numbers
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidRecord(f"the column 'partition' has no whole numbers: {error}") from None
 

@@ -27,7 +27,8 @@ def encode_rows(batch: pa.RecordBatch, topic: str, partition: int, form: Format)
     count = min(len(keys), len(values))
     if count == 0:
         raise NotJson(
-            f"the record at offset {batch.column(OFFSET)[0].as_py()} of topic {topic!r}, partition {partition}, cannot "
+            f"the record at offset {batch.column(OFFSET)[0].as_py()} of topic {topic!r}, partition "
+            f"{partition}, cannot "
             f"be shown as {form.value}; fetch it as {Format.BINARY.value}"
         )
     head = f'{{"topic":{msgspec.json.encode(topic).decode()},"key":'

@@ -1,4 +1,4 @@
-"""v2 produce: the body of each embedded format to rows, and the answer to JSON. Pure, and hot: see ARCHITECTURE.md."""
+"""v2 produce: the body of each embedded format to rows, and the answer to JSON. Pure, and hot."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -8,7 +8,7 @@ import sys
 import urllib.request
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -62,10 +62,10 @@ class Gateway:
         paths = (f"/topics/{name}/partitions/{index}/offsets" for index in range(partitions))
         return sum(int(self._call("GET", path)["end_offset"]) for path in paths)
 
-    def _call(self, method: str, path: str, body: object = None) -> dict[str, list[dict[str, str]]]:
+    def _call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(self.url + path, data, headers, method=method)
         with urllib.request.urlopen(request) as answer:
-            found: dict[str, list[dict[str, str]]] = json.load(answer)
+            found: dict[str, Any] = json.load(answer)
             return found

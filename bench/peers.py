@@ -11,7 +11,7 @@ _BOOTSTRAP = "127.0.0.1:19092"
 
 
 class Peers:
-    """The scripts' folder and the virtual environment that they made. Raises FileNotFoundError without them."""
+    """The scripts' folder and what they made. Raises FileNotFoundError without them."""
 
     def __init__(self, scripts: Path) -> None:
         self._scripts = scripts

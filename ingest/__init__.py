@@ -1,1 +1,1 @@
-"""The write path of a gateway: bound the memory, choose the partition, gather batches, commit them in groups."""
+"""The write path of a gateway: bound the memory, choose the partition, gather batches, commit in groups."""

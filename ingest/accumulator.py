@@ -12,22 +12,10 @@ from dataclasses import dataclass
 
 from ingest.bucket import CommitBucket
 from log_tables.clock import Clock
-from log_tables.errors import LakelogError, NotLeader
+from log_tables.errors import LakelogError, NotLeader, OutcomeUnknown
 from log_tables.limits import BATCH_MAX_BYTES
 from log_tables.partition import Entry, Partition, Sequenced
 from log_tables.record import batch_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """Where records of one request went. `base_offset` is None for a repeat whose offset is forgotten, and
-    for acks=0; `append_time_us` is set where the topic stamps records itself (LogAppendTime)."""
-
-    partition: int
-    base_offset: int | None
-    count: int
-    duplicate: bool = False
-    append_time_us: int | None = None
 
 
 @dataclass(slots=True)
@@ -36,6 +24,10 @@ class _Waiting:
     size_bytes: int
     arrived: float
     done: "asyncio.Future[int | None]"
+
+
+Ticket = tuple[Sequenced, "asyncio.Future[int | None]"]
+"""An entry's place, and what is done when it is durable, with the append's time in microseconds if any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +61,14 @@ class Accumulator:
         self._drain: asyncio.Task[None] | None = None
         self._closing = False
 
-    def add(self, entry: Entry) -> "tuple[Sequenced, asyncio.Future[int | None]]":
-        """Sequence `entry` now; the future is done when it is durable, with the append time in microseconds.
+    def add(self, entry: Entry) -> Ticket:
+        """Sequence `entry` now; its future is done when it is durable.
 
         Raises what Partition.sequence raises.
         """
         sequenced = self.partition.sequence(entry)
         done: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
-        # Nobody waits with acks=1: a failure is then only in the metrics and the log's end.
+        # The one who waits may be gone by then.
         done.add_done_callback(_retrieve)
         size = 0 if sequenced.duplicate else batch_bytes(entry.batch)
         self._queue.append(_Waiting(sequenced, size, self._clock.monotonic(), done))
@@ -109,12 +101,14 @@ class Accumulator:
                 await asyncio.wait_for(self._full.wait(), linger)
             except TimeoutError:
                 pass
-        while not self._closing and (delay := self._bucket.delay_s()) > 0:
+        delay = self._bucket.delay_s()
+        if delay > 0 and not self._closing:
             await asyncio.sleep(delay)
 
     def _seal(self) -> list[_Waiting]:
         """Take the next batch: all that waits, up to BATCH_MAX_BYTES, of one term of leadership."""
-        batch, size, term = [], 0, self._queue[0].sequenced.term
+        batch: list[_Waiting] = []
+        size, term = 0, self._queue[0].sequenced.term
         while self._queue and self._queue[0].sequenced.term == term:
             if batch and size + self._queue[0].size_bytes > BATCH_MAX_BYTES:
                 break
@@ -151,12 +145,19 @@ class Accumulator:
     def _fail(self, batch: list[_Waiting], error: LakelogError) -> None:
         """A failed commit voids everything that was sequenced in its term of leadership."""
         term = batch[0].sequenced.term
-        void = [*batch, *(item for item in self._queue if item.sequenced.term == term)]
+        void = [item for item in self._queue if item.sequenced.term == term]
         self._queue = deque(item for item in self._queue if item.sequenced.term != term)
         self._queued_bytes = sum(item.size_bytes for item in self._queue)
-        for item in void:
-            if not item.done.done():
-                item.done.set_exception(error)
+        _set_error(batch, error)
+        # What still waited was never put: that much is certain, whatever became of the batch.
+        certain = isinstance(error, OutcomeUnknown)
+        _set_error(void, NotLeader("an earlier commit failed; repeat the request") if certain else error)
+
+
+def _set_error(items: list[_Waiting], error: LakelogError) -> None:
+    for item in items:
+        if not item.done.done():
+            item.done.set_exception(error)
 
 
 def _retrieve(done: "asyncio.Future[int | None]") -> None:

@@ -1,4 +1,4 @@
-"""A token bucket: how often a partition may commit, since every commit is a file that somebody must compact."""
+"""A token bucket: how often a partition may commit, as every commit is a file to compact."""
 
 from log_tables.clock import Clock
 

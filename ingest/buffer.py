@@ -27,7 +27,8 @@ class Buffer:
         full = self.used + size_bytes > self.limit_bytes
         if full or (not alone and mine + size_bytes > self.limit_bytes // 2):
             raise BufferFull(
-                f"the gateway holds {self.used} of {self.limit_bytes} bytes, {mine} of topic {topic!r}, and has no "
+                f"the gateway holds {self.used} of {self.limit_bytes} bytes, {mine} of topic {topic!r}, and "
+                "has no "
                 f"room for {size_bytes} more; repeat the request later",
                 retry_after_s=RETRY_AFTER_S,
             )
@@ -53,6 +54,12 @@ class Room:
         if size_bytes > self.size_bytes:
             self._buffer.reserve(self._topic, size_bytes - self.size_bytes)
             self.size_bytes = size_bytes
+
+    def detach(self) -> "Room":
+        """What is held here, as room of its own: for whoever holds the records longer than the request."""
+        kept = Room(self._buffer, self._topic)
+        kept.size_bytes, self.size_bytes = self.size_bytes, 0
+        return kept
 
     def __enter__(self) -> "Room":
         return self

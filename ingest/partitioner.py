@@ -8,7 +8,7 @@ from log_tables.topic import Topic
 
 
 class StickyPartitioner:
-    """Records without a key stay on one partition until its batch is sealed, then move to the next (KIP-480)."""
+    """Records without a key stay on one partition until its batch is sealed, then move on (KIP-480)."""
 
     def __init__(self) -> None:
         self._current = 0
@@ -23,9 +23,7 @@ class StickyPartitioner:
             self._current = (partition + 1) % count
 
 
-def assign(
-    topic: Topic, keys: Sequence[bytes | None], named: Sequence[int | None], sticky: int
-) -> list[int]:
+def assign(topic: Topic, keys: Sequence[bytes | None], named: Sequence[int | None], sticky: int) -> list[int]:
     """The partition of each record. Raises InvalidRecord, with its index, for one that does not exist."""
     count = topic.partition_count
     chosen = []

@@ -8,18 +8,19 @@ from dataclasses import dataclass, field
 from enum import Enum
 from weakref import WeakKeyDictionary
 
-from ingest.accumulator import Accumulator, Appended, Limits
+from ingest.accumulator import Accumulator, Limits, Ticket
 from ingest.bucket import CommitBucket
+from ingest.buffer import Room
 from ingest.partitioner import StickyPartitioner
 from lakelog.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster import Cluster
 from log_tables.errors import LakelogError, NotLeader
-from log_tables.partition import Entry
+from log_tables.partition import Entry, Sequenced
 from log_tables.topic import Topic
 
 COMMIT_THREADS = 16
-"""Commits under way at once: they wait for the disk, and one partition's slow store must not stop the others."""
+"""Commits under way at once: they wait for the disk, and a slow partition must not stop the others."""
 
 CLAIM_ATTEMPTS_MAX = 3
 
@@ -32,6 +33,28 @@ class Acks(Enum):
     NONE = "0"
     LEADER = "1"
     ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where the records of one entry went.
+
+    `base_offset` is None for a repeat whose offset is forgotten, and with acks=0; `append_time_us` is set
+    where the topic stamps its records itself (LogAppendTime) and acks is all.
+    """
+
+    partition: int
+    base_offset: int | None
+    count: int
+    duplicate: bool = False
+    append_time_us: int | None = None
+
+
+Outcome = Appended | LakelogError
+
+
+def _appended(partition: int, sequenced: Sequenced, append_time_us: int | None) -> Appended:
+    return Appended(partition, sequenced.base_offset, sequenced.count, sequenced.duplicate, append_time_us)
 
 
 @dataclass(slots=True)
@@ -58,7 +81,7 @@ class Writer:
         self._limits = Limits(settings.linger_ms / 1000, settings.batch_size)
         self._executor = ThreadPoolExecutor(COMMIT_THREADS, thread_name_prefix="commit")
         self._routes: WeakKeyDictionary[Topic, _Route] = WeakKeyDictionary()
-        self._unanswered: set[asyncio.Task[Appended]] = set()
+        self._unanswered: set[asyncio.Task[None]] = set()
         self._closed = False
 
     def sticky_partition(self, topic: Topic) -> int:
@@ -66,35 +89,78 @@ class Writer:
         return self._route(topic).sticky.partition(topic.partition_count)
 
     async def append(
-        self, topic: Topic, parts: Sequence[tuple[int, Entry]], acks: Acks
-    ) -> list[Appended | LakelogError]:
-        """Append each entry to its partition; one result for each, in order. What failed was not written,
-        unless its error is OutcomeUnknown."""
-        if len(parts) == 1:
-            return [await self._append(topic, *parts[0], acks)]
-        return list(await asyncio.gather(*(self._append(topic, p, entry, acks) for p, entry in parts)))
+        self, topic: Topic, parts: Sequence[tuple[int, Entry]], acks: Acks, room: Room
+    ) -> list[Outcome]:
+        """Append each entry to its partition; one outcome for each, in order.
 
-    async def _append(self, topic: Topic, index: int, entry: Entry, acks: Acks) -> Appended | LakelogError:
+        What failed was not written, unless its error is OutcomeUnknown. With acks 0 and 1 the answer comes
+        before the records are durable: then `room` is taken over, and given back when they are.
+        """
+        if acks is Acks.ALL:
+            return await self._durable(parts, await self._sequence(topic, parts))
+        kept = room.detach()
+        if acks is Acks.NONE:
+            self._in_background(self._finish(topic, parts, None, kept))
+            return [Appended(partition, None, entry.batch.num_rows) for partition, entry in parts]
+        tickets = await self._sequence(topic, parts)
+        self._in_background(self._finish(topic, parts, tickets, kept))
+        return [
+            ticket if isinstance(ticket, LakelogError) else _appended(part[0], ticket[0], None)
+            for part, ticket in zip(parts, tickets, strict=True)
+        ]
+
+    async def _sequence(
+        self, topic: Topic, parts: Sequence[tuple[int, Entry]]
+    ) -> list[Ticket | LakelogError]:
+        if len(parts) == 1:
+            return [await self._sequence_one(topic, *parts[0])]
+        return list(await asyncio.gather(*(self._sequence_one(topic, *part) for part in parts)))
+
+    async def _sequence_one(self, topic: Topic, index: int, entry: Entry) -> Ticket | LakelogError:
         try:
-            if acks is Acks.NONE:
-                self._in_background(self._appended(topic, index, entry, Acks.ALL))
-                return Appended(index, None, entry.batch.num_rows)
-            return await self._appended(topic, index, entry, acks)
+            for attempt in range(CLAIM_ATTEMPTS_MAX):
+                accumulator = await self._leading(topic, index)
+                try:
+                    return accumulator.add(entry)
+                except NotLeader:
+                    # Another gateway claimed it between our look and the sequencing: claim again.
+                    if attempt == CLAIM_ATTEMPTS_MAX - 1:
+                        raise
         except LakelogError as error:
             return error
+        raise AssertionError("the loop returns or raises")
 
-    async def _appended(self, topic: Topic, index: int, entry: Entry, acks: Acks) -> Appended:
-        for attempt in range(CLAIM_ATTEMPTS_MAX):
-            accumulator = await self._leading(topic, index)
+    async def _durable(
+        self, parts: Sequence[tuple[int, Entry]], tickets: Sequence[Ticket | LakelogError]
+    ) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        for (partition, _), ticket in zip(parts, tickets, strict=True):
+            if isinstance(ticket, LakelogError):
+                outcomes.append(ticket)
+                continue
+            sequenced, done = ticket
             try:
-                sequenced, done = accumulator.add(entry)
-                break
-            except NotLeader:
-                # Another gateway claimed it between our look and the sequencing: claim again.
-                if attempt == CLAIM_ATTEMPTS_MAX - 1:
-                    raise
-        append_time = await done if acks is Acks.ALL else None
-        return Appended(index, sequenced.base_offset, sequenced.count, sequenced.duplicate, append_time)
+                outcomes.append(_appended(partition, sequenced, await done))
+            except LakelogError as error:
+                outcomes.append(error)
+        return outcomes
+
+    async def _finish(
+        self,
+        topic: Topic,
+        parts: Sequence[tuple[int, Entry]],
+        tickets: Sequence[Ticket | LakelogError] | None,
+        room: Room,
+    ) -> None:
+        """What is left of an append after its answer."""
+        with room:
+            if tickets is None:
+                tickets = await self._sequence(topic, parts)
+            for outcome in await self._durable(parts, tickets):
+                if isinstance(outcome, LakelogError):
+                    _log.warning(
+                        "records of %s answered before they were durable are lost: %s", topic.name, outcome
+                    )
 
     async def _leading(self, topic: Topic, index: int) -> Accumulator:
         """The accumulator of a partition that this gateway leads. Raises UnknownPartition, UnknownTopic, …"""
@@ -129,16 +195,10 @@ class Writer:
         finally:
             del route.claims[index]
 
-    def _in_background(self, append: Coroutine[None, None, Appended]) -> None:
-        """Append although nobody waits for the outcome (acks=0)."""
-        task = asyncio.create_task(append)
+    def _in_background(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
         self._unanswered.add(task)
-        task.add_done_callback(self._forget)
-
-    def _forget(self, task: "asyncio.Task[Appended]") -> None:
-        self._unanswered.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.warning("records sent with acks=0 were not written: %s", error)
+        task.add_done_callback(self._unanswered.discard)
 
     def _route(self, topic: Topic) -> _Route:
         route = self._routes.get(topic)

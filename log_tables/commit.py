@@ -145,7 +145,7 @@ class Commit:
         return [self.info, *first, *self.txns, *self.removes, *self.adds]
 
     def changes_data(self) -> bool:
-        return any(action.dataChange for action in (*self.adds, *self.removes))
+        return any(add.dataChange for add in self.adds) or any(r.dataChange for r in self.removes)
 
 
 def encode(commit: Commit) -> bytes:

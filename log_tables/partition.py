@@ -80,7 +80,7 @@ class Partition:
         config: PartitionConfig | None = None,
         cache: segments.SegmentCache | None = None,
     ) -> None:
-        """Open the partition whose table is at `directory`. 
+        """Open the partition whose table is at `directory`.
 
         Raises ObjectMissing, UnsupportedTable, ForeignCommit.
         """

@@ -47,7 +47,8 @@ def encode(batch: pa.RecordBatch, compression: str) -> pa.Buffer:
 
 def _row_group_rows(batch: pa.RecordBatch) -> int:
     width = max(1, batch_bytes(batch) // max(1, batch.num_rows))
-    return min(ROW_GROUP_MAX_ROWS, max(1, ROW_GROUP_TARGET_BYTES // width))
+    rows: int = min(ROW_GROUP_MAX_ROWS, max(1, ROW_GROUP_TARGET_BYTES // width))
+    return rows
 
 
 def describe(path: str, batch: pa.RecordBatch, size: int, modification_time: int) -> Segment:

@@ -1,4 +1,4 @@
-"""`kill -9` of a gateway under load: what was acknowledged is there once, and the log goes on where it was."""
+"""`kill -9` of a gateway under load: what was acknowledged is there once, and the log goes on."""
 
 import json
 import threading

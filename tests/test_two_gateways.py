@@ -25,7 +25,9 @@ def write_in_turns(gateways: list[RunningGateway], requests: int) -> dict[int, s
             value = f"{writer}-{number}"
             body = json.dumps({"records": [{"value": value}]})
             while True:
-                answer = httpx.post(f"{url}/topics/shared/partitions/0", content=body, headers=JSON, timeout=60)
+                answer = httpx.post(
+                    f"{url}/topics/shared/partitions/0", content=body, headers=JSON, timeout=60
+                )
                 if answer.status_code == 200:
                     break
                 # Fenced by the other: nothing was written, so the same request may be repeated.
