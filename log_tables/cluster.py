@@ -184,8 +184,8 @@ class Cluster:
         self.refresh()
         self._check_absent(name)
         started = self.clock.boottime()
-        incarnation = self._free_incarnation(name)
-        self._create_tables(topic_directory(name, incarnation), range(partitions), config)
+        incarnation = self._make_directory(name, config)
+        self._create_tables(topic_directory(name, incarnation), range(1, partitions), config)
         topic_id = self.clock.unique_id()
 
         def record(known: TopicRecord | None) -> TopicRecord:
@@ -278,8 +278,23 @@ class Cluster:
         if name in self._topics:
             raise TopicExists(f"topic {name!r} exists already; delete it first or choose another name")
 
+    def _make_directory(self, name: str, config: TopicConfig) -> int:
+        """Begin a directory for the topic `name`; returns its number, which nobody else has.
+
+        Who puts the first table has the directory: of two processes that create one topic at once, the one
+        that loses must be able to remove its own without touching the other's.
+        """
+        number = self._free_incarnation(name)
+        while True:
+            table = partition_directory(topic_directory(name, number), 0)
+            try:
+                create_table(self.store, table, self.clock, config.table_properties())
+                return number
+            except AlreadyExists:
+                number += 1
+
     def _free_incarnation(self, name: str) -> int:
-        """A number for a directory that nobody has used: not by the log's word, and not on disk."""
+        """A number that is not used: not by the log's word, and not on disk."""
         known = self._records.get(name)
         used = 0 if known is None else known.incarnation
         for found, number in self._directories():
