@@ -151,3 +151,9 @@ def test_a_root_that_cannot_be_opened_ends_the_start_with_exit_code_1(tmp_path: 
 def serve(*arguments: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "lakelog", "serve", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_arrow_is_not_loaded_before_serve_has_chosen_its_memory_pool() -> None:
+    look = "import lakelog.cli.serve, sys; print('pyarrow' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
