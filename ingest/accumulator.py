@@ -132,7 +132,7 @@ class Accumulator:
         except LakelogError as error:
             self._fail(batch, error)
         except BaseException:
-            self._fail(batch, NotLeader("the gateway failed while it committed; repeat the request"))
+            self._fail(batch, OutcomeUnknown("the gateway failed while it committed; read before you repeat"))
             raise
         else:
             records = sum(item.count for item in entries if not item.duplicate)

@@ -1,11 +1,56 @@
-"""The `lakelog` command: one file for each group of commands."""
+"""The `lakelog` command: one file for each group of commands. Exit codes are in docs/operating.md."""
+
+import json
+import sys
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
-from lakelog.cli.serve import serve
+from lakelog.cli import bench, consume, demo, fsck, produce, serve, sql, topic
+from lakelog.client import Unreachable
+from log_tables.errors import InvalidRequest, LakelogError
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-app.command()(serve)
+FAILED, USAGE, UNREACHABLE = 1, 2, 3
+
+
+class _Commands(TyperGroup):
+    """The commands, whose errors are one line and an exit code, never a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (LakelogError, OSError) as error:
+            sys.stdout.flush()
+            if "--json" in sys.argv:
+                code = error.code if isinstance(error, LakelogError) else "failed"
+                print(json.dumps({"error": code, "message": str(error)}), file=sys.stderr)
+            else:
+                print(f"lakelog: {error}", file=sys.stderr)
+            raise typer.Exit(_exit_code(error)) from None
+
+
+def _exit_code(error: Exception) -> int:
+    if isinstance(error, Unreachable):
+        return UNREACHABLE
+    return USAGE if isinstance(error, InvalidRequest) else FAILED
+
+
+app = typer.Typer(
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("serve")(serve.serve)
+app.add_typer(topic.app, name="topic", help="Create, list, describe, alter and delete topics.")
+app.command("produce")(produce.produce)
+app.command("consume")(consume.consume)
+app.command("sql")(sql.sql)
+app.command("fsck")(fsck.fsck)
+app.command("bench")(bench.bench)
+app.command("demo")(demo.demo)
 
 
 @app.callback()

@@ -1,0 +1,73 @@
+"""Options that commands share, and how they print."""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from lakelog.client import DEFAULT_URL
+from lakelog.settings import load_settings
+from log_tables.errors import InvalidArgument
+from log_tables.store import Store, open_store
+
+Url = Annotated[str, typer.Option(envvar="LAKELOG_URL", help="The gateway.")]
+Data = Annotated[str | None, typer.Option(help="Root of the tables: a directory or an object-store URL.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+GATEWAY = DEFAULT_URL
+console = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 200)
+progress_console = Console(stderr=True)
+
+
+def existing_root(data: str | None) -> Store:
+    """The store that `--data` or the settings name. Raises InvalidArgument when there is no such directory."""
+    settings = load_settings(None, data=data)
+    return open_store(settings.data, settings.store_options, create=False)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output."""
+    print(json.dumps(value, default=str))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """A table for people; numbers to the right."""
+    listed = [list(row) for row in rows]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for index, name in enumerate(columns):
+        numeric = bool(listed) and all(isinstance(row[index], int | float) for row in listed)
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    for row in listed:
+        table.add_row(*(_shown(cell) for cell in row))
+    console.print(table)
+
+
+def _shown(cell: Any) -> str:
+    if isinstance(cell, float):
+        return f"{cell:,.2f}"
+    if isinstance(cell, bytes):
+        return cell.decode(errors="backslashreplace")
+    return "" if cell is None else str(cell)
+
+
+def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
+    """`name=value` texts as a dictionary. Raises InvalidArgument."""
+    found = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise InvalidArgument(f"{option} {text!r} is not name=value; write it so")
+        found[name] = value
+    return found
+
+
+def existing_file(path: Path) -> Path:
+    """`path`, if it can be read. Raises InvalidArgument."""
+    if not path.is_file():
+        raise InvalidArgument(f"there is no file {path}; name one, or - for standard input")
+    return path

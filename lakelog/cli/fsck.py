@@ -1,0 +1,47 @@
+"""`lakelog fsck`: check every invariant from the files alone."""
+
+import typer
+
+from lakelog.cli.common import Data, Json, console, existing_root, print_json, print_table
+
+
+def fsck(data: Data = None, json: Json = False) -> None:
+    """Check the whole root, offline or beside gateways. Exit code 1 when something is broken."""
+    from log_tables.fsck import check
+
+    report = check(existing_root(data))
+    if json:
+        print_json(report.as_dict())
+    else:
+        print_table(
+            (
+                "table",
+                "version",
+                "segments",
+                "records",
+                "log start",
+                "high watermark",
+                "epoch",
+                "orphans",
+                "problems",
+            ),
+            [
+                (
+                    p.directory,
+                    p.version,
+                    p.segments,
+                    p.records,
+                    p.log_start,
+                    p.high_watermark,
+                    p.leader_epoch,
+                    p.orphans,
+                    len(p.problems),
+                )
+                for p in report.partitions
+            ],
+        )
+        for problem in report.problems:
+            console.print(f"BROKEN: {problem}")
+        console.print("every invariant holds" if not report.problems else f"{len(report.problems)} problems")
+    if report.problems:
+        raise typer.Exit(1)

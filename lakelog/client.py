@@ -1,0 +1,242 @@
+"""A gateway's HTTP interface for Python programs: topics, offsets, reading by offset."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+import httpx
+import pyarrow as pa
+
+from log_tables import errors
+from log_tables.clock import Clock, SystemClock
+from log_tables.errors import LakelogError
+from log_tables.record import Record, to_records
+
+DEFAULT_URL = "http://127.0.0.1:8082"
+ARROW = "application/vnd.apache.arrow.stream"
+
+_ERRORS: Mapping[int, type[LakelogError]] = {
+    413: errors.RecordTooLarge,
+    40002: errors.InvalidRequest,
+    40310: errors.StaleProducerEpoch,
+    40401: errors.UnknownTopic,
+    40402: errors.UnknownPartition,
+    40910: errors.SequenceGap,
+    41201: errors.OffsetMismatch,
+    41601: errors.OffsetOutOfRange,
+    42901: errors.BufferFull,
+    42206: errors.InvalidRecord,
+    50003: errors.NotLeader,
+    50303: errors.OutcomeUnknown,
+}
+_RETRIED_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """What a partition holds: `end` is the offset that the next record gets."""
+
+    beginning: int
+    end: int
+    at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Records from an offset on (RECORD_SCHEMA), where to go on, and what the partition held."""
+
+    records: pa.Table
+    next_offset: int
+    log_start_offset: int
+    high_watermark: int
+
+
+class Unreachable(errors.Retriable):
+    """No gateway answered at the URL."""
+
+    code = "unreachable"
+
+
+class Client:
+    """A gateway at `url`. Thread-safe; close it, or use it as a context manager.
+
+    Methods raise the errors of log_tables.errors that the gateway names, and Unreachable. A request that the
+    gateway asks to repeat is repeated for up to 30 s. `transport` replaces the network (httpx transports).
+    """
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        timeout_s: float = 60.0,
+        transport: httpx.BaseTransport | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._clock = clock or SystemClock()
+        self._http = httpx.Client(base_url=self.url, timeout=timeout_s, transport=transport)
+        self._cluster = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def topics(self) -> list[str]:
+        """The names of all topics, ordered."""
+        names: list[str] = self._call("GET", "/topics").json()
+        return names
+
+    def topic(self, name: str) -> dict[str, Any]:
+        """`name`, `configs` (every setting) and `partitions` of a topic. Raises UnknownTopic."""
+        found: dict[str, Any] = self._call("GET", f"/topics/{_quoted(name)}").json()
+        return found
+
+    def create_topic(
+        self, name: str, partitions: int | None = None, configs: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic. Raises InvalidRequest for a name that is taken or not allowed, or a bad setting."""
+        body: dict[str, Any] = {
+            "topic_name": name,
+            "configs": [{"name": key, "value": value} for key, value in (configs or {}).items()],
+        }
+        if partitions is not None:
+            body["partitions_count"] = partitions
+        self._call("POST", f"{self._cluster_path()}/topics", json=body)
+
+    def alter_topic(self, name: str, configs: Mapping[str, str | None]) -> None:
+        """Set settings; None puts one back to its default. Raises UnknownTopic, InvalidRequest."""
+        data = [
+            {"name": key, "operation": "DELETE"} if value is None else {"name": key, "value": value}
+            for key, value in configs.items()
+        ]
+        path = f"{self._cluster_path()}/topics/{_quoted(name)}/configs:alter"
+        self._call("POST", path, json={"data": data})
+
+    def add_partitions(self, name: str, count: int) -> None:
+        """Grow a topic to `count` partitions in all. Raises UnknownTopic, InvalidRequest."""
+        path = f"{self._cluster_path()}/topics/{_quoted(name)}"
+        self._call("PATCH", path, json={"partitions_count": count})
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic. Raises UnknownTopic."""
+        self._call("DELETE", f"{self._cluster_path()}/topics/{_quoted(name)}")
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has. Raises UnknownTopic."""
+        return len(self.topic(topic)["partitions"])
+
+    def offsets(self, topic: str, partition: int, timestamp_ms: int | None = None) -> Offsets:
+        """First and next offset; with `timestamp_ms` also the earliest offset of that time or later."""
+        query = {} if timestamp_ms is None else {"timestamp": timestamp_ms}
+        found = self._call("GET", _partition(topic, partition, "offsets"), params=query).json()
+        return Offsets(found["beginning_offset"], found["end_offset"], found.get("offset"))
+
+    def delete_records(self, topic: str, partition: int, before: int) -> int:
+        """Delete the records below offset `before`; returns the new log start offset."""
+        path = _partition(topic, partition, "records")
+        return int(self._call("DELETE", path, params={"before": before}).json()["log_start_offset"])
+
+    def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int | str = "earliest",
+        *,
+        timeout_ms: int = 0,
+        max_bytes: int | None = None,
+    ) -> Fetched:
+        """Records from `offset` (a number, earliest or latest) on, as Arrow; waits up to `timeout_ms` for one.
+
+        Raises UnknownTopic, UnknownPartition, OffsetOutOfRange.
+        """
+        query: dict[str, str | int] = {"offset": offset, "timeout": timeout_ms}
+        if max_bytes is not None:
+            query["max_bytes"] = max_bytes
+        answer = self._call(
+            "GET", _partition(topic, partition, "records"), params=query, headers={"Accept": ARROW}
+        )
+        with pa.ipc.open_stream(pa.BufferReader(answer.content)) as reader:
+            records = reader.read_all()
+        place = (answer.headers[name] for name in ("Next-Offset", "Log-Start-Offset", "High-Watermark"))
+        return Fetched(records, *map(int, place))
+
+    def read(
+        self, topic: str, partition: int, offset: int | str = "earliest", *, follow: bool = False
+    ) -> Iterator[Record]:
+        """Every record from `offset` on, in order, up to the end; with `follow` for ever."""
+        for records in self.read_tables(topic, partition, offset, follow=follow):
+            yield from to_records(records)
+
+    def read_tables(
+        self, topic: str, partition: int, offset: int | str = "earliest", *, follow: bool = False
+    ) -> Iterator[pa.Table]:
+        """The same as tables of RECORD_SCHEMA, about 64 MiB each."""
+        while True:
+            got = self.fetch(topic, partition, offset, timeout_ms=10_000 if follow else 0)
+            if got.records.num_rows:
+                yield got.records
+            if got.next_offset >= got.high_watermark and not follow:
+                return
+            offset = got.next_offset
+
+    def post(self, path: str, content: bytes, headers: Mapping[str, str]) -> httpx.Response:
+        """One POST, not repeated: for those who know what a repeat means. Raises as every method does."""
+        return self._once("POST", path, content=content, headers=dict(headers))
+
+    def _cluster_path(self) -> str:
+        if not self._cluster:
+            self._cluster = self._call("GET", "/v3/clusters").json()["data"][0]["cluster_id"]
+        return f"/v3/clusters/{self._cluster}"
+
+    def _call(self, method: str, path: str, **options: Any) -> httpx.Response:
+        deadline = self._clock.monotonic() + _RETRIED_S
+        while True:
+            try:
+                return self._once(method, path, **options)
+            except Unreachable:
+                raise
+            except errors.Retriable as error:
+                pause_s = float(error.details.get("retry_after_s", 0.1))
+                if self._clock.monotonic() + pause_s > deadline:
+                    raise
+                self._clock.pause(pause_s)
+
+    def _once(self, method: str, path: str, **options: Any) -> httpx.Response:
+        try:
+            answer = self._http.request(method, path, **options)
+        except httpx.HTTPError as error:
+            raise Unreachable(
+                f"no gateway answers at {self.url} ({error}); start one or name its --url"
+            ) from None
+        if answer.is_success:
+            return answer
+        raise _error(answer)
+
+
+def _error(answer: httpx.Response) -> LakelogError:
+    """The typed error that an answer names."""
+    try:
+        body = answer.json()
+        code, message = int(body.pop("error_code")), str(body.pop("message"))
+    except (json.JSONDecodeError, KeyError, ValueError, AttributeError):
+        return LakelogError(f"the gateway answered {answer.status_code} without saying why")
+    return _ERRORS.get(code, LakelogError)(message, **body)
+
+
+def _partition(topic: str, partition: int, what: str) -> str:
+    return f"/topics/{_quoted(topic)}/partitions/{partition}/{what}"
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="")
