@@ -32,7 +32,7 @@ from log_tables.store import open_store
 
 TOPIC = "flights"
 PARTITIONS = 4
-QUESTION = f"SELECT carrier, avg(dep_delay) AS delay FROM {TOPIC}_json GROUP BY carrier ORDER BY carrier"
+QUESTION = f"SELECT carrier, avg(dep_delay) AS delay FROM {TOPIC}_json GROUP BY carrier ORDER BY carrier"  # noqa: S608
 
 Flight = tuple[bytes | None, bytes, int]
 """Key, value, and time in milliseconds since 1970."""

@@ -4,7 +4,7 @@ import http.client
 import json as json_text
 import statistics
 import threading
-from enum import Enum
+from enum import StrEnum
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -20,7 +20,7 @@ from log_tables.record import binary_array
 JSON = "application/vnd.kafka.json.v2+json"
 
 
-class Wire(str, Enum):
+class Wire(StrEnum):
     """How records go over the wire."""
 
     JSON = "json"

@@ -25,7 +25,7 @@ progress_console = Console(stderr=True)
 
 
 def existing_root(data: str | None) -> Store:
-    """The store that `--data` or the settings name. Raises InvalidArgument when there is no such directory."""
+    """The store that `--data` or the settings name. Raises InvalidArgument when it is missing."""
     settings = load_settings(None, data=data)
     return open_store(settings.data, settings.store_options, create=False)
 

@@ -4,7 +4,7 @@ import json as json_text
 import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,7 +29,7 @@ from log_tables.limits import TIMESTAMP_MAX_US
 from log_tables.snapshot import timestamp_us
 
 
-class Format(str, Enum):
+class Format(StrEnum):
     """How the input is cut into records."""
 
     LINES = "lines"
@@ -63,7 +63,7 @@ def produce(
 ) -> None:
     """Send records: a line, a JSON object, or a row (as JSON) each."""
     named = form or _SUFFIXES.get(file.suffix, Format.LINES)
-    if named in (Format.LINES,) and (key_field or timestamp_field):
+    if named is Format.LINES and (key_field or timestamp_field):
         raise InvalidArgument("lines have no fields; use --format ndjson, csv or parquet")
     clock = SystemClock()
     begin = clock.monotonic()
