@@ -70,7 +70,7 @@ def _produce(data: bytes, media_type: str, count: int, connections: int, seconds
 
 def one_record(seconds: int) -> Figures:
     """One record a request, one connection, linger 0, no commit-rate bound, acks=all with fsync."""
-    options = ("--linger-ms", "0", "--commits-per-second-max", "0")
+    options = ("--set", "linger_ms=0", "--set", "commits_per_second_max=0")
     with scratch() as directory, Gateway(directory / "data", *options) as gateway:
         gateway.create_topic("bench", 1)
         body = _body(directory, load.json_body(1))

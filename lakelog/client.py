@@ -156,7 +156,7 @@ class Client:
         timeout_ms: int = 0,
         max_bytes: int | None = None,
     ) -> Fetched:
-        """Records from `offset` (a number, earliest or latest) on, as Arrow, after waiting up to `timeout_ms`.
+        """Records from `offset` (a number, earliest or latest) on, as Arrow; waits `timeout_ms` for one.
 
         Raises UnknownTopic, UnknownPartition, OffsetOutOfRange.
         """
