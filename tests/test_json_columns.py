@@ -1,0 +1,106 @@
+"""JSON values become typed columns, whatever is among them."""
+
+import msgspec
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from log_tables.json_columns import typed_columns
+from log_tables.limits import JSON_DEPTH_MAX, MIB
+
+
+def typed(*chunks: list[bytes | None]) -> tuple[dict[str, str], list[dict[str, object]], list[bool]]:
+    """(The type of each column, the rows, which are objects) of values in chunks."""
+    table, objects = typed_columns(pa.chunked_array(list(chunks), pa.binary()))
+    types = {field.name: str(field.type) for field in table.schema}
+    return types, table.to_pylist(), objects.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "column"),
+    [
+        ([b'{"a":1}', b'{"a":2}'], "int64", [1, 2]),
+        ([b'{"a":1}', b'{"a":2.5}'], "double", [1.0, 2.5]),
+        ([b'{"a":true}', b'{"a":null}', b"{}"], "bool", [True, None, None]),
+        ([b'{"a":"x"}', b'{"a":"2024-01-01T00:00:00Z"}'], "string", ["x", "2024-01-01T00:00:00Z"]),
+        ([b'{"a":{"b":1}}', b'{"a":{"c":"x"}}'], "struct<b: int64, c: string>", None),
+        ([b'{"a":[1]}', b'{"a":[]}'], "list<item: int64>", [[1], []]),
+        ([b'{"a":1}', b'{"a":"x"}'], "string", ["1", "x"]),
+        ([b'{"a":[1,"x"]}', b'{"a":2}', b'{"a":true}'], "string", ['[1,"x"]', "2", "true"]),
+        ([b'{"a":{"b":1}}', b'{"a":{"b":"x"}}'], "string", ['{"b":1}', '{"b":"x"}']),
+        ([b'{"a":1,"a":2}'], "int64", [2]),
+        ([b'{\n"a":\r\n1}', b' {"a":2} '], "int64", [1, 2]),
+        ([b'{"a":18446744073709551615}'], "double", [1.8446744073709552e19]),
+        ([b'{"a":"' + b"x" * 3 * MIB + b'"}', b'{"a":"\xc3\xbc"}'], "string", ["x" * 3 * MIB, "ü"]),
+    ],
+)
+def test_a_field_has_the_type_that_holds_all_of_its_values(
+    values: list[bytes | None], kind: str, column: list[object] | None
+) -> None:
+    for chunks in ([values], [[value] for value in values], [[], *([value] for value in values)]):
+        types, rows, objects = typed(*chunks)
+        assert types == {"a": kind}
+        assert objects == [True] * len(values)
+        if column is not None:
+            assert [row["a"] for row in rows] == column
+
+
+def test_text_that_is_all_dates_is_a_timestamp() -> None:
+    assert typed([b'{"a":"2024-01-01"}', b'{"a":"2024-01-01T00:00:00Z"}'])[0] == {"a": "timestamp[s]"}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        b"",
+        b"x",
+        b"1",
+        b"[{}]",
+        b"null",
+        b'{"a":1',
+        b'{"a":1}{"a":2}',
+        b'{"a":1}\n{"a":2}',
+        b'{"a":1} x',
+        b"\xff",
+        b'{"a":"\xff"}',
+        b'{"a":"\\ud800"}',
+        b'{"a":1e400}',
+        b'{"a":' + b"[" * JSON_DEPTH_MAX + b"]" * JSON_DEPTH_MAX + b"}",
+        b'{"a":' * 200_000 + b"1" + b"}" * 200_000,
+    ],
+)
+def test_what_is_no_object_gives_nulls_and_disturbs_no_other(value: bytes | None) -> None:
+    types, rows, objects = typed([b'{"a":1}', value], [value, b'{"a":2}'])
+    assert types == {"a": "int64"}
+    assert [row["a"] for row in rows] == [1, None, None, 2]
+    assert objects == [True, False, False, True]
+
+
+def test_no_values_and_no_fields_are_no_columns() -> None:
+    assert typed() == ({}, [], [])
+    assert typed([]) == ({}, [], [])
+    table, objects = typed_columns(pa.chunked_array([[b"{}", None]], pa.binary()))
+    assert (table.num_rows, table.num_columns, objects.to_pylist()) == (2, 0, [True, False])
+
+
+json = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.lists(st.none() | st.binary(max_size=4) | json.map(msgspec.json.encode), max_size=6))
+def test_there_is_a_row_for_every_value(values: list[bytes | None]) -> None:
+    table, objects = typed_columns(pa.chunked_array([values[:2], values[2:]], pa.binary()))
+    table.validate(full=True)
+    assert len(objects) == len(values)
+    assert table.num_columns == 0 or table.num_rows == len(values)
+    for value, is_object in zip(values, objects.to_pylist(), strict=True):
+        try:
+            decoded = msgspec.json.decode(value or b"")
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            decoded = None
+        assert is_object == isinstance(decoded, dict)
