@@ -182,11 +182,15 @@ def read_checkpoint(store: Store, table: str) -> Checkpoint | None:
 
 def newest_checkpoint(store: Store, table: str) -> Checkpoint | None:
     """The newest checkpoint by a listing of the log, for when the hint is missing or out of date."""
-    versions = [checkpoint_version(item.path) for item in store.list(log_directory(table) + "/")]
-    newest = max((version for version in versions if version is not None), default=None)
-    if newest is None:
-        return None
-    return decode(store.get(checkpoint_path(table, newest)), newest, table)
+    while True:
+        versions = [checkpoint_version(item.path) for item in store.list(log_directory(table) + "/")]
+        newest = max((version for version in versions if version is not None), default=None)
+        if newest is None:
+            return None
+        try:
+            return decode(store.get(checkpoint_path(table, newest)), newest, table)
+        except ObjectMissing:
+            continue  # cleaned since it was listed, so there is a newer one
 
 
 def decode(data: bytes, version: int, table: str) -> Checkpoint:

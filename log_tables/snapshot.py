@@ -259,18 +259,21 @@ def first_snapshot(commit: Commit, table: str) -> Snapshot:
     return empty.apply(commit)
 
 
-def open_checkpoint(store: Store, table: str) -> Snapshot:
-    """The snapshot of the newest checkpoint, or of version 0 where there is none. Raises ObjectMissing."""
-    checkpoint = read_checkpoint(store, table)
-    if checkpoint is not None and not _exists(store, commit_path(table, checkpoint.version)):
-        # The hint may be a slow writer's, from before the log was cleaned: the listing knows better.
-        checkpoint = newest_checkpoint(store, table)
-    if checkpoint is not None:
-        return from_checkpoint(checkpoint)
-    commit = read_commit(store, table, 0)
-    if commit is None:
+def open_checkpoint(store: Store, table: str, hinted: bool = True) -> Snapshot:
+    """The snapshot of the newest checkpoint, or of version 0 where there is none. Raises ObjectMissing.
+
+    The newest is the one that `_last_checkpoint` names, which may be out of date, or unless `hinted` the one
+    that a listing shows.
+    """
+    checkpoint = read_checkpoint(store, table) if hinted else newest_checkpoint(store, table)
+    if checkpoint is None:
+        commit = read_commit(store, table, 0)
+        if commit is not None:
+            return first_snapshot(commit, table)
+        checkpoint = newest_checkpoint(store, table)  # the first one may just have let version 0 be cleaned
+    if checkpoint is None:
         raise ObjectMissing(f"there is no table at {table}")
-    return first_snapshot(commit, table)
+    return from_checkpoint(checkpoint)
 
 
 def from_checkpoint(checkpoint: Checkpoint) -> Snapshot:
@@ -286,9 +289,10 @@ def from_checkpoint(checkpoint: Checkpoint) -> Snapshot:
     )
 
 
-def _exists(store: Store, path: str) -> bool:
+def has_commit(store: Store, table: str, version: int) -> bool:
+    """Whether the log still has the commit of `version`."""
     try:
-        store.head(path)
+        store.head(commit_path(table, version))
     except ObjectMissing:
         return False
     return True

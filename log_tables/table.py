@@ -37,6 +37,7 @@ from log_tables.snapshot import (
     WRITER_VERSION,
     Snapshot,
     check_supported,
+    has_commit,
     open_checkpoint,
 )
 from log_tables.store import Store
@@ -128,7 +129,7 @@ class Table:
                 if commit is None:
                     return None
                 self._check(commit)
-                version = self._snapshot.version + 1
+                version, asked = self._snapshot.version + 1, self.clock.boottime()
                 other = put_commit(self.store, self.directory, version, commit, self.clock)
                 if other is not None:
                     self._advance(other)
@@ -138,8 +139,7 @@ class Table:
                     if commit.adds and all(self._snapshot.holds(add.path) for add in commit.adds):
                         return commit
                 else:
-                    self._snapshot = self._snapshot.apply(commit)
-                    self._confirmed = self.clock.boottime()
+                    self._snapshot, self._confirmed = self._snapshot.apply(commit), asked
                     return commit
 
     def checkpoint_due(self) -> bool:
@@ -158,7 +158,8 @@ class Table:
         """Delete commits and checkpoints before the newest checkpoint; returns how many files.
 
         Never one younger than LOG_RETENTION_MS by the store's own clock: a leader that slept relies on
-        meeting the claim that fenced it (docs/FORMAT.md, "Log cleanup").
+        meeting the claim that fenced it (docs/FORMAT.md, "Log cleanup"). Nor any after such a one, and the
+        oldest first: whoever still finds a version may rely on those after it.
         """
         files = list(self.store.list(log_directory(self.directory) + "/"))
         newest = max((v for v in (checkpoint_version(f.path) for f in files) if v is not None), default=0)
@@ -168,9 +169,12 @@ class Table:
             version = commit_version(file.path)
             if version is None:
                 version = checkpoint_version(file.path)
-            if version is not None and version < newest and file.modified_ms < horizon:
-                self.store.delete(file.path)
-                cleaned += 1
+            if version is None:
+                continue
+            if version >= newest or file.modified_ms >= horizon:
+                break
+            self.store.delete(file.path)
+            cleaned += 1
         return cleaned
 
     def _is_stale(self) -> bool:
@@ -181,10 +185,24 @@ class Table:
 
     def _reopened(self) -> Snapshot:
         """The newest snapshot, as if this process had never seen the table."""
-        asked = self.clock.boottime()
-        snapshot = open_checkpoint(self.store, self.directory)
+        start = open_checkpoint(self.store, self.directory)
+        while True:
+            snapshot = self._followed(start)
+            if has_commit(self.store, self.directory, start.version):
+                break
+            # The log was cleaned up to here or beyond, now or long ago (the hint is a slow writer's): what
+            # looked like its end may be a hole. The listing knows the newest checkpoint.
+            newest = open_checkpoint(self.store, self.directory, hinted=False)
+            if newest.version == start.version:
+                break
+            start = newest
+        self._checkpointed = start.version
+        return snapshot
+
+    def _followed(self, snapshot: Snapshot) -> Snapshot:
+        """`snapshot` with every commit after it, which is the newest as of `_confirmed`."""
         check_supported(self.directory, snapshot)
-        self._checkpointed = snapshot.version
+        asked = self.clock.boottime()
         while (commit := self._next(snapshot)) is not None:
             classify(self.directory, snapshot, commit)
             snapshot = snapshot.apply(commit)
@@ -208,7 +226,6 @@ class Table:
     def _advance(self, commit: Commit) -> None:
         classify(self.directory, self._snapshot, commit)
         self._snapshot = self._snapshot.apply(commit)
-        self._confirmed = self.clock.boottime()
 
     def _check(self, commit: Commit) -> None:
         broken = broken_step(self._snapshot, commit)

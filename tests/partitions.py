@@ -1,0 +1,92 @@
+"""Partitions to try things on: short appends, what they hold, and other processes on the same table."""
+
+from collections.abc import Iterator, Sequence
+
+from log_tables.clock import Clock
+from log_tables.layout import checkpoint_version, commit_version, log_directory
+from log_tables.partition import Entry, Partition, PartitionConfig, Producer
+from log_tables.record import Record, input_batch, to_records
+from log_tables.store import Store
+from log_tables.table import create_table
+
+TABLE = "topics/t/0"
+
+
+def new_partition(store: Store, clock: Clock, config: PartitionConfig | None = None) -> Partition:
+    """An empty partition that this process leads."""
+    create_table(store, TABLE, clock)
+    partition = Partition(store, TABLE, clock, config)
+    partition.claim("http://first")
+    return partition
+
+
+def another(partition: Partition, store: Store | None = None) -> Partition:
+    """The same partition as another process opens it, through `store` when one is given."""
+    return Partition(store or partition.table.store, partition.directory, partition.clock, partition.config)
+
+
+def entry(
+    *values: bytes | None,
+    producer: Producer | None = None,
+    expected_offset: int | None = None,
+    at_us: int = 1_000_000,
+    keys: Sequence[bytes | None] | None = None,
+) -> Entry:
+    """Records of these values, all at the time `at_us`."""
+    records = [Record(value, key) for value, key in zip(values, keys or [None] * len(values), strict=True)]
+    return Entry(input_batch(records, at_us), producer, expected_offset)
+
+
+def append(
+    partition: Partition,
+    *values: bytes | None,
+    producer: Producer | None = None,
+    expected_offset: int | None = None,
+    at_us: int = 1_000_000,
+) -> int | None:
+    """One commit of these values; returns the base offset."""
+    made = entry(*values, producer=producer, expected_offset=expected_offset, at_us=at_us)
+    return partition.append([made])[0].base_offset
+
+
+def append_each(partition: Partition, values: Sequence[bytes], at_us: int = 1_000_000) -> None:
+    """One commit for each of `values`."""
+    for value in values:
+        append(partition, value, at_us=at_us)
+
+
+def records(partition: Partition, max_bytes: int = 1 << 20) -> list[Record]:
+    """All that may be read, from the log start on, in fetches of `max_bytes` that each must get on."""
+    found: list[Record] = []
+    offset = partition.log_start
+    while offset < partition.high_watermark:
+        plan = partition.plan_read(offset, max_bytes)
+        assert plan.end > offset
+        part = [record for batch in partition.read(plan) for record in to_records(batch)]
+        assert all(record.offset is not None and offset <= record.offset < plan.end for record in part)
+        found += part
+        offset = plan.end
+    return found
+
+
+def held(partition: Partition, max_bytes: int = 1 << 20) -> dict[int | None, bytes | None]:
+    """The values that may be read, by offset, in order."""
+    found = records(partition, max_bytes)
+    offsets = [record.offset for record in found]
+    assert offsets == sorted(set(offsets), key=lambda offset: offset or 0)
+    return {record.offset: record.value for record in found}
+
+
+def values(partition: Partition) -> list[bytes | None]:
+    """The values that may be read, in order."""
+    return list(held(partition).values())
+
+
+def log_versions(partition: Partition) -> tuple[list[int], list[int]]:
+    """The versions of the commits and of the checkpoints that the log holds."""
+    paths = [item.path for item in partition.table.store.list(log_directory(partition.directory))]
+    return list(_versions(map(commit_version, paths))), list(_versions(map(checkpoint_version, paths)))
+
+
+def _versions(found: Iterator[int | None]) -> Iterator[int]:
+    return (version for version in found if version is not None)
