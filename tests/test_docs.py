@@ -2,7 +2,11 @@
 
 import inspect
 import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -15,7 +19,7 @@ from log_tables.errors import LakelogError
 from log_tables.invariant import kind_of
 from log_tables.snapshot import Snapshot, segment_of, timestamp_us
 from log_tables.topic import SETTINGS
-from tests.gateway import RunningGateway
+from tests.gateway import RunningGateway, running_gateway
 from tests.support import ROOT
 
 DOCS = ROOT / "docs"
@@ -62,7 +66,7 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
     seen, left = set(), [ROOT / "README.md"]
     while left:
         page = left.pop()
-        if page in seen or page.suffix != ".md":
+        if page in seen or page.suffix != ".md" or not page.exists():
             continue
         seen.add(page)
         links = re.findall(r"\]\((?!https?:)([^)#\s]+)", page.read_text())
@@ -169,3 +173,38 @@ def test_the_bounds_in_the_format_hold_the_record_that_they_are_about() -> None:
     add = decode(commits()[0].encode(), "docs/FORMAT.md").adds[0]
     late = timestamp_us("2013-01-01T10:00:00.000500Z")
     assert timestamp_us(segment_of(add).max_timestamp) >= late
+
+
+def examples(page: Path) -> list[tuple[str, str, str]]:
+    """(language, code, the JSON that follows it or nothing) of every example in `page` that can run."""
+    blocks = re.findall(
+        r"^```(\w+)\n(.*?)^```(?:\n```json\n(.*?)^```)?", page.read_text(), re.MULTILINE | re.DOTALL
+    )
+    return [(language, code, answer) for language, code, answer in blocks if language in ("sh", "python")]
+
+
+def runnable(language: str, code: str, url: str) -> list[str]:
+    """The command of an example, at another gateway than the one that it names."""
+    code = code.replace("http://127.0.0.1:8082", url)
+    if language == "python":
+        return [sys.executable, "-c", code]
+    lines = [line for line in code.splitlines() if not line.startswith(("make ", "lakelog serve"))]
+    return [
+        "sh",
+        "-ec",
+        re.sub("^lakelog ", f"{sys.executable} -m lakelog ", "\n".join(lines), flags=re.MULTILINE),
+    ]
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl: the examples use it")
+def test_the_examples_of_the_readme_run_and_answer_as_they_say(tmp_path: Path) -> None:
+    with running_gateway(tmp_path / "lakelog-data") as gateway:
+        for language, code, answer in examples(ROOT / "README.md"):
+            command = runnable(language, code, gateway.url)
+            environment = {**os.environ, "PYTHONPATH": str(ROOT), "LAKELOG_URL": gateway.url}
+            done = subprocess.run(
+                command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, f"{code}\n{done.stderr}"
+            if answer:
+                assert json.loads(done.stdout) == json.loads(answer), code
