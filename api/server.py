@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn
 
-import pyarrow as pa
 import uvicorn
 
 from api.app import create_app
@@ -47,8 +46,6 @@ def run(settings: Settings) -> None:
     # api/errors.py has logged it already, with a reference that the client was told.
     logging.getLogger("uvicorn.error").addFilter(lambda record: "in ASGI application" not in record.msg)
     _raise_file_limit()
-    # Freed columns go back to the system; Arrow's own allocators keep them, a quarter more in all.
-    pa.set_memory_pool(pa.system_memory_pool())
     listener = listen(settings.host, settings.port)
     gateway = open_gateway(settings, _url(settings.host, listener.getsockname()[1]))
     config = uvicorn.Config(
