@@ -64,7 +64,7 @@ def _json_texts(column: pa.Array) -> Sequence[str]:
     # Decoding all as one list is fast, but `1,2` or `[1` and `2]` would pass: so count and compare lengths.
     try:
         decoded = _raw_list.decode("[" + ",".join(texts) + "]")
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return _json_texts_one_by_one(column)
     if len(decoded) == len(texts):
         lengths = np.fromiter(map(len, decoded), np.int64, len(decoded))
@@ -84,7 +84,7 @@ def _json_texts_one_by_one(column: pa.Array) -> Sequence[str]:
             _raw.decode(value)
         except UnicodeDecodeError:
             return texts
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return texts[:-1]
     return texts
 

@@ -1,7 +1,7 @@
 """v2 produce: the body of each embedded format to rows, and the answer to JSON. Pure, and hot."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -9,19 +9,25 @@ from api.errors import MalformedBody
 from api.media import Format
 from api.rows import Headers, Rows
 from log_tables.errors import InvalidRecord
+from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+
+Milliseconds = Annotated[int, msgspec.Meta(ge=TIMESTAMP_MIN_US // 1000, le=TIMESTAMP_MAX_US // 1000)]
+"""Since 1970 UTC, within the years that a record may have."""
 
 
-class HeaderIn(msgspec.Struct):
+class HeaderIn(msgspec.Struct, forbid_unknown_fields=True):
     """A record header; its value is base64."""
 
     key: str
     value: bytes | None = None
 
 
-class _Common(msgspec.Struct):
+class _Common(msgspec.Struct, forbid_unknown_fields=True):
+    """A misspelt `value` is refused: passed over, it would write a tombstone."""
+
     partition: int | None = None
     headers: list[HeaderIn] | None = None
-    timestamp: int | None = None
+    timestamp: Milliseconds | None = None
 
 
 class JsonRecord(_Common):
@@ -72,7 +78,7 @@ def decode_records(body: bytes, form: Format) -> Rows:
         records: list[Any] = _DECODERS[form].decode(body).records
     except msgspec.ValidationError as error:
         raise InvalidRecord(f"the records are not as {form.value} has them: {error}") from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise MalformedBody(f"the body is not JSON: {error}") from None
     if not records:
         raise InvalidRecord("there are no records; send at least one")

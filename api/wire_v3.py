@@ -11,32 +11,32 @@ from typing import Literal
 import msgspec
 
 from api.errors import MalformedBody
-from api.wire_v2 import check_utf8
+from api.wire_v2 import Milliseconds, check_utf8
 from log_tables.errors import InvalidRecord
 
 
-class Typed(msgspec.Struct):
+class Typed(msgspec.Struct, forbid_unknown_fields=True):
     """A key or value: `data` is base64 for BINARY, a string for STRING, anything for JSON."""
 
     type: Literal["BINARY", "JSON", "STRING"]
     data: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class HeaderIn(msgspec.Struct):
+class HeaderIn(msgspec.Struct, forbid_unknown_fields=True):
     """A record header; its value is base64."""
 
     name: str
     value: bytes | None = None
 
 
-class RecordIn(msgspec.Struct):
+class RecordIn(msgspec.Struct, forbid_unknown_fields=True):
     """A record of v3."""
 
     partition_id: int | None = None
     headers: list[HeaderIn] = []
     key: Typed | None = None
     value: Typed | None = None
-    timestamp: datetime | int | None = None
+    timestamp: datetime | Milliseconds | None = None
 
 
 class EntryIn(RecordIn, kw_only=True):
@@ -79,7 +79,7 @@ def decode_stream(body: bytes) -> list[Row]:
     for index, text in enumerate(_documents(body.decode())):
         try:
             rows.append(_row(_record.decode(text)))
-        except (msgspec.MsgspecError, InvalidRecord) as error:
+        except (msgspec.MsgspecError, RecursionError, InvalidRecord) as error:
             raise InvalidRecord(f"record {index}: {error}") from None
     if not rows:
         raise InvalidRecord("there are no records; send at least one")
@@ -111,7 +111,7 @@ def decode_batch(body: bytes) -> list[tuple[str, Row | InvalidRecord]]:
         ids = [_id.decode(raw).id for raw in raws]
     except msgspec.ValidationError as error:
         raise InvalidRecord(f'the body is not {{"entries": [{{"id", …}}]}}: {error}') from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise MalformedBody(f"the body is not JSON: {error}") from None
     if not ids:
         raise InvalidRecord("there are no entries; send at least one")
@@ -123,7 +123,7 @@ def decode_batch(body: bytes) -> list[tuple[str, Row | InvalidRecord]]:
 def _entry_row(raw: msgspec.Raw) -> Row | InvalidRecord:
     try:
         return _row(_entry.decode(raw))
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         return InvalidRecord(str(error))
     except InvalidRecord as error:
         return error
