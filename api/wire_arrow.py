@@ -1,55 +1,38 @@
 """Arrow IPC streams in and out: the bulk format. Pure."""
 
+import struct
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 
+from api.arrow_guard import check_schema, check_unpacked_size
 from api.errors import MalformedBody
 from api.rows import Part, check_sizes, split
 from log_tables.errors import InvalidRecord
-from log_tables.limits import BATCH_MAX_BYTES
 from log_tables.partition import partition_for_key
 from log_tables.record import RECORD_SCHEMA, input_batch_from_columns
 from log_tables.topic import Topic
 
-_COLUMNS = ("value", "key", "partition", "timestamp", "headers")
 _END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
-"""End of stream: the continuation marker and a length of 0 (Arrow's "IPC Streaming Format")."""
+"""End of stream: the continuation marker and a length of 0 (Arrow columnar format)."""
 
 
 def decode_stream(body: bytes) -> pa.RecordBatch:
     """The record batches of an IPC stream as one. Raises MalformedBody, InvalidRecord."""
+    buffer = pa.py_buffer(body)
     try:
-        with pa.ipc.open_stream(pa.BufferReader(body)) as reader:
-            _check_columns(reader.schema)
-            batches, size = [], 0
-            for batch in reader:
-                size += batch.nbytes  # a compressed body may unpack to more than was sent
-                if size > BATCH_MAX_BYTES:
-                    raise InvalidRecord(
-                        f"the stream holds more than {BATCH_MAX_BYTES} bytes; send less at once"
-                    )
-                batch.validate(full=True)
-                batches.append(batch)
-    except (pa.ArrowException, OSError, EOFError) as error:
+        with pa.ipc.open_stream(pa.BufferReader(buffer)) as reader:
+            check_schema(reader.schema)
+            check_unpacked_size(buffer)
+            batches = list(reader)
+        for batch in batches:
+            batch.validate(full=True)
+    except (pa.ArrowException, OSError, EOFError, struct.error) as error:
         raise MalformedBody(f"the body is not a whole Arrow IPC stream: {error}") from None
     if sum(batch.num_rows for batch in batches) == 0:
         raise InvalidRecord("there are no records in the stream; send at least one")
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-
-
-def _check_columns(schema: pa.Schema) -> None:
-    if "value" not in schema.names:
-        raise InvalidRecord(
-            f"the stream has no column 'value', only {', '.join(schema.names) or 'none'}; add it"
-        )
-    unknown = [name for name in schema.names if name not in _COLUMNS]
-    if unknown or len(set(schema.names)) < len(schema.names):
-        raise InvalidRecord(
-            f"the columns {', '.join(schema.names)} are not understood; use each of "
-            f"{', '.join(_COLUMNS)} at most once"
-        )
 
 
 def parts_of_stream(
@@ -70,9 +53,10 @@ def parts_of_stream(
         sent.column("value"),
         now_us=now_us,
         keys=column("key"),
-        timestamps=column("timestamp"),
+        timestamps=_microseconds(column("timestamp")),
         headers=column("headers"),
     )
+    _check_header_keys(batch.column("headers"))
     check_sizes(batch, topic)
     keys = batch.column("key")
     if fixed is not None or (named is None and keys.null_count == len(keys)):
@@ -91,9 +75,15 @@ def _choose(keys: pa.Array, named: pa.Array | None, topic: Topic, sticky: int) -
             raise InvalidRecord(
                 f"record {index}: topic {topic.name!r} has no partition {chosen[index]}; use 0 to {count - 1}"
             )
-    for index in np.flatnonzero(chosen == -1).tolist():
-        key = keys[index].as_py()
-        chosen[index] = sticky if key is None else partition_for_key(key, count)
+    return np.where(chosen == -1, _by_key(keys, count, sticky), chosen)
+
+
+def _by_key(keys: pa.Array, count: int, sticky: int) -> np.ndarray:
+    """The partition of each key, `sticky` where it is null; each different key is hashed once."""
+    encoded = keys.dictionary_encode()
+    found = [partition_for_key(key, count) for key in encoded.dictionary.to_pylist()]
+    places = encoded.indices.fill_null(len(found)).to_numpy(zero_copy_only=False)
+    chosen: np.ndarray = np.array([*found, sticky], np.int64)[places]
     return chosen
 
 
@@ -101,9 +91,22 @@ def _numbers(named: pa.Array) -> np.ndarray:
     """The column `partition` as int64, -1 where it is null. Raises InvalidRecord."""
     try:
         numbers: np.ndarray = named.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
-        return numbers
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InvalidRecord(f"the column 'partition' has no whole numbers: {error}") from None
+    except pa.ArrowInvalid as error:
+        raise InvalidRecord(f"the column 'partition' has no usable numbers: {error}") from None
+    return numbers
+
+
+def _microseconds(stamps: pa.Array | None) -> pa.Array | None:
+    """Times in nanoseconds, pandas' unit, without what the log does not keep."""
+    if stamps is None or not pa.types.is_timestamp(stamps.type) or stamps.type.unit != "ns":
+        return stamps
+    return stamps.cast(pa.timestamp("us", tz=stamps.type.tz), safe=False)
+
+
+def _check_header_keys(headers: pa.Array) -> None:
+    items = headers.flatten()
+    if items.null_count or items.field("key").null_count:
+        raise InvalidRecord("a header has no key; name each one")
 
 
 def encode_stream(batches: Iterable[pa.RecordBatch]) -> Iterator[memoryview | bytes]:
