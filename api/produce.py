@@ -25,6 +25,9 @@ from log_tables.topic import Topic, check_writable
 
 router = APIRouter(tags=["v2 produce"])
 
+_OF_ONE_PARTITION = ("Producer-Id", "Producer-Epoch", "Producer-Seq", "Expected-Offset")
+"""Passed over on the topic's endpoint they would promise what nobody keeps."""
+
 _ERRORS = error_responses(400, 403, 404, 409, 412, 413, 415, 422, 429, 503)
 _AcksParameter = Annotated[str, Query(description="0 accepted, 1 sequenced, all durable.")]
 
@@ -41,6 +44,9 @@ async def produce(request: Request, topic: str, acks: _AcksParameter = "all") ->
 
     If some partitions fail, their records carry an error code and the others stand.
     """
+    for name in _OF_ONE_PARTITION:
+        if name in request.headers:
+            raise InvalidArgument(f"{name} counts within a partition; send it to one of those of {topic}")
     return await _produce(request, topic, None, acks)
 
 

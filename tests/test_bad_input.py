@@ -100,3 +100,13 @@ def test_a_record_that_is_not_json_ends_a_json_answer_before_it(
     assert "offset 1" in refused.json()["message"]
     after = gateway.client.get(f"{path}/records", params={"offset": 2}, headers={"Accept": JSON})
     assert [row["value"] for row in after.json()] == [3]
+
+
+@pytest.mark.parametrize("name", ["Producer-Id", "Producer-Epoch", "Producer-Seq", "Expected-Offset"])
+def test_what_counts_within_a_partition_is_refused_for_a_topic(
+    gateway: RunningGateway, topic: str, name: str
+) -> None:
+    answer = gateway.client.post(f"/topics/{topic}", json={"records": [{"value": 1}]}, headers={name: "0"})
+    assert (answer.status_code, answer.json()["error_code"]) == (400, 40002)
+    assert name in answer.json()["message"]
+    assert end_offsets(gateway, topic) == [0, 0]
