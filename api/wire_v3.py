@@ -13,6 +13,7 @@ import msgspec
 from api.errors import MalformedBody
 from api.wire_v2 import Milliseconds, check_utf8
 from log_tables.errors import InvalidRecord
+from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 
 
 class Typed(msgspec.Struct, forbid_unknown_fields=True):
@@ -160,7 +161,10 @@ def _milliseconds(timestamp: datetime | int | None) -> int | None:
     if not isinstance(timestamp, datetime):
         return timestamp
     zoned = timestamp if timestamp.tzinfo else timestamp.replace(tzinfo=UTC)
-    return int(zoned.timestamp()) * 1000 + zoned.microsecond // 1000
+    milliseconds = int(zoned.timestamp()) * 1000 + zoned.microsecond // 1000
+    if not TIMESTAMP_MIN_US <= milliseconds * 1000 <= TIMESTAMP_MAX_US:
+        raise InvalidRecord(f"the timestamp {timestamp} is outside the years 1 to 9999 UTC; send one inside")
+    return milliseconds
 
 
 def answer_of(
