@@ -1,6 +1,7 @@
 """Fetch: GET the records of a partition from an offset on, from any gateway; stateless."""
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -76,7 +77,7 @@ async def fetch(
     limit = min(max_bytes or here.settings.fetch_max_bytes, here.settings.fetch_max_bytes)
     plan = found.plan_read(start, limit)
     if form is Format.ARROW:
-        return _arrow_answer(here, topic, found, plan)
+        return await _arrow_answer(here, topic, found, plan)
     return await _json_answer(here, (topic, partition), found, plan, form)
 
 
@@ -111,16 +112,21 @@ def _headers(plan: ReadPlan, following: int) -> dict[str, str]:
     }
 
 
-def _arrow_answer(here: Gateway, topic: str, partition: Partition, plan: ReadPlan) -> Response:
-    """The stream, made as it is read: a slow reader holds one row group."""
+async def _arrow_answer(here: Gateway, topic: str, partition: Partition, plan: ReadPlan) -> Response:
+    """The stream, made as it is read: a slow reader holds one row group.
+
+    The first one is read before the answer begins, so that a segment that cannot be read is a clear error.
+    """
     metrics, begin = here.metrics.topic(topic), here.clock.monotonic()
+    batches = partition.read(plan)
+    first = await run_in_threadpool(next, batches, None)
 
     def stream() -> Iterator[memoryview | bytes]:
         size = records = 0
 
         def counted() -> Iterator[Any]:
             nonlocal records
-            for batch in partition.read(plan):
+            for batch in chain(() if first is None else (first,), batches):
                 records += batch.num_rows
                 yield batch
 

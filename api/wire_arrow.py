@@ -10,9 +10,13 @@ from api.arrow_guard import check_schema, check_unpacked_size
 from api.errors import MalformedBody
 from api.rows import Part, check_sizes, split
 from log_tables.errors import InvalidRecord
+from log_tables.limits import MIB
 from log_tables.partition import partition_for_key
 from log_tables.record import RECORD_SCHEMA, input_batch_from_columns
 from log_tables.topic import Topic
+
+MESSAGE_BYTES = 1 * MIB
+"""One message of an answer: what a slow reader makes us hold, where a batch in memory has up to 64 MiB."""
 
 _END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """End of stream: the continuation marker and a length of 0 (Arrow columnar format)."""
@@ -110,8 +114,10 @@ def _check_header_keys(headers: pa.Array) -> None:
 
 
 def encode_stream(batches: Iterable[pa.RecordBatch]) -> Iterator[memoryview | bytes]:
-    """RECORD_SCHEMA batches as an IPC stream, one message at a time."""
+    """RECORD_SCHEMA batches as an IPC stream, one message of about MESSAGE_BYTES at a time."""
     yield memoryview(RECORD_SCHEMA.serialize())
     for batch in batches:
-        yield memoryview(batch.serialize())
+        rows = max(1, batch.num_rows * MESSAGE_BYTES // max(1, batch.nbytes))
+        for start in range(0, batch.num_rows, rows):
+            yield memoryview(batch.slice(start, rows).serialize())
     yield _END
