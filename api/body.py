@@ -1,13 +1,30 @@
 """A produce request's body, read within the buffer: room is reserved before the bytes are held."""
 
+import asyncio
+
 from starlette.requests import ClientDisconnect, Request
 
-from api.errors import MalformedBody, RequestTooLarge
+from api.errors import MalformedBody, RequestTimeout, RequestTooLarge
 from ingest.buffer import Room
 
+BODY_TIMEOUT_S = 60.0
+"""How long a body may take: it holds its room meanwhile, and a few that never end would hold all there is."""
 
-async def read_body(request: Request, room: Room, limit_bytes: int) -> bytes:
-    """The whole body. Raises RequestTooLarge, BufferFull, MalformedBody for half a body."""
+
+async def read_body(
+    request: Request, room: Room, limit_bytes: int, timeout_s: float = BODY_TIMEOUT_S
+) -> bytes:
+    """The whole body. Raises RequestTooLarge, BufferFull, RequestTimeout, MalformedBody for half a body."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await _read(request, room, limit_bytes)
+    except TimeoutError:
+        raise RequestTimeout(
+            f"the body did not come within {timeout_s:g} s; send it faster, or fewer records at once"
+        ) from None
+
+
+async def _read(request: Request, room: Room, limit_bytes: int) -> bytes:
     declared = _declared(request, limit_bytes)
     room.grow(declared)
     parts: list[bytes] = []

@@ -35,6 +35,12 @@ class RequestTooLarge(errors.InvalidRequest):
     code = "request_too_large"
 
 
+class RequestTimeout(errors.InvalidRequest):
+    """The body did not come; it may be sent again."""
+
+    code = "request_timeout"
+
+
 class UnsupportedMediaType(errors.InvalidRequest):
     """The message names the supported ones."""
 
@@ -67,6 +73,7 @@ STATUS_AND_CODE: Mapping[type[LakelogError], tuple[int, int]] = {
     errors.InvalidRecord: (422, 42206),
     errors.RecordTooLarge: (413, 413),
     MalformedBody: (400, 400),
+    RequestTimeout: (408, 408),
     RequestTooLarge: (413, 413),
     UnsupportedMediaType: (415, 415),
     FormatMismatch: (406, 40601),

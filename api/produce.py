@@ -28,7 +28,7 @@ router = APIRouter(tags=["v2 produce"])
 _OF_ONE_PARTITION = ("Producer-Id", "Producer-Epoch", "Producer-Seq", "Expected-Offset")
 """Passed over on the topic's endpoint they would promise what nobody keeps."""
 
-_ERRORS = error_responses(400, 403, 404, 409, 412, 413, 415, 422, 429, 503)
+_ERRORS = error_responses(400, 403, 404, 408, 409, 412, 413, 415, 422, 429, 503)
 _AcksParameter = Annotated[str, Query(description="0 accepted, 1 sequenced, all durable.")]
 
 

@@ -25,7 +25,7 @@ from log_tables.topic import Topic
 
 router = APIRouter(prefix="/v3/clusters/{cluster_id}/topics/{topic}", tags=["v3 produce"])
 
-_ERRORS = error_responses(400, 404, 413, 422, 429, 503)
+_ERRORS = error_responses(400, 404, 408, 413, 422, 429, 503)
 
 
 @dataclass(frozen=True, slots=True)
