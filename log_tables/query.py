@@ -116,7 +116,10 @@ class _Session:
         )
 
     def _open_json(self, name: str, typed: str) -> None:
-        """Write the values' fields as columns to a scratch file, and make `typed` its table."""
+        """Write the values' fields as columns to a scratch file, and make `typed` its table.
+
+        All are read before their types are known: this takes about eight times their size in memory.
+        """
         schema, batches = self._answer(f'select * from "{name}"')  # noqa: S608 (as above)
         rows = pa.Table.from_batches(batches, schema)
         columns, are_objects = typed_columns(rows[VALUE])
