@@ -175,12 +175,8 @@ def test_the_bounds_in_the_format_hold_the_record_that_they_are_about() -> None:
     assert timestamp_us(segment_of(add).max_timestamp) >= late
 
 
-def examples(page: Path) -> list[tuple[str, str, str]]:
-    """(language, code, the JSON that follows it or nothing) of every example in `page` that can run."""
-    blocks = re.findall(
-        r"^```(\w+)\n(.*?)^```(?:\n```json\n(.*?)^```)?", page.read_text(), re.MULTILINE | re.DOTALL
-    )
-    return [(language, code, answer) for language, code, answer in blocks if language in ("sh", "python")]
+EXAMPLE = re.compile(r"^```(sh|python)\n(.*?)^```(?:\n```(json|text)\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
+"""Language and code of an example, kind and text of the answer that follows it, if one does."""
 
 
 def runnable(language: str, code: str, url: str) -> list[str]:
@@ -189,22 +185,20 @@ def runnable(language: str, code: str, url: str) -> list[str]:
     if language == "python":
         return [sys.executable, "-c", code]
     lines = [line for line in code.splitlines() if not line.startswith(("make ", "lakelog serve"))]
-    return [
-        "sh",
-        "-ec",
-        re.sub("^lakelog ", f"{sys.executable} -m lakelog ", "\n".join(lines), flags=re.MULTILINE),
-    ]
+    return ["sh", "-ec", "\n".join([f'lakelog() {{ "{sys.executable}" -m lakelog "$@"; }}', *lines])]
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl: the examples use it")
 def test_the_examples_of_the_readme_run_and_answer_as_they_say(tmp_path: Path) -> None:
     with running_gateway(tmp_path / "lakelog-data") as gateway:
-        for language, code, answer in examples(ROOT / "README.md"):
+        for language, code, kind, answer in EXAMPLE.findall((ROOT / "README.md").read_text()):
             command = runnable(language, code, gateway.url)
             environment = {**os.environ, "PYTHONPATH": str(ROOT), "LAKELOG_URL": gateway.url}
             done = subprocess.run(
                 command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
             )
             assert done.returncode == 0, f"{code}\n{done.stderr}"
-            if answer:
+            if kind == "json":
                 assert json.loads(done.stdout) == json.loads(answer), code
+            if kind == "text":
+                assert done.stdout.split() == answer.split(), code
