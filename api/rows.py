@@ -96,9 +96,10 @@ def parts_of(rows: Rows, topic: Topic, fixed: int | None, sticky: int, now_us: i
 
 def check_sizes(batch: pa.RecordBatch, topic: Topic) -> None:
     """Raise RecordTooLarge when a record is larger than the topic's `max.message.bytes`."""
-    largest, limit = largest_record(batch), topic.config.max_message_bytes
+    limit = topic.config.max_message_bytes
+    index, largest = largest_record(batch)
     if largest > limit:
         raise RecordTooLarge(
-            f"a record has {largest} bytes, topic {topic.name!r} takes {limit}; send less, "
+            f"record {index} has {largest} bytes, topic {topic.name!r} takes {limit}; send less, "
             "or raise max.message.bytes"
         )

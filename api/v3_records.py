@@ -12,7 +12,7 @@ from starlette.responses import Response
 from api.body import read_body
 from api.errors import error_responses, status_and_code
 from api.gateway import Gateway, Here
-from api.produce import find_topic, place_of
+from api.produce import find_topic, place_of, refuse_if_all_failed
 from api.rows import Part, Rows, parts_of
 from api.v3 import ClusterId, TopicName
 from api.v3_schema import BATCH_BODY, RECORDS_BODY
@@ -140,6 +140,7 @@ async def _append(here: Gateway, topic: Topic, rows: list[Row], room: Room) -> l
     room.grow(sum(part.batch.nbytes for part in parts))
     entries = [(part.partition, Entry(part.batch)) for part in parts]
     outcomes = await here.writer.append(topic, entries, Acks.ALL, room)
+    refuse_if_all_failed(outcomes)
     done: list[_Done] = [_Done(None)] * len(rows)
     for part, outcome in zip(parts, outcomes, strict=True):
         indexes = range(len(rows)) if part.indexes is None else part.indexes.tolist()

@@ -72,8 +72,8 @@ def _choose(keys: pa.Array, named: pa.Array | None, topic: Topic, sticky: int) -
     count = topic.partition_count
     chosen = np.full(len(keys), -1, dtype=np.int64)
     if named is not None:
-        chosen = _numbers(named)
-        wrong = np.flatnonzero((chosen < -1) | (chosen >= count))
+        chosen, given = _numbers(named), named.is_valid().to_numpy(zero_copy_only=False)
+        wrong = np.flatnonzero(given & ((chosen < 0) | (chosen >= count)))
         if len(wrong):
             index = int(wrong[0])
             raise InvalidRecord(

@@ -60,6 +60,7 @@ class Accumulator:
         self._full = asyncio.Event()
         self._drain: asyncio.Task[None] | None = None
         self._closing = False
+        self.committing = False
 
     def add(self, entry: Entry) -> Ticket:
         """Sequence `entry` now; its future is done when it is durable.
@@ -90,8 +91,13 @@ class Accumulator:
         try:
             while self._queue:
                 await self._until_ripe()
-                await self._commit(self._seal())
+                batch = self._seal()
+                self.committing = True
+                self._on_sealed()
+                await self._commit(batch)
+                self.committing = False
         finally:
+            self.committing = False
             self._drain = None
 
     async def _until_ripe(self) -> None:
@@ -120,7 +126,6 @@ class Accumulator:
             self._full.clear()
         if size:
             self._bucket.take()
-        self._on_sealed()
         return batch
 
     async def _commit(self, batch: list[_Waiting]) -> None:

@@ -20,10 +20,13 @@ class Buffer:
         """Room for one request to `topic`, empty at first: a context manager that gives it back."""
         return Room(self, topic)
 
-    def reserve(self, topic: str, size_bytes: int) -> None:
-        """Take room. Raises BufferFull when there is none: nothing of the request may be kept then."""
+    def reserve(self, topic: str, size_bytes: int, held_bytes: int = 0) -> None:
+        """Take room for a request that holds `held_bytes` so far.
+
+        Raises BufferFull when there is none: nothing of the request may be kept then.
+        """
         mine = self._topics[topic]
-        alone = mine == 0
+        alone = mine == held_bytes
         full = self.used + size_bytes > self.limit_bytes
         if full or (not alone and mine + size_bytes > self.limit_bytes // 2):
             raise BufferFull(
@@ -52,7 +55,7 @@ class Room:
     def grow(self, size_bytes: int) -> None:
         """Hold at least `size_bytes`. Raises BufferFull."""
         if size_bytes > self.size_bytes:
-            self._buffer.reserve(self._topic, size_bytes - self.size_bytes)
+            self._buffer.reserve(self._topic, size_bytes - self.size_bytes, self.size_bytes)
             self.size_bytes = size_bytes
 
     def detach(self) -> "Room":

@@ -1,6 +1,6 @@
 """Which partition a record goes to: the one it names, else its key's, else the sticky one of its topic."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from log_tables.errors import InvalidRecord
 from log_tables.partition import partition_for_key
@@ -17,10 +17,15 @@ class StickyPartitioner:
         """The partition of the moment, of `count`."""
         return self._current % count
 
-    def sealed(self, partition: int, count: int) -> None:
-        """A batch of `partition` was sealed: what comes now goes to the next one."""
-        if partition == self._current % count:
-            self._current = (partition + 1) % count
+    def sealed(self, partition: int, count: int, committing: Callable[[int], bool]) -> None:
+        """A batch of `partition` was sealed: what comes now goes to the next one that is not `committing`.
+
+        A partition whose commit hangs is passed over, so that it does not hold up the others' records.
+        """
+        if partition != self._current % count:
+            return
+        following = [(partition + step) % count for step in range(1, count + 1)]
+        self._current = next((index for index in following if not committing(index)), following[0])
 
 
 def assign(topic: Topic, keys: Sequence[bytes | None], named: Sequence[int | None], sticky: int) -> list[int]:

@@ -65,6 +65,10 @@ class _Route:
     accumulators: dict[int, Accumulator] = field(default_factory=dict)
     claims: "dict[int, asyncio.Task[None]]" = field(default_factory=dict)
 
+    def is_committing(self, partition: int) -> bool:
+        accumulator = self.accumulators.get(partition)
+        return accumulator is not None and accumulator.committing
+
 
 class Writer:
     """Appends to every topic of a cluster. Used on the event loop."""
@@ -189,7 +193,7 @@ class Writer:
                     ),
                     self._clock,
                     self._executor,
-                    lambda: route.sticky.sealed(index, topic.partition_count),
+                    lambda: route.sticky.sealed(index, topic.partition_count, route.is_committing),
                     lambda records, seconds: self._committed(topic.name, records, seconds),
                 )
         finally:

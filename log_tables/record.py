@@ -205,12 +205,11 @@ def batch_bytes(batch: pa.RecordBatch) -> int:
     return int(batch.nbytes)
 
 
-def largest_record(batch: pa.RecordBatch) -> int:
-    """Bytes of key and value of the largest record; 0 when there is none."""
-    if batch.num_rows == 0:
-        return 0
+def largest_record(batch: pa.RecordBatch) -> tuple[int, int]:
+    """(Row, bytes of key and value) of the largest record of a batch that has some."""
     sizes = pc.add(
         pc.fill_null(pc.binary_length(batch.column(KEY)), 0),
         pc.fill_null(pc.binary_length(batch.column(VALUE)), 0),
     )
-    return int(pc.max(sizes).as_py())
+    row = int(np.argmax(sizes.to_numpy()))
+    return row, int(sizes[row].as_py())
