@@ -13,6 +13,7 @@ from log_tables.layout import TXN_HIGH_WATERMARK, TXN_LEADER
 from log_tables.snapshot import Segment, Snapshot, segment_of
 
 Broken = str | None
+_FOREIGN = "it was made by another tool"
 
 
 class Kind(Enum):
@@ -182,24 +183,38 @@ def classify(table: str, before: Snapshot, commit: Commit) -> Kind:
     Raises ForeignCommit, naming the version and the operation, for one that no lakelog made and that is not
     harmless: nothing may change a log but what keeps its invariants (design: commit protocol, case 4).
     """
-    harmless = not (commit.adds or commit.removes or commit.protocol or commit.metadata or commit.txns)
-    if harmless:
+    if _is_harmless(commit):
         return Kind.MAINTENANCE
     reason: Broken
     try:
-        ours = commit.info.engineInfo.startswith("lakelog/")
-        reason = broken_step(before, commit) if ours else "it was made by another tool"
-        if ours and reason is None:
-            reason = _table_stays(before, commit)
+        reason = broken_step(before, commit) or _table_stays(before, commit) if is_ours(commit) else _FOREIGN
     except CorruptLog as error:
         reason = error.message
-    if reason is None:
-        return kind_of(before, commit)
-    version, operation = before.version + 1, commit.info.operation or "unknown"
-    raise ForeignCommit(
-        f"version {version} of {table} ({operation}) breaks the log: {reason}; stop the other tool, "
-        "look with "
-        f"`lakelog fsck`, and take version {version} and later out of the table's log to go on",
+    if reason is not None:
+        raise _foreign_commit(table, before.version + 1, commit, reason)
+    return kind_of(before, commit)
+
+
+def is_ours(commit: Commit) -> bool:
+    """Whether a lakelog made `commit`."""
+    return commit.info.engineInfo.startswith("lakelog/")
+
+
+def check_harmless(table: str, version: int, commit: Commit) -> None:
+    """Raise ForeignCommit unless `commit`, which no lakelog made, changes nothing."""
+    if not _is_harmless(commit):
+        raise _foreign_commit(table, version, commit, _FOREIGN)
+
+
+def _is_harmless(commit: Commit) -> bool:
+    return not (commit.adds or commit.removes or commit.protocol or commit.metadata or commit.txns)
+
+
+def _foreign_commit(table: str, version: int, commit: Commit, reason: str) -> ForeignCommit:
+    operation = commit.info.operation or "unknown"
+    return ForeignCommit(
+        f"version {version} of {table} ({operation}) breaks the log: {reason}; stop the other tool, look "
+        f"with `lakelog fsck`, and take version {version} and later out of the table's log to go on",
         version=version,
         operation=operation,
     )

@@ -18,7 +18,6 @@ from log_tables.layout import (
     TXN_HIGH_WATERMARK,
     TXN_LEADER,
     TXN_LOG_START,
-    commit_path,
     producer_end_txn,
     producer_sequence_txn,
 )
@@ -287,12 +286,3 @@ def from_checkpoint(checkpoint: Checkpoint) -> Snapshot:
         {txn.app_id: txn for txn in checkpoint.txns},
         {remove.path: remove for remove in checkpoint.removes},
     )
-
-
-def has_commit(store: Store, table: str, version: int) -> bool:
-    """Whether the log still has the commit of `version`."""
-    try:
-        store.head(commit_path(table, version))
-    except ObjectMissing:
-        return False
-    return True

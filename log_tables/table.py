@@ -16,7 +16,7 @@ from log_tables.commit import (
     read_commit,
 )
 from log_tables.errors import AlreadyExists, CorruptLog
-from log_tables.invariant import broken_step, classify
+from log_tables.invariant import broken_step, check_harmless, classify, is_ours
 from log_tables.layout import (
     TXN_HIGH_WATERMARK,
     TXN_LEADER,
@@ -37,7 +37,6 @@ from log_tables.snapshot import (
     WRITER_VERSION,
     Snapshot,
     check_supported,
-    has_commit,
     open_checkpoint,
 )
 from log_tables.store import Store
@@ -162,7 +161,10 @@ class Table:
         oldest first: whoever still finds a version may rely on those after it.
         """
         files = list(self.store.list(log_directory(self.directory) + "/"))
-        newest = max((v for v in (checkpoint_version(f.path) for f in files) if v is not None), default=0)
+        # One beyond what we have followed may be another tool's, with the commit that it hides.
+        followed = self._snapshot.version
+        checkpoints = (checkpoint_version(file.path) for file in files)
+        newest = max((v for v in checkpoints if v is not None and v <= followed), default=0)
         horizon = self.store.now_ms() - LOG_RETENTION_MS
         cleaned = 0
         for file in files:
@@ -188,7 +190,7 @@ class Table:
         start = open_checkpoint(self.store, self.directory)
         while True:
             snapshot = self._followed(start)
-            if has_commit(self.store, self.directory, start.version):
+            if self._has_commit(start.version):
                 break
             # The log was cleaned up to here or beyond, now or long ago (the hint is a slow writer's): what
             # looked like its end may be a hole. The listing knows the newest checkpoint.
@@ -198,6 +200,19 @@ class Table:
             start = newest
         self._checkpointed = start.version
         return snapshot
+
+    def _has_commit(self, version: int) -> bool:
+        """Whether the log still has the commit of `version`, of which there is a checkpoint.
+
+        Raises ForeignCommit when that is another tool's, which then wrote the checkpoint too: without this
+        look nobody who opens the table would meet its commit.
+        """
+        newest = commit = read_commit(self.store, self.directory, version)
+        while commit is not None and not is_ours(commit):
+            check_harmless(self.directory, version, commit)
+            version -= 1
+            commit = read_commit(self.store, self.directory, version)
+        return newest is not None
 
     def _followed(self, snapshot: Snapshot) -> Snapshot:
         """`snapshot` with every commit after it, which is the newest as of `_confirmed`."""
