@@ -24,6 +24,9 @@ COMMIT_THREADS = 16
 
 CLAIM_ATTEMPTS_MAX = 3
 
+FLUSH_AGAIN_S = 0.01
+"""How often a closing writer looks whether a record that was taken before has been sequenced now."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -100,6 +103,8 @@ class Writer:
         What failed was not written, unless its error is OutcomeUnknown. With acks 0 and 1 the answer comes
         before the records are durable: then `room` is taken over, and given back when they are.
         """
+        if self._closed:
+            return [NotLeader("the gateway is stopping; repeat the request elsewhere")] * len(parts)
         if acks is Acks.ALL:
             return await self._durable(parts, await self._sequence(topic, parts))
         kept = room.detach()
@@ -168,8 +173,6 @@ class Writer:
 
     async def _leading(self, topic: Topic, index: int) -> Accumulator:
         """The accumulator of a partition that this gateway leads. Raises UnknownPartition, UnknownTopic, …"""
-        if self._closed:
-            raise NotLeader("the gateway is stopping; repeat the request elsewhere")
         route = self._route(topic)
         accumulator = route.accumulators.get(index)
         if accumulator is None or not accumulator.partition.leading:
@@ -199,6 +202,10 @@ class Writer:
         finally:
             del route.claims[index]
 
+    async def _flush(self) -> None:
+        accumulators = [a for route in self._routes.values() for a in route.accumulators.values()]
+        await asyncio.gather(*(accumulator.flush() for accumulator in accumulators))
+
     def _in_background(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
         self._unanswered.add(task)
@@ -215,9 +222,10 @@ class Writer:
         self._closed = False
 
     async def close(self) -> None:
-        """Commit what waits, then refuse with NotLeader."""
+        """Refuse new records with NotLeader, commit those that were taken, end the threads."""
         self._closed = True
-        accumulators = [a for route in self._routes.values() for a in route.accumulators.values()]
-        await asyncio.gather(*(accumulator.flush() for accumulator in accumulators))
-        await asyncio.gather(*self._unanswered, return_exceptions=True)
+        await self._flush()
+        while self._unanswered:  # they may only now be sequenced, and then linger
+            await asyncio.wait(self._unanswered, timeout=FLUSH_AGAIN_S, return_when=asyncio.FIRST_COMPLETED)
+            await self._flush()
         self._executor.shutdown(wait=False)

@@ -252,6 +252,7 @@ class Cluster:
         # A leader that has not heard of it yet must not acknowledge anything more.
         for partition in topic.partitions():
             partition.claim(self.url)
+            partition.resign()
 
     def _change(self, name: str, decide: Callable[[TopicRecord | None], TopicRecord]) -> None:
         """Append what `decide` makes of the newest record of `name`, if nothing was appended in between."""

@@ -33,15 +33,7 @@ from log_tables.snapshot import ProducerState, Segment, Snapshot, timestamp_text
 from log_tables.store import Store
 from log_tables.table import Table, commit_info
 
-__all__ = [
-    "Entry",
-    "Partition",
-    "PartitionConfig",
-    "Producer",
-    "ReadPlan",
-    "Sequenced",
-    "partition_for_key",
-]
+__all__ = ["Entry", "Partition", "PartitionConfig", "Producer", "ReadPlan", "Sequenced", "partition_for_key"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +131,11 @@ class Partition:
                 self._epoch = claimed.info.leaderEpoch
                 self._sequencer = Sequencer(self.snapshot, self._term)
         self._notify()
+
+    def resign(self) -> None:
+        """Stop leading: what was sequenced and is not committed is void."""
+        with self._committing:
+            self._step_down()
 
     def sequence(self, entry: Entry) -> Sequenced:
         """Give the records of `entry` their offsets, provisional until `commit`.

@@ -1,0 +1,121 @@
+"""ingest/writer.py: leading partitions, and appending the parts of a request to them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pyarrow as pa
+
+from ingest.buffer import Buffer
+from ingest.writer import Acks, Appended, Outcome, Writer
+from lakelog.settings import Settings
+from log_tables.clock import SystemClock
+from log_tables.cluster import Cluster
+from log_tables.errors import NotLeader, UnknownTopic
+from log_tables.partition import Entry
+from log_tables.record import Record, input_batch
+from log_tables.store import open_store
+from log_tables.topic import Topic
+
+
+def batch(*values: bytes) -> pa.RecordBatch:
+    return input_batch([Record(value) for value in values], 0)
+
+
+def run(root: Path, scenario: Callable[[Cluster, Writer], Awaitable[None]]) -> None:
+    """Run `scenario` with a cluster of one topic, "t", and a writer that lingers for nothing."""
+
+    async def main() -> None:
+        clock = SystemClock()
+        cluster = Cluster.open(open_store(root), clock, "http://here")
+        cluster.create_topic("t", partitions=2)
+        writer = Writer(cluster, Settings(linger_ms=0), clock)
+        await writer.start()
+        await scenario(cluster, writer)
+        await writer.close()
+
+    asyncio.run(main())
+
+
+async def append(
+    writer: Writer, topic: Topic, *parts: tuple[int, bytes], acks: Acks = Acks.ALL
+) -> list[Outcome]:
+    with Buffer(1 << 20).room(topic.name) as room:
+        entries = [(partition, Entry(batch(value))) for partition, value in parts]
+        return await writer.append(topic, entries, acks, room)
+
+
+def test_the_parts_of_a_request_are_answered_in_order(store_root: Path) -> None:
+    async def scenario(cluster: Cluster, writer: Writer) -> None:
+        topic = cluster.topic("t")
+        await append(writer, topic, (1, b"first"))
+        outcomes = await append(writer, topic, (1, b"second"), (0, b"third"))
+        assert outcomes == [Appended(1, 1, 1), Appended(0, 0, 1)]
+
+    run(store_root, scenario)
+
+
+def test_a_topic_deleted_in_this_process_takes_no_more_records(store_root: Path) -> None:
+    async def scenario(cluster: Cluster, writer: Writer) -> None:
+        topic = cluster.topic("t")
+        await append(writer, topic, (0, b"before"))
+        await asyncio.to_thread(cluster.delete_topic, "t")
+        [outcome] = await append(writer, topic, (0, b"after"))
+        assert isinstance(outcome, UnknownTopic)
+
+    run(store_root, scenario)
+
+
+def test_a_topic_deleted_by_another_process_takes_no_more_records(store_root: Path) -> None:
+    async def scenario(cluster: Cluster, writer: Writer) -> None:
+        topic = cluster.topic("t")
+        await append(writer, topic, (0, b"before"))
+        other = Cluster.open(open_store(store_root))
+        await asyncio.to_thread(other.delete_topic, "t")
+        [fenced] = await append(writer, topic, (0, b"after"))
+        assert isinstance(fenced, NotLeader)
+        [refused] = await append(writer, topic, (0, b"after"))
+        assert isinstance(refused, UnknownTopic)
+
+    run(store_root, scenario)
+
+
+def test_a_fenced_writer_claims_again_for_the_next_request(store_root: Path) -> None:
+    async def scenario(cluster: Cluster, writer: Writer) -> None:
+        topic = cluster.topic("t")
+        await append(writer, topic, (0, b"mine"))
+        other = Cluster.open(open_store(store_root)).topic("t").partition(0)
+        other.claim("http://there")
+        other.append([Entry(batch(b"theirs"))])
+        [fenced] = await append(writer, topic, (0, b"void"))
+        assert isinstance(fenced, NotLeader)
+        assert await append(writer, topic, (0, b"mine again")) == [Appended(0, 2, 1)]
+
+    run(store_root, scenario)
+
+
+def test_records_answered_early_hold_their_room_until_they_are_durable(store_root: Path) -> None:
+    async def scenario(cluster: Cluster, writer: Writer) -> None:
+        topic, buffer = cluster.topic("t"), Buffer(1_000)
+        with buffer.room("t") as room:
+            room.grow(600)
+            [outcome] = await writer.append(topic, [(0, Entry(batch(b"early")))], Acks.LEADER, room)
+        assert outcome == Appended(0, 0, 1)
+        assert buffer.used == 600
+        await writer.close()
+        assert buffer.used == 0
+        assert topic.partition(0).high_watermark == 1
+
+    run(store_root, scenario)
+
+
+def test_a_closed_writer_has_flushed_and_takes_nothing_more(store_root: Path) -> None:
+    async def scenario(cluster: Cluster, writer: Writer) -> None:
+        topic = cluster.topic("t")
+        await append(writer, topic, (0, b"unanswered"), acks=Acks.NONE)
+        await writer.close()
+        assert topic.partition(0).high_watermark == 1
+        [refused] = await append(writer, topic, (0, b"late"))
+        assert isinstance(refused, NotLeader)
+
+    run(store_root, scenario)
