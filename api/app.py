@@ -11,6 +11,7 @@ from api.duties import DUTY_END_S, duties, table_sizes
 from api.errors import ANY_OTHER_ERROR, add_error_handlers
 from api.gateway import Gateway
 from log_tables.commit import ENGINE
+from log_tables.errors import OutcomeUnknown
 
 _DESCRIPTION = """\
 A streaming log whose storage is the lakehouse: a topic is a set of partitions, and a partition is one
@@ -33,8 +34,7 @@ def create_app(gateway: Gateway) -> FastAPI:
             gateway.stopping.set()
             for duty in beside:
                 duty.stop()
-            flush_s = gateway.settings.shutdown_timeout_ms / 1_000
-            await asyncio.wait_for(gateway.writer.close(), flush_s)
+            await _flush(gateway)
             for duty in beside:
                 await asyncio.to_thread(duty.join, DUTY_END_S)
 
@@ -52,3 +52,14 @@ def create_app(gateway: Gateway) -> FastAPI:
     for part in (topics, produce, fetch, v3, v3_configs, v3_records, ops):
         app.include_router(part.router)
     return app
+
+
+async def _flush(gateway: Gateway) -> None:
+    timeout_ms = gateway.settings.shutdown_timeout_ms
+    try:
+        await asyncio.wait_for(gateway.writer.close(), timeout_ms / 1_000)
+    except TimeoutError:
+        raise OutcomeUnknown(
+            f"not everything was flushed within {timeout_ms} ms: records sent with acks 0 or 1 may be lost;"
+            " look where the topics end, and allow a longer shutdown_timeout_ms"
+        ) from None

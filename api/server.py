@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn
@@ -37,7 +38,7 @@ def run(settings: Settings) -> None:
 
     A second signal ends the process at once, which loses nothing that was acknowledged with acks=all.
     Prints one line on standard output when requests are answered. Raises OSError when the address cannot
-    be listened on, LakelogError when the root cannot be opened.
+    be listened on, LakelogError when the root cannot be opened, SystemExit(1) when the flush was not done.
     """
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -61,7 +62,10 @@ def run(settings: Settings) -> None:
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=settings.shutdown_timeout_ms // 1_000,
     )
-    _Server(config, gateway).run([listener])
+    server = _Server(config, gateway)
+    server.run([listener])
+    if server.lifespan.should_exit:
+        sys.exit(1)  # starting or flushing failed, and uvicorn has logged how
 
 
 def _raise_file_limit() -> None:

@@ -140,7 +140,7 @@ class Settings(BaseSettings):
         return (init_settings,)
 
 
-def load_settings(config_file: str | None = None, **flags: object) -> Settings:
+def load_settings(config_file: str | None = None, /, **flags: object) -> Settings:
     """Settings from the file, the environment and `flags` (None = not given), the later winning.
 
     `config_file` None means `$LAKELOG_CONFIG`, else `lakelog.toml` where it exists. Raises

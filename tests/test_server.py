@@ -25,6 +25,13 @@ def test_an_orderly_stop_keeps_what_was_only_accepted(tmp_path: Path) -> None:
         assert offsets == {"beginning_offset": 0, "end_offset": 4}
 
 
+def test_a_stop_that_cannot_flush_in_time_says_so(tmp_path: Path) -> None:
+    gateway = start_gateway(tmp_path, linger_ms=60_000, shutdown_timeout_ms=0)
+    gateway.create_topic("t")
+    assert gateway.produce("t", "a", partition=0, acks="1").status_code == 200
+    assert gateway.stop() == 1
+
+
 def test_requests_in_flight_are_answered_before_the_end(tmp_path: Path) -> None:
     gateway = start_gateway(tmp_path, linger_ms=1_000)
     gateway.create_topic("t")
