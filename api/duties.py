@@ -22,6 +22,9 @@ CLEAN_INTERVAL_S = 600.0
 SWEEP_INTERVAL_S = 60.0
 """How often files of deleted topics are looked for; by default they stay for a minute."""
 
+TEMPORARY_MAX_AGE_MS = 60 * 60 * 1000
+"""A temporary file that is older belongs to a put that was killed: none takes nearly as long."""
+
 DUTY_END_S = 5.0
 """How long a stopping gateway waits for a duty: a checkpoint that takes longer is made again later."""
 
@@ -78,9 +81,10 @@ def checkpoint(cluster: Cluster) -> None:
 
 
 def clean(cluster: Cluster) -> None:
-    """Delete log files that no reader needs any more."""
+    """Delete log files that no reader needs any more, and what killed puts left behind."""
     for partition in _led(cluster):
         partition.clean_log()
+    cluster.store.remove_temporaries(TEMPORARY_MAX_AGE_MS)
 
 
 def table_sizes(cluster: Cluster) -> Iterator[TableSize]:

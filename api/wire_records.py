@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from api.errors import NotJson
 from api.media import Format
 from log_tables.layout import HEADERS, KEY, OFFSET, TIMESTAMP, VALUE
+from log_tables.record import int64s
 
 _raw_list = msgspec.json.Decoder(list[msgspec.Raw])
 _raw = msgspec.json.Decoder(msgspec.Raw)
@@ -33,8 +34,8 @@ def encode_rows(batch: pa.RecordBatch, topic: str, partition: int, form: Format)
         )
     head = f'{{"topic":{msgspec.json.encode(topic).decode()},"key":'
     middle = f',"partition":{partition},"offset":'
-    offsets = batch.column(OFFSET).to_numpy()[:count].tolist()
-    stamps = (batch.column(TIMESTAMP).view(pa.int64()).to_numpy()[:count] // 1000).tolist()
+    offsets = int64s(batch.column(OFFSET))[:count].tolist()
+    stamps = (int64s(batch.column(TIMESTAMP))[:count] // 1000).tolist()
     rows = zip(keys[:count], values[:count], offsets, stamps, strict=True)
     headers = batch.column(HEADERS)
     if headers.null_count == len(headers):
@@ -68,7 +69,7 @@ def _json_texts(column: pa.Array) -> Sequence[str]:
         return _json_texts_one_by_one(column)
     if len(decoded) == len(texts):
         lengths = np.fromiter(map(len, decoded), np.int64, len(decoded))
-        if np.array_equal(lengths, pc.fill_null(pc.binary_length(column), 4).to_numpy()):
+        if np.array_equal(lengths, int64s(pc.fill_null(pc.binary_length(column), 4).cast(pa.int64()))):
             return texts
     return _json_texts_one_by_one(column)
 

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, field
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 
 from log_tables import segment as segments
 from log_tables.checkpoint import Checkpoint
@@ -31,7 +30,7 @@ from log_tables.layout import (
     topic_directory,
 )
 from log_tables.limits import SEQUENCE_MODULUS
-from log_tables.record import to_records
+from log_tables.record import int64s, to_records
 from log_tables.snapshot import (
     Segment,
     Snapshot,
@@ -234,7 +233,7 @@ def _check_segment(store: Store, directory: str, segment: Segment) -> Iterator[s
         yield f"segment {segment.path}: {error}"
         return
     offsets = (
-        np.concatenate([b.column(OFFSET).to_numpy() for b in batches]) if batches else np.empty(0, np.int64)
+        np.concatenate([int64s(b.column(OFFSET)) for b in batches]) if batches else np.empty(0, np.int64)
     )
     if len(offsets) != segment.records:
         yield f"segment {segment.path} holds {len(offsets)} records, its stats say {segment.records}"
@@ -247,7 +246,7 @@ def _check_segment(store: Store, directory: str, segment: Segment) -> Iterator[s
             f"segment {segment.path} holds offsets {offsets[0]}-{offsets[-1]}, "
             f"its stats say {segment.base_offset}-{segment.last_offset}"
         )
-    stamps = np.concatenate([b.column(TIMESTAMP).view(pa.int64()).to_numpy() for b in batches])
+    stamps = np.concatenate([int64s(b.column(TIMESTAMP)) for b in batches])
     low, high = timestamp_us(segment.min_timestamp), timestamp_us(segment.max_timestamp)
     if int(stamps.min()) < low or int(stamps.max()) > high:
         yield f"segment {segment.path} holds timestamps outside its stats"

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from log_tables.errors import CorruptSegment, ObjectMissing
 from log_tables.layout import HEADERS, KEY, OFFSET, TIMESTAMP, VALUE
 from log_tables.limits import CACHE_BYTES, MIB, ROW_GROUP_MAX_ROWS, ROW_GROUP_TARGET_BYTES
-from log_tables.record import RECORD_SCHEMA, batch_bytes
+from log_tables.record import RECORD_SCHEMA, batch_bytes, int64s
 from log_tables.snapshot import Segment, timestamp_text
 from log_tables.store import Store
 
@@ -53,8 +53,7 @@ def _row_group_rows(batch: pa.RecordBatch) -> int:
 
 def describe(path: str, batch: pa.RecordBatch, size: int, modification_time: int) -> Segment:
     """The Segment (its Delta stats) of a file `path` of `size` bytes that holds `batch`."""
-    stamps = batch.column(TIMESTAMP).view(pa.int64()).to_numpy()
-    offsets = batch.column(OFFSET).to_numpy()
+    stamps, offsets = int64s(batch.column(TIMESTAMP)), int64s(batch.column(OFFSET))
     return Segment(
         path,
         size,
@@ -120,7 +119,7 @@ def _groups(file: pq.ParquetFile, start: int, end: int) -> Iterator[int]:
 
 def between(batch: pa.RecordBatch, start: int, end: int) -> pa.RecordBatch:
     """The rows of `batch` (ordered by offset) with start ≤ offset < end, without a copy."""
-    offsets = batch.column(OFFSET).to_numpy()
+    offsets = int64s(batch.column(OFFSET))
     first, last = np.searchsorted(offsets, [start, end])
     return batch.slice(int(first), int(last - first))
 
