@@ -133,6 +133,7 @@ class Producer:
         A record goes to `partition`, else to its key's, else to the sticky one. Blocks while the buffer is
         full. Raises UnknownTopic, InvalidArgument, BufferFull when it stays full for delivery_timeout_ms.
         """
+        self._check_open()
         known = self._topic(topic)
         size = len(value or b"") + len(key or b"") + RECORD_OVERHEAD_BYTES
         stamp = self._clock.now_us() if timestamp_ms is None else timestamp_ms * 1000
@@ -150,9 +151,12 @@ class Producer:
             self._add(self._lane(topic, partition), record, future, size, known)
         return future
 
-    def _reserve(self, size: int) -> None:
+    def _check_open(self) -> None:
         if self._closed:
             raise InvalidArgument("the producer is closed; make another")
+
+    def _reserve(self, size: int) -> None:
+        self._check_open()
 
         def room() -> bool:
             return self._buffered == 0 or self._buffered + size <= self._buffer_memory
