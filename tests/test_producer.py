@@ -1,0 +1,183 @@
+"""lakelog.Producer against a real gateway: batches, order, and exactly once through its deaths."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from lakelog import Client, Producer
+from lakelog.producer import RecordMetadata
+from log_tables import errors
+from log_tables.partition import partition_for_key
+from tests.gateway import RunningGateway, start_gateway
+from tests.support import free_port
+
+
+@pytest.fixture
+def producer(gateway: RunningGateway) -> Iterator[Producer]:
+    with Producer(gateway.url, linger_ms=0) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(gateway: RunningGateway) -> Iterator[Client]:
+    with Client(gateway.url) as running:
+        yield running
+
+
+class Counting(httpx.HTTPTransport):
+    """The network, with a count of the produce requests that went through it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.posts = 0
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        self.posts += request.method == "POST"
+        return super().handle_request(request)
+
+
+def values(client: Client, topic: str, partition: int) -> list[bytes | None]:
+    return [record.value for record in client.read(topic, partition)]
+
+
+def test_a_record_goes_where_its_future_says(producer: Producer, client: Client, topic: str) -> None:
+    headers = [("h", b"\x00"), ("h", None)]
+    sent = producer.send(topic, b"\xff", b"key", headers, timestamp_ms=1_234, partition=1)
+    assert sent.result() == RecordMetadata(topic, 1, 0)
+    (record,) = client.read(topic, 1)
+    assert (record.value, record.key, record.offset) == (b"\xff", b"key", 0)
+    assert (list(record.headers), record.timestamp_us) == (headers, 1_234_000)
+    assert producer.send(topic, None, partition=1).result().offset == 1
+    assert values(client, topic, 1) == [b"\xff", None]
+
+
+def test_records_of_a_key_stay_in_order_on_its_partition(
+    producer: Producer, client: Client, topic: str
+) -> None:
+    keys = [f"key-{number % 7}".encode() for number in range(500)]
+    futures = [producer.send(topic, str(number).encode(), key) for number, key in enumerate(keys)]
+    producer.flush()
+    placed = [future.result() for future in futures]
+    assert [each.partition for each in placed] == [partition_for_key(key, 2) for key in keys]
+    for partition in range(2):
+        expected = [b"%d" % n for n, each in enumerate(placed) if each.partition == partition]
+        assert values(client, topic, partition) == expected
+        assert [each.offset for each in placed if each.partition == partition] == list(range(len(expected)))
+
+
+def test_records_go_in_batches_and_those_without_a_key_move_on(gateway: RunningGateway, topic: str) -> None:
+    counting = Counting()
+    with Producer(gateway.url, linger_ms=60_000, batch_size=6_400, transport=counting) as producer:
+        futures = [producer.send(topic, b"x" * 64) for _ in range(500)]  # 128 bytes each, with its overhead
+        producer.flush()
+        partitions = [future.result().partition for future in futures]
+    assert counting.posts == 10
+    assert partitions == ([partitions[0]] * 50 + [1 - partitions[0]] * 50) * 5
+
+
+def test_what_lingers_is_sent_by_flush_and_by_close(
+    gateway: RunningGateway, client: Client, topic: str
+) -> None:
+    producer = Producer(gateway.url, linger_ms=60_000)
+    first = producer.send(topic, b"1", partition=0)
+    assert not first.done()
+    producer.flush()
+    assert first.done()
+    second = producer.send(topic, b"2", partition=0)
+    producer.close()
+    assert second.result().offset == 1
+    producer.close()
+    assert values(client, topic, 0) == [b"1", b"2"]
+
+
+def test_a_closed_producer_takes_nothing(gateway: RunningGateway, client: Client, topic: str) -> None:
+    producer = Producer(gateway.url)
+    producer.send(topic, b"1", partition=0).result()
+    producer.close()
+    for name in (topic, "never-asked-for"):
+        with pytest.raises(errors.InvalidArgument, match="closed"):
+            producer.send(name, b"2", partition=0)
+    assert values(client, topic, 0) == [b"1"]
+
+
+@pytest.mark.parametrize(("acks", "offset"), [("0", None), ("1", 0), ("all", 0)])
+def test_every_acks_level_delivers(
+    gateway: RunningGateway, client: Client, topic: str, acks: str, offset: int | None
+) -> None:
+    with Producer(gateway.url, acks=acks, linger_ms=0) as producer:
+        assert producer.send(topic, b"1", partition=0).result().offset == offset
+        producer.send(topic, b"2", partition=0).result()
+    with Producer(gateway.url) as producer:
+        assert producer.send(topic, b"3", partition=0).result().offset == 2
+    assert values(client, topic, 0) == [b"1", b"2", b"3"]
+
+
+def test_what_cannot_be_sent_says_why(producer: Producer, client: Client, gateway: RunningGateway) -> None:
+    gateway.create_topic("tight", max_message_bytes="100")
+    with pytest.raises(errors.UnknownTopic, match="nowhere"):
+        producer.send("nowhere", b"1")
+    with pytest.raises(errors.InvalidArgument, match="not 1"):
+        producer.send("tight", b"1", partition=1)
+    with pytest.raises(errors.InvalidArgument, match="'2'"):
+        Producer(gateway.url, acks="2")
+    with pytest.raises(errors.RecordTooLarge, match="takes 100"):
+        producer.send("tight", b"x" * 200).result()
+    # The refused record took no place and no sequence.
+    assert producer.send("tight", b"fits").result().offset == 0
+    assert values(client, "tight", 0) == [b"fits"]
+
+
+def test_a_small_buffer_only_slows_the_sender(gateway: RunningGateway, client: Client, topic: str) -> None:
+    with Producer(gateway.url, linger_ms=0, batch_size=300, buffer_memory=1_000) as producer:
+        futures = [producer.send(topic, b"%d" % number, partition=0) for number in range(200)]
+        assert [future.result().offset for future in futures] == list(range(200))
+    assert values(client, topic, 0) == [b"%d" % number for number in range(200)]
+
+
+def revive(data: Path, port: int) -> RunningGateway:
+    return start_gateway(data, "--port", str(port), linger_ms=0)
+
+
+def test_every_record_is_there_once_however_often_the_gateway_dies(tmp_path: Path) -> None:
+    port, rounds, count = free_port(), 2, 200
+    gateway = revive(tmp_path, port)
+    gateway.create_topic("t", partitions=2)
+    with Producer(gateway.url, linger_ms=0, batch_size=200) as producer:
+        futures = []
+        for number in range(rounds):
+            numbers = range(number * count, (number + 1) * count)
+            futures += [producer.send("t", b"%d" % each, b"key-%d" % (each % 5)) for each in numbers]
+            futures[number * count + 40].result()
+            gateway.kill()
+            gateway = revive(tmp_path, port)
+        placed = [future.result() for future in futures]
+    found, by_key = {}, defaultdict(list)
+    with Client(gateway.url) as client:
+        for partition in range(2):
+            for record in client.read("t", partition):
+                found[partition, record.offset] = record.value
+                by_key[record.key].append(int(record.value or b"-1"))
+    gateway.stop()
+    assert found == {(each.partition, each.offset): b"%d" % n for n, each in enumerate(placed)}
+    assert len(found) == rounds * count
+    assert all(numbers == sorted(numbers) for numbers in by_key.values())
+
+
+def test_what_is_not_acknowledged_in_time_is_unknown_and_later_records_are_not(tmp_path: Path) -> None:
+    port = free_port()
+    gateway = revive(tmp_path, port)
+    gateway.create_topic("t")
+    with Producer(gateway.url, linger_ms=0, delivery_timeout_ms=100) as producer:
+        assert producer.send("t", b"before").result().offset == 0
+        gateway.kill()
+        lost = producer.send("t", b"meanwhile")
+        with pytest.raises(errors.OutcomeUnknown, match="may be in the log or not"):
+            lost.result()
+        gateway = revive(tmp_path, port)
+        assert producer.send("t", b"after").result().offset == 1
+    with Client(gateway.url) as client:
+        assert values(client, "t", 0) == [b"before", b"after"]
+    gateway.stop()
