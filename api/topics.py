@@ -156,7 +156,8 @@ def _microseconds(timestamp: str) -> int:
             # In a query the + of a time zone is a space, unless the client has escaped it.
             text = timestamp.replace(" ", "+") if "T" in timestamp else timestamp
             moment = datetime.fromisoformat(text)
-            moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+            # As UTC it must lie within the years 1 to 9999 too: OverflowError.
+            moment = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
         return (moment - _EPOCH) // timedelta(microseconds=1)
     except (ValueError, OverflowError):
         raise InvalidArgument(

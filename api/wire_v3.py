@@ -4,13 +4,13 @@ import json
 from binascii import a2b_base64
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 import msgspec
 
 from api.errors import MalformedBody
-from api.wire_v2 import Milliseconds, check_utf8
+from api.wire_v2 import Milliseconds, check_count, check_utf8
 from log_tables.errors import InvalidRecord
 from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 
@@ -65,6 +65,8 @@ class _Id(msgspec.Struct):
     id: str
 
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
 _record = msgspec.json.Decoder(RecordIn)
 _entry = msgspec.json.Decoder(EntryIn)
 _id = msgspec.json.Decoder(_Id)
@@ -74,10 +76,14 @@ _scanner = json.JSONDecoder(parse_int=str, parse_float=str)
 
 
 def decode_stream(body: bytes) -> list[Row]:
-    """The rows of concatenated JSON records. Raises MalformedBody, InvalidRecord, which name the record."""
+    """The rows of concatenated JSON records.
+
+    Raises MalformedBody, InvalidRecord, which name the record, and RequestTooLarge.
+    """
     check_utf8(body)
     rows = []
     for index, text in enumerate(_documents(body.decode())):
+        check_count(index + 1)
         try:
             rows.append(_row(_record.decode(text)))
         except (msgspec.MsgspecError, RecursionError, InvalidRecord) as error:
@@ -105,10 +111,14 @@ def _skip_space(text: str, at: int) -> int:
 
 
 def decode_batch(body: bytes) -> list[tuple[str, Row | InvalidRecord]]:
-    """(id, row or what is wrong with it) of each entry. Raises MalformedBody, InvalidRecord for the whole."""
+    """(id, row or what is wrong with it) of each entry.
+
+    Raises MalformedBody, InvalidRecord, RequestTooLarge for the whole.
+    """
     check_utf8(body)
     try:
         raws = _batch.decode(body).entries
+        check_count(len(raws))
         ids = [_id.decode(raw).id for raw in raws]
     except msgspec.ValidationError as error:
         raise InvalidRecord(f'the body is not {{"entries": [{{"id", …}}]}}: {error}') from None
@@ -161,7 +171,7 @@ def _milliseconds(timestamp: datetime | int | None) -> int | None:
     if not isinstance(timestamp, datetime):
         return timestamp
     zoned = timestamp if timestamp.tzinfo else timestamp.replace(tzinfo=UTC)
-    milliseconds = int(zoned.timestamp()) * 1000 + zoned.microsecond // 1000
+    milliseconds = (zoned - _EPOCH) // timedelta(milliseconds=1)
     if not TIMESTAMP_MIN_US <= milliseconds * 1000 <= TIMESTAMP_MAX_US:
         raise InvalidRecord(f"the timestamp {timestamp} is outside the years 1 to 9999 UTC; send one inside")
     return milliseconds

@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+from log_tables.limits import REQUEST_RECORDS_MAX
 from tests.gateway import RunningGateway
 
 JSON, BINARY, TEXT = (f"application/vnd.kafka.{name}.v2+json" for name in ("json", "binary", "text"))
@@ -83,6 +84,34 @@ def test_a_bad_v3_body_is_refused(
     assert answer.status_code == status, answer.text
     assert says in answer.json()["message"]
     assert end_offsets(gateway, topic) == [0, 0]
+
+
+MANY = ",".join(["{}"] * (REQUEST_RECORDS_MAX + 1))
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "media_type"),
+    [
+        ("/topics/T", f'{{"records":[{MANY}]}}', JSON),
+        ("/topics/T", f'{{"records":[{MANY}]}}', TEXT),
+        ("C/topics/T/records", MANY.replace(",", " "), "application/json"),
+        ("C/topics/T/records:batch", f'{{"entries":[{MANY}]}}', "application/json"),
+    ],
+    ids=["json", "text", "v3", "v3 batch"],
+)
+def test_a_request_of_very_many_tiny_records_is_too_large(
+    gateway: RunningGateway, topic: str, path: str, body: str, media_type: str
+) -> None:
+    path = path.replace("C/", f"{gateway.cluster}/").replace("/T", f"/{topic}")
+    answer = post(gateway, path, body, media_type)
+    assert (answer.status_code, answer.json()["error_code"]) == (413, 413), answer.text
+    assert "200000 are allowed" in answer.json()["message"]
+    assert end_offsets(gateway, topic) == [0, 0]
+
+
+def test_a_value_of_very_many_objects_is_one_record(gateway: RunningGateway) -> None:
+    name = gateway.create_topic("many-objects", partitions=2)
+    assert post(gateway, f"/topics/{name}", f'{{"records":[{{"value":[{MANY}]}}]}}').status_code == 200
 
 
 @pytest.mark.parametrize("value", [NESTED.encode(), b"", b"{", b"1,2", b'"\xff"'], ids=lambda v: repr(v[:8]))

@@ -78,6 +78,9 @@ def test_there_is_one_broker(gateway: RunningGateway) -> None:
     assert gateway.client.get("/brokers").json() == {"brokers": [1]}
 
 
+OFFSETS = "/topics/T/partitions/0/offsets"
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status", "code", "says"),
     [
@@ -90,6 +93,14 @@ def test_there_is_one_broker(gateway: RunningGateway) -> None:
         ("GET", "/topics/T/partitions/zero", 400, 40002, "partition = 'zero'"),
         ("GET", "/topics/T/partitions/0/offsets?timestamp=noon", 400, 40002, "'noon'"),
         ("GET", "/topics/T/partitions/0/offsets?timestamp=" + "9" * 30, 400, 40002, "999"),
+        ("GET", f"{OFFSETS}?timestamp=9999-12-31T23:59:59-14:00", 400, 40002, "'9999-12-31T23:59:59-14:00'"),
+        (
+            "GET",
+            f"{OFFSETS}?timestamp=0001-01-01T00:00:00%2B14:00",
+            400,
+            40002,
+            "'0001-01-01T00:00:00+14:00'",
+        ),
         ("DELETE", "/topics/T/partitions/0/records", 400, 40002, "before is missing"),
         ("DELETE", "/topics/T/partitions/0/records?before=-1", 400, 40002, "-1 is negative"),
         ("DELETE", "/topics/T/partitions/0/records?before=1", 416, 41601, "high watermark 0"),

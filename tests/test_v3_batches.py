@@ -26,3 +26,10 @@ def test_each_bad_entry_of_a_batch_fails_by_itself(gateway: RunningGateway) -> N
     successes = answer.json()["successes"]
     assert [success["id"] for success in successes] == ["first", *(entry["id"] for entry in good)]
     assert {success["error_code"] for success in successes} == {200}
+
+
+def test_a_time_before_1970_keeps_its_fraction(gateway: RunningGateway, topic: str) -> None:
+    record = {"timestamp": "1969-12-31T23:59:59.500Z", "partition_id": 0}
+    answer = gateway.client.post(f"{gateway.cluster}/topics/{topic}/records", json=record)
+    assert answer.json()["timestamp"] == "1969-12-31T23:59:59.500Z"
+    assert gateway.client.get(f"/topics/{topic}/partitions/0/records").json()[0]["timestamp"] == -500
