@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field, write_deltalake
+from deltalake.schema import PrimitiveType
 from msgspec.structs import replace
 
 from log_tables import invariant
@@ -164,7 +165,7 @@ FOREIGN: dict[str, tuple[Change, str]] = {
         lambda table: table.alter.set_table_properties({"delta.appendOnly": "true"}),
         "SET TBLPROPERTIES",
     ),
-    "column": (lambda table: table.alter.add_columns([Field("more", "string")]), "ADD COLUMN"),
+    "column": (lambda table: table.alter.add_columns([Field("more", PrimitiveType("string"))]), "ADD COLUMN"),
     "constraint": (lambda table: table.alter.add_constraint({"c": "offset >= 0"}), "ADD CONSTRAINT"),
 }
 HARMLESS: dict[str, Change] = {
