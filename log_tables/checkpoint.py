@@ -119,7 +119,7 @@ def encode(checkpoint: Checkpoint) -> bytes:
         start += len(column)
     sink = io.BytesIO()
     table = pa.table([columns[field.name] for field in _SCHEMA], schema=_SCHEMA)
-    pq.write_table(table, sink, compression="snappy")
+    pq.write_table(table, sink, compression="snappy", write_page_checksum=True)
     return sink.getvalue()
 
 
@@ -196,7 +196,7 @@ def newest_checkpoint(store: Store, table: str) -> Checkpoint | None:
 def decode(data: bytes, version: int, table: str) -> Checkpoint:
     """The checkpoint in the bytes of a Parquet file, ours or another writer's. Raises CorruptLog."""
     try:
-        content = pq.read_table(pa.BufferReader(data))
+        content = pq.read_table(pa.BufferReader(data), page_checksum_verification=True)
         protocol = _present(content, "protocol").to_pylist()[0]
         metadata = _present(content, "metaData").to_pylist()[0]
         return Checkpoint(
@@ -207,11 +207,24 @@ def decode(data: bytes, version: int, table: str) -> Checkpoint:
             _decode_adds(_present(content, "add")),
             _decode_removes(_present(content, "remove")),
         )
-    except (pa.ArrowException, KeyError, IndexError, msgspec.ValidationError) as error:
+    except _UNREADABLE as error:
         raise CorruptLog(
             f"checkpoint {version} of {table} cannot be read ({error}); delete the file and its entry "
             "in _last_checkpoint if the commits before it still exist, else restore it"
         ) from None
+
+
+_UNREADABLE = (
+    pa.ArrowException,
+    msgspec.ValidationError,
+    # What pyarrow and its conversions raise for bytes that are no checkpoint.
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    OSError,
+    TypeError,
+    ValueError,
+)
 
 
 def _present(content: pa.Table, name: str) -> pa.StructArray:
