@@ -18,6 +18,7 @@ from log_tables.errors import AlreadyExists, InvalidArgument, ObjectMissing, Put
 from log_tables.objects import TEMPORARY_PREFIX, Data, ObjectInfo, check_directory, check_path
 
 _ADVICE = {
+    errno.ESTALE: "mount it again, and start again",
     errno.ENOSPC: "the disk is full: free room",
     errno.EDQUOT: "the quota is used up: free room or raise it",
     errno.EACCES: "give this user the permission",
@@ -39,6 +40,7 @@ class LocalStore:
         self._root = str(root)
         self._clock = clock
         self._durable = {self._root}
+        self._identity = _identity(self._root)
 
     def get(self, path: str) -> bytes:
         with _reading(path), _opened(self._locate(path)) as file:
@@ -127,6 +129,9 @@ class LocalStore:
         final = self._locate(path)
         directory = os.path.dirname(final)
         if not os.path.isdir(directory):
+            if _identity(self._root) != self._identity:
+                # A lost mount leaves an empty directory behind, where a log would begin again at no offset.
+                raise OSError(errno.ESTALE, "the root is not the directory that was opened")
             self._durable = {self._root}  # some may have been pruned since
         self._make_durable(directory)
         return final
@@ -207,6 +212,12 @@ def make_root(root: Path, name: str) -> None:
         raise InvalidArgument(
             f"the directory {name} cannot be made ({error.strerror}); name another"
         ) from None
+
+
+def _identity(directory: str) -> tuple[int, int]:
+    """Which directory of which file system stands at this name now."""
+    found = os.stat(directory)
+    return found.st_dev, found.st_ino
 
 
 @contextmanager

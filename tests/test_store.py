@@ -534,3 +534,14 @@ def test_directories_pruned_by_another_are_made_again(tmp_path: Path) -> None:
         first.put_if_absent("t/a/0/x", b"x")
         second.delete("t/a/0/x")
         assert os.listdir(tmp_path) == []
+
+
+def test_a_root_that_was_replaced_is_not_begun_anew(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    store = open_store(root)
+    store.put_if_absent("table/_delta_log/0", b"first")
+    root.rename(tmp_path / "lost")
+    root.mkdir()
+    with pytest.raises(PutRefused, match="mount it again"):
+        store.put_if_absent("table/_delta_log/1", b"second")
+    assert list(root.iterdir()) == []
