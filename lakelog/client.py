@@ -1,6 +1,5 @@
 """A gateway's HTTP interface for Python programs: topics, offsets, reading by offset."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -229,7 +228,7 @@ def _error(answer: httpx.Response) -> LakelogError:
     try:
         body = answer.json()
         code, message = int(body.pop("error_code")), str(body.pop("message"))
-    except (json.JSONDecodeError, KeyError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError):
         return LakelogError(f"the gateway answered {answer.status_code} without saying why")
     return _ERRORS.get(code, LakelogError)(message, **body)
 
