@@ -27,7 +27,8 @@ def encode(batch: pa.RecordBatch, compression: str) -> pa.Buffer:
     """RECORD_SCHEMA rows, ordered by offset, as the bytes of a Parquet file.
 
     Offsets and timestamps are delta-encoded (a few bytes a page), keys and values plain: the compression
-    finds their repetitions faster than a dictionary does. Only offset and timestamp carry statistics.
+    finds their repetitions faster than a dictionary does. Only offset and timestamp carry statistics. Each
+    page has a checksum, so that a byte that rots on the disk is noticed, as in Kafka's batches.
     """
     sink = pa.BufferOutputStream()
     writer = pq.ParquetWriter(
@@ -39,6 +40,7 @@ def encode(batch: pa.RecordBatch, compression: str) -> pa.Buffer:
         column_encoding={OFFSET: "DELTA_BINARY_PACKED", TIMESTAMP: "DELTA_BINARY_PACKED"},
         write_statistics=[OFFSET, TIMESTAMP],
         store_schema=False,
+        write_page_checksum=True,
     )
     with writer:
         writer.write_table(pa.Table.from_batches([batch]), row_group_size=_row_group_rows(batch))
@@ -89,17 +91,29 @@ def read(
     wanted = [OFFSET, *(name for name in names if name != OFFSET)]
     path = f"{table}/{segment.path}"
     try:
-        with pq.ParquetFile(_source(store, path, segment, start, end)) as file:
-            for group in _groups(file, start, end):
+        source = _source(store, path, segment, start, end)
+        with pq.ParquetFile(source, page_checksum_verification=True) as file:
+            if file.schema_arrow.names != RECORD_SCHEMA.names or file.metadata.num_rows != segment.records:
+                raise _not_as_logged(path, segment)
+            for group, first, last in _groups(file, segment, start, end):
                 rows = file.read_row_group(group, columns=wanted, use_threads=False)
+                if _ends(rows) != (first, last):
+                    raise _not_as_logged(path, segment)
                 for batch in rows.to_batches():
                     part = between(batch, start, end)
                     if part.num_rows:
                         yield conform(part.select(names))
     except ObjectMissing:
         raise CorruptSegment(f"segment {path} is missing; restore it from a backup") from None
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptSegment(f"segment {path} cannot be read ({error}); restore it from a backup") from None
+
+
+def _not_as_logged(path: str, segment: Segment) -> CorruptSegment:
+    return CorruptSegment(
+        f"segment {path} is not the file of {segment.records} records, offsets {segment.base_offset}-"
+        f"{segment.last_offset}, that the log names; restore it from a backup"
+    )
 
 
 def _source(store: Store, path: str, segment: Segment, start: int, end: int) -> pa.NativeFile:
@@ -109,12 +123,26 @@ def _source(store: Store, path: str, segment: Segment, start: int, end: int) -> 
     return pa.PythonFile(_RangeFile(store, path, segment.size), mode="r")
 
 
-def _groups(file: pq.ParquetFile, start: int, end: int) -> Iterator[int]:
-    """Row groups whose offsets touch [start, end), by their statistics."""
+def _groups(file: pq.ParquetFile, segment: Segment, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """(Row group, first offset, last offset) of those that touch [start, end).
+
+    Not by their statistics: asking for those of a broken file can end the process (pyarrow 26).
+    """
+    last = segment.base_offset - 1
     for index in range(file.metadata.num_row_groups):
-        stats = file.metadata.row_group(index).column(0).statistics
-        if stats is None or not stats.has_min_max or (stats.max >= start and stats.min < end):
-            yield index
+        first, last = last + 1, last + file.metadata.row_group(index).num_rows
+        if not segment.dense:
+            first, last = _ends(file.read_row_group(index, columns=[OFFSET], use_threads=False))
+        if first >= end:
+            return
+        if last >= start:
+            yield index, first, last
+
+
+def _ends(rows: pa.Table) -> tuple[int, int]:
+    """The first and the last offset of some rows."""
+    offsets = rows.column(OFFSET)
+    return (offsets[0].as_py(), offsets[-1].as_py()) if len(offsets) else (-1, -1)
 
 
 def between(batch: pa.RecordBatch, start: int, end: int) -> pa.RecordBatch:
