@@ -1,7 +1,20 @@
 """lakelog: a streaming log whose storage is the lakehouse. What programs use: `Client`, `Producer`."""
 
-from lakelog.client import Client
-from lakelog.producer import Producer
-from log_tables.record import Record
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lakelog.client import Client
+    from lakelog.producer import Producer
+    from log_tables.record import Record
 
 __all__ = ["Client", "Producer", "Record"]
+
+_MODULES = {"Client": "lakelog.client", "Producer": "lakelog.producer", "Record": "log_tables.record"}
+
+
+def __getattr__(name: str) -> object:
+    """Load a name at its first use (PEP 562): a command must not wait for what it does not need."""
+    if name not in _MODULES:
+        raise AttributeError(f"module 'lakelog' has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)

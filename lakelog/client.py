@@ -9,12 +9,12 @@ from urllib.parse import quote
 import httpx
 import pyarrow as pa
 
+from lakelog.settings import DEFAULT_URL
 from log_tables import errors
 from log_tables.clock import Clock, SystemClock
-from log_tables.errors import LakelogError
+from log_tables.errors import LakelogError, Unreachable
 from log_tables.record import Record, to_records
 
-DEFAULT_URL = "http://127.0.0.1:8082"
 ARROW = "application/vnd.apache.arrow.stream"
 
 _ERRORS: Mapping[int, type[LakelogError]] = {
@@ -51,12 +51,6 @@ class Fetched:
     next_offset: int
     log_start_offset: int
     high_watermark: int
-
-
-class Unreachable(errors.Retriable):
-    """No gateway answered at the URL."""
-
-    code = "unreachable"
 
 
 class Client:

@@ -15,7 +15,8 @@ from typing import Self
 import httpx
 import pyarrow as pa
 
-from lakelog.client import ARROW, DEFAULT_URL, Client
+from lakelog.client import ARROW, Client
+from lakelog.settings import DEFAULT_URL
 from log_tables import errors
 from log_tables.clock import Clock, SystemClock
 from log_tables.errors import InvalidArgument, LakelogError

@@ -14,6 +14,7 @@
     │   └── SequenceGap       · StaleProducerEpoch
     ├── Retriable             repeat the same request
     │   ├── NotLeader         · BufferFull
+    │   ├── Unreachable       (no gateway answers a client)
     │   └── StoreUnavailable
     │       └── PutRefused    (certain: nothing was written)
     ├── OutcomeUnknown        idempotent producers repeat, others look first
@@ -139,6 +140,12 @@ class BufferFull(Retriable):
     """Details: `retry_after_s`."""
 
     code = "buffer_full"
+
+
+class Unreachable(Retriable):
+    """No gateway answers at the URL. For a write this alone does not say whether it happened."""
+
+    code = "unreachable"
 
 
 class StoreUnavailable(Retriable):

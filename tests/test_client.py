@@ -8,10 +8,10 @@ import httpx
 import pytest
 
 from lakelog import Client, Record
-from lakelog.client import Offsets, Unreachable
+from lakelog.client import Offsets
 from log_tables import errors
 from log_tables.clock import ManualClock
-from log_tables.errors import LakelogError
+from log_tables.errors import LakelogError, Unreachable
 from log_tables.record import RECORD_SCHEMA
 from tests.gateway import RunningGateway
 from tests.support import free_port

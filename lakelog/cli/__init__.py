@@ -8,8 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from lakelog.cli import bench, consume, demo, fsck, produce, serve, sql, topic
-from lakelog.client import Unreachable
-from log_tables.errors import InvalidRequest, LakelogError
+from log_tables.errors import InvalidRequest, LakelogError, Unreachable
 
 FAILED, USAGE, UNREACHABLE = 1, 2, 3
 

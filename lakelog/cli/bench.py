@@ -8,16 +8,14 @@ from enum import StrEnum
 from typing import Annotated
 from urllib.parse import urlsplit
 
-import pyarrow as pa
 import typer
 
-from lakelog.cli.common import GATEWAY, Json, Url, print_json, print_table
-from lakelog.client import ARROW, Client, Unreachable
+from lakelog.cli.common import GATEWAY, Json, Url, connect, print_json, print_table
 from log_tables.clock import SystemClock, timer
-from log_tables.errors import LakelogError
-from log_tables.record import binary_array
+from log_tables.errors import LakelogError, Unreachable
 
 JSON = "application/vnd.kafka.json.v2+json"
+ARROW = "application/vnd.apache.arrow.stream"
 
 
 class Wire(StrEnum):
@@ -40,7 +38,7 @@ def bench(
     """Produce to a topic of its own, fetch it all back, and delete it."""
     clock = SystemClock()
     topic = f"bench-{clock.random_hex(8)}"
-    with Client(url) as client:
+    with connect(url) as client:
         client.create_topic(topic, partitions)
         try:
             produced = _produce(url, topic, _body(wire, records, size), wire, connections, seconds)
@@ -59,6 +57,10 @@ def bench(
 
 
 def _body(wire: Wire, records: int, size: int) -> bytes:
+    import pyarrow as pa
+
+    from log_tables.record import binary_array
+
     draw = SystemClock()
     values = [draw.random_hex(size) for _ in range(records)]
     if wire is Wire.JSON:

@@ -4,16 +4,18 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from lakelog.client import DEFAULT_URL
-from lakelog.settings import load_settings
+from lakelog.settings import DEFAULT_URL, load_settings
 from log_tables.errors import InvalidArgument
 from log_tables.store import Store, open_store
+
+if TYPE_CHECKING:
+    from lakelog.client import Client
 
 Url = Annotated[str, typer.Option(envvar="LAKELOG_URL", help="The gateway.")]
 Data = Annotated[str | None, typer.Option(help="Root of the tables: a directory or an object-store URL.")]
@@ -22,6 +24,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 GATEWAY = DEFAULT_URL
 console = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 200)
 progress_console = Console(stderr=True)
+
+
+def connect(url: str) -> "Client":
+    """A client of the gateway at `url`; loaded here, so that no command waits for what it does not need."""
+    from lakelog.client import Client
+
+    return Client(url)
 
 
 def existing_root(data: str | None) -> Store:

@@ -2,16 +2,17 @@
 
 import sys
 from collections.abc import Iterator
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
-from lakelog.cli.common import GATEWAY, Json, Url
-from lakelog.client import Client
+from lakelog.cli.common import GATEWAY, Json, Url, connect
 from log_tables.errors import InvalidArgument
-from log_tables.record import Record, to_records
-from log_tables.snapshot import timestamp_us
+
+if TYPE_CHECKING:
+    from lakelog.client import Client
+    from log_tables.record import Record
 
 FOLLOW_MS = 500
 """How long one partition is waited for before the next is asked, with several to follow."""
@@ -29,7 +30,7 @@ def consume(
     json: Json = False,
 ) -> None:
     """Print values, a line each; with --json whole records, keys and values as text where they are UTF-8."""
-    with Client(url) as client:
+    with connect(url) as client:
         count = client.partition_count(topic)
         chosen = list(range(count)) if partition is None else [partition]
         places = {index: _start(client, topic, index, start) for index in chosen}
@@ -47,8 +48,10 @@ def consume(
             sys.stdout.flush()
 
 
-def _start(client: Client, topic: str, partition: int, start: str) -> int:
+def _start(client: "Client", topic: str, partition: int, start: str) -> int:
     """The offset that `start` means. Raises InvalidArgument."""
+    from log_tables.snapshot import timestamp_us
+
     offsets = client.offsets(topic, partition)
     if start == "earliest":
         return offsets.beginning
@@ -68,9 +71,11 @@ def _start(client: Client, topic: str, partition: int, start: str) -> int:
 
 
 def _records(
-    client: Client, topic: str, places: dict[int, int], follow: bool
-) -> Iterator[tuple[int, Record]]:
+    client: "Client", topic: str, places: dict[int, int], follow: bool
+) -> "Iterator[tuple[int, Record]]":
     """The records of each partition from its place on, one partition after the other, round and round."""
+    from log_tables.record import to_records
+
     waiting = 0
     while places:
         for partition, offset in list(places.items()):
@@ -83,7 +88,7 @@ def _records(
         waiting = (10_000 if len(places) == 1 else FOLLOW_MS // max(1, len(places))) if follow else 0
 
 
-def _line(topic: str, partition: int, record: Record, whole: bool) -> bytes:
+def _line(topic: str, partition: int, record: "Record", whole: bool) -> bytes:
     if not whole:
         return (b"" if record.value is None else record.value) + b"\n"
     row = {

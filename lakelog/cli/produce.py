@@ -1,16 +1,11 @@
 """`lakelog produce`: records from standard input or a file."""
 
-import json as json_text
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import Future
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet as pq
 import typer
 from rich.progress import (
     BarColumn,
@@ -21,12 +16,12 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from lakelog.cli.common import GATEWAY, Json, Url, console, existing_file, print_json, progress_console
-from lakelog.producer import Producer, RecordMetadata
+from lakelog.cli.common import GATEWAY, Json, Url, console, print_json, progress_console
 from log_tables.clock import SystemClock
 from log_tables.errors import InvalidArgument
-from log_tables.limits import TIMESTAMP_MAX_US
-from log_tables.snapshot import timestamp_us
+
+if TYPE_CHECKING:
+    from lakelog.producer import RecordMetadata
 
 
 class Format(StrEnum):
@@ -44,7 +39,6 @@ _SUFFIXES = {
     ".csv": Format.CSV,
     ".parquet": Format.PARQUET,
 }
-Row = tuple[bytes, dict[str, Any] | None]
 
 
 def produce(
@@ -65,14 +59,18 @@ def produce(
     named = form or _SUFFIXES.get(file.suffix, Format.LINES)
     if named is Format.LINES and (key_field or timestamp_field):
         raise InvalidArgument("lines have no fields; use --format ndjson, csv or parquet")
+    # Loaded here, so that no other command waits for Arrow.
+    from lakelog.cli import rows
+    from lakelog.producer import Producer
+
     clock = SystemClock()
     begin = clock.monotonic()
     with Producer(url, acks=acks) as producer, _progress(json) as progress:
-        task = progress.add_task(topic, total=_total(file, named))
+        task = progress.add_task(topic, total=rows.total(file, named))
         futures = []
-        for value, fields in _rows(file, named):
-            key = None if key_field is None else _key(fields, key_field)
-            stamp = None if timestamp_field is None else _time(fields, timestamp_field)
+        for value, fields in rows.read(file, named):
+            key = None if key_field is None else rows.key(fields, key_field)
+            stamp = None if timestamp_field is None else rows.time_ms(fields, timestamp_field)
             futures.append(producer.send(topic, value, key, timestamp_ms=stamp))
             if len(futures) >= 10_000:
                 progress.advance(task, _settled(futures))
@@ -102,84 +100,3 @@ def _progress(quiet: bool) -> Progress:
     )
     hidden = quiet or not progress_console.is_terminal
     return Progress(*columns, console=progress_console, disable=hidden)
-
-
-def _total(file: Path, form: Format) -> int | None:
-    return pq.read_metadata(existing_file(file)).num_rows if form is Format.PARQUET else None
-
-
-def _rows(file: Path, form: Format) -> Iterator[Row]:
-    """Each record's value, and its fields where the format has some. Raises InvalidArgument."""
-    if str(file) != "-":
-        existing_file(file)
-    elif form is Format.PARQUET:
-        raise InvalidArgument("Parquet is not read from standard input; name a file")
-    try:
-        if form is Format.PARQUET:
-            yield from _columns(pq.ParquetFile(file).iter_batches(batch_size=10_000))
-        elif form is Format.CSV:
-            source = sys.stdin.buffer if str(file) == "-" else file
-            yield from _columns(pyarrow.csv.open_csv(source))
-        else:
-            yield from _lines(file, form)
-    except pa.ArrowException as error:
-        raise InvalidArgument(f"{file} is not {form.value}: {error}") from None
-
-
-def _columns(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
-    for batch in batches:
-        for fields in batch.to_pylist():
-            yield json_text.dumps(fields, default=str).encode(), fields
-
-
-def _lines(file: Path, form: Format) -> Iterator[Row]:
-    lines = sys.stdin.buffer if str(file) == "-" else file.open("rb")
-    with lines:
-        for number, line in enumerate(lines, 1):
-            text = line.rstrip(b"\r\n")
-            if form is Format.LINES:
-                yield text, None
-            elif text.strip():
-                yield text, _object(text, number)
-
-
-def _object(text: bytes, number: int) -> dict[str, Any]:
-    try:
-        fields = json_text.loads(text)
-    except ValueError as error:
-        raise InvalidArgument(
-            f"line {number} is not JSON ({error}); mend it, or send it with --format lines"
-        ) from None
-    if not isinstance(fields, dict):
-        raise InvalidArgument(f"line {number} is not a JSON object; mend it, or send it with --format lines")
-    return fields
-
-
-def _field(fields: dict[str, Any] | None, name: str) -> Any:
-    if fields is None or name not in fields:
-        raise InvalidArgument(f"a record has no field {name!r}, only {', '.join(fields or ())}; name another")
-    return fields[name]
-
-
-def _key(fields: dict[str, Any] | None, name: str) -> bytes | None:
-    value = _field(fields, name)
-    return None if value is None else str(value).encode()
-
-
-def _time(fields: dict[str, Any] | None, name: str) -> int:
-    value = _field(fields, name)
-    try:
-        milliseconds = (
-            int(value) if isinstance(value, int | float) else timestamp_us(_zoned(str(value))) // 1000
-        )
-    except ValueError:
-        raise InvalidArgument(f"{name}={value!r} is not a time; use milliseconds or ISO-8601") from None
-    if abs(milliseconds) * 1000 > TIMESTAMP_MAX_US:
-        raise InvalidArgument(f"{name}={value!r} is not in milliseconds since 1970")
-    return milliseconds
-
-
-def _zoned(text: str) -> str:
-    """ISO-8601 with a zone: UTC where it names none."""
-    zoned = text.endswith("Z") or "+" in text[10:] or "-" in text[10:]
-    return text if zoned else f"{text}+00:00"

@@ -1,5 +1,6 @@
 """`lakelog serve`: run a gateway."""
 
+import os
 from typing import Annotated
 
 import typer
@@ -23,6 +24,9 @@ def serve(
     """Run a gateway until SIGTERM or Ctrl-C. docs/operating.md lists every setting."""
     named = {"data": data, "host": host, "port": port}
     settings = load_settings(config, **{**named, **pairs(set_, "--set")})
+    # Arrow's own pool keeps what it freed, a heap for each commit thread; malloc gives it back (measured
+    # while 10 million records passed: 360 MB resident against 470 MB). It is chosen when Arrow is loaded.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     # Imported here, so that the other commands do not wait for the whole gateway.
     from api.server import run
 

@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from lakelog.cli.common import GATEWAY, Json, Url, console, pairs, print_json, print_table
-from lakelog.client import Client
+from lakelog.cli.common import GATEWAY, Json, Url, connect, console, pairs, print_json, print_table
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -22,7 +21,7 @@ def create(
     json: Json = False,
 ) -> None:
     """Create a topic."""
-    with Client(url) as client:
+    with connect(url) as client:
         client.create_topic(name, partitions, pairs(config, "--config"))
         count = client.partition_count(name)
     if json:
@@ -34,7 +33,7 @@ def create(
 @app.command("list")
 def list_topics(url: Url = GATEWAY, json: Json = False) -> None:
     """The names of all topics."""
-    with Client(url) as client:
+    with connect(url) as client:
         names = client.topics()
     if json:
         print_json(names)
@@ -46,7 +45,7 @@ def list_topics(url: Url = GATEWAY, json: Json = False) -> None:
 @app.command()
 def describe(name: Name, url: Url = GATEWAY, json: Json = False) -> None:
     """A topic's partitions, offsets and settings."""
-    with Client(url) as client:
+    with connect(url) as client:
         found = client.topic(name)
         offsets = [client.offsets(name, index) for index in range(len(found["partitions"]))]
     rows = [
@@ -73,7 +72,7 @@ def alter(
 ) -> None:
     """Change a topic's settings, or add partitions."""
     changes: dict[str, str | None] = {**pairs(config, "--config"), **dict.fromkeys(unset)}
-    with Client(url) as client:
+    with connect(url) as client:
         if changes:
             client.alter_topic(name, changes)
         if partitions is not None:
@@ -89,7 +88,7 @@ def alter(
 @app.command()
 def delete(name: Name, url: Url = GATEWAY, json: Json = False) -> None:
     """Delete a topic and, after file.delete.delay.ms, its files."""
-    with Client(url) as client:
+    with connect(url) as client:
         client.delete_topic(name)
     if json:
         print_json({"deleted": name})
