@@ -10,7 +10,6 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from api.envelope import V2_MEDIA_TYPE
 from api.errors import NotJson, error_responses
 from api.gateway import Gateway, gateway
 from api.media import Format, accepted_format
@@ -146,8 +145,7 @@ async def _json_answer(
     rows, following = await run_in_threadpool(_json_rows, place, partition, plan, form, limit)
     body = f"[{','.join(rows)}]".encode()
     here.metrics.topic(place[0]).fetched(len(rows), len(body), here.clock.monotonic() - begin)
-    media_type = V2_MEDIA_TYPE if form is Format.TEXT else form.value
-    return Response(body, media_type=media_type, headers=_headers(plan, following))
+    return Response(body, media_type=form.value, headers=_headers(plan, following))
 
 
 def _json_rows(

@@ -61,7 +61,7 @@ async def produce_records(here: Here, request: Request, cluster_id: ClusterId, t
     openapi_extra=BATCH_BODY,
 )
 async def produce_batch(here: Here, request: Request, cluster_id: ClusterId, topic: TopicName) -> Response:
-    """Entries stand or fail one by one: look at `failures`. Only the body's size bounds their number."""
+    """Entries stand or fail one by one: look at `failures`. Up to 200,000 at once."""
     found = await find_topic(here, topic)
     with here.buffer.room(topic) as room:
         entries = decode_batch(await read_body(request, room, here.settings.max_request_bytes))

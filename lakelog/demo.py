@@ -24,7 +24,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from lakelog.client import Client
 from lakelog.producer import Producer
 from log_tables.clock import timer
-from log_tables.errors import LakelogError
+from log_tables.errors import InvalidArgument, LakelogError
 from log_tables.fsck import check
 from log_tables.partition import partition_for_key
 from log_tables.record import to_records
@@ -33,6 +33,8 @@ from log_tables.store import open_store
 TOPIC = "flights"
 PARTITIONS = 4
 QUESTION = f"SELECT carrier, avg(dep_delay) AS delay FROM {TOPIC}_json GROUP BY carrier ORDER BY carrier"  # noqa: S608
+
+_MARK = "DEMO"
 
 Flight = tuple[bytes | None, bytes, int]
 """Key, value, and time in milliseconds since 1970."""
@@ -43,8 +45,7 @@ def run(data: Path, console: Console) -> bool:
     flights = load_flights()
     rows = list(_rows(flights))
     console.print(f"{len(rows):,} flights from New York City, 2013")
-    if data.exists():
-        shutil.rmtree(data)
+    _empty(data)
     with _gateway(data) as url:
         console.print(f"a gateway runs at {url}, its tables are in {data}")
         with Client(url) as client:
@@ -87,6 +88,16 @@ def _rows(flights: pa.Table) -> Iterator[Flight]:
         tail = row["tailnum"]
         value = json.dumps({**row, "time_hour": hour}).encode()
         yield None if tail is None else tail.encode(), value, time * 1000
+
+
+def _empty(data: Path) -> None:
+    """Make room for the tables. Raises InvalidArgument where something else than a former demo is."""
+    if data.is_dir() and any(data.iterdir()):
+        if not (data / _MARK).exists():
+            raise InvalidArgument(f"{data} holds something else than a former demo; name another directory")
+        shutil.rmtree(data)
+    data.mkdir(parents=True, exist_ok=True)
+    (data / _MARK).write_text("the tables of `lakelog demo`; the next demo here replaces them\n")
 
 
 @contextmanager
