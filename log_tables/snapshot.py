@@ -7,7 +7,7 @@ reading one commit after the other.
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
@@ -27,6 +27,7 @@ from log_tables.store import Store
 READER_VERSION = 1
 WRITER_VERSION = 2
 TAG_BYTES = "lakelog.bytes"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _Bounds(msgspec.Struct, frozen=True):
@@ -101,8 +102,7 @@ def timestamp_text(microseconds: int, up: bool = False) -> str:
 
 def timestamp_us(text: str) -> int:
     """The microseconds since 1970 UTC of such a text."""
-    moment = datetime.fromisoformat(text)
-    return int(moment.timestamp()) * 1_000_000 + moment.microsecond
+    return (datetime.fromisoformat(text) - _EPOCH) // timedelta(microseconds=1)
 
 
 def segment_of(add: Add) -> Segment:
