@@ -242,15 +242,18 @@ class Producer:
         return batch.begun + self._linger_s - now
 
     def _deliver(self, lane: _Lane, batch: _Batch) -> None:
+        # A future that was cancelled until now takes its record with it; from here on none can be.
+        pairs = zip(batch.records, batch.futures, strict=True)
+        going = [(record, future) for record, future in pairs if future.set_running_or_notify_cancel()]
         try:
-            base = self._post(lane, _encode(batch.records))
+            base = self._post(lane, _encode([record for record, _ in going])) if going else None
         except BaseException as error:
-            for future in batch.futures:
+            for _, future in going:
                 future.set_exception(error)
             if not isinstance(error, Exception):
                 raise
         else:
-            for place, future in enumerate(batch.futures):
+            for place, (_, future) in enumerate(going):
                 offset = None if base is None else base + place
                 future.set_result(RecordMetadata(lane.topic, lane.partition, offset))
         finally:

@@ -93,6 +93,21 @@ def test_what_lingers_is_sent_by_flush_and_by_close(
     assert values(client, topic, 0) == [b"1", b"2"]
 
 
+def test_a_cancelled_record_is_not_sent_and_holds_nothing_up(
+    gateway: RunningGateway, client: Client, topic: str
+) -> None:
+    with Producer(gateway.url, linger_ms=60_000) as producer:
+        first, gone, last = (producer.send(topic, value, partition=0) for value in (b"1", b"2", b"3"))
+        alone = producer.send(topic, b"4", partition=1)
+        assert gone.cancel()
+        assert alone.cancel()
+        producer.flush()
+        assert (first.result().offset, last.result().offset) == (0, 1)
+        assert not first.cancel()
+    assert values(client, topic, 0) == [b"1", b"3"]
+    assert values(client, topic, 1) == []
+
+
 def test_a_closed_producer_takes_nothing(gateway: RunningGateway, client: Client, topic: str) -> None:
     producer = Producer(gateway.url)
     producer.send(topic, b"1", partition=0).result()
