@@ -123,6 +123,17 @@ def test_arrow_is_answered_by_partition(gateway: RunningGateway, topic: str) -> 
     assert answer.json() == {"offsets": [{"partition": 1, "base_offset": 2, "count": 1}]}
 
 
+def test_arrow_records_without_a_partition_go_where_their_keys_go(
+    gateway: RunningGateway, topic: str
+) -> None:
+    key = "N14228"
+    (placed,) = offsets(post(gateway, f"/topics/{topic}", records({"key": key, "value": "x"}), TEXT))
+    table = pa.table({"value": ["a", "b"], "key": [key, key], "partition": [None, 1 - placed[0]]})
+    answer = post(gateway, f"/topics/{topic}", stream(table), ARROW)
+    assert answer.status_code == 200, answer.text
+    assert ends(gateway, topic) == ([2, 1] if placed[0] == 0 else [1, 2])
+
+
 BASE64 = base64.b64encode(b"x" * 10).decode()
 V = pa.array([b"v"])
 
