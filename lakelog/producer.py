@@ -246,8 +246,28 @@ class Producer:
         pairs = zip(batch.records, batch.futures, strict=True)
         going = [(record, future) for record, future in pairs if future.set_running_or_notify_cancel()]
         try:
-            base = self._post(lane, _encode([record for record, _ in going])) if going else None
+            if going:
+                self._settle(lane, going)
+        finally:
+            with self._changed:
+                lane.busy = False
+                self._buffered -= batch.size_bytes
+                self._changed.notify_all()
+
+    def _settle(self, lane: _Lane, going: "Sequence[tuple[Record, Future[RecordMetadata]]]") -> None:
+        """Post the records and say so to their futures.
+
+        A request is refused whole for one bad record, with nothing written: then each half is tried by
+        itself, so that only the bad one fails.
+        """
+        try:
+            base = self._post(lane, _encode([record for record, _ in going]))
         except BaseException as error:
+            if isinstance(error, errors.InvalidRecord | errors.RecordTooLarge) and len(going) > 1:
+                half = len(going) // 2
+                self._settle(lane, going[:half])
+                self._settle(lane, going[half:])
+                return
             for _, future in going:
                 future.set_exception(error)
             if not isinstance(error, Exception):
@@ -256,11 +276,6 @@ class Producer:
             for place, (_, future) in enumerate(going):
                 offset = None if base is None else base + place
                 future.set_result(RecordMetadata(lane.topic, lane.partition, offset))
-        finally:
-            with self._changed:
-                lane.busy = False
-                self._buffered -= batch.size_bytes
-                self._changed.notify_all()
 
     def _post(self, lane: _Lane, encoded: tuple[bytes, int]) -> int | None:
         """Send until it is acknowledged; returns the base offset.

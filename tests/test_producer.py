@@ -145,6 +145,23 @@ def test_what_cannot_be_sent_says_why(producer: Producer, client: Client, gatewa
     assert values(client, "tight", 0) == [b"fits"]
 
 
+def test_a_bad_record_fails_alone_and_the_others_of_its_batch_keep_their_order(
+    gateway: RunningGateway, client: Client
+) -> None:
+    gateway.create_topic("mixed", max_message_bytes="100")
+    sent = [b"%d" % number if number not in (3, 17) else b"x" * 200 for number in range(20)]
+    with Producer(gateway.url, linger_ms=60_000) as producer:
+        futures = [producer.send("mixed", value) for value in sent]
+        timed = producer.send("mixed", b"late", timestamp_ms=10**15)
+        producer.flush()
+        failed = [number for number, future in enumerate(futures) if future.exception() is not None]
+        assert failed == [3, 17]
+        assert isinstance(timed.exception(), errors.InvalidRecord)
+        good = [value for value in sent if len(value) < 100]
+        assert [f.result().offset for f in futures if f.exception() is None] == list(range(len(good)))
+    assert values(client, "mixed", 0) == good
+
+
 def test_a_small_buffer_only_slows_the_sender(gateway: RunningGateway, client: Client, topic: str) -> None:
     with Producer(gateway.url, linger_ms=0, batch_size=300, buffer_memory=1_000) as producer:
         futures = [producer.send(topic, b"%d" % number, partition=0) for number in range(200)]
