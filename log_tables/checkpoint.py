@@ -7,6 +7,7 @@ the log again for it, as a general Delta writer must, costs time that grows with
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
 import pyarrow as pa
@@ -73,7 +74,7 @@ _SCHEMA = pa.schema(
 class LastCheckpoint(msgspec.Struct, frozen=True):
     """The `_last_checkpoint` file: a hint where to begin, never the truth."""
 
-    version: int
+    version: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
     size: int
     sizeInBytes: int = 0  # noqa: N815
     numOfAddFiles: int = 0  # noqa: N815
@@ -176,7 +177,7 @@ def read_checkpoint(store: Store, table: str) -> Checkpoint | None:
     try:
         hint = msgspec.json.decode(store.get(last_checkpoint_path(table)), type=LastCheckpoint)
         return decode(store.get(checkpoint_path(table, hint.version)), hint.version, table)
-    except (ObjectMissing, msgspec.MsgspecError):
+    except (ObjectMissing, msgspec.MsgspecError, RecursionError):
         return newest_checkpoint(store, table)
 
 

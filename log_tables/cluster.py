@@ -8,12 +8,15 @@ before the one and removed after the other. Whatever a crash leaves in between, 
 import re
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 import msgspec
 
 from log_tables.clock import Clock, SystemClock
 from log_tables.errors import (
     AlreadyExists,
+    CorruptLog,
+    Damaged,
     InvalidArgument,
     NotLeader,
     ObjectMissing,
@@ -79,22 +82,14 @@ class Cluster:
         """The cluster at `store`'s root; an empty root becomes one unless `create` is false.
 
         `url` is where this process answers, for the leader claims that it makes. Raises InvalidArgument when
-        there is none to open.
+        there is none to open, CorruptLog when there are topics and no metadata log.
         """
         clock = clock or SystemClock()
         directory = partition_directory(topic_directory(CLUSTER_METADATA), 0)
         try:
             log = Partition(store, directory, clock)
         except ObjectMissing:
-            if not create:
-                raise InvalidArgument(
-                    f"there is no lakelog data at {store.url}; name the root that a gateway serves"
-                ) from None
-            try:
-                create_table(store, directory, clock)
-            except AlreadyExists:
-                pass  # another process was first: the same table
-            log = Partition(store, directory, clock)
+            log = _first(store, clock, directory, create)
         cluster = cls(store, clock, url, log)
         cluster.refresh()
         return cluster
@@ -239,7 +234,10 @@ class Cluster:
         return self.topic(name)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic at once; `sweep` removes its files later. Raises UnknownTopic."""
+        """Delete a topic at once; `sweep` removes its files later. Raises UnknownTopic.
+
+        Damaged partitions, which take no appends, do not stand in the way.
+        """
         self.refresh()
         topic = self.topic(name)
 
@@ -250,9 +248,11 @@ class Cluster:
 
         self._change(name, record)
         # A leader that has not heard of it yet must not acknowledge anything more.
-        for partition in topic.partitions():
-            partition.claim(self.url)
-            partition.resign()
+        for index in range(topic.partition_count):
+            with suppress(Damaged):
+                partition = topic.partition(index)
+                partition.claim(self.url)
+                partition.resign()
 
     def _change(self, name: str, decide: Callable[[TopicRecord | None], TopicRecord]) -> None:
         """Append what `decide` makes of the newest record of `name`, if nothing was appended in between."""
@@ -369,6 +369,28 @@ class Cluster:
     def _remove(self, directory: str) -> None:
         for item in list(self.store.list(f"{directory}/")):
             self.store.delete(item.path)
+
+
+def _first(store: Store, clock: Clock, directory: str, create: bool) -> Partition:
+    """The metadata log of an empty root, made now. Raises CorruptLog when the root is not empty.
+
+    To begin anew beside tables that a lost metadata log named would be to sweep them away.
+    """
+    if store.list_dirs(f"{TOPICS}/"):
+        try:
+            return Partition(store, directory, clock)  # another process made it meanwhile, and topics
+        except ObjectMissing:
+            raise CorruptLog(
+                f"there are topics, but the log of {directory}, which names them, is missing or lacks "
+                "version 0; restore it from a backup"
+            ) from None
+    if not create:
+        raise InvalidArgument(f"there is no lakelog data at {store.url}; name the root that a gateway serves")
+    try:
+        create_table(store, directory, clock)
+    except AlreadyExists:
+        pass  # another process was first: the same table
+    return Partition(store, directory, clock)
 
 
 def _check_partitions(count: int) -> None:

@@ -21,6 +21,7 @@ from log_tables.layout import (
     CLUSTER_METADATA,
     OFFSET,
     TIMESTAMP,
+    TOPICS,
     checkpoint_path,
     checkpoint_version,
     commit_version,
@@ -80,7 +81,7 @@ class Report:
 def check(store: Store) -> Report:
     """Check all that is under the root of `store`. Raises InvalidArgument when there is no lakelog data."""
     metadata = partition_directory(topic_directory(CLUSTER_METADATA), 0)
-    if not any(True for _ in store.list(log_directory(metadata) + "/")):
+    if not any(True for _ in store.list(f"{TOPICS}/")):
         raise InvalidArgument(f"there is no lakelog data at {store.url}; name the root that a gateway serves")
     report = Report([check_partition(store, metadata)])
     known = _topics(store, metadata, report)

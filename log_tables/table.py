@@ -191,6 +191,7 @@ class Table:
         while True:
             snapshot = self._followed(start)
             if self._has_commit(start.version):
+                self._check_end(snapshot.version)
                 break
             # The log was cleaned up to here or beyond, now or long ago (the hint is a slow writer's): what
             # looked like its end may be a hole. The listing knows the newest checkpoint.
@@ -200,6 +201,19 @@ class Table:
             start = newest
         self._checkpointed = start.version
         return snapshot
+
+    def _check_end(self, version: int) -> None:
+        """Raise CorruptLog when the commit after `version` is lost: a commit of ours must not take its place.
+
+        Versions are put in order, so it is there if the one after it is.
+        """
+        lost = version + 1
+        there = read_commit(self.store, self.directory, lost + 1) is not None
+        if there and read_commit(self.store, self.directory, lost) is None:
+            raise CorruptLog(
+                f"version {lost} of {self.directory} is missing, though version {lost + 1} is there; "
+                "restore the file"
+            )
 
     def _has_commit(self, version: int) -> bool:
         """Whether the log still has the commit of `version`, of which there is a checkpoint.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from log_tables.clock import Clock
-from log_tables.errors import InvalidConfig, InvalidTopicName, UnknownPartition
+from log_tables.errors import CorruptLog, InvalidConfig, InvalidTopicName, ObjectMissing, UnknownPartition
 from log_tables.layout import partition_directory, topic_directory
 from log_tables.limits import RECORD_HARD_MAX_BYTES, RECORD_MAX_BYTES, TOPIC_NAME_MAX_CHARS
 from log_tables.partition import Partition, PartitionConfig
@@ -182,7 +182,7 @@ class Topic:
         return topic_directory(self.name, self.incarnation)
 
     def partition(self, index: int) -> Partition:
-        """Partition `index`, opened at its first use. Raises UnknownPartition."""
+        """Partition `index`, opened at its first use. Raises UnknownPartition, CorruptLog without a table."""
         opened = self._partitions.get(index)
         if opened is not None:
             return opened
@@ -192,14 +192,18 @@ class Topic:
             )
         with self._lock:
             if index not in self._partitions:
-                self._partitions[index] = Partition(
-                    self._store,
-                    partition_directory(self.directory, index),
-                    self._clock,
-                    self.config.partition_config(),
-                    self._cache,
-                )
+                self._partitions[index] = self._opened(partition_directory(self.directory, index))
             return self._partitions[index]
+
+    def _opened(self, directory: str) -> Partition:
+        config = self.config.partition_config()
+        try:
+            return Partition(self._store, directory, self._clock, config, self._cache)
+        except ObjectMissing:
+            raise CorruptLog(
+                f"there is no table at {directory}, or its log lacks version 0, though the metadata log "
+                "names it; restore it from a backup"
+            ) from None
 
     def is_open(self, index: int) -> bool:
         """Whether `partition(index)` answers from memory."""
