@@ -15,7 +15,7 @@ from log_tables.commit import (
     put_commit,
     read_commit,
 )
-from log_tables.errors import AlreadyExists, CorruptLog
+from log_tables.errors import AlreadyExists, CorruptLog, OutcomeUnknown, StoreUnavailable
 from log_tables.invariant import broken_step, check_harmless, classify, is_ours
 from log_tables.layout import (
     TXN_HIGH_WATERMARK,
@@ -134,7 +134,7 @@ class Table:
                     self._advance(other)
                 elif self._is_stale():
                     # The answer took so long that the log may have been cleaned around an old version.
-                    self._reopen()
+                    self._reopen_after_put()
                     if commit.adds and all(self._snapshot.holds(add.path) for add in commit.adds):
                         return commit
                 else:
@@ -181,6 +181,16 @@ class Table:
 
     def _is_stale(self) -> bool:
         return self.clock.boottime() - self._confirmed > CONFIRMATION_MAX_AGE_S
+
+    def _reopen_after_put(self) -> None:
+        try:
+            self._reopen()
+        except StoreUnavailable as error:
+            raise OutcomeUnknown(
+                f"a commit to {self.directory} was put, and the log cannot be read again "
+                f"to see that it counts ({error.message}); an idempotent producer repeats the request, "
+                "others read first"
+            ) from None
 
     def _reopen(self) -> None:
         self._snapshot = self._reopened()
