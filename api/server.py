@@ -17,6 +17,7 @@ import uvicorn
 from api.app import create_app
 from api.gateway import Gateway
 from api.metrics import Metrics
+from api.protocol import Protocol
 from ingest.buffer import Buffer
 from ingest.writer import Writer
 from lakelog.settings import Settings
@@ -52,7 +53,7 @@ def run(settings: Settings) -> None:
     config = uvicorn.Config(
         create_app(gateway),
         loop="uvloop",
-        http="httptools",
+        http=Protocol,
         ws="none",
         lifespan="on",
         log_config=None,

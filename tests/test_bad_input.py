@@ -1,6 +1,8 @@
 """Requests that nobody should send: each is refused with what was wrong, and nothing of it is written."""
 
 import base64
+import json
+import socket
 from typing import Any
 
 import httpx
@@ -139,3 +141,25 @@ def test_what_counts_within_a_partition_is_refused_for_a_topic(
     assert (answer.status_code, answer.json()["error_code"]) == (400, 40002)
     assert name in answer.json()["message"]
     assert end_offsets(gateway, topic) == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"\x16\x03\x01 hello\r\n\r\n",
+        b"FROB /topics HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /topics/\xff HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /topics HTTP/1.1\r\nHost: x\r\n\xff: y\r\n\r\n",
+        b"POST /topics/t HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+        b"POST /topics/t HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n",
+    ],
+    ids=lambda sent: repr(sent[:20]),
+)
+def test_what_is_not_http_is_answered_as_an_error(gateway: RunningGateway, request_bytes: bytes) -> None:
+    host, port = gateway.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(request_bytes)
+        answer = b"".join(iter(lambda: connection.recv(65_536), b""))
+    head, body = answer.split(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(body)["error_code"] == 400
