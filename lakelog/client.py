@@ -32,6 +32,19 @@ _ERRORS: Mapping[int, type[LakelogError]] = {
     50303: errors.OutcomeUnknown,
 }
 _RETRIED_S = 30.0
+"""How long a request that the gateway asks to repeat is repeated."""
+
+_PAUSE_S = 0.1
+"""Between repeats, where the gateway does not say how long."""
+
+_CONNECT_TIMEOUT_S = 5.0
+_NOT_SENT = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.InvalidURL,
+    httpx.UnsupportedProtocol,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +69,9 @@ class Fetched:
 class Client:
     """A gateway at `url`. Thread-safe; close it, or use it as a context manager.
 
-    Methods raise the errors of log_tables.errors that the gateway names, and Unreachable. A request that the
-    gateway asks to repeat is repeated for up to 30 s. `transport` replaces the network (httpx transports).
+    Methods raise the errors of log_tables.errors that the gateway names, Unreachable when none answers, and
+    OutcomeUnknown when a request that changes something was sent and its answer did not come. A request that
+    the gateway asks to repeat is repeated for up to 30 s. `transport` replaces the network, as httpx has it.
     """
 
     def __init__(
@@ -70,7 +84,8 @@ class Client:
     ) -> None:
         self.url = url.rstrip("/")
         self._clock = clock or SystemClock()
-        self._http = httpx.Client(base_url=self.url, timeout=timeout_s, transport=transport)
+        self._timeout_s = timeout_s
+        self._http = httpx.Client(base_url=self.url, transport=transport)
         self._cluster = ""
 
     def __enter__(self) -> Self:
@@ -157,7 +172,11 @@ class Client:
         if max_bytes is not None:
             query["max_bytes"] = max_bytes
         answer = self._call(
-            "GET", _partition(topic, partition, "records"), params=query, headers={"Accept": ARROW}
+            "GET",
+            _partition(topic, partition, "records"),
+            timeout_s=self._timeout_s + timeout_ms / 1000,
+            params=query,
+            headers={"Accept": ARROW},
         )
         with pa.ipc.open_stream(pa.BufferReader(answer.content)) as reader:
             records = reader.read_all()
@@ -183,9 +202,11 @@ class Client:
                 return
             offset = got.next_offset
 
-    def post(self, path: str, content: bytes, headers: Mapping[str, str]) -> httpx.Response:
+    def post(
+        self, path: str, content: bytes, headers: Mapping[str, str], timeout_s: float | None = None
+    ) -> httpx.Response:
         """One POST, not repeated: for those who know what a repeat means. Raises as every method does."""
-        return self._once("POST", path, content=content, headers=dict(headers))
+        return self._once("POST", path, timeout_s=timeout_s, content=content, headers=dict(headers))
 
     def _cluster_path(self) -> str:
         if not self._cluster:
@@ -200,21 +221,37 @@ class Client:
             except Unreachable:
                 raise
             except errors.Retriable as error:
-                pause_s = float(error.details.get("retry_after_s", 0.1))
+                pause_s = float(error.details.get("retry_after_s", _PAUSE_S))
                 if self._clock.monotonic() + pause_s > deadline:
                     raise
                 self._clock.pause(pause_s)
 
-    def _once(self, method: str, path: str, **options: Any) -> httpx.Response:
+    def _once(
+        self, method: str, path: str, *, timeout_s: float | None = None, **options: Any
+    ) -> httpx.Response:
+        wait_s = self._timeout_s if timeout_s is None else timeout_s
+        timeout = httpx.Timeout(wait_s, connect=min(wait_s, _CONNECT_TIMEOUT_S))
         try:
-            answer = self._http.request(method, path, **options)
-        except httpx.HTTPError as error:
-            raise Unreachable(
-                f"no gateway answers at {self.url} ({error}); start one or name its --url"
-            ) from None
-        if answer.is_success:
-            return answer
-        raise _error(answer)
+            answer = self._http.request(method, path, timeout=timeout, **options)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            failure: LakelogError | None = self._no_answer(method, error)
+        else:
+            failure = None if answer.is_success else _error(answer)
+        if failure is not None:
+            # Raised here it has no context, which would keep this frame and the body as long as it lives.
+            raise failure
+        return answer
+
+    def _no_answer(self, method: str, error: Exception) -> LakelogError:
+        said = str(error) or type(error).__name__
+        if isinstance(error, _NOT_SENT):
+            return Unreachable(f"no gateway answers at {self.url} ({said}); start one or name its --url")
+        if method == "GET":
+            return Unreachable(f"no gateway answers at {self.url} to the end ({said}); ask again")
+        return errors.OutcomeUnknown(
+            f"the gateway at {self.url} did not answer ({said}), so it may have done what was asked or not; "
+            "look before repeating"
+        )
 
 
 def _error(answer: httpx.Response) -> LakelogError:
@@ -223,8 +260,17 @@ def _error(answer: httpx.Response) -> LakelogError:
         body = answer.json()
         code, message = int(body.pop("error_code")), str(body.pop("message"))
     except (KeyError, TypeError, ValueError, AttributeError):
-        return LakelogError(f"the gateway answered {answer.status_code} without saying why")
-    return _ERRORS.get(code, LakelogError)(message, **body)
+        said = f"the gateway answered {answer.status_code} without saying why"
+        # A proxy before it, which does not know what became of the request.
+        lost = answer.status_code in (502, 503, 504)
+        return errors.OutcomeUnknown(f"{said}; look before repeating") if lost else LakelogError(said)
+    return _ERRORS.get(code, LakelogError)(message, **{**_retry_after(answer), **body})
+
+
+def _retry_after(answer: httpx.Response) -> dict[str, float]:
+    """Retry-After, in seconds, where the answer has one."""
+    text = answer.headers.get("Retry-After", "")
+    return {"retry_after_s": float(text)} if text.isdecimal() else {}
 
 
 def _partition(topic: str, partition: int, what: str) -> str:

@@ -1,89 +1,69 @@
-"""An idempotent producer: batches per partition, sends them as Arrow, repeats safely (KIP-98, KIP-480).
+"""An idempotent producer: gathers records in a batch for each partition and sends them in the background."""
 
-Each partition has one request in flight, so order is kept; a repeat is the very same bytes under the same
-sequence, so a record is in the log once however often its answer is lost.
-"""
-
+import math
 import threading
-from collections import deque
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
+from urllib.parse import quote
 
 import httpx
-import pyarrow as pa
 
 from lakelog.client import ARROW, Client
+from lakelog.delivery import Delivery, Outcome, RecordMetadata, refused
+from lakelog.lane import Batch, Headers, Lane
 from lakelog.settings import DEFAULT_URL
-from log_tables import errors
 from log_tables.clock import Clock, SystemClock
-from log_tables.errors import InvalidArgument, LakelogError
-from log_tables.limits import MIB, PRODUCER_EPOCH_MAX, SEQUENCE_MODULUS
+from log_tables.errors import (
+    BufferFull,
+    InvalidArgument,
+    InvalidRecord,
+    InvalidRequest,
+    LakelogError,
+    NotFound,
+    RecordTooLarge,
+    Retriable,
+    UnknownPartition,
+)
+from log_tables.limits import MIB, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 from log_tables.partition import partition_for_key
-from log_tables.record import Record, input_batch
 
-SENDERS = 8
-"""Requests in flight at once, to as many partitions."""
+__all__ = ["Producer", "RecordMetadata"]
 
-PAUSE_FIRST_S = 0.05
-PAUSE_MAX_S = 1.0
-"""Between repeats of a request, when the gateway does not say how long."""
+SENDERS_MAX = 8
+"""Requests in flight at once, each to another partition."""
 
-METADATA_MAX_AGE_S = 60.0
-"""After this long a topic is asked again how many partitions it has."""
+METADATA_MAX_AGE_S = 300.0
+"""How long a topic's partition count is believed (Kafka's metadata.max.age.ms)."""
 
-RECORD_OVERHEAD_BYTES = 64
-"""What a record weighs in the buffer beside its key and value."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecordMetadata:
-    """Where a record is. `offset` is None with acks=0, and for a repeat whose offset was forgotten."""
-
-    topic: str
-    partition: int
-    offset: int | None
-
-
-@dataclass(slots=True)
-class _Batch:
-    """Records of one partition that go in one request."""
-
-    begun: float
-    records: list[Record] = field(default_factory=list)
-    futures: "list[Future[RecordMetadata]]" = field(default_factory=list)
-    size_bytes: int = 0
-
-
-@dataclass(slots=True)
-class _Lane:
-    """One partition: what waits for it, and where its sequences are."""
-
-    topic: str
-    partition: int
-    waiting: deque[_Batch] = field(default_factory=deque)
-    busy: bool = False
-    epoch: int = 0
-    sequence: int = 0
+RECORD_OVERHEAD_BYTES = 256
+"""What Python's objects for a record take beside its bytes."""
 
 
 @dataclass(slots=True)
 class _Topic:
+    """What the producer knows of a topic, and where records without a key go at the moment."""
+
+    name: str
     partitions: int
-    asked: float
-    sticky: int = 0
+    max_message_bytes: int
+    asked_s: float
+    sticky: int
 
 
 class Producer:
     """Sends records to the gateway at `url`. Thread-safe; close it, or use it as a context manager.
 
-    `linger_ms` and `batch_size` (bytes) say when a batch is sent, `buffer_memory` (bytes) how much may wait:
-    `send` blocks when it is full. A batch that is not acknowledged within `delivery_timeout_ms` fails.
+    Each record is in the log once, and in the order of `send` within its partition, also when answers are
+    lost, and when the gateway dies and comes back within `delivery_timeout_ms`. That is so with acks "all";
+    docs/guarantees.md says what "1" and "0" may lose. What is still on its way when the process ends is lost.
+
+    A batch is sent `linger_ms` after its first record, or with `batch_size` bytes. `buffer_memory` (bytes)
+    bounds what waits; when it is full, `send` blocks for up to `max_block_ms`. The names and meanings are
+    Kafka's. `transport` replaces the network (httpx's transports).
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- the settings of Kafka's producer
         self,
         url: str = DEFAULT_URL,
         *,
@@ -91,26 +71,27 @@ class Producer:
         linger_ms: float = 5,
         batch_size: int = 1 * MIB,
         buffer_memory: int = 64 * MIB,
-        delivery_timeout_ms: int = 120_000,
+        max_block_ms: float = 60_000,
+        request_timeout_ms: float = 30_000,
+        delivery_timeout_ms: float = 120_000,
         transport: httpx.BaseTransport | None = None,
         clock: Clock | None = None,
     ) -> None:
         if acks not in ("0", "1", "all"):
             raise InvalidArgument(f"acks={acks!r} is not known; use '0', '1' or 'all'")
         self._clock = clock or SystemClock()
-        self._client = Client(url, transport=transport, clock=self._clock)
         self._acks, self._linger_s, self._batch_size = acks, linger_ms / 1000, batch_size
-        self._buffer_memory, self._timeout_s = buffer_memory, delivery_timeout_ms / 1000
-        self._id = int(self._clock.random_hex(15), 16)
-        self._lanes: dict[tuple[str, int], _Lane] = {}
+        self._buffer_memory, self._max_block_s = buffer_memory, max_block_ms / 1000
+        self._request_s, self._delivery_s = request_timeout_ms / 1000, delivery_timeout_ms / 1000
+        self._client = Client(url, timeout_s=self._request_s, transport=transport, clock=self._clock)
+        self._id = int(self._clock.random_hex(16), 16) >> 1  # 63 bits
         self._topics: dict[str, _Topic] = {}
+        self._lanes: dict[tuple[str, int], Lane] = {}
         self._buffered = 0
-        self._flushing = 0
-        self._closed = False
-        self._changed = threading.Condition()
-        self._senders = ThreadPoolExecutor(SENDERS, "producer-send")
-        self._dispatcher = threading.Thread(target=self._dispatch, name="producer", daemon=True)
-        self._dispatcher.start()
+        self._closed = self._ended = False
+        lock = threading.Lock()
+        self._work, self._room = threading.Condition(lock), threading.Condition(lock)
+        self._senders: list[threading.Thread] = []
 
     def __enter__(self) -> Self:
         return self
@@ -125,214 +106,225 @@ class Producer:
         topic: str,
         value: bytes | None,
         key: bytes | None = None,
-        headers: Sequence[tuple[str, bytes | None]] = (),
+        headers: Headers = (),
         timestamp_ms: int | None = None,
         partition: int | None = None,
-    ) -> "Future[RecordMetadata]":
-        """Send a record; the future says where it is, or raises why it is not.
+    ) -> Delivery:
+        """Hand over a record; its future says where it is, or raises why it is not there.
 
-        A record goes to `partition`, else to its key's, else to the sticky one. Blocks while the buffer is
-        full. Raises UnknownTopic, InvalidArgument, BufferFull when it stays full for delivery_timeout_ms.
+        It goes to `partition`, else to that of its key (murmur3), else to the one whose batch is being filled
+        (KIP-480). Without `timestamp_ms` (since 1970 UTC) it has the time of this call. A record that cannot
+        be sent fails alone: its future raises InvalidRecord or RecordTooLarge. Raises UnknownTopic,
+        UnknownPartition, Unreachable when no gateway answers that tells about the topic, and BufferFull
+        when there is no room for `max_block_ms`.
         """
         self._check_open()
-        known = self._topic(topic)
-        size = len(value or b"") + len(key or b"") + RECORD_OVERHEAD_BYTES
-        stamp = self._clock.now_us() if timestamp_ms is None else timestamp_ms * 1000
-        record = Record(value, key, headers, stamp)
-        future: Future[RecordMetadata] = Future()
-        with self._changed:
-            self._reserve(size)
-            if partition is None:
-                partition = known.sticky if key is None else partition_for_key(key, known.partitions)
-            elif not 0 <= partition < known.partitions:
-                self._buffered -= size
-                raise InvalidArgument(
-                    f"topic {topic!r} has partitions 0 to {known.partitions - 1}, not {partition}"
-                )
-            self._add(self._lane(topic, partition), record, future, size, known)
-        return future
+        known = self._topic(topic, partition)
+        stamp_ms = self._clock.now_ms() if timestamp_ms is None else timestamp_ms
+        try:
+            size = _checked_size(known, value, key, headers, stamp_ms)
+        except InvalidRequest as error:
+            return refused(topic, error)
+        with self._work:
+            self._reserve(size + RECORD_OVERHEAD_BYTES)
+            batch = self._batch(known, key, partition, size)
+            batch.size_bytes += size
+            batch.held_bytes += size + RECORD_OVERHEAD_BYTES
+            if batch.size_bytes >= self._batch_size:
+                batch.sealed = True
+                self._work.notify()
+            return batch.add(value, key, tuple(headers), stamp_ms)
+
+    def flush(self) -> None:
+        """Send what waits, at once, and return when all of it is acknowledged or given up."""
+        with self._work:
+            waiting = [batch for lane in self._lanes.values() for batch in lane.batches]
+            for batch in waiting:
+                batch.sealed = True
+            self._work.notify_all()
+        for batch in waiting:
+            batch.outcome.wait()
+
+    def close(self) -> None:
+        """Refuse more, flush, and end the threads and connections. Closing twice is fine."""
+        with self._work:
+            self._closed = True
+            self._room.notify_all()
+        self.flush()
+        with self._work:
+            self._ended = True
+            self._work.notify_all()
+        for sender in self._senders:
+            sender.join()
+        self._client.close()
+
+    def _topic(self, name: str, partition: int | None) -> _Topic:
+        """The topic, asked for when it is not known, or for too long, or too small for `partition`."""
+        known, now_s = self._topics.get(name), self._clock.monotonic()
+        if known is None or (partition is not None and not 0 <= partition < known.partitions):
+            known = self._ask(name)
+        elif now_s - known.asked_s > METADATA_MAX_AGE_S:
+            known.asked_s = now_s
+            try:
+                known = self._ask(name)
+            except Retriable:
+                pass  # what was true five minutes ago will do until a gateway answers again
+        if partition is not None and not 0 <= partition < known.partitions:
+            raise UnknownPartition(
+                f"topic {name!r} has no partition {partition}; it has 0 to {known.partitions - 1}"
+            )
+        return known
+
+    def _ask(self, name: str) -> _Topic:
+        found = self._client.topic(name)
+        count, largest = len(found["partitions"]), int(found["configs"]["max.message.bytes"])
+        before = self._topics.get(name)
+        sticky = int(self._clock.random() * count) if before is None else before.sticky
+        known = self._topics[name] = _Topic(name, count, largest, self._clock.monotonic(), sticky)
+        return known
+
+    def _reserve(self, size: int) -> None:
+        """Take room in the buffer, waiting for it. A record larger than the buffer goes through it alone."""
+
+        def free() -> bool:
+            return self._closed or self._buffered == 0 or self._buffered + size <= self._buffer_memory
+
+        if not self._room.wait_for(free, self._max_block_s):
+            raise BufferFull(
+                f"{self._buffered} of {self._buffer_memory} bytes wait for the gateway, and for "
+                f"{self._max_block_s:g} s there was no room for {size} more; look at the gateway",
+                retry_after_s=1,
+            )
+        self._check_open()
+        self._buffered += size
 
     def _check_open(self) -> None:
         if self._closed:
             raise InvalidArgument("the producer is closed; make another")
 
-    def _reserve(self, size: int) -> None:
-        self._check_open()
+    def _batch(self, known: _Topic, key: bytes | None, partition: int | None, size: int) -> Batch:
+        """The batch that a record of `size` bytes joins."""
+        if partition is None and key is not None:
+            partition = partition_for_key(key, known.partitions)
+        if partition is None:
+            lane = self._lane(known.name, known.sticky)
+            batch = self._fitting(lane, size)
+            if batch is not None:
+                return batch
+            partition = known.sticky = (known.sticky + 1) % known.partitions
+        lane = self._lane(known.name, partition)
+        return self._fitting(lane, size) or self._open(lane)
 
-        def room() -> bool:
-            return self._buffered == 0 or self._buffered + size <= self._buffer_memory
+    def _fitting(self, lane: Lane, size: int) -> Batch | None:
+        """The open batch of `lane`, if it has room; without room it is sealed."""
+        batch = lane.open_batch()
+        if batch is not None and batch.size_bytes + size > self._batch_size:
+            batch.sealed = True
+            self._work.notify()
+            return None
+        return batch
 
-        if not self._changed.wait_for(room, self._timeout_s):
-            raise errors.BufferFull(
-                f"{self._buffered} bytes wait and none were sent for {self._timeout_s:g} s; look at the "
-                "gateway",
-                retry_after_s=1,
-            )
-        self._buffered += size
+    def _open(self, lane: Lane) -> Batch:
+        now_s = self._clock.monotonic()
+        outcome = Outcome(lane.topic, lane.partition)
+        batch = Batch(outcome, now_s + self._linger_s, now_s + self._delivery_s)
+        lane.batches.append(batch)
+        self._work.notify()
+        return batch
 
-    def _add(
-        self, lane: _Lane, record: Record, future: "Future[RecordMetadata]", size: int, known: _Topic
-    ) -> None:
-        if not lane.waiting or lane.waiting[-1].size_bytes >= self._batch_size:
-            lane.waiting.append(_Batch(self._clock.monotonic()))
-            self._changed.notify_all()
-        batch = lane.waiting[-1]
-        batch.records.append(record)
-        batch.futures.append(future)
-        batch.size_bytes += size
-        if batch.size_bytes >= self._batch_size:
-            if record.key is None:
-                known.sticky = (lane.partition + 1) % known.partitions
-            self._changed.notify_all()
-
-    def _topic(self, name: str) -> _Topic:
-        known = self._topics.get(name)
-        now = self._clock.monotonic()
-        if known is None or now - known.asked > METADATA_MAX_AGE_S:
-            count = self._client.partition_count(name)
-            sticky = int(self._clock.random() * count) if known is None else known.sticky
-            known = self._topics[name] = _Topic(count, now, sticky)
-        return known
-
-    def _lane(self, topic: str, partition: int) -> _Lane:
+    def _lane(self, topic: str, partition: int) -> Lane:
         lane = self._lanes.get((topic, partition))
         if lane is None:
-            lane = self._lanes[topic, partition] = _Lane(topic, partition)
+            lane = self._lanes[topic, partition] = Lane(topic, partition, stamped=self._acks != "0")
+            if len(self._senders) < SENDERS_MAX:
+                sender = threading.Thread(target=self._run, name="lakelog-producer", daemon=True)
+                self._senders.append(sender)
+                sender.start()
         return lane
 
-    def flush(self) -> None:
-        """Return when everything sent so far is acknowledged or has failed; the futures say which."""
-        with self._changed:
-            self._flushing += 1
-            self._changed.notify_all()
-            try:
-                self._changed.wait_for(lambda: self._buffered == 0)
-            finally:
-                self._flushing -= 1
+    def _run(self) -> None:
+        """What each sender thread does: take a partition whose first batch is due, send that, again."""
+        while (lane := self._next()) is not None:
+            self._deliver(lane)
 
-    def close(self) -> None:
-        """Flush, then end the threads and connections. Closing twice is fine."""
-        if self._closed:
-            return
-        self.flush()
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-        self._dispatcher.join()
-        self._senders.shutdown()
-        self._client.close()
+    def _next(self) -> Lane | None:
+        """Wait for a batch that is due and take it in hand; None at the end."""
+        with self._work:
+            while not self._ended:
+                now_s = self._clock.monotonic()
+                lane = min(self._lanes.values(), key=Lane.due_s)
+                due_s = lane.due_s()
+                if due_s <= now_s:
+                    lane.begin()
+                    self._work.notify()  # the next one watches over what comes next
+                    return lane
+                self._work.wait(None if due_s == math.inf else due_s - now_s)
+        return None
 
-    def _dispatch(self) -> None:
-        """Hand batches that are due to the senders, one at a time for each partition."""
-        with self._changed:
-            while not self._closed:
-                now = self._clock.monotonic()
-                idle = [lane for lane in self._lanes.values() if lane.waiting and not lane.busy]
-                due = [lane for lane in idle if self._due_s(lane.waiting[0], now) <= 0]
-                for lane in due:
-                    lane.busy = True
-                    self._senders.submit(self._deliver, lane, lane.waiting.popleft())
-                rest = [self._due_s(lane.waiting[0], now) for lane in idle if not lane.busy]
-                self._changed.wait(min(rest, default=None))
-
-    def _due_s(self, batch: _Batch, now: float) -> float:
-        """Seconds until `batch` is to be sent."""
-        if batch.size_bytes >= self._batch_size or self._flushing:
-            return 0.0
-        return batch.begun + self._linger_s - now
-
-    def _deliver(self, lane: _Lane, batch: _Batch) -> None:
-        # A future that was cancelled until now takes its record with it; from here on none can be.
-        pairs = zip(batch.records, batch.futures, strict=True)
-        going = [(record, future) for record, future in pairs if future.set_running_or_notify_cancel()]
+    def _deliver(self, lane: Lane) -> None:
+        """One attempt to send the batch in hand of `lane`."""
+        batch, base = lane.batches[0], None
         try:
-            if going:
-                self._settle(lane, going)
-        finally:
-            with self._changed:
-                lane.busy = False
-                self._buffered -= batch.size_bytes
-                self._changed.notify_all()
-
-    def _settle(self, lane: _Lane, going: "Sequence[tuple[Record, Future[RecordMetadata]]]") -> None:
-        """Post the records and say so to their futures.
-
-        A request is refused whole for one bad record, with nothing written: then each half is tried by
-        itself, so that only the bad one fails.
-        """
-        try:
-            base = self._post(lane, _encode([record for record, _ in going]))
-        except BaseException as error:
-            if isinstance(error, errors.InvalidRecord | errors.RecordTooLarge) and len(going) > 1:
-                half = len(going) // 2
-                self._settle(lane, going[:half])
-                self._settle(lane, going[half:])
-                return
-            for _, future in going:
-                future.set_exception(error)
-            if not isinstance(error, Exception):
-                raise
+            left_s = batch.deadline_s - self._clock.monotonic()
+            if left_s > 0:
+                base = self._post(lane, batch, min(left_s, self._request_s))
+        except Exception as failure:  # noqa: BLE001 -- whatever it is, the futures must hear of it
+            with self._work:
+                error = lane.failed(failure, self._clock.monotonic())
+                if error is None:
+                    self._work.notify()
+                    return
         else:
-            for place, (_, future) in enumerate(going):
-                offset = None if base is None else base + place
-                future.set_result(RecordMetadata(lane.topic, lane.partition, offset))
+            error = None if left_s > 0 else lane.expired()
+            if error is None:
+                lane.delivered()
+        if isinstance(error, NotFound):
+            self._topics.pop(lane.topic, None)
+        batch.outcome.settle(base, error)
+        with self._work:
+            lane.put_down()
+            self._buffered -= batch.held_bytes
+            self._room.notify_all()
+            self._work.notify()
 
-    def _post(self, lane: _Lane, encoded: tuple[bytes, int]) -> int | None:
-        """Send until it is acknowledged; returns the base offset.
-
-        Raises why it is not in the log, or OutcomeUnknown, and goes on under a new epoch then: nothing that
-        may be in the log is ever sent again under another number.
-        """
-        body, count = encoded
-        deadline = self._clock.monotonic() + self._timeout_s
-        pause_s, uncertain = PAUSE_FIRST_S, False
-        while True:
-            try:
-                base = self._once(lane, body)
-                lane.sequence = (lane.sequence + count) % SEQUENCE_MODULUS
-                return base
-            except (errors.Retriable, errors.OutcomeUnknown) as error:
-                uncertain = uncertain or not isinstance(error, errors.NotLeader | errors.BufferFull)
-                pause_s = min(float(error.details.get("retry_after_s", pause_s * 2)), PAUSE_MAX_S)
-                if self._clock.monotonic() + pause_s > deadline:
-                    self._renew(lane)
-                    raise _given_up(error, uncertain, self._timeout_s) from None
-                self._clock.pause(pause_s)
-            except errors.SequenceGap as error:
-                # Idle for so long that the log forgot us: what was never sent before may begin anew.
-                forgotten = error.details.get("expected") == 0 and lane.sequence != 0 and not uncertain
-                self._renew(lane)
-                if not forgotten:
-                    raise
-
-    def _once(self, lane: _Lane, body: bytes) -> int | None:
-        headers = {
-            "Content-Type": ARROW,
-            "Producer-Id": str(self._id),
-            "Producer-Epoch": str(lane.epoch),
-            "Producer-Seq": str(lane.sequence),
-        }
-        path = f"/topics/{lane.topic}/partitions/{lane.partition}?acks={self._acks}"
-        placed = self._client.post(path, body, headers).json()["offsets"][0]
-        base: int | None = placed["base_offset"]
+    def _post(self, lane: Lane, batch: Batch, timeout_s: float) -> int | None:
+        """Send a batch; returns its base offset."""
+        headers = {"Content-Type": ARROW}
+        if lane.stamped:
+            headers |= {
+                "Producer-Id": str(self._id),
+                "Producer-Epoch": str(lane.epoch),
+                "Producer-Seq": str(lane.sequence),
+            }
+        path = f"/topics/{quote(lane.topic, safe='')}/partitions/{lane.partition}"
+        answer = self._client.post(f"{path}?acks={self._acks}", batch.body(), headers, timeout_s)
+        try:
+            base: int | None = answer.json()["offsets"][0]["base_offset"]
+        except (ValueError, LookupError, TypeError):
+            raise LakelogError(f"the answer of {self._client.url} is not a gateway's; is it one?") from None
         return base
 
-    def _renew(self, lane: _Lane) -> None:
-        lane.epoch = min(lane.epoch + 1, PRODUCER_EPOCH_MAX)
-        lane.sequence = 0
+
+def _checked_size(
+    known: _Topic, value: bytes | None, key: bytes | None, headers: Headers, timestamp_ms: int
+) -> int:
+    """Bytes of a record that can be sent: one that the gateway refuses would take its whole batch with it."""
+    size = _length(value, "value") + _length(key, "key")
+    if size > known.max_message_bytes:
+        raise RecordTooLarge(
+            f"the record has {size} bytes, topic {known.name!r} takes {known.max_message_bytes}; send less, "
+            "or raise max.message.bytes"
+        )
+    if not TIMESTAMP_MIN_US <= timestamp_ms * 1000 <= TIMESTAMP_MAX_US:
+        raise InvalidRecord(f"timestamp_ms={timestamp_ms} is outside the years 1 to 9999; use milliseconds")
+    for name, content in headers:
+        size += len(name.encode()) + _length(content, "header")
+    return size
 
 
-def _given_up(error: LakelogError, uncertain: bool, timeout_s: float) -> LakelogError:
-    if not uncertain:
-        return error
-    return errors.OutcomeUnknown(
-        f"not acknowledged within {timeout_s:g} s, so the records may be in the log or not: {error.message}"
-    )
-
-
-def _encode(records: Sequence[Record]) -> tuple[bytes, int]:
-    batch = input_batch(records, 0)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue().to_pybytes(), len(records)
+def _length(data: object, what: str) -> int:
+    if data is None:
+        return 0
+    if not isinstance(data, bytes):
+        raise InvalidRecord(f"the {what} is {type(data).__name__}, not bytes; encode it")
+    return len(data)

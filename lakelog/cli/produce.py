@@ -1,7 +1,6 @@
 """`lakelog produce`: records from standard input or a file."""
 
 from collections.abc import Iterable
-from concurrent.futures import Future
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +20,7 @@ from log_tables.clock import SystemClock
 from log_tables.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from lakelog.producer import RecordMetadata
+    from lakelog.delivery import Delivery
 
 
 class Format(StrEnum):
@@ -85,7 +84,7 @@ def produce(
         console.print(f"{count:,} records to topic {topic} in {seconds:.1f} s")
 
 
-def _settled(futures: "Iterable[Future[RecordMetadata]]") -> int:
+def _settled(futures: "Iterable[Delivery]") -> int:
     """How many there are, once all are acknowledged. Raises the first failure."""
     return sum(1 for future in futures if future.result() is not None)
 

@@ -1,0 +1,209 @@
+"""What waits for one partition, in batches, and its sequences: no threads, no network.
+
+A batch gets its sequence when it is sent first, and keeps it while it may be in the log: what is repeated is
+the very same request, so the gateway knows it again (KIP-98). When a batch is given up, or the gateway has
+forgotten the producer, the epoch is raised and sequences begin at 0 (KIP-360); the gateway then refuses
+whatever of the older epoch is still under way.
+"""
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from lakelog.delivery import Delivery, Outcome
+from log_tables.errors import (
+    Conflict,
+    InvalidRequest,
+    LakelogError,
+    NotFound,
+    OutcomeUnknown,
+    Retriable,
+    SequenceGap,
+    StaleProducerEpoch,
+)
+from log_tables.limits import SEQUENCE_MODULUS
+from log_tables.record import binary_array, headers_array, timestamp_array
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+PAUSE_FIRST_S = 0.1
+PAUSE_MAX_S = 1.0
+"""Between repeats, doubled each time, where the gateway does not say how long (Kafka's retry.backoff)."""
+
+_NOT_WRITTEN = (Retriable, InvalidRequest, NotFound, Conflict)
+"""After these it is certain that the request wrote nothing; after anything else it is not."""
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Records that go to one partition in one request. Times are monotonic seconds.
+
+    It is sent when `due_s` has come or it is `sealed`, and given up at `deadline_s`. `uncertain`: it may be
+    in the log, because an answer was lost. `held_bytes` is what it takes of the producer's buffer.
+    """
+
+    outcome: Outcome
+    due_s: float
+    deadline_s: float
+    sealed: bool = False
+    uncertain: bool = False
+    count: int = 0
+    size_bytes: int = 0
+    held_bytes: int = 0
+    _values: list[bytes | None] = field(default_factory=list)
+    _keys: list[bytes | None] = field(default_factory=list)
+    _headers: list[Headers] = field(default_factory=list)
+    _stamps_ms: list[int] = field(default_factory=list)
+    _body: bytes = b""
+
+    def add(self, value: bytes | None, key: bytes | None, headers: Headers, timestamp_ms: int) -> Delivery:
+        """Append a record; its future."""
+        self._values.append(value)
+        self._keys.append(key)
+        self._headers.append(headers)
+        self._stamps_ms.append(timestamp_ms)
+        delivery = Delivery(self.outcome, self.count)
+        self.count += 1
+        return delivery
+
+    def body(self) -> bytes:
+        """The request as an Arrow IPC stream: made once, then always the same bytes."""
+        if not self._body:
+            self._body = _encode(self._values, self._keys, self._headers, self._stamps_ms)
+            self._values, self._keys, self._headers, self._stamps_ms = [], [], [], []
+        return self._body
+
+
+def _encode(
+    values: list[bytes | None], keys: list[bytes | None], headers: list[Headers], stamps_ms: list[int]
+) -> bytes:
+    columns = {
+        "value": binary_array(values),
+        "timestamp": timestamp_array(np.array(stamps_ms, np.int64) * 1000),
+    }
+    if any(key is not None for key in keys):
+        columns["key"] = binary_array(keys)
+    if any(headers):
+        columns["headers"] = headers_array(headers)
+    batch = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """What waits for one partition, the next in front. One request is in flight, which keeps the order.
+
+    `stamped`: batches carry sequences, and so can be repeated when their answer is lost.
+    """
+
+    topic: str
+    partition: int
+    stamped: bool = True
+    batches: deque[Batch] = field(default_factory=deque)
+    in_flight: bool = False
+    epoch: int = 0
+    sequence: int = 0
+    _not_before_s: float = -math.inf
+    _pause_s: float = PAUSE_FIRST_S
+    _trouble: LakelogError | None = None
+
+    def open_batch(self) -> Batch | None:
+        """The batch that takes more records, None when there is none."""
+        return self.batches[-1] if self.batches and not self.batches[-1].sealed else None
+
+    def due_s(self) -> float:
+        """When there is something to do; infinity when there is not."""
+        if self.in_flight or not self.batches:
+            return math.inf
+        head = self.batches[0]
+        ready_s = -math.inf if head.sealed else head.due_s
+        return min(max(ready_s, self._not_before_s), head.deadline_s)
+
+    def begin(self) -> Batch:
+        """Take the first batch in hand: the caller alone changes it until `put_down`."""
+        self.in_flight = True
+        head = self.batches[0]
+        head.sealed = True
+        return head
+
+    def delivered(self) -> None:
+        """The gateway has acknowledged the batch in hand: `put_down` comes next."""
+        self.sequence = (self.sequence + self.batches[0].count) % SEQUENCE_MODULUS
+        self._trouble = None
+
+    def failed(self, error: Exception, now_s: float) -> Exception | None:
+        """The batch in hand was not acknowledged.
+
+        Returns None when it will be sent again, else why it is given up: `put_down` comes next.
+        """
+        batch = self.batches[0]
+        if isinstance(error, LakelogError):
+            error.__traceback__ = (
+                None  # it would keep the batch alive, and says nothing that the message does not
+            )
+        batch.uncertain |= not isinstance(error, _NOT_WRITTEN)
+        if now_s < batch.deadline_s and self._will_repeat(batch, error, now_s):
+            self.in_flight = False
+            return None
+        self._renew(error)
+        return self._reason(batch, error)
+
+    def expired(self) -> Exception:
+        """The batch in hand has reached its deadline. Returns why: `put_down` comes next."""
+        trouble = self._trouble or Retriable("too many partitions have trouble at once")
+        self._renew(trouble)
+        return self._reason(self.batches[0], trouble)
+
+    def put_down(self) -> None:
+        """Go on with the next batch."""
+        self.batches.popleft()
+        self.in_flight = False
+        self._not_before_s, self._pause_s = -math.inf, PAUSE_FIRST_S
+
+    def _will_repeat(self, batch: Batch, error: Exception, now_s: float) -> bool:
+        if isinstance(error, SequenceGap):
+            return self._begin_anew(batch, error)
+        if isinstance(error, Retriable) or (isinstance(error, OutcomeUnknown) and self.stamped):
+            self._trouble = error
+            self._not_before_s = now_s + float(error.details.get("retry_after_s", self._pause_s))
+            self._pause_s = min(self._pause_s * 2, PAUSE_MAX_S)
+            return True
+        return False
+
+    def _begin_anew(self, batch: Batch, gap: SequenceGap) -> bool:
+        """Renumber the batch in hand, if it is certain that the log does not hold it.
+
+        A log that still knows the producer (it expects another sequence than 0) would have known the batch
+        again. One that has forgotten it may hold the batch all the same, if its answer was lost.
+        """
+        forgotten = gap.details["expected"] == 0
+        if self.sequence == 0 or (forgotten and batch.uncertain):
+            return False
+        batch.uncertain = False
+        self._renew(gap)
+        return True
+
+    def _renew(self, error: Exception) -> None:
+        """Raise the epoch: what is still under way in the old one is refused from now on."""
+        known = int(error.details["current"]) if isinstance(error, StaleProducerEpoch) else 0
+        self.epoch = max(self.epoch, known) + 1
+        self.sequence = 0
+
+    def _reason(self, batch: Batch, error: Exception) -> Exception:
+        """What the futures of a batch that is given up raise."""
+        where = f"partition {self.partition} of {self.topic}"
+        if batch.uncertain and isinstance(error, LakelogError):
+            return OutcomeUnknown(
+                f"{where}: the records may be in the log or not, look before sending them again: {error}"
+            )
+        late = f"{where}: not delivered in time, and not written: {error}"
+        if isinstance(error, Retriable):
+            return type(error)(late, **error.details)
+        return Retriable(late) if isinstance(error, OutcomeUnknown) else error
