@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -73,6 +74,13 @@ def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
             raise InvalidArgument(f"{option} {text!r} is not name=value; write it so")
         found[name] = value
     return found
+
+
+def iso_ms(text: str) -> int:
+    """An ISO-8601 time, UTC where it names no zone, as milliseconds since 1970. Raises ValueError."""
+    moment = datetime.fromisoformat(text)
+    zoned = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return (zoned - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
 def existing_file(path: Path) -> Path:

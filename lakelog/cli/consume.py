@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from lakelog.cli.common import GATEWAY, Json, Url, connect
+from lakelog.cli.common import GATEWAY, Json, Url, connect, iso_ms
 from log_tables.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -50,8 +50,6 @@ def consume(
 
 def _start(client: "Client", topic: str, partition: int, start: str) -> int:
     """The offset that `start` means. Raises InvalidArgument."""
-    from log_tables.snapshot import timestamp_us
-
     offsets = client.offsets(topic, partition)
     if start == "earliest":
         return offsets.beginning
@@ -60,8 +58,7 @@ def _start(client: "Client", topic: str, partition: int, start: str) -> int:
     if start.isdecimal():
         return int(start)
     try:
-        zoned = start if start.endswith("Z") or "+" in start else f"{start}+00:00"
-        milliseconds = timestamp_us(zoned) // 1000
+        milliseconds = iso_ms(start)
     except ValueError:
         raise InvalidArgument(
             f"--from {start!r} is not earliest, latest, an offset or an ISO-8601 time"

@@ -10,11 +10,10 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from lakelog.cli.common import existing_file
+from lakelog.cli.common import existing_file, iso_ms
 from lakelog.cli.produce import Format
 from log_tables.errors import InvalidArgument
 from log_tables.limits import TIMESTAMP_MAX_US
-from log_tables.snapshot import timestamp_us
 
 Fields = dict[str, Any] | None
 """What a record's key and time are taken from; None for a line of text, which has no fields."""
@@ -90,17 +89,9 @@ def time_ms(fields: Fields, name: str) -> int:
     """The field `name` as milliseconds since 1970 UTC. Raises InvalidArgument."""
     value = _field(fields, name)
     try:
-        milliseconds = (
-            int(value) if isinstance(value, int | float) else timestamp_us(_zoned(str(value))) // 1000
-        )
-    except ValueError:
+        milliseconds = int(value) if isinstance(value, int | float) else iso_ms(str(value))
+    except (ValueError, OverflowError):
         raise InvalidArgument(f"{name}={value!r} is not a time; use milliseconds or ISO-8601") from None
     if abs(milliseconds) * 1000 > TIMESTAMP_MAX_US:
         raise InvalidArgument(f"{name}={value!r} is not in milliseconds since 1970")
     return milliseconds
-
-
-def _zoned(text: str) -> str:
-    """ISO-8601 with a zone: UTC where it names none."""
-    zoned = text.endswith("Z") or "+" in text[10:] or "-" in text[10:]
-    return text if zoned else f"{text}+00:00"
