@@ -106,6 +106,35 @@ def test_rows_of_a_file_have_keys_and_times(run: Run, topic: str, tmp_path: Path
     assert sorted(json.loads(each["value"])["id"] for each in found) == [1, 2]
 
 
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("0", 0),
+        ("1500", 1_500),
+        ('"1970-01-02"', 86_400_000),
+        ('"1970-01-01 00:00:01.250"', 1_250),
+        ('"1969-12-31T19:00:01-05:00"', 1_000),
+        ('"1969-12-31T23:59:59Z"', -1_000),
+    ],
+)
+def test_a_time_is_milliseconds_or_iso_8601_in_utc(
+    run: Run, topic: str, text: str, milliseconds: int
+) -> None:
+    line = f'{{"at": {text}}}'.encode()
+    lines(run("produce", topic, "--format", "ndjson", "--timestamp-field", "at", stdin=line))
+    assert printed(run("consume", topic, "--json"))["timestamp"] == milliseconds
+
+
+@pytest.mark.parametrize("text", ['"noon"', "Infinity", "NaN", "1e30", "[]", "null", '"2024-13-01"'])
+def test_what_is_no_time_is_refused_with_its_value(
+    run: Run, gateway: RunningGateway, topic: str, text: str
+) -> None:
+    line = f'{{"at": {text}}}'.encode()
+    done = run("produce", topic, "--format", "ndjson", "--timestamp-field", "at", stdin=line)
+    wrong(done, USAGE, "at=")
+    assert lines(run("consume", topic)) == []
+
+
 def test_a_record_is_printed_whole_with_json(run: Run, gateway: RunningGateway, topic: str) -> None:
     body = {"records": [{"key": "aw==", "value": "/w==", "timestamp": 5, "headers": [{"key": "h"}]}]}
     gateway.client.post(
@@ -135,6 +164,8 @@ def test_a_record_is_printed_whole_with_json(run: Run, gateway: RunningGateway, 
         (("--from", "1970-01-01T00:00:01Z"), [1, 2, 3]),
         (("--from", "1970-01-01T00:00:01.500"), [2, 3]),
         (("--from", "1970-01-01T01:00:03+01:00"), [3]),
+        (("--from", "1969-12-31T20:00:02-04:00"), [2, 3]),
+        (("--from", "1970-01-01"), [0, 1, 2, 3]),
         (("--from", "2024-01-01"), []),
         (("--max", "2"), [0, 1]),
         (("--from", "1", "--max", "1"), [1]),
