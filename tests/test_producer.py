@@ -190,7 +190,7 @@ def test_what_is_not_delivered_in_time_fails_and_later_records_are_delivered(tmp
     port = free_port()
     gateway = revive(tmp_path, port)
     gateway.create_topic("t")
-    with Producer(gateway.url, linger_ms=0, delivery_timeout_ms=2_000) as producer:
+    with Producer(gateway.url, linger_ms=0, delivery_timeout_ms=5_000) as producer:
         assert producer.send("t", b"before").result().offset == 0
         gateway.kill()
         lost = producer.send("t", b"meanwhile")
@@ -259,7 +259,8 @@ def test_a_topic_made_anew_takes_what_was_not_sent_to_the_old_one(
 def test_a_full_buffer_says_so_when_nothing_leaves_it(tmp_path: Path) -> None:
     gateway = revive(tmp_path, free_port())
     gateway.create_topic("t")
-    producer = Producer(gateway.url, buffer_memory=1_000, max_block_ms=1, delivery_timeout_ms=1_000)
+    gateway.produce("t", 0)
+    producer = Producer(gateway.url, buffer_memory=1_000, max_block_ms=1, delivery_timeout_ms=3_000)
     producer.send("t", b"1").result()
     gateway.kill()
     for number in range(3):
@@ -318,7 +319,8 @@ def test_callbacks_hear_of_every_record_and_do_no_harm(producer: Producer, topic
 def test_an_error_that_nobody_asks_for_is_logged(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     gateway = revive(tmp_path, free_port())
     gateway.create_topic("t")
-    with Producer(gateway.url, linger_ms=0, delivery_timeout_ms=1_000) as producer:
+    gateway.produce("t", 0)
+    with Producer(gateway.url, linger_ms=0, delivery_timeout_ms=3_000) as producer:
         producer.send("t", b"1").result()
         gateway.kill()
         producer.send("t", b"2")
