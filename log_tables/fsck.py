@@ -15,7 +15,7 @@ from log_tables.checkpoint import Checkpoint
 from log_tables.checkpoint import decode as decode_checkpoint
 from log_tables.cluster import TopicRecord
 from log_tables.commit import Commit, read_commit
-from log_tables.errors import Damaged, InvalidArgument, LakelogError
+from log_tables.errors import CorruptLog, Damaged, InvalidArgument, LakelogError
 from log_tables.invariant import broken_state, classify
 from log_tables.layout import (
     CLUSTER_METADATA,
@@ -181,15 +181,23 @@ def _replay(store: Store, directory: str, report: PartitionReport) -> Snapshot |
 
 
 def _oldest(store: Store, directory: str, commits: list[int], checkpoints: list[int]) -> Snapshot | None:
-    """The oldest version from which all later commits are there."""
+    """The oldest version from which all later commits are there, or without one that which lacks the fewest.
+
+    Raises CorruptLog when there are commits and nothing to begin from.
+    """
     first = commits[-1] if commits else -1
     while first - 1 in commits:
         first -= 1
-    if first == 0:
+    usable = [version for version in checkpoints if version >= first - 1]
+    if first == 0 or (not usable and 0 in commits):
         commit = read_commit(store, directory, 0)
         return None if commit is None else first_snapshot(commit, directory)
-    usable = [version for version in checkpoints if version >= first - 1]
+    usable = usable or checkpoints[-1:]
     if not usable:
+        if commits:
+            raise CorruptLog(
+                f"version 0 of {directory} is missing, though version {commits[0]} is there; restore the file"
+            )
         return None
     return from_checkpoint(_read_checkpoint(store, directory, usable[0]))
 

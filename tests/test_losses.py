@@ -80,6 +80,26 @@ def test_nothing_takes_the_place_of_a_lost_commit(cluster: Cluster) -> None:
         again(cluster).topic("t").partition(0)
 
 
+@pytest.mark.parametrize(("lost", "following"), [(0, 1), (CLAIMED, 3), (CLAIMED + 2, 5)])
+def test_the_check_names_a_lost_commit(cluster: Cluster, lost: int, following: int) -> None:
+    directory = appended(cluster, 5).directory
+    cluster.store.delete(commit_path(directory, lost))
+    (problem,) = fsck.check(cluster.store).problems
+    assert f"version {lost}" in problem
+    assert f"is missing, though version {following} is there" in problem
+
+
+def test_the_check_names_a_commit_that_was_lost_after_a_checkpoint(cluster: Cluster) -> None:
+    partition = appended(cluster, 5)
+    partition.checkpoint()
+    for _ in range(5):
+        partition.append([Entry(input_batch([Record(b"1")], 0))])
+    for version in (0, CLAIMED + 6):
+        cluster.store.delete(commit_path(partition.directory, version))
+    (problem,) = fsck.check(cluster.store).problems
+    assert "version 8 is missing, though version 9 is there" in problem
+
+
 @pytest.mark.parametrize(
     "hint",
     [
