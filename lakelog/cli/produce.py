@@ -1,6 +1,6 @@
 """`lakelog produce`: records from standard input or a file."""
 
-from collections.abc import Iterable
+from collections import deque
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,6 +21,10 @@ from log_tables.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from lakelog.delivery import Delivery
+
+
+SHOWN_EVERY = 1_000
+"""Records between two looks at the progress bar."""
 
 
 class Format(StrEnum):
@@ -64,19 +68,22 @@ def produce(
 
     clock = SystemClock()
     begin = clock.monotonic()
+    count = 0
     with Producer(url, acks=acks) as producer, _progress(json) as progress:
         task = progress.add_task(topic, total=rows.total(file, named))
-        futures = []
+        sent: deque[Delivery] = deque()
         for value, fields in rows.read(file, named):
             key = None if key_field is None else rows.key(fields, key_field)
             stamp = None if timestamp_field is None else rows.time_ms(fields, timestamp_field)
-            futures.append(producer.send(topic, value, key, timestamp_ms=stamp))
-            if len(futures) >= 10_000:
-                progress.advance(task, _settled(futures))
-                futures = []
+            sent.append(producer.send(topic, value, key, timestamp_ms=stamp))
+            while sent and sent[0].done():
+                count += _settled(sent)
+            if len(sent) % SHOWN_EVERY == 0:
+                progress.update(task, completed=count)
         producer.flush()
-        progress.advance(task, _settled(futures))
-        count = int(progress.tasks[0].completed)
+        while sent:
+            count += _settled(sent)
+        progress.update(task, completed=count)
     seconds = clock.monotonic() - begin
     if json:
         print_json({"topic": topic, "records": count, "seconds": round(seconds, 3)})
@@ -84,9 +91,10 @@ def produce(
         console.print(f"{count:,} records to topic {topic} in {seconds:.1f} s")
 
 
-def _settled(futures: "Iterable[Delivery]") -> int:
-    """How many there are, once all are acknowledged. Raises the first failure."""
-    return sum(1 for future in futures if future.result() is not None)
+def _settled(sent: "deque[Delivery]") -> int:
+    """Wait for the oldest record to be acknowledged and drop it; 1, to be counted. Raises why it is not."""
+    sent.popleft().result()
+    return 1
 
 
 def _progress(quiet: bool) -> Progress:

@@ -1,11 +1,11 @@
 """What `lakelog produce` sends: a file or standard input, cut into records."""
 
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from lakelog.cli.common import existing_file, iso_ms
 from lakelog.cli.produce import Format
 from log_tables.errors import InvalidArgument
-from log_tables.limits import TIMESTAMP_MAX_US
+from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 
 Fields = dict[str, Any] | None
 """What a record's key and time are taken from; None for a line of text, which has no fields."""
@@ -37,7 +37,8 @@ def read(file: Path, form: Format) -> Iterator[Row]:
             yield from _columns(pq.ParquetFile(file).iter_batches(batch_size=10_000))
         elif form is Format.CSV:
             source = sys.stdin.buffer if str(file) == "-" else file
-            yield from _columns(pyarrow.csv.open_csv(source))
+            # Whole: a column's type is that of all its rows, and the last one may change it.
+            yield from _columns(pyarrow.csv.read_csv(source).to_batches(max_chunksize=10_000))
         else:
             yield from _lines(file, form)
     except pa.ArrowException as error:
@@ -47,7 +48,7 @@ def read(file: Path, form: Format) -> Iterator[Row]:
 def _columns(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
     for batch in batches:
         for fields in batch.to_pylist():
-            yield json.dumps(fields, default=str).encode(), fields
+            yield msgspec.json.encode(fields), fields
 
 
 def _lines(file: Path, form: Format) -> Iterator[Row]:
@@ -63,8 +64,8 @@ def _lines(file: Path, form: Format) -> Iterator[Row]:
 
 def _object(text: bytes, number: int) -> dict[str, Any]:
     try:
-        fields = json.loads(text)
-    except ValueError as error:
+        fields = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidArgument(
             f"line {number} is not JSON ({error}); mend it, or send it with --format lines"
         ) from None
@@ -80,18 +81,30 @@ def _field(fields: Fields, name: str) -> Any:
 
 
 def key(fields: Fields, name: str) -> bytes | None:
-    """The field `name` as a key. Raises InvalidArgument."""
+    """The field `name` as a key: text and bytes as they are, others as JSON. Raises InvalidArgument."""
     value = _field(fields, name)
-    return None if value is None else str(value).encode()
+    match value:
+        case None | bytes():
+            return value
+        case str():
+            return value.encode()
+        case _:
+            return msgspec.json.encode(value)
 
 
 def time_ms(fields: Fields, name: str) -> int:
     """The field `name` as milliseconds since 1970 UTC. Raises InvalidArgument."""
     value = _field(fields, name)
     try:
-        milliseconds = int(value) if isinstance(value, int | float) else iso_ms(str(value))
+        match value:
+            case bool():
+                raise ValueError
+            case int() | float():
+                milliseconds = int(value)
+            case _:
+                milliseconds = iso_ms(str(value))
     except (ValueError, OverflowError):
         raise InvalidArgument(f"{name}={value!r} is not a time; use milliseconds or ISO-8601") from None
-    if abs(milliseconds) * 1000 > TIMESTAMP_MAX_US:
-        raise InvalidArgument(f"{name}={value!r} is not in milliseconds since 1970")
+    if not TIMESTAMP_MIN_US <= milliseconds * 1000 <= TIMESTAMP_MAX_US:
+        raise InvalidArgument(f"{name}={value!r} is outside the years 1 to 9999; use milliseconds since 1970")
     return milliseconds
