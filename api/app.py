@@ -39,6 +39,7 @@ def create_app(gateway: Gateway) -> FastAPI:
                 await asyncio.to_thread(duty.join, DUTY_END_S)
 
     app = FastAPI(
+        redirect_slashes=False,
         title="lakelog",
         version=ENGINE.removeprefix("lakelog/"),
         description=_DESCRIPTION,

@@ -91,6 +91,7 @@ STATUS_AND_CODE: Mapping[type[LakelogError], tuple[int, int]] = {
     errors.StaleProducerEpoch: (403, 40310),
     errors.Retriable: RETRIABLE,
     errors.NotLeader: RETRIABLE,
+    errors.Unreachable: RETRIABLE,
     errors.StoreUnavailable: RETRIABLE,
     errors.PutRefused: RETRIABLE,
     errors.BufferFull: (429, 42901),

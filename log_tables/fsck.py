@@ -185,8 +185,8 @@ def _oldest(store: Store, directory: str, commits: list[int], checkpoints: list[
 
     Raises CorruptLog when there are commits and nothing to begin from.
     """
-    first = commits[-1] if commits else -1
-    while first - 1 in commits:
+    first, known = commits[-1] if commits else -1, set(commits)
+    while first - 1 in known:
         first -= 1
     usable = [version for version in checkpoints if version >= first - 1]
     if first == 0 or (not usable and 0 in commits):
@@ -218,10 +218,13 @@ def _check_checkpoint(store: Store, directory: str, replayed: Snapshot) -> Itera
 
 
 def _check_sequences(version: int, commit: Commit, producers: dict[int, tuple[int, int]]) -> Iterator[str]:
-    """The sequences of every idempotent producer are contiguous within an epoch (KIP-98)."""
+    """The sequences of every idempotent producer are contiguous within an epoch (KIP-98).
+
+    One that was forgotten begins again at 0, in any epoch.
+    """
     for made in commit.info.producers:
         epoch, expected = producers.get(made.id, (made.epoch, made.sequence))
-        if made.epoch < epoch:
+        if made.epoch < epoch and made.sequence != 0:
             yield f"version {version} has producer {made.id} at epoch {made.epoch}, after epoch {epoch}"
         if made.epoch == epoch and made.sequence not in (expected, 0):
             yield f"version {version} has producer {made.id} at sequence {made.sequence}, {expected} is next"
