@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from log_tables import segment as segments
 from log_tables.clock import Clock
 from log_tables.commit import Commit, CommitInfo, ProducedBatch, Txn
-from log_tables.errors import InvalidArgument, InvalidOffset, NotLeader, OffsetOutOfRange
+from log_tables.errors import InvalidArgument, InvalidOffset, LakelogError, NotLeader, OffsetOutOfRange
 from log_tables.layout import (
     TXN_HIGH_WATERMARK,
     TXN_LEADER,
@@ -26,7 +26,7 @@ from log_tables.layout import (
     producer_sequence_txn,
     segment_name,
 )
-from log_tables.limits import MODIFICATION_STEP_MS
+from log_tables.limits import MODIFICATION_STEP_MS, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 from log_tables.record import RECORD_SCHEMA, constant_timestamps, with_offsets
 from log_tables.sequencer import Entry, Producer, Sequenced, Sequencer, producers_of
 from log_tables.snapshot import ProducerState, Segment, Snapshot, timestamp_text, timestamp_us
@@ -152,18 +152,19 @@ class Partition:
     def commit(self, batch: Sequence[Sequenced]) -> int | None:
         """Make sequenced entries durable, all or none, in the order in which they were sequenced.
 
-        Returns the time of the append in microseconds for a LogAppendTime topic, else None. Whatever is
-        raised (NotLeader, OutcomeUnknown, StoreUnavailable, ForeignCommit, …), this process has stopped
-        leading and everything sequenced and not committed is void.
+        `batch` begins where the last commit ended; of what was sequenced since nothing may be left out but
+        from the end. Returns the time of the append in microseconds for a LogAppendTime topic, else None.
+        Whatever is raised (NotLeader, OutcomeUnknown, StoreUnavailable, ForeignCommit, …), this process has
+        stopped leading and everything sequenced and not committed is void.
         """
         fresh = [item for item in batch if not item.duplicate]
         with self._committing:
             if any(item.term != self._term for item in batch) or not self.leading:
                 raise self._not_leader()
-            if not fresh:
-                return None
             try:
-                append_time = self._write(fresh)
+                if not _in_turn(batch, self.high_watermark):
+                    raise self._not_leader()
+                append_time = self._write(fresh) if fresh else None
             except BaseException:
                 self._step_down()
                 raise
@@ -171,8 +172,17 @@ class Partition:
         return append_time
 
     def append(self, entries: Sequence[Entry]) -> list[Sequenced]:
-        """Sequence and commit: an append for callers that need no batching over requests."""
-        sequenced = [self.sequence(entry) for entry in entries]
+        """Sequence and commit: an append for callers that need no batching over requests.
+
+        All or none: when one entry is refused after others were sequenced, this process stops leading.
+        """
+        sequenced: list[Sequenced] = []
+        try:
+            sequenced.extend(self.sequence(entry) for entry in entries)
+        except LakelogError:
+            if sequenced:
+                self.resign()
+            raise
         self.commit(sequenced)
         return sequenced
 
@@ -264,14 +274,15 @@ class Partition:
     def position(self, timestamp_us: int) -> int | None:
         """The earliest offset whose timestamp is ≥ `timestamp_us` (microseconds), else None."""
         snapshot = self.snapshot
-        text = timestamp_text(timestamp_us)
+        sought = min(max(timestamp_us, TIMESTAMP_MIN_US), TIMESTAMP_MAX_US + 1)
+        text = timestamp_text(sought)
         for segment in snapshot.segments[snapshot.first_segment(snapshot.log_start) :]:
             if segment.max_timestamp < text:
                 continue
             start = max(segment.base_offset, snapshot.log_start)
             plan = ReadPlan(start, segment.last_offset + 1, start, snapshot.high_watermark, (segment,))
             for batch in self.read(plan, ("offset", "timestamp")):
-                found = segments.first_at(batch, timestamp_us)
+                found = segments.first_at(batch, sought)
                 if found is not None:
                     return found
         return None
@@ -357,6 +368,20 @@ class Partition:
             f"this gateway does not lead {self.directory} (leader epoch {self.snapshot.leader_epoch}); "
             "repeat the request"
         )
+
+
+def _in_turn(batch: Sequence[Sequenced], high_watermark: int) -> bool:
+    """Whether `batch` follows the high watermark, and each repeat in it what it is a repeat of."""
+    end = high_watermark
+    for item in batch:
+        if item.duplicate:
+            if item.log_end > end:
+                return False
+        elif item.base_offset == end:
+            end = item.log_end
+        else:
+            return False
+    return True
 
 
 def _records(fresh: Sequence[Sequenced], base: int, append_time: int | None) -> pa.RecordBatch:

@@ -38,14 +38,16 @@ class Entry:
 @dataclass(frozen=True, slots=True)
 class Sequenced:
     """An entry and its place in the log. A repeat is `duplicate`: it holds the place of the first time,
-    or None when that is no longer known, and writes nothing. `term` is the leadership it was given in.
+    or None when that is no longer known, and writes nothing. `log_end` is where the log ends behind it, with
+    all that it may rest on; `term` is the leadership it was given in.
     """
 
     entry: Entry
     base_offset: int | None
     count: int
-    duplicate: bool = False
-    term: int = 0
+    duplicate: bool
+    log_end: int
+    term: int
 
 
 @dataclass(slots=True)
@@ -64,7 +66,7 @@ class Sequencer:
         """The next offsets for `entry`. Raises OffsetMismatch, SequenceGap, StaleProducerEpoch."""
         repeat = None if entry.producer is None else self._repeat(entry.producer, entry.batch.num_rows)
         if repeat is not None:
-            return Sequenced(entry, repeat.base, entry.batch.num_rows, True, self.term)
+            return Sequenced(entry, repeat.base, entry.batch.num_rows, True, self.log_end, self.term)
         if entry.expected_offset is not None and entry.expected_offset != self.log_end:
             raise OffsetMismatch(
                 f"the log ends at offset {self.log_end}, not at the expected {entry.expected_offset}; "
@@ -76,7 +78,7 @@ class Sequencer:
         if entry.producer is not None:
             following = (entry.producer.sequence + count) % SEQUENCE_MODULUS
             self._producers[entry.producer.id] = ProducerState(entry.producer.epoch, following, self.log_end)
-        return Sequenced(entry, base, count, False, self.term)
+        return Sequenced(entry, base, count, False, self.log_end, self.term)
 
     def _repeat(self, stamp: Producer, count: int) -> "_Repeat | None":
         """The first place of a repeated batch, None when `stamp` is the next in turn."""

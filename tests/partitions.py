@@ -1,13 +1,18 @@
 """Partitions to try things on: short appends, what they hold, and other processes on the same table."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
 
 from log_tables.clock import Clock
-from log_tables.layout import checkpoint_version, commit_version, log_directory
+from log_tables.commit import Add, Commit
+from log_tables.layout import checkpoint_version, commit_version, log_directory, segment_name
 from log_tables.partition import Entry, Partition, PartitionConfig, Producer
 from log_tables.record import Record, input_batch, to_records
+from log_tables.segment import describe, encode, read
+from log_tables.snapshot import Segment
 from log_tables.store import Store
-from log_tables.table import create_table
+from log_tables.table import commit_info, create_table
 
 TABLE = "topics/t/0"
 
@@ -90,3 +95,21 @@ def log_versions(partition: Partition) -> tuple[list[int], list[int]]:
 
 def _versions(found: Iterator[int | None]) -> Iterator[int]:
     return (version for version in found if version is not None)
+
+
+def thin_out(partition: Partition, inputs: Sequence[Segment], keep: Callable[[int], bool]) -> None:
+    """Put the records of `inputs` whose offsets `keep` in their place, as one segment if there are any."""
+    table = partition.table
+    end = inputs[-1].last_offset + 1
+    parts = [part for item in inputs for part in read(table.store, TABLE, item, item.base_offset, end)]
+    rows = pa.Table.from_batches(parts).filter([keep(n) for n in range(inputs[0].base_offset, end)])
+    adds: tuple[Add, ...] = ()
+    if rows.num_rows:
+        batch = rows.combine_chunks().to_batches()[0]
+        base = batch.column(0)[0].as_py()
+        path, data = segment_name(base, table.clock.random_hex(8)), encode(batch, "zstd")
+        table.store.put_new(f"{TABLE}/{path}", data)
+        adds = (describe(path, batch, data.size, inputs[-1].modification_time).add(data_change=True),)
+    removes = tuple(item.remove(table.clock.now_ms(), data_change=True) for item in inputs)
+    info = commit_info(table.clock, "COMPACT")
+    table.transact(lambda _: Commit(info, adds=adds, removes=removes))
