@@ -13,9 +13,16 @@ from lakelog.settings import DEFAULT_URL
 from log_tables import errors
 from log_tables.clock import Clock, SystemClock
 from log_tables.errors import LakelogError, Unreachable
+from log_tables.limits import MIB
 from log_tables.record import Record, to_records
 
 ARROW = "application/vnd.apache.arrow.stream"
+
+READ_BYTES = 16 * MIB
+"""About how much one request of `read` brings: what it holds in memory."""
+
+FOLLOW_MS = 10_000
+"""How long one request of `read(follow=True)` waits for a record."""
 
 _ERRORS: Mapping[int, type[LakelogError]] = {
     413: errors.RecordTooLarge,
@@ -168,12 +175,25 @@ class Client:
 
         Raises UnknownTopic, UnknownPartition, OffsetOutOfRange.
         """
+        return self._fetch(topic, partition, offset, timeout_ms, max_bytes, patient=False)
+
+    def _fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int | str,
+        timeout_ms: int,
+        max_bytes: int | None,
+        *,
+        patient: bool,
+    ) -> Fetched:
         query: dict[str, str | int] = {"offset": offset, "timeout": timeout_ms}
         if max_bytes is not None:
             query["max_bytes"] = max_bytes
         answer = self._call(
             "GET",
             _partition(topic, partition, "records"),
+            patient=patient,
             timeout_s=self._timeout_s + timeout_ms / 1000,
             params=query,
             headers={"Accept": ARROW},
@@ -186,16 +206,21 @@ class Client:
     def read(
         self, topic: str, partition: int, offset: int | str = "earliest", *, follow: bool = False
     ) -> Iterator[Record]:
-        """Every record from `offset` on, in order, up to the end; with `follow` for ever."""
+        """Every record from `offset` on, in order, up to the end.
+
+        With `follow` for ever: it waits for more, and for a gateway that is away for up to 30 s. Raises as
+        `fetch` does.
+        """
         for records in self.read_tables(topic, partition, offset, follow=follow):
             yield from to_records(records)
 
     def read_tables(
         self, topic: str, partition: int, offset: int | str = "earliest", *, follow: bool = False
     ) -> Iterator[pa.Table]:
-        """The same as tables of RECORD_SCHEMA, about 64 MiB each."""
+        """The same as tables of RECORD_SCHEMA, about READ_BYTES each."""
+        wait_ms = FOLLOW_MS if follow else 0
         while True:
-            got = self.fetch(topic, partition, offset, timeout_ms=10_000 if follow else 0)
+            got = self._fetch(topic, partition, offset, wait_ms, READ_BYTES, patient=follow)
             if got.records.num_rows:
                 yield got.records
             if got.next_offset >= got.high_watermark and not follow:
@@ -213,15 +238,16 @@ class Client:
             self._cluster = self._call("GET", "/v3/clusters").json()["data"][0]["cluster_id"]
         return f"/v3/clusters/{self._cluster}"
 
-    def _call(self, method: str, path: str, **options: Any) -> httpx.Response:
+    def _call(self, method: str, path: str, *, patient: bool = False, **options: Any) -> httpx.Response:
+        """Repeats what the gateway asks to repeat; if `patient`, also while no gateway answers."""
         deadline = self._clock.monotonic() + _RETRIED_S
         while True:
             try:
                 return self._once(method, path, **options)
-            except Unreachable:
-                raise
             except errors.Retriable as error:
                 pause_s = float(error.details.get("retry_after_s", _PAUSE_S))
+                if isinstance(error, Unreachable) and not patient:
+                    raise
                 if self._clock.monotonic() + pause_s > deadline:
                     raise
                 self._clock.pause(pause_s)

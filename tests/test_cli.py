@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from signal import SIGINT
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from lakelog.cli import app
-from tests.gateway import RunningGateway, running_gateway
+from tests.gateway import RunningGateway, running_gateway, start_gateway
 from tests.support import free_port
 
 FAILED, USAGE, UNREACHABLE = 1, 2, 3
@@ -149,7 +150,7 @@ def test_every_kind_of_column_becomes_json(run: Run, topic: str, tmp_path: Path)
     assert printed(run("produce", topic, str(file), "--key-field", "b", "--json"))["records"] == 1
     found = printed(run("consume", topic, "--json"))
     value = {"f": None, "b": "/w==", "t": "2024-01-01T00:00:00Z", "d": "1.50"}
-    assert (found["key"], json.loads(found["value"])) == ("/w==", value)
+    assert (found["key_base64"], json.loads(found["value"])) == ("/w==", value)
 
 
 def test_the_last_row_of_a_csv_may_change_the_type_of_a_column(run: Run, topic: str, tmp_path: Path) -> None:
@@ -181,7 +182,7 @@ def test_a_record_is_printed_whole_with_json(run: Run, gateway: RunningGateway, 
         "offset": 0,
         "timestamp": 5,
         "key": "k",
-        "value": "/w==",
+        "value_base64": "/w==",
         "headers": [{"key": "h", "value": None}],
     }
 
@@ -222,7 +223,35 @@ def test_following_prints_what_comes_later(gateway: RunningGateway, topic: str) 
         assert process.stdout.readline() == '"before"\n'
         gateway.produce(topic, "after", partition=1)
         assert process.stdout.readline() == '"after"\n'
+        process.send_signal(SIGINT)
+        assert process.wait() == 0
+
+
+def test_following_survives_a_restart_of_the_gateway(tmp_path: Path) -> None:
+    port = free_port()
+    gateway = start_gateway(tmp_path, "--port", str(port), linger_ms=0)
+    gateway.create_topic("t", 2)
+    command = [sys.executable, "-m", "lakelog", "consume", "t", "--follow", "--url", gateway.url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for partition in range(2):
+            gateway.produce("t", partition, partition=partition)
+            assert process.stdout.readline() == f"{partition}\n"
+            gateway.kill()
+            gateway = start_gateway(tmp_path, "--port", str(port), linger_ms=0)
         process.terminate()
+    gateway.stop()
+
+
+def test_a_reader_that_has_had_enough_ends_the_command_quietly(gateway: RunningGateway, topic: str) -> None:
+    gateway.produce(topic, *("x" * 1_000 for _ in range(500)), partition=0)
+    command = [sys.executable, "-m", "lakelog", "consume", topic, "--url", gateway.url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert (process.wait(), process.stderr.read()) == (FAILED, b"")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The `lakelog` command: one file for each group of commands. Exit codes are in docs/operating.md."""
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -10,18 +11,25 @@ from typer.core import TyperGroup
 from lakelog.cli import bench, consume, demo, fsck, produce, serve, sql, topic
 from log_tables.errors import InvalidRequest, LakelogError, Unreachable
 
-FAILED, USAGE, UNREACHABLE = 1, 2, 3
+FAILED, USAGE, UNREACHABLE, INTERRUPTED = 1, 2, 3, 130
 
 
 class _Commands(TyperGroup):
     """The commands, whose errors are one line and an exit code, never a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
+        json_asked = "--json" in ctx.args
         try:
             return super().invoke(ctx)
+        except BrokenPipeError:
+            # Whoever read our output has had enough. Nothing more can be said there, not even at the end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(FAILED) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
         except (LakelogError, OSError) as error:
             sys.stdout.flush()
-            if "--json" in sys.argv:
+            if json_asked:
                 code = error.code if isinstance(error, LakelogError) else "failed"
                 print(json.dumps({"error": code, "message": str(error)}), file=sys.stderr)
             else:

@@ -1,8 +1,11 @@
 """`lakelog consume`: print records from an offset on."""
 
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+import threading
+from collections.abc import Generator
+from itertools import islice
+from queue import Queue
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -13,9 +16,6 @@ from log_tables.errors import InvalidArgument
 if TYPE_CHECKING:
     from lakelog.client import Client
     from log_tables.record import Record
-
-FOLLOW_MS = 500
-"""How long one partition is waited for before the next is asked, with several to follow."""
 
 
 def consume(
@@ -29,23 +29,26 @@ def consume(
     url: Url = GATEWAY,
     json: Json = False,
 ) -> None:
-    """Print values, a line each; with --json whole records, keys and values as text where they are UTF-8."""
+    """Print values, a line each; with --json whole records, a line each.
+
+    In JSON, keys and values are text; those that are not UTF-8 are base64, and called key_base64 and
+    value_base64. Partitions come one after the other; with --follow as their records come.
+    """
     with connect(url) as client:
-        count = client.partition_count(topic)
-        chosen = list(range(count)) if partition is None else [partition]
+        chosen = range(client.partition_count(topic)) if partition is None else [partition]
         places = {index: _start(client, topic, index, start) for index in chosen}
-        left = limit
+        records = (_follow if follow else _read)(client, topic, places)
         try:
-            for index, record in _records(client, topic, places, follow):
+            for index, record in islice(records, limit):
                 sys.stdout.buffer.write(_line(topic, index, record, json))
-                if left is not None and (left := left - 1) == 0:
-                    break
                 if follow:
                     sys.stdout.flush()
         except KeyboardInterrupt:
-            return
+            if not follow:
+                raise
         finally:
-            sys.stdout.flush()
+            records.close()
+        sys.stdout.flush()
 
 
 def _start(client: "Client", topic: str, partition: int, start: str) -> int:
@@ -67,22 +70,39 @@ def _start(client: "Client", topic: str, partition: int, start: str) -> int:
     return found.end if found.at is None else found.at
 
 
-def _records(
-    client: "Client", topic: str, places: dict[int, int], follow: bool
-) -> "Iterator[tuple[int, Record]]":
-    """The records of each partition from its place on, one partition after the other, round and round."""
+def _read(client: "Client", topic: str, places: dict[int, int]) -> "Generator[tuple[int, Record]]":
+    for partition, offset in places.items():
+        for record in client.read(topic, partition, offset):
+            yield partition, record
+
+
+def _follow(client: "Client", topic: str, places: dict[int, int]) -> "Generator[tuple[int, Record]]":
+    """The records of all partitions as they come: each partition has a thread that waits for them."""
     from log_tables.record import to_records
 
-    waiting = 0
-    while places:
-        for partition, offset in list(places.items()):
-            got = client.fetch(topic, partition, offset, timeout_ms=waiting)
-            for record in to_records(got.records):
+    arrived: Queue[tuple[int, Any]] = Queue(maxsize=len(places))
+    ended = threading.Event()
+
+    def wait_for(partition: int, offset: int) -> None:
+        try:
+            for table in client.read_tables(topic, partition, offset, follow=True):
+                arrived.put((partition, table))
+                if ended.is_set():
+                    return
+        except Exception as error:  # noqa: BLE001 -- raised again where the records are awaited
+            arrived.put((partition, error))
+
+    for place in places.items():
+        threading.Thread(target=wait_for, args=place, daemon=True).start()
+    try:
+        while True:
+            partition, got = arrived.get()
+            if isinstance(got, Exception):
+                raise got
+            for record in to_records(got):
                 yield partition, record
-            places[partition] = got.next_offset
-            if got.next_offset >= got.high_watermark and not follow:
-                del places[partition]
-        waiting = (10_000 if len(places) == 1 else FOLLOW_MS // max(1, len(places))) if follow else 0
+    finally:
+        ended.set()
 
 
 def _line(topic: str, partition: int, record: "Record", whole: bool) -> bytes:
@@ -93,16 +113,16 @@ def _line(topic: str, partition: int, record: "Record", whole: bool) -> bytes:
         "partition": partition,
         "offset": record.offset,
         "timestamp": (record.timestamp_us or 0) // 1000,
-        "key": _text(record.key),
-        "value": _text(record.value),
-        "headers": [{"key": key, "value": _text(value)} for key, value in record.headers],
+        **_named("key", record.key),
+        **_named("value", record.value),
+        "headers": [{"key": key, **_named("value", value)} for key, value in record.headers],
     }
     return msgspec.json.encode(row) + b"\n"
 
 
-def _text(data: bytes | None) -> str | bytes | None:
-    """UTF-8 as text; other bytes are left, which JSON shows as base64."""
+def _named(name: str, data: bytes | None) -> dict[str, str | bytes | None]:
+    """`data` as text; bytes that are not UTF-8 stay bytes, which JSON shows as base64, under another name."""
     try:
-        return None if data is None else data.decode()
+        return {name: None if data is None else data.decode()}
     except UnicodeDecodeError:
-        return data
+        return {f"{name}_base64": data}
