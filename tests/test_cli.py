@@ -264,6 +264,7 @@ def test_a_reader_that_has_had_enough_ends_the_command_quietly(gateway: RunningG
         (("topic", "create", "new", "--config", "colour=red"), USAGE, "'colour'"),
         (("topic", "create", "new", "--config", "colour"), USAGE, "name=value"),
         (("topic", "alter", "T", "--partitions", "1"), USAGE, "2 partitions"),
+        (("topic", "alter", "T"), USAGE, "nothing to change"),
         (("produce", "nowhere"), FAILED, "'nowhere'"),
         (("produce", "T", "no-such-file"), USAGE, "no-such-file"),
         (("produce", "T", "--acks", "2"), USAGE, "'2'"),
@@ -339,6 +340,13 @@ def test_a_question_is_answered_from_the_files(run: Run, root: Path) -> None:
         assert done.exit_code in (FAILED, USAGE)
         assert done.stderr.startswith("lakelog: ")
         assert "Traceback" not in done.stderr
+
+
+def test_a_long_answer_is_cut_for_people_and_whole_in_json(run: Run, root: Path) -> None:
+    query = "SELECT value FROM generate_series(1, 1500)"
+    shown = lines(run("sql", query, "--data", str(root)))
+    assert (len(shown), shown[-1]) == (1002, "(500 more rows; --json prints all)")
+    assert len(printed(run("sql", query, "--data", str(root), "--json"))) == 1500
 
 
 def test_fsck_finds_nothing_in_a_sound_root(run: Run, root: Path) -> None:

@@ -1,7 +1,7 @@
 """lakelog.Producer against a real gateway: batches, order, and exactly once through its deaths."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -12,6 +12,7 @@ import pytest
 from lakelog import Client, Producer
 from lakelog.delivery import Delivery, RecordMetadata
 from log_tables import errors
+from log_tables.clock import ManualClock
 from log_tables.errors import Unreachable
 from log_tables.partition import partition_for_key
 from tests.gateway import RunningGateway, start_gateway
@@ -161,18 +162,38 @@ def revive(data: Path, port: int) -> RunningGateway:
     return start_gateway(data, "--port", str(port), linger_ms=0)
 
 
-def test_every_record_is_there_once_however_often_the_gateway_dies(tmp_path: Path) -> None:
-    port, rounds, count = free_port(), 2, 200
-    gateway = revive(tmp_path, port)
+class Careless(httpx.HTTPTransport):
+    """The network, which loses the answers to produce requests that `loses` says."""
+
+    def __init__(self, loses: Callable[[int], bool]) -> None:
+        super().__init__()
+        self._loses = loses
+        self.requests: list[tuple[dict[str, str], bytes]] = []
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        answer = super().handle_request(request)
+        if request.method == "POST":
+            stamp = {name: value for name, value in request.headers.items() if name.startswith("producer-")}
+            self.requests.append((stamp, request.read()))
+            if self._loses(len(self.requests)):
+                answer.close()
+                raise httpx.ReadError("the connection was lost", request=request)
+        return answer
+
+
+def deliver_through_deaths(data: Path, deaths: int, transport: httpx.BaseTransport | None = None) -> None:
+    """Send numbers while the gateway dies again and again: each is there once, those of a key in order."""
+    port, count = free_port(), 200
+    gateway = revive(data, port)
     gateway.create_topic("t", partitions=2)
-    with Producer(gateway.url, linger_ms=0, batch_size=200) as producer:
+    with Producer(gateway.url, linger_ms=0, batch_size=200, transport=transport) as producer:
         futures = []
-        for number in range(rounds):
+        for number in range(deaths):
             numbers = range(number * count, (number + 1) * count)
             futures += [producer.send("t", b"%d" % each, b"key-%d" % (each % 5)) for each in numbers]
             futures[number * count + 40].result()
             gateway.kill()
-            gateway = revive(tmp_path, port)
+            gateway = revive(data, port)
         placed = [future.result() for future in futures]
     found, by_key = {}, defaultdict(list)
     with Client(gateway.url) as client:
@@ -182,8 +203,18 @@ def test_every_record_is_there_once_however_often_the_gateway_dies(tmp_path: Pat
                 by_key[record.key].append(int(record.value or b"-1"))
     gateway.stop()
     assert found == {(each.partition, each.offset): b"%d" % n for n, each in enumerate(placed)}
-    assert len(found) == rounds * count
+    assert len(found) == deaths * count
     assert all(numbers == sorted(numbers) for numbers in by_key.values())
+
+
+def test_every_record_is_there_once_however_often_the_gateway_dies(tmp_path: Path) -> None:
+    deliver_through_deaths(tmp_path, deaths=2)
+
+
+@pytest.mark.torture
+def test_every_record_is_there_once_through_many_deaths_and_lost_answers(tmp_path: Path, seed: int) -> None:
+    draw = ManualClock(seed=seed)
+    deliver_through_deaths(tmp_path, 20, Careless(lambda _: draw.random() < 0.1))
 
 
 def test_what_is_not_delivered_in_time_fails_and_later_records_are_delivered(tmp_path: Path) -> None:
@@ -203,28 +234,14 @@ def test_what_is_not_delivered_in_time_fails_and_later_records_are_delivered(tmp
     gateway.stop()
 
 
-class Careless(httpx.HTTPTransport):
-    """The network, which loses the answer to every second produce request."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.requests: list[tuple[dict[str, str], bytes]] = []
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        answer = super().handle_request(request)
-        if request.method == "POST":
-            stamp = {name: value for name, value in request.headers.items() if name.startswith("producer-")}
-            self.requests.append((stamp, request.read()))
-            if len(self.requests) % 2:
-                answer.close()
-                raise httpx.ReadError("the connection was lost", request=request)
-        return answer
+def every_second(number: int) -> bool:
+    return number % 2 == 1
 
 
 def test_a_lost_answer_is_asked_for_again_by_the_very_same_request(
     gateway: RunningGateway, client: Client, topic: str
 ) -> None:
-    careless = Careless()
+    careless = Careless(every_second)
     with Producer(gateway.url, linger_ms=0, batch_size=20, transport=careless) as producer:
         futures = [producer.send(topic, b"%d" % number, partition=0) for number in range(50)]
         assert [future.result().offset for future in futures] == list(range(50))
@@ -238,7 +255,7 @@ def test_a_lost_answer_is_asked_for_again_by_the_very_same_request(
 def test_without_sequences_a_lost_answer_is_told_and_nothing_is_repeated(
     gateway: RunningGateway, client: Client, topic: str
 ) -> None:
-    with Producer(gateway.url, acks="0", linger_ms=0, transport=Careless()) as producer:
+    with Producer(gateway.url, acks="0", linger_ms=0, transport=Careless(every_second)) as producer:
         with pytest.raises(errors.OutcomeUnknown, match="may be in the log or not"):
             producer.send(topic, b"1", partition=0).result()
         assert producer.send(topic, b"2", partition=0).result().offset is None

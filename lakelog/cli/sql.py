@@ -6,6 +6,9 @@ import typer
 
 from lakelog.cli.common import Data, Json, console, existing_root, print_table
 
+ROWS_SHOWN_MAX = 1_000
+"""Rows of a table for people; nobody reads more, and laying them out takes long."""
+
 
 def sql(
     query: Annotated[str, typer.Argument(metavar="SQL")],
@@ -23,9 +26,11 @@ def sql(
     from log_tables.query import query as run
 
     found = run(Cluster.open(existing_root(data), create=False), query)
-    rows = found.to_pylist()
     if json:
-        print(msgspec.json.encode(rows).decode())
+        print(msgspec.json.encode(found.to_pylist()).decode())
         return
-    print_table(found.column_names, [list(row.values()) for row in rows])
-    console.print(f"({len(rows)} rows)")
+    shown = found.slice(0, ROWS_SHOWN_MAX)
+    columns = [column.to_pylist() for column in shown.columns]
+    print_table(found.column_names, list(zip(*columns, strict=True)))
+    rest = found.num_rows - shown.num_rows
+    console.print(f"({found.num_rows} rows)" if not rest else f"({rest} more rows; --json prints all)")

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from lakelog.cli.common import GATEWAY, Json, Url, connect, console, pairs, print_json, print_table
+from log_tables.errors import InvalidArgument
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -72,6 +73,8 @@ def alter(
 ) -> None:
     """Change a topic's settings, or add partitions."""
     changes: dict[str, str | None] = {**pairs(config, "--config"), **dict.fromkeys(unset)}
+    if not changes and partitions is None:
+        raise InvalidArgument(f"nothing to change of topic {name}; use --config, --unset or --partitions")
     with connect(url) as client:
         if changes:
             client.alter_topic(name, changes)
