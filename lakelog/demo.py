@@ -10,9 +10,10 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,11 +23,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from lakelog.client import Client
+from lakelog.delivery import Delivery
 from lakelog.producer import Producer
 from log_tables.clock import timer
-from log_tables.errors import InvalidArgument, LakelogError
+from log_tables.cluster import Cluster
+from log_tables.errors import LakelogError
 from log_tables.fsck import check
 from log_tables.partition import partition_for_key
+from log_tables.query import query
 from log_tables.record import to_records
 from log_tables.store import open_store
 
@@ -34,36 +38,54 @@ TOPIC = "flights"
 PARTITIONS = 4
 QUESTION = f"SELECT carrier, avg(dep_delay) AS delay FROM {TOPIC}_json GROUP BY carrier ORDER BY carrier"  # noqa: S608
 
-_MARK = "DEMO"
-
 Flight = tuple[bytes | None, bytes, int]
 """Key, value, and time in milliseconds since 1970."""
 
 
-def run(data: Path, console: Console) -> bool:
-    """Run the demo with its tables in `data`, which is emptied first; says whether every check held."""
-    flights = load_flights()
+@dataclass(slots=True)
+class Report:
+    """What the demo saw. Every check held when `problems` is empty; `delays` is SQL's answer, in minutes."""
+
+    tables: str
+    records: int
+    produce_s: float = 0.0
+    read_s: float = 0.0
+    sql_s: float = 0.0
+    delays: dict[str, float] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+def run(flights: pa.Table, data: Path, console: Console) -> Report:
+    """Run the demo with its tables in `data`, and tell the story on `console`.
+
+    The topic of a former demo there is replaced; whatever else is there stays as it is.
+    """
     rows = list(_rows(flights))
+    report = Report(f"{data}/topics/{TOPIC}", len(rows))
     console.print(f"{len(rows):,} flights from New York City, 2013")
-    _empty(data)
-    with _gateway(data) as url:
+    with _gateway(data) as url, Client(url) as client:
         console.print(f"a gateway runs at {url}, its tables are in {data}")
-        with Client(url) as client:
-            client.create_topic(TOPIC, PARTITIONS)
-            _report(console, "produced", len(rows), _produce(url, rows, console))
-            begin = timer()
-            wrong = _read_back(client, rows)
-            _report(console, "read back by offset", len(rows), timer() - begin)
-    wrong += check(open_store(data)).problems
+        if TOPIC in client.topics():
+            client.delete_topic(TOPIC)
+        client.create_topic(TOPIC, PARTITIONS)
+        report.produce_s = _produce(url, rows, console)
+        _say_speed(console, "produced", len(rows), report.produce_s)
+        begin = timer()
+        report.problems += _read_back(client, rows)
+        report.read_s = timer() - begin
+        _say_speed(console, "read back by offset", len(rows), report.read_s)
+    store = open_store(data)
+    cluster = Cluster.open(store, create=False)
+    report.tables = f"{data}/{cluster.topic(TOPIC).directory}"
+    report.problems += check(store).problems
     begin = timer()
-    wrong += _ask(data, flights, console)
-    console.print(f"SQL answered in {timer() - begin:.1f} s, as the source answers")
-    for problem in wrong:
-        console.print(f"WRONG: {problem}")
-    if not wrong:
-        console.print("nothing is lost, doubled or out of order, and every invariant of the tables holds")
-        _say_what_next(data, console)
-    return not wrong
+    report.delays = _ask(cluster)
+    report.sql_s = timer() - begin
+    report.problems += _compare(report.delays, flights)
+    _say_result(report, console)
+    if not report.problems:
+        _say_what_next(report, data, console)
+    return report
 
 
 def load_flights() -> pa.Table:
@@ -90,16 +112,6 @@ def _rows(flights: pa.Table) -> Iterator[Flight]:
         yield None if tail is None else tail.encode(), value, time * 1000
 
 
-def _empty(data: Path) -> None:
-    """Make room for the tables. Raises InvalidArgument where something else than a former demo is."""
-    if data.is_dir() and any(data.iterdir()):
-        if not (data / _MARK).exists():
-            raise InvalidArgument(f"{data} holds something else than a former demo; name another directory")
-        shutil.rmtree(data)
-    data.mkdir(parents=True, exist_ok=True)
-    (data / _MARK).write_text("the tables of `lakelog demo`; the next demo here replaces them\n")
-
-
 @contextmanager
 def _gateway(data: Path) -> Iterator[str]:
     """A gateway process of its own, on a free port; gives its URL."""
@@ -121,13 +133,23 @@ def _produce(url: str, rows: list[Flight], console: Console) -> float:
     columns = (TextColumn("producing"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Producer(url) as producer, Progress(*columns, console=console) as progress:
         task = progress.add_task("producing", total=len(rows))
-        for start in range(0, len(rows), 20_000):
-            chunk = rows[start : start + 20_000]
-            sent = [producer.send(TOPIC, value, key, timestamp_ms=stamp) for key, value, stamp in chunk]
-            for future in sent:
-                future.result()
-            progress.advance(task, len(chunk))
+        sent: deque[Delivery] = deque()
+        for number, (key, value, stamp) in enumerate(rows):
+            sent.append(producer.send(TOPIC, value, key, timestamp_ms=stamp))
+            if number % 10_000 == 0:
+                progress.advance(task, _acknowledged(sent))
+        producer.flush()
+        progress.advance(task, _acknowledged(sent))
     return timer() - begin
+
+
+def _acknowledged(sent: "deque[Delivery]") -> int:
+    """Drop those in front that are acknowledged; how many they are. Raises why one is not."""
+    count = 0
+    while sent and sent[0].done():
+        sent.popleft().result()
+        count += 1
+    return count
 
 
 def _read_back(client: Client, rows: list[Flight]) -> list[str]:
@@ -159,18 +181,16 @@ def _read_back(client: Client, rows: list[Flight]) -> list[str]:
     return wrong
 
 
-def _ask(data: Path, flights: pa.Table, console: Console) -> list[str]:
-    """The same question of the topic, by SQL, and of the source; what differs."""
-    from log_tables.cluster import Cluster
-    from log_tables.query import query
+def _ask(cluster: Cluster) -> dict[str, float]:
+    """The mean delay of each carrier, by SQL over the topic."""
+    answer = query(cluster, QUESTION)
+    return dict(zip(answer["carrier"].to_pylist(), answer["delay"].to_pylist(), strict=True))
 
-    answer = query(Cluster.open(open_store(data), create=False), QUESTION)
-    asked = dict(zip(answer["carrier"].to_pylist(), answer["delay"].to_pylist(), strict=True))
+
+def _compare(asked: dict[str, float], flights: pa.Table) -> list[str]:
+    """Where the answer differs from that of the source to the same question."""
     source = flights.group_by("carrier").aggregate([("dep_delay", "mean")])
     expected = dict(zip(source["carrier"].to_pylist(), source["dep_delay_mean"].to_pylist(), strict=True))
-    console.print(f"\n{QUESTION}")
-    for carrier, delay in asked.items():
-        console.print(f"  {carrier}  {delay:6.2f} min")
     if asked.keys() != expected.keys():
         return [f"SQL knows the carriers {sorted(asked)}, the source {sorted(expected)}"]
     return [
@@ -180,19 +200,31 @@ def _ask(data: Path, flights: pa.Table, console: Console) -> list[str]:
     ]
 
 
-def _report(console: Console, what: str, count: int, seconds: float) -> None:
+def _say_speed(console: Console, what: str, count: int, seconds: float) -> None:
     console.print(f"{what}: {count:,} records in {seconds:.1f} s, {count / seconds:,.0f}/s")
 
 
-def _say_what_next(data: Path, console: Console) -> None:
-    console.print(
-        f"\nthe tables are in {data}/topics/{TOPIC}/0 … {PARTITIONS - 1}: plain Delta tables. Type next:"
-    )
+def _say_result(report: Report, console: Console) -> None:
+    console.print(f"SQL over the tables answered in {report.sql_s:.1f} s:\n\n{QUESTION}")
+    for carrier, delay in report.delays.items():
+        console.print(f"  {carrier}  {delay:6.2f} min")
+    console.print()
+    for problem in report.problems:
+        console.print(f"WRONG: {problem}")
+    if not report.problems:
+        console.print(
+            f"all {report.records:,} records came back, none lost, doubled or out of order; every invariant "
+            "of the tables holds; SQL says what the source says"
+        )
+
+
+def _say_what_next(report: Report, data: Path, console: Console) -> None:
     lakelog = _command()
+    console.print(f"\nthe tables are in {report.tables}/0 … {PARTITIONS - 1}: plain Delta tables. Type next:")
     for command in (
         f'{lakelog} sql --data {data} "{QUESTION}"',
         f"{lakelog} fsck --data {data}",
-        f"{lakelog} serve --data {data}",
+        f"{lakelog} serve --data {data} &",
         f"{lakelog} consume {TOPIC} --max 3",
     ):
         console.print(f"  {command}")
