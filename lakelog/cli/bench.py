@@ -1,21 +1,20 @@
 """`lakelog bench`: how fast a running gateway takes and gives records."""
 
-import http.client
 import json as json_text
 import statistics
 import threading
 from enum import StrEnum
-from typing import Annotated
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from lakelog.cli.common import GATEWAY, Json, Url, connect, print_json, print_table
 from log_tables.clock import SystemClock, timer
-from log_tables.errors import LakelogError, Unreachable
+from log_tables.errors import BufferFull, LakelogError
 
-JSON = "application/vnd.kafka.json.v2+json"
-ARROW = "application/vnd.apache.arrow.stream"
+if TYPE_CHECKING:
+    from lakelog.client import Client
 
 
 class Wire(StrEnum):
@@ -23,6 +22,12 @@ class Wire(StrEnum):
 
     JSON = "json"
     ARROW = "arrow"
+
+
+MEDIA_TYPES = {
+    Wire.JSON: "application/vnd.kafka.json.v2+json",
+    Wire.ARROW: "application/vnd.apache.arrow.stream",
+}
 
 
 def bench(
@@ -35,17 +40,18 @@ def bench(
     partitions: Annotated[int, typer.Option(min=1)] = 4,
     json: Json = False,
 ) -> None:
-    """Produce to a topic of its own, fetch it all back, and delete it."""
+    """Produce to a topic of its own, fetch it all back, and delete it.
+
+    Values are random text. The load comes from this one process, which may be slower than the gateway.
+    """
     clock = SystemClock()
     topic = f"bench-{clock.random_hex(8)}"
     with connect(url) as client:
         client.create_topic(topic, partitions)
         try:
-            produced = _produce(url, topic, _body(wire, records, size), wire, connections, seconds)
+            produced = _produce(client, topic, _body(wire, records, size), wire, connections, seconds)
             begin = timer()
-            fetched = sum(
-                table.num_rows for index in range(partitions) for table in client.read_tables(topic, index)
-            )
+            fetched = _fetch(client, topic, partitions, wire)
             fetch_s = timer() - begin
         finally:
             client.delete_topic(topic)
@@ -77,24 +83,25 @@ class _Load:
 
     def __init__(self) -> None:
         self.latencies_s: list[float] = []
-        self.failure: Exception | None = None
+        self.failure: LakelogError | None = None
         self.elapsed_s = 0.0
 
 
-def _produce(url: str, topic: str, body: bytes, wire: Wire, connections: int, seconds: int) -> _Load:
-    load, begin = _Load(), timer()
+def _produce(client: "Client", topic: str, body: bytes, wire: Wire, connections: int, seconds: int) -> _Load:
+    """Send `body` again and again, over so many connections, for so long."""
+    load, begin, clock = _Load(), timer(), SystemClock()
 
     def send() -> None:
-        connection = http.client.HTTPConnection(urlsplit(url).netloc)
         try:
             while load.failure is None and timer() < begin + seconds:
                 asked = timer()
-                _post(connection, topic, body, wire)
-                load.latencies_s.append(timer() - asked)
-        except (OSError, http.client.HTTPException, LakelogError) as error:
+                try:
+                    client.post(f"/topics/{topic}", body, {"Content-Type": MEDIA_TYPES[wire]})
+                    load.latencies_s.append(timer() - asked)
+                except BufferFull as full:
+                    clock.pause(float(full.details.get("retry_after_s", 1)))
+        except LakelogError as error:
             load.failure = error
-        finally:
-            connection.close()
 
     threads = [threading.Thread(target=send) for _ in range(connections)]
     for thread in threads:
@@ -102,24 +109,40 @@ def _produce(url: str, topic: str, body: bytes, wire: Wire, connections: int, se
     for thread in threads:
         thread.join()
     load.elapsed_s = timer() - begin
-    if isinstance(load.failure, LakelogError):
-        raise load.failure
     if load.failure is not None:
-        raise Unreachable(f"the gateway at {url} went away: {load.failure}")
+        raise load.failure
     return load
 
 
-def _post(connection: http.client.HTTPConnection, topic: str, body: bytes, wire: Wire) -> None:
-    media_type = JSON if wire is Wire.JSON else ARROW
-    connection.request("POST", f"/topics/{topic}", body, {"Content-Type": media_type})
-    answer = connection.getresponse()
-    text = answer.read()
-    if answer.status != 200:
-        raise LakelogError(f"the gateway answered {answer.status}: {text[:300]!r}")
+def _fetch(client: "Client", topic: str, partitions: int, wire: Wire) -> int:
+    """Read everything back, over one connection; how many records that was."""
+    if wire is Wire.ARROW:
+        return sum(
+            table.num_rows for index in range(partitions) for table in client.read_tables(topic, index)
+        )
+    return sum(_fetch_json(client.url, topic, index) for index in range(partitions))
+
+
+def _fetch_json(url: str, topic: str, partition: int) -> int:
+    import httpx
+
+    count, offset, end = 0, 0, 1
+    try:
+        with httpx.Client(base_url=url, timeout=60) as http:
+            while offset < end:
+                path = f"/topics/{topic}/partitions/{partition}/records"
+                answer = http.get(path, params={"offset": offset}).raise_for_status()
+                count += len(msgspec.json.decode(answer.content, type=list[msgspec.Raw]))
+                offset, end = (int(answer.headers[name]) for name in ("Next-Offset", "High-Watermark"))
+    except httpx.HTTPError as error:
+        raise LakelogError(f"the fetch failed: {error}; look at the gateway's log") from None
+    return count
 
 
 def _figures(load: _Load, records: int, size: int, fetched: int, fetch_s: float) -> list[tuple[str, float]]:
     ordered = sorted(load.latencies_s)
+    if not ordered:
+        raise BufferFull("the gateway's buffer was full all the time; run the bench when it has less to do")
     rate = len(ordered) * records / load.elapsed_s
     return [
         ("produced records/s", rate),
@@ -127,4 +150,5 @@ def _figures(load: _Load, records: int, size: int, fetched: int, fetch_s: float)
         ("request p50 ms", statistics.median(ordered) * 1e3),
         ("request p99 ms", ordered[int(len(ordered) * 0.99)] * 1e3),
         ("fetched records/s", fetched / fetch_s),
+        ("fetched MB/s", fetched / fetch_s * size / 1e6),
     ]
