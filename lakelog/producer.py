@@ -120,6 +120,7 @@ class Producer:
         """
         self._check_open()
         known = self._topic(topic, partition)
+        headers = tuple(headers)
         stamp_ms = self._clock.now_ms() if timestamp_ms is None else timestamp_ms
         try:
             size = _checked_size(known, value, key, headers, stamp_ms)
@@ -133,7 +134,7 @@ class Producer:
             if batch.size_bytes >= self._batch_size:
                 batch.sealed = True
                 self._work.notify()
-            return batch.add(value, key, tuple(headers), stamp_ms)
+            return batch.add(value, key, headers, stamp_ms)
 
     def flush(self) -> None:
         """Send what waits, at once, and return when all of it is acknowledged or given up."""
@@ -179,7 +180,7 @@ class Producer:
         found = self._client.topic(name)
         count, largest = len(found["partitions"]), int(found["configs"]["max.message.bytes"])
         before = self._topics.get(name)
-        sticky = int(self._clock.random() * count) if before is None else before.sticky
+        sticky = int(self._clock.random() * count) if before is None else before.sticky % count
         known = self._topics[name] = _Topic(name, count, largest, self._clock.monotonic(), sticky)
         return known
 

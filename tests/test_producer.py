@@ -273,6 +273,20 @@ def test_a_topic_made_anew_takes_what_was_not_sent_to_the_old_one(
     assert values(client, topic, 0) == [b"new"]
 
 
+def test_a_topic_made_anew_with_fewer_partitions_is_asked_for_again(
+    gateway: RunningGateway, client: Client
+) -> None:
+    gateway.create_topic("shrunk", partitions=8)
+    with Producer(gateway.url, linger_ms=0) as producer:
+        while producer.send("shrunk", b"1").result().partition != 3:
+            pass
+        client.delete_topic("shrunk")
+        gateway.create_topic("shrunk")
+        with pytest.raises(errors.UnknownPartition, match="no partition 4"):
+            producer.send("shrunk", b"2").result()
+        assert producer.send("shrunk", b"3").result().partition == 0
+
+
 def test_a_full_buffer_says_so_when_nothing_leaves_it(tmp_path: Path) -> None:
     gateway = revive(tmp_path, free_port())
     gateway.create_topic("t")
