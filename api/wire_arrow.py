@@ -32,7 +32,7 @@ def decode_stream(body: bytes) -> pa.RecordBatch:
             batches = list(reader)
         for batch in batches:
             batch.validate(full=True)
-    except (pa.ArrowException, OSError, EOFError, struct.error) as error:
+    except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError, struct.error) as error:
         raise MalformedBody(f"the body is not a whole Arrow IPC stream: {error}") from None
     if sum(batch.num_rows for batch in batches) == 0:
         raise InvalidRecord("there are no records in the stream; send at least one")

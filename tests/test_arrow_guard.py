@@ -113,3 +113,9 @@ def test_a_damaged_stream_is_refused_or_decoded_and_never_worse(body: bytes, dat
     length = data.draw(st.integers(0, len(body)))
     with suppress(MalformedBody, InvalidRecord):
         decode_stream(bytes(damaged[:length])).validate(full=True)
+
+
+def test_a_column_whose_name_is_not_utf8_is_refused() -> None:
+    body = stream(pa.record_batch({"value": pa.array([b"a"]), "key": pa.array(["k"])}))
+    with pytest.raises(MalformedBody):
+        decode_stream(body.replace(b"key", b"\x80ey"))
