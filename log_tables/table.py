@@ -105,10 +105,15 @@ class Table:
         return self._snapshot
 
     def refresh(self, wait: bool = False) -> Snapshot:
-        """Read the commits made since. While a commit of this process is in flight, only when `wait`."""
+        """Read the commits made since. While a commit of this process is in flight, only when `wait`.
+
+        With `wait` also what a wrong clock has let be cleaned before its time is noticed.
+        """
         if self._lock.acquire(blocking=wait):
             try:
                 self._follow()
+                if wait and not self._has_commit(self._snapshot.version):
+                    self._reopen()
             finally:
                 self._lock.release()
         return self._snapshot

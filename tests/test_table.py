@@ -161,3 +161,21 @@ def test_an_opening_that_meets_a_cleanup_at_any_step_sees_the_newest_version(
     reads = {"get", "head", "list"}
     opening = another(partition, FaultyStore(store, [Fault(step, before(clean), reads)]))
     assert opening.snapshot.version == partition.snapshot.version
+
+
+def test_a_claim_is_seen_by_all_though_a_clock_let_the_log_be_cleaned_too_early(
+    clock: ManualClock, partition: Partition
+) -> None:
+    append(partition, b"0")
+    follower = another(partition)
+    append(partition, b"1")
+    append(partition, b"2")
+    partition.checkpoint()
+    clock.jump(LOG_RETENTION_MS + 1)
+    assert partition.clean_log() > follower.snapshot.version
+    follower.claim("http://second")
+    assert follower.high_watermark == 3
+    with pytest.raises(NotLeader):
+        append(partition, b"lost")
+    assert append(follower, b"3") == 3
+    assert values(another(partition)) == [b"0", b"1", b"2", b"3"]
