@@ -139,13 +139,13 @@ def check_partition(store: Store, directory: str) -> PartitionReport:
 
 
 def _coverage(snapshot: Snapshot) -> Iterator[str]:
-    """Without a compaction by key every offset from log start to high watermark has its record."""
-    expected = snapshot.log_start
-    if any(not segment.dense for segment in snapshot.segments):
-        return
-    for segment in snapshot.segments:
+    """Every offset has its record, from the log start, or where compaction by key has come, to the end."""
+    expected = begin = max(snapshot.log_start, snapshot.cleaned)
+    for segment in snapshot.segments[snapshot.first_segment(begin) :]:
         if segment.base_offset > expected:
             yield f"offsets {expected}-{segment.base_offset - 1} are missing before segment {segment.path}"
+        if segment.base_offset >= begin and not segment.dense:
+            yield f"offsets are missing inside segment {segment.path}"
         expected = max(expected, segment.last_offset + 1)
     if expected < snapshot.high_watermark:
         yield f"offsets {expected}-{snapshot.high_watermark - 1} are missing at the end"

@@ -15,6 +15,7 @@ from log_tables.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint
 from log_tables.commit import Add, Commit, Metadata, Protocol, Remove, Txn, read_commit
 from log_tables.errors import CorruptLog, ObjectMissing, UnsupportedTable
 from log_tables.layout import (
+    TXN_CLEANED,
     TXN_HIGH_WATERMARK,
     TXN_LEADER,
     TXN_LOG_START,
@@ -163,6 +164,11 @@ class Snapshot:
     def log_start(self) -> int:
         """The first offset that may be read."""
         return self._txn(TXN_LOG_START)
+
+    @property
+    def cleaned(self) -> int:
+        """The offset up to which compaction by key has come: below it records may be missing."""
+        return self._txn(TXN_CLEANED)
 
     @property
     def leader_epoch(self) -> int:

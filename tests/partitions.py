@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 
 from log_tables.clock import Clock
-from log_tables.commit import Add, Commit
-from log_tables.layout import checkpoint_version, commit_version, log_directory, segment_name
+from log_tables.commit import Add, Commit, Txn
+from log_tables.layout import TXN_CLEANED, checkpoint_version, commit_version, log_directory, segment_name
 from log_tables.partition import Entry, Partition, PartitionConfig, Producer
 from log_tables.record import Record, input_batch, to_records
 from log_tables.segment import describe, encode, read
-from log_tables.snapshot import Segment
+from log_tables.snapshot import Segment, Snapshot
 from log_tables.store import Store
 from log_tables.table import commit_info, create_table
 
@@ -102,7 +102,8 @@ def thin_out(partition: Partition, inputs: Sequence[Segment], keep: Callable[[in
     table = partition.table
     end = inputs[-1].last_offset + 1
     parts = [part for item in inputs for part in read(table.store, TABLE, item, item.base_offset, end)]
-    rows = pa.Table.from_batches(parts).filter([keep(n) for n in range(inputs[0].base_offset, end)])
+    rows = pa.Table.from_batches(parts)
+    rows = rows.filter([keep(offset) for offset in rows["offset"].to_pylist()])
     adds: tuple[Add, ...] = ()
     if rows.num_rows:
         batch = rows.combine_chunks().to_batches()[0]
@@ -112,4 +113,8 @@ def thin_out(partition: Partition, inputs: Sequence[Segment], keep: Callable[[in
         adds = (describe(path, batch, data.size, inputs[-1].modification_time).add(data_change=True),)
     removes = tuple(item.remove(table.clock.now_ms(), data_change=True) for item in inputs)
     info = commit_info(table.clock, "COMPACT")
-    table.transact(lambda _: Commit(info, adds=adds, removes=removes))
+
+    def build(snapshot: Snapshot) -> Commit:
+        return Commit(info, (Txn(TXN_CLEANED, max(snapshot.cleaned, end)),), adds, removes)
+
+    table.transact(build)
