@@ -143,7 +143,7 @@ class BufferFull(Retriable):
 
 
 class Unreachable(Retriable):
-    """No gateway answers at the URL. For a write this alone does not say whether it happened."""
+    """No gateway answers at the URL: nothing was sent, or it was a read."""
 
     code = "unreachable"
 
