@@ -111,7 +111,7 @@ class Cluster:
                 plan = self._log.plan_read(max(self._next, self._log.log_start), BATCH_MAX_BYTES)
                 for batch in self._log.read(plan):
                     for record in to_records(batch):
-                        self._take(msgspec.json.decode(record.value or b"null", type=TopicRecord | None))
+                        self._take(_decoded(record))
                 self._next = plan.end
 
     def lead(self, topic: Topic, index: int) -> Partition:
@@ -128,9 +128,7 @@ class Cluster:
             raise UnknownTopic(f"topic {topic.name!r} was deleted; create it first")
         return partition
 
-    def _take(self, record: TopicRecord | None) -> None:
-        if record is None:
-            return
+    def _take(self, record: TopicRecord) -> None:
         self._records[record.name] = record
         known = self._topics.get(record.name)
         if not record.live:
@@ -189,6 +187,8 @@ class Cluster:
                 raise InvalidArgument(
                     f"creating topic {name!r} took too long, its tables may be swept; create it again"
                 )
+            if known is not None and known.incarnation >= incarnation:
+                raise TopicExists(f"topic {name!r} was created and deleted meanwhile; create it again")
             deleted = {} if known is None else known.deleted
             return TopicRecord(name, topic_id, incarnation, partitions, dict(config.overrides), True, deleted)
 
@@ -220,9 +220,7 @@ class Cluster:
         self._create_tables(topic.directory, range(topic.partition_count, count), topic.config)
 
         def record(known: TopicRecord | None) -> TopicRecord:
-            live = _live(name, known)
-            if live.topic_id != topic.topic_id:
-                raise UnknownTopic(f"topic {name!r} was deleted and made again meanwhile; look at it first")
+            live = _same(topic, known)
             if count <= live.partitions:
                 raise InvalidArgument(
                     f"topic {name!r} has {live.partitions} partitions, {count} are not more; partitions can "
@@ -242,7 +240,7 @@ class Cluster:
         topic = self.topic(name)
 
         def record(known: TopicRecord | None) -> TopicRecord:
-            live = _live(name, known)
+            live = _same(topic, known)
             deleted = {**live.deleted, live.incarnation: self.clock.now_ms()}
             return msgspec.structs.replace(live, live=False, deleted=deleted)
 
@@ -328,6 +326,8 @@ class Cluster:
         fences a sleeping leader, an hour later. Directories that no record names (a creation that crashed)
         go when nothing in them is younger than an hour.
         """
+        looked = self.clock.boottime()
+        self._log.refresh(wait=True)  # what others have made while this process slept must be known
         self.refresh()
         removed = []
         for name, number in self._directories():
@@ -340,7 +340,7 @@ class Cluster:
             elif record is not None and number == record.incarnation and record.live:
                 gone = False
             else:
-                gone = self._sweep_orphan(directory)
+                gone = self._sweep_orphan(directory, looked)
             if gone:
                 removed.append(directory)
         return removed
@@ -359,16 +359,30 @@ class Cluster:
                     self.store.delete(item.path)
         return False
 
-    def _sweep_orphan(self, directory: str) -> bool:
+    def _sweep_orphan(self, directory: str, looked: float) -> bool:
+        """Remove `directory`, nobody's at the time `looked`, if nobody can be creating it still."""
         newest = max((item.modified_ms for item in self.store.list(f"{directory}/")), default=None)
         if newest is None or self.store.now_ms() - newest < LOG_RETENTION_MS:
             return False
+        if self.clock.boottime() - looked > CONFIRMATION_MAX_AGE_S:
+            return False  # it slept: that creation may have ended since
         self._remove(directory)
         return True
 
     def _remove(self, directory: str) -> None:
         for item in list(self.store.list(f"{directory}/")):
             self.store.delete(item.path)
+
+
+def _decoded(record: Record) -> TopicRecord:
+    """What a record of the metadata log says. Raises CorruptLog."""
+    try:
+        return msgspec.json.decode(record.value or b"", type=TopicRecord)
+    except msgspec.MsgspecError as error:
+        raise CorruptLog(
+            f"the record at offset {record.offset} of {topic_directory(CLUSTER_METADATA)}/0 cannot be read "
+            f"({error}); restore the metadata log from a backup"
+        ) from None
 
 
 def _first(store: Store, clock: Clock, directory: str, create: bool) -> Partition:
@@ -402,6 +416,13 @@ def _live(name: str, known: TopicRecord | None) -> TopicRecord:
     if known is None or not known.live:
         raise UnknownTopic(f"there is no topic {name!r}; create it first")
     return known
+
+
+def _same(topic: Topic, known: TopicRecord | None) -> TopicRecord:
+    live = _live(topic.name, known)
+    if live.topic_id != topic.topic_id:
+        raise UnknownTopic(f"topic {topic.name!r} was deleted and made again meanwhile; look at it first")
+    return live
 
 
 def _swept(record: TopicRecord, number: int) -> TopicRecord:
