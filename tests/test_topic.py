@@ -1,0 +1,163 @@
+"""Names and settings of topics: Kafka's, checked, and never a path out of the root."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from log_tables.clock import ManualClock
+from log_tables.errors import CorruptLog, InvalidConfig, InvalidTopicName, LakelogError, UnknownPartition
+from log_tables.layout import partition_directory, topic_directory
+from log_tables.limits import RECORD_HARD_MAX_BYTES, RECORD_MAX_BYTES
+from log_tables.partition import PartitionConfig
+from log_tables.segment import SegmentCache
+from log_tables.store import Store, open_store
+from log_tables.table import create_table
+from log_tables.topic import SETTINGS, Topic, TopicConfig, check_topic_name, check_writable, is_internal
+
+
+@pytest.mark.parametrize("name", ["a", "A.b_c-9", "...", "..a", "-", "a" * 249, "__internal", "0"])
+def test_kafkas_names_are_names(name: str) -> None:
+    check_topic_name(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "a" * 250, "a/b", "../a", "a b", "a\n", "ä", "a~2", "a\\b", "%2e", "a\x00", "topic:1"],
+)
+def test_other_names_are_refused(name: str) -> None:
+    with pytest.raises(InvalidTopicName):
+        check_topic_name(name)
+
+
+@given(st.text(max_size=300))
+def test_no_name_that_is_allowed_leads_out_of_its_directory(name: str) -> None:
+    try:
+        check_topic_name(name)
+    except InvalidTopicName:
+        return
+    parts = partition_directory(topic_directory(name, 2), 0).split("/")
+    assert parts == ["topics", f"{name}~2", "0"]
+    assert len(parts[1].encode()) < 255
+
+
+def test_a_name_that_is_too_long_is_not_repeated_whole() -> None:
+    with pytest.raises(InvalidTopicName, match="has 5000 characters; use 1 to 249") as raised:
+        check_topic_name("x" * 5000)
+    assert len(raised.value.message) < 200
+
+
+def test_internal_topics_are_read_and_never_written() -> None:
+    assert is_internal("__consumer_offsets")
+    assert not is_internal("_mine")
+    check_writable("_mine")
+    with pytest.raises(InvalidTopicName, match="internal"):
+        check_writable("__consumer_offsets")
+
+
+def test_what_nobody_set_has_its_default() -> None:
+    config = TopicConfig.parse({"compression.type": "lz4"})
+    assert config.as_dict() == {**{s.name: s.default for s in SETTINGS.values()}, "compression.type": "lz4"}
+    assert config.overrides == {"compression.type": "lz4"}
+    assert config.max_message_bytes == RECORD_MAX_BYTES
+    assert config.file_delete_delay_ms == 60_000
+    assert config.partition_config() == PartitionConfig("lz4", False, 86_400_000)
+
+
+def test_every_default_is_a_value_that_may_be_set() -> None:
+    TopicConfig.parse({setting.name: setting.default for setting in SETTINGS.values()})
+    assert all(setting.meaning.endswith(".") for setting in SETTINGS.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("no.such.setting", "1"),
+        ("compression.type", "brotli"),
+        ("compression.type", "ZSTD"),
+        ("message.timestamp.type", ""),
+        ("max.message.bytes", "0"),
+        ("max.message.bytes", str(RECORD_HARD_MAX_BYTES + 1)),
+        ("max.message.bytes", "1e3"),
+        ("max.message.bytes", " 1"),
+        ("max.message.bytes", "1" * 30),
+        ("file.delete.delay.ms", "-1"),
+        ("producer.id.expiration.ms", "0"),
+        ("producer.id.expiration.ms", "day"),
+    ],
+)
+def test_a_setting_that_is_not_known_or_not_allowed_is_named(name: str, value: str) -> None:
+    attempts: tuple[Callable[[], object], ...] = (
+        lambda: TopicConfig.parse({name: value}),
+        lambda: TopicConfig().altered({name: value}),
+    )
+    for attempt in attempts:
+        with pytest.raises(InvalidConfig) as raised:
+            attempt()
+        assert name in raised.value.message
+
+
+def test_altering_keeps_the_rest_and_none_is_the_default_again() -> None:
+    config = TopicConfig.parse({"compression.type": "lz4", "max.message.bytes": "5"})
+    changed = config.altered({"max.message.bytes": None, "file.delete.delay.ms": "7"})
+    assert changed.overrides == {"compression.type": "lz4", "file.delete.delay.ms": "7"}
+    assert config.altered({"max.message.bytes": None})["max.message.bytes"] == str(RECORD_MAX_BYTES)
+    with pytest.raises(InvalidConfig):
+        config.altered({"no.such.setting": None})
+
+
+def test_delta_is_told_how_long_producers_are_remembered() -> None:
+    def told(milliseconds: int) -> str:
+        config = TopicConfig.parse({"producer.id.expiration.ms": str(milliseconds)})
+        return config.table_properties()["delta.setTransactionRetentionDuration"]
+
+    assert told(90_000) == "interval 90 seconds"
+    assert told(1) == "interval 1 seconds"
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> Store:
+    store = open_store("memory://")
+    for index in range(2):
+        create_table(store, f"topics/t~3/{index}", clock)
+    return store
+
+
+@pytest.fixture
+def topic(store: Store, clock: ManualClock) -> Topic:
+    return Topic(store, clock, SegmentCache(), "t", "id", 3, 2, TopicConfig())
+
+
+def test_a_partition_is_opened_at_its_first_use_and_once(topic: Topic) -> None:
+    assert topic.directory == "topics/t~3"
+    assert (topic.opened(), topic.is_open(1)) == ([], False)
+    partition = topic.partition(1)
+    assert partition.directory == "topics/t~3/1"
+    assert topic.partition(1) is partition
+    assert topic.opened() == [(1, partition)]
+    assert topic.partitions() == [topic.partition(0), partition]
+
+
+@pytest.mark.parametrize("index", [-1, 2, 10**9])
+def test_a_partition_that_does_not_exist_is_named(topic: Topic, index: int) -> None:
+    with pytest.raises(UnknownPartition, match=f"topic t has no partition {index}; it has 0 to 1"):
+        topic.partition(index)
+
+
+def test_new_settings_reach_open_partitions(topic: Topic) -> None:
+    partition = topic.partition(0)
+    topic.update(
+        2, TopicConfig.parse({"message.timestamp.type": "LogAppendTime", "compression.type": "gzip"})
+    )
+    assert partition.config == PartitionConfig("gzip", True, 86_400_000)
+    assert topic.partition(1).config == partition.config
+
+
+def test_a_partition_whose_table_is_lost_says_so(topic: Topic, store: Store) -> None:
+    store.delete("topics/t~3/0/_delta_log/00000000000000000000.json")
+    with pytest.raises(CorruptLog, match="there is no table at topics/t~3/0"):
+        topic.partition(0)
+    assert isinstance(topic.partition(1).snapshot.version, int)
+    with pytest.raises(LakelogError):
+        topic.partitions()
