@@ -101,7 +101,9 @@ def thin_out(partition: Partition, inputs: Sequence[Segment], keep: Callable[[in
     """Put the records of `inputs` whose offsets `keep` in their place, as one segment if there are any."""
     table = partition.table
     end = inputs[-1].last_offset + 1
-    parts = [part for item in inputs for part in read(table.store, TABLE, item, item.base_offset, end)]
+    parts = [
+        part for item in inputs for part in read(table.store, table.directory, item, item.base_offset, end)
+    ]
     rows = pa.Table.from_batches(parts)
     rows = rows.filter([keep(offset) for offset in rows["offset"].to_pylist()])
     adds: tuple[Add, ...] = ()
@@ -109,7 +111,7 @@ def thin_out(partition: Partition, inputs: Sequence[Segment], keep: Callable[[in
         batch = rows.combine_chunks().to_batches()[0]
         base = batch.column(0)[0].as_py()
         path, data = segment_name(base, table.clock.random_hex(8)), encode(batch, "zstd")
-        table.store.put_new(f"{TABLE}/{path}", data)
+        table.store.put_new(f"{table.directory}/{path}", data)
         adds = (describe(path, batch, data.size, inputs[-1].modification_time).add(data_change=True),)
     removes = tuple(item.remove(table.clock.now_ms(), data_change=True) for item in inputs)
     info = commit_info(table.clock, "COMPACT")
