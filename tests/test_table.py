@@ -3,23 +3,33 @@
 The stores here are on the clock of the test, so an hour passes for log files when the test says so.
 """
 
+import os
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+from log_tables import table as tables
+from log_tables.clock import SystemClock
+from log_tables.commit import Commit, Txn
 from log_tables.errors import (
+    AlreadyExists,
+    CorruptLog,
     NotLeader,
+    ObjectMissing,
+    OutcomeUnknown,
+    UnsupportedTable,
 )
-from log_tables.limits import CONFIRMATION_MAX_AGE_S, LOG_RETENTION_MS
+from log_tables.layout import TXN_LEADER, checkpoint_path, commit_path, last_checkpoint_path
+from log_tables.limits import CONFIRMATION_MAX_AGE_S, LOG_RETENTION_MS, TOMBSTONE_RETENTION_MS
 from log_tables.partition import Partition
+from log_tables.snapshot import Snapshot
 from log_tables.store import Store, open_store
-from log_tables.testing import (
-    ClockedStore,
-    Fault,
-    FaultyStore,
-    ManualClock,
-)
-from tests.partitions import another, append, append_each, log_versions, new_partition, values
+from log_tables.table import Table, commit_info, create_table
+from log_tables.testing import ClockedStore, Fault, FaultyStore, ManualClock, unavailable
+from tests.partitions import TABLE, another, append, append_each, log_versions, new_partition, values
 
 STALE_MS = int(CONFIRMATION_MAX_AGE_S * 1000) + 1
 ALMOST_STALE_MS = int(CONFIRMATION_MAX_AGE_S * 1000) - 1
@@ -102,13 +112,9 @@ def test_a_leader_whose_answer_came_an_hour_late_knows_that_it_won(
     other = another(partition)
 
     def sleep() -> None:
-        other.refresh()
-        append_each_of(other)
+        other.claim("http://second")
+        append(other, b"theirs")
         bury(other)
-
-    def append_each_of(found: Partition) -> None:
-        found.claim("http://second")
-        append_each(found, [b"theirs"])
 
     sleepy = another(partition, FaultyStore(store, [Fault(2, after(sleep), COMMITS, LOG)]))
     sleepy.claim("http://sleepy")
@@ -179,3 +185,246 @@ def test_a_claim_is_seen_by_all_though_a_clock_let_the_log_be_cleaned_too_early(
         append(partition, b"lost")
     assert append(follower, b"3") == 3
     assert values(another(partition)) == [b"0", b"1", b"2", b"3"]
+
+
+# Opening.
+
+
+def test_a_table_is_made_once(store: Store, clock: ManualClock) -> None:
+    create_table(
+        store, "topics/new/0", clock, {"delta.setTransactionRetentionDuration": "interval 5 seconds"}
+    )
+    table = Table(store, "topics/new/0", clock)
+    assert (table.snapshot.version, table.snapshot.high_watermark, table.snapshot.leader_epoch) == (0, 0, 0)
+    configuration = table.snapshot.metadata.configuration
+    assert configuration["delta.enableExpiredLogCleanup"] == "false"
+    assert configuration["delta.setTransactionRetentionDuration"] == "interval 5 seconds"
+    assert "delta.appendOnly" not in configuration
+    with pytest.raises(AlreadyExists, match="there is a table at topics/new/0 already"):
+        create_table(store, "topics/new/0", clock)
+
+
+def test_where_there_is_no_table_none_is_opened(store: Store, clock: ManualClock) -> None:
+    with pytest.raises(ObjectMissing, match="there is no table at topics/none/0"):
+        Table(store, "topics/none/0", clock)
+
+
+def test_a_table_that_asks_for_more_is_not_led(partition: Partition, store: Store) -> None:
+    path = commit_path(TABLE, 0)
+    asked = b'{"protocol":{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":["deletionVectors"]}}'
+    lines = store.get(path).splitlines()
+    store.put(path, b"\n".join(asked if line.startswith(b'{"protocol"') else line for line in lines))
+    with pytest.raises(UnsupportedTable, match="deletionVectors"):
+        another(partition)
+
+
+@pytest.mark.parametrize("version", [0, 1, 3])
+def test_a_commit_that_cannot_be_read_is_named(partition: Partition, store: Store, version: int) -> None:
+    append_each(partition, [b"0", b"1"])
+    store.put(commit_path(TABLE, version), b"rotten")
+    with pytest.raises(CorruptLog, match=commit_path(TABLE, version)):
+        another(partition)
+
+
+def test_a_checkpoint_that_cannot_be_read_is_named(partition: Partition, store: Store) -> None:
+    append(partition, b"0")
+    partition.checkpoint()
+    store.put(checkpoint_path(TABLE, 2), b"rotten")
+    with pytest.raises(CorruptLog, match="checkpoint 2 of topics/t/0 cannot be read"):
+        another(partition)
+
+
+def test_a_table_opens_by_its_checkpoint_and_the_commits_after_it_alone(
+    partition: Partition, store: Store
+) -> None:
+    append_each(partition, [b"%d" % number for number in range(8)])
+    partition.checkpoint()
+    append_each(partition, [b"8", b"9"])
+    watched = FaultyStore(store)
+    opened = another(partition, watched)
+    assert opened.snapshot.segments == partition.snapshot.segments
+    assert opened.snapshot.txns == partition.snapshot.txns
+    asked = [call.path for call in watched.calls]
+    assert asked[:2] == [last_checkpoint_path(TABLE), checkpoint_path(TABLE, 9)]
+    assert {path for path in asked if path.endswith(".json")} == {
+        commit_path(TABLE, version) for version in (9, 10, 11, 12, 13)
+    }
+
+
+# Checkpoints and cleanups.
+
+
+def test_a_checkpoint_is_due_after_so_many_commits(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "CHECKPOINT_INTERVAL_COMMITS", 4)
+    due = []
+    for _ in range(10):
+        due.append(partition.checkpoint_due())
+        if due[-1]:
+            partition.checkpoint()
+        append(partition, b"x")
+    assert due == [False, False, False, True, False, False, False, True, False, False]
+    assert not another(partition).checkpoint_due()
+
+
+def test_a_slow_writer_that_sets_the_hint_back_misleads_nobody(
+    store: Store, clock: ManualClock, partition: Partition
+) -> None:
+    """It wakes from its checkpoint after a cleanup, and puts a commit in a place that was cleaned."""
+    append_each(partition, [b"0", b"1"])
+    slow = another(partition)
+    append_each(partition, [b"2", b"3"])
+    ghost = store.get(commit_path(TABLE, slow.snapshot.version + 1))
+    bury(partition)
+    slow.checkpoint()
+    store.put_if_absent(commit_path(TABLE, slow.snapshot.version + 1), ghost)
+    assert b'"version":3' in store.get(last_checkpoint_path(TABLE))
+    assert another(partition).snapshot.version == partition.snapshot.version
+    opened = another(partition)
+    opened.claim("http://second")
+    assert append(opened, b"4") == 4
+    assert values(another(partition)) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_what_is_younger_than_an_hour_or_not_below_a_checkpoint_is_never_cleaned(
+    clock: ManualClock, partition: Partition
+) -> None:
+    append_each(partition, [b"0", b"1"])
+    clock.advance(LOG_RETENTION_MS)
+    append_each(partition, [b"2", b"3"])
+    assert partition.clean_log() == 0
+    partition.checkpoint()
+    assert partition.clean_log() == 0
+    clock.advance(1)
+    assert partition.clean_log() == 4
+    assert log_versions(partition) == ([4, 5], [5])
+    clock.advance(LOG_RETENTION_MS)
+    assert partition.clean_log() == 1
+    assert log_versions(partition) == ([5], [5])
+    clock.advance(LOG_RETENTION_MS)
+    assert partition.clean_log() == 0
+
+
+def test_a_cleanup_leaves_no_hole_before_a_young_file(clock: ManualClock, partition: Partition) -> None:
+    append_each(partition, [b"0", b"1", b"2"])
+    partition.checkpoint()
+    clock.advance(LOG_RETENTION_MS + 1)
+    partition.table.store.put(commit_path(TABLE, 2), partition.table.store.get(commit_path(TABLE, 2)))
+    assert partition.clean_log() == 2
+    assert log_versions(partition)[0] == [2, 3, 4]
+
+
+def test_a_cleanup_on_a_disk_judges_by_the_age_of_the_files(store_root: Path) -> None:
+    partition = new_partition(open_store(store_root), SystemClock())
+    append_each(partition, [b"0", b"1"])
+    partition.checkpoint()
+    assert partition.clean_log() == 0
+    old = os.stat(store_root / commit_path(TABLE, 0)).st_mtime - LOG_RETENTION_MS / 1000 - 1
+    for version in (0, 1):
+        os.utime(store_root / commit_path(TABLE, version), (old, old))
+    assert partition.clean_log() == 2
+    assert log_versions(partition) == ([2, 3], [3])
+    fresh = another(partition)
+    fresh.claim("http://second")
+    with pytest.raises(NotLeader):
+        append(partition, b"lost")
+    assert append(fresh, b"2") == 2
+
+
+def test_old_tombstones_are_left_out_of_checkpoints(clock: ManualClock, partition: Partition) -> None:
+    append_each(partition, [b"0", b"1"])
+    partition.truncate(1)
+    partition.checkpoint()
+    assert len(another(partition).snapshot.tombstones) == 1
+    clock.advance(TOMBSTONE_RETENTION_MS + 1)
+    append(partition, b"2")
+    partition.checkpoint()
+    assert another(partition).snapshot.tombstones == {}
+    assert values(another(partition)) == [b"1", b"2"]
+
+
+# Following and committing.
+
+
+def test_a_reader_that_slept_past_a_cleanup_sees_the_newest_version(
+    clock: ManualClock, partition: Partition
+) -> None:
+    reader = another(partition)
+    append_each(partition, [b"0", b"1", b"2"])
+    bury(partition)
+    assert reader.refresh().version == partition.snapshot.version
+    assert values(reader) == [b"0", b"1", b"2"]
+
+
+def test_a_refresh_does_not_wait_for_a_commit_in_flight(store: Store, partition: Partition) -> None:
+    in_flight, done = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        in_flight.set()
+        assert done.wait(60)
+
+    slow = another(partition, FaultyStore(store, [Fault(2, before(hang), COMMITS)]))
+    slow.claim("http://second")
+    with ThreadPoolExecutor(1) as pool:
+        appending = pool.submit(append, slow, b"0")
+        assert in_flight.wait(60)
+        assert slow.refresh().high_watermark == 0
+        assert slow.fetch(0, 100).num_rows == 0
+        done.set()
+        assert appending.result() == 0
+    assert values(slow) == [b"0"]
+
+
+def test_nothing_is_written_when_the_builder_gives_up_or_fails(partition: Partition) -> None:
+    version = partition.snapshot.version
+
+    def fail(_: Snapshot) -> Commit:
+        raise NotLeader("on purpose")
+
+    assert partition.table.transact(lambda _: None) is None
+    with pytest.raises(NotLeader, match="on purpose"):
+        partition.table.transact(fail)
+    assert another(partition).snapshot.version == version
+
+
+def test_a_commit_that_would_break_an_invariant_is_not_written(partition: Partition) -> None:
+    append(partition, b"0")
+    version = partition.snapshot.version
+    info = commit_info(partition.clock, "WRONG")
+    with pytest.raises(CorruptLog, match="leader epoch moved back from 1 to 0"):
+        partition.table.transact(lambda _: Commit(info, (Txn(TXN_LEADER, 0),)))
+    assert another(partition).snapshot.version == version
+
+
+def test_a_claim_whose_answer_came_an_hour_late_is_made_again(store: Store, partition: Partition) -> None:
+    """Whether the first counted is not looked for: a second claim fences at least as well."""
+    other = another(partition)
+
+    def sleep() -> None:
+        other.claim("http://second")
+        append(other, b"theirs")
+        bury(other)
+
+    sleepy = another(partition, FaultyStore(store, [Fault(1, after(sleep), COMMITS, LOG)]))
+    sleepy.claim("http://sleepy")
+    with pytest.raises(NotLeader):
+        append(other, b"lost")
+    assert append(sleepy, b"mine") == 1
+    assert values(another(partition)) == [b"theirs", b"mine"]
+
+
+def test_a_table_that_cannot_be_read_again_leaves_the_outcome_unknown(
+    store: Store, clock: ManualClock, partition: Partition
+) -> None:
+    def sleep() -> None:
+        clock.advance(STALE_MS)
+        faulty._faults.append(Fault(1, unavailable, {"get"}))
+
+    faulty = FaultyStore(store, [Fault(2, after(sleep), COMMITS, LOG)])
+    sleepy = another(partition, faulty)
+    sleepy.claim("http://sleepy")
+    with pytest.raises(OutcomeUnknown):
+        append(sleepy, b"mine")
+    assert not sleepy.leading
+    assert values(another(partition)) == [b"mine"]
