@@ -221,6 +221,10 @@ class Partition:
         self._notify()
         return snapshot
 
+    def prune(self) -> None:
+        """Forget the idle producers and old tombstones that following others' commits has gathered."""
+        self.table.prune(self.config.producer_expiration_ms)
+
     def plan_read(self, offset: int, max_bytes: int) -> ReadPlan:
         """Choose what to read from `offset` on: about `max_bytes` of records, at least one if there is one.
 

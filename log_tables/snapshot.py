@@ -4,7 +4,7 @@ A Snapshot is a value: `apply` gives the next one. It is opened from the newest 
 reading one commit after the other.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -193,6 +193,11 @@ class Snapshot:
         """The index of the first segment that has an offset ≥ `offset`."""
         index = bisect_right(self.segments, offset, key=lambda segment: segment.base_offset)
         return index - 1 if index and self.segments[index - 1].last_offset >= offset else index
+
+    def between(self, start: int, end: int) -> tuple[Segment, ...]:
+        """The segments that may hold records with start ≤ offset < end, in order."""
+        beyond = bisect_left(self.segments, end, key=lambda segment: segment.base_offset)
+        return self.segments[self.first_segment(start) : beyond]
 
     def apply(self, commit: Commit) -> "Snapshot":
         """The snapshot after `commit`, which is the next version."""

@@ -146,6 +146,11 @@ class Table:
                     self._snapshot, self._confirmed = self._snapshot.apply(commit), asked
                     return commit
 
+    def prune(self, producer_expiration_ms: int) -> None:
+        """Forget what is too old to matter: for who only follows, and writes no checkpoint."""
+        with self._lock:
+            self._snapshot = self._snapshot.pruned(self.clock.now_ms(), producer_expiration_ms)
+
     def checkpoint_due(self) -> bool:
         return self._snapshot.version - self._checkpointed >= CHECKPOINT_INTERVAL_COMMITS
 

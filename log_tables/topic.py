@@ -176,6 +176,8 @@ class Topic:
         self.partition_count, self.config = partition_count, config
         self._partitions: dict[int, Partition] = {}
         self._lock = threading.Lock()
+        # One for each, so that many can be opened side by side where a store is far.
+        self._opening: dict[int, threading.Lock] = {}
 
     @property
     def directory(self) -> str:
@@ -191,8 +193,13 @@ class Topic:
                 f"topic {self.name} has no partition {index}; it has 0 to {self.partition_count - 1}"
             )
         with self._lock:
+            opening = self._opening.setdefault(index, threading.Lock())
+        with opening:
             if index not in self._partitions:
-                self._partitions[index] = self._opened(partition_directory(self.directory, index))
+                partition = self._opened(partition_directory(self.directory, index))
+                with self._lock:
+                    partition.config = self.config.partition_config()  # it may have changed meanwhile
+                    self._partitions[index] = partition
             return self._partitions[index]
 
     def _opened(self, directory: str) -> Partition:

@@ -1,5 +1,6 @@
 """lakelog in Spark. Needs `pip install lakelog[spark]` and Java 17 or newer."""
 
 from lakelog.spark.session import DELTA_PACKAGE, session
+from lakelog.spark.source import register
 
-__all__ = ["DELTA_PACKAGE", "session"]
+__all__ = ["DELTA_PACKAGE", "register", "session"]

@@ -1,0 +1,32 @@
+"""A batch query: one look at the logs, then one task for each slice."""
+
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from lakelog.spark.options import parse
+from lakelog.spark.plan import plan
+from lakelog.spark.ranges import Range
+from lakelog.spark.slices import read
+from lakelog.spark.subscription import Subscription
+
+
+class BatchReader(DataSourceReader):
+    """Reads from the starting to the ending offsets, as they are when the query is planned."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        """Raises InvalidArgument."""
+        self._options = parse(given, streaming=False)
+
+    def partitions(self) -> list[InputPartition]:
+        """Raises InvalidArgument, UnknownTopic, UnknownPartition, DataLost, StoreUnavailable."""
+        subscription = Subscription(self._options)
+        subscription.refresh()
+        starts = subscription.resolve(self._options.starting, self._options.without_match)
+        ends = subscription.resolve(self._options.ending, "latest")
+        wanted = [Range(*at, start, ends[at]) for at, start in sorted(starts.items())]
+        return [*plan(subscription, wanted, self._options)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read(partition, self._options)

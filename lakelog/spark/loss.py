@@ -1,0 +1,23 @@
+"""What becomes of a query when records that it has yet to read are gone: the option failOnDataLoss."""
+
+import logging
+
+from log_tables.errors import Conflict
+
+_log = logging.getLogger(__name__)
+
+
+class DataLost(Conflict):
+    """Records that a query has yet to read are gone: retention, a deleted topic, an offset out of range."""
+
+    code = "data_lost"
+
+
+def lost(what: str, fail: bool) -> None:
+    """Raise DataLost, or where the query is to go on (failOnDataLoss=false) log a warning."""
+    if fail:
+        raise DataLost(
+            f"{what}; some records may have been missed: begin a new query where the log begins now, or set "
+            "failOnDataLoss=false to go on without them"
+        )
+    _log.warning("%s; some records may have been missed (failOnDataLoss=false)", what)

@@ -1,0 +1,353 @@
+"""What a query may say: the option names and meanings of Spark's Kafka source, and a few of our own.
+
+Source: "Structured Streaming + Kafka Integration Guide" of Spark 4.2. Spark hands names over in lower case.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Literal
+
+from lakelog.spark.rows import COLUMNS, HEADERS_COLUMN
+from log_tables.errors import InvalidArgument
+from log_tables.topic import check_topic_name
+
+TopicPartition = tuple[str, int]
+
+EARLIEST, LATEST = -2, -1
+"""What stands for an end of the log in a JSON of offsets (Kafka's ListOffsets)."""
+
+STORAGE_PREFIX = "storage."
+
+_SELECTIONS = ("subscribe", "subscribePattern", "assign")
+_STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+NAMES = (
+    "path",
+    *_SELECTIONS,
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    *_BATCH_ONLY,
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    *_STREAM_ONLY,
+    "includeHeaders",
+    "columns",
+)
+"""Every option but those that begin with STORAGE_PREFIX."""
+
+_OF_KAFKA_ONLY = (
+    "groupIdPrefix",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+)
+_DELAY = re.compile(r"(\d+)\s*(us|ms|s|m|min|h|d)?")
+_DELAY_MS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the tables are: a root as `open_store` takes it, with its options."""
+
+    root: str
+    storage: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where to begin or end: the same for every partition, or one each.
+
+    Of `offsets` EARLIEST and LATEST stand for the ends of the log; `times` are milliseconds since 1970, and
+    stand for the first record that is not older.
+    """
+
+    everywhere: int | None = None
+    everywhere_ms: int | None = None
+    offsets: Mapping[TopicPartition, int] | None = None
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    times_ms: Mapping[TopicPartition, int] | None = None
+    option: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of one query, checked."""
+
+    place: Place
+    topics: tuple[str, ...]
+    pattern: re.Pattern[str] | None
+    assigned: tuple[TopicPartition, ...] | None
+    starting: Position
+    ending: Position
+    without_match: Literal["error", "latest"]
+    fail_on_data_loss: bool
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ms: float
+    columns: tuple[str, ...]
+
+
+def parse(given: Mapping[str, str], streaming: bool) -> Options:
+    """The options of a batch or a streaming query. Raises InvalidArgument that names the wrong one."""
+    known = {name.lower(): name for name in NAMES}
+    options = {known[name.lower()]: value for name, value in given.items() if name.lower() in known}
+    storage = _storage(given)
+    _check_names(given, known)
+    _check_mode(options, streaming)
+    if not options.get("path", "").strip():
+        raise InvalidArgument(
+            'the option path is missing; name the root of the tables: .option("path", "/data/lakelog")'
+        )
+    topics, pattern, assigned = _selection(options)
+    least, most = _number(options, "minOffsetsPerTrigger"), _number(options, "maxOffsetsPerTrigger")
+    if least is not None and most is not None and least > most:
+        raise InvalidArgument(
+            f"minOffsetsPerTrigger={least} is more than maxOffsetsPerTrigger={most}; make it at most that"
+        )
+    if "maxTriggerDelay" in options and least is None:
+        raise InvalidArgument("maxTriggerDelay does nothing without minOffsetsPerTrigger; set both or none")
+    return Options(
+        place=Place(options["path"], storage),
+        topics=topics,
+        pattern=pattern,
+        assigned=assigned,
+        starting=_position(options, "starting", LATEST if streaming else EARLIEST, streaming),
+        ending=_position(options, "ending", LATEST, streaming),
+        without_match=_strategy(options),
+        fail_on_data_loss=_flag(options, "failOnDataLoss", default=True),
+        min_partitions=_number(options, "minPartitions"),
+        max_records_per_partition=_number(options, "maxRecordsPerPartition"),
+        max_offsets_per_trigger=most,
+        min_offsets_per_trigger=least,
+        max_trigger_delay_ms=_delay_ms(options),
+        columns=columns_of(options),
+    )
+
+
+def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns of the rows, in order. Raises InvalidArgument."""
+    options = {name.lower(): value for name, value in given.items()}
+    headers = _flag(options, "includeHeaders", default=False)
+    if "columns" not in options:
+        return (*COLUMNS, HEADERS_COLUMN) if headers else COLUMNS
+    names = _list(options["columns"])
+    for name in names:
+        if name not in (*COLUMNS, HEADERS_COLUMN):
+            raise InvalidArgument(
+                f"columns names {name!r}; there are {', '.join(COLUMNS)} and {HEADERS_COLUMN}"
+            )
+    if not names or len(set(names)) < len(names):
+        raise InvalidArgument(f"columns={options['columns']!r} must name at least one column, each once")
+    if headers and HEADERS_COLUMN not in names:
+        raise InvalidArgument(
+            f"includeHeaders=true and columns={options['columns']!r} contradict each other; "
+            f"add {HEADERS_COLUMN} to columns, or drop includeHeaders"
+        )
+    return names
+
+
+def _storage(given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (name[len(STORAGE_PREFIX) :].lower(), given[name])
+        for name in sorted(given)
+        if name.lower().startswith(STORAGE_PREFIX)
+    )
+
+
+def _check_names(given: Mapping[str, str], known: Mapping[str, str]) -> None:
+    for name in given:
+        if name.lower() in known or name.lower().startswith(STORAGE_PREFIX):
+            continue
+        of_kafka = {option.lower(): option for option in _OF_KAFKA_ONLY}
+        if name.lower().startswith("kafka.") or name.lower() in of_kafka:
+            shown = of_kafka.get(name.lower(), name)
+            raise InvalidArgument(
+                f"the option {shown} is about a Kafka broker, and there is none; drop it (path says where "
+                "the tables are)"
+            )
+        near = [known[match] for match in get_close_matches(name.lower(), known, 1)]
+        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(NAMES)} and {STORAGE_PREFIX}*"
+        raise InvalidArgument(f"the option {name!r} is not known; {hint}")
+
+
+def _check_mode(options: Mapping[str, str], streaming: bool) -> None:
+    wrong = [name for name in (_BATCH_ONLY if streaming else _STREAM_ONLY) if name in options]
+    if wrong:
+        mode, other = ("streaming", "batch") if streaming else ("batch", "streaming")
+        raise InvalidArgument(
+            f"the option {wrong[0]} is for {other} queries and means nothing in a {mode} query; drop it"
+        )
+
+
+def _selection(
+    options: Mapping[str, str],
+) -> tuple[tuple[str, ...], re.Pattern[str] | None, tuple[TopicPartition, ...] | None]:
+    chosen = [name for name in _SELECTIONS if name in options]
+    if len(chosen) != 1:
+        found = " and ".join(chosen) or "none"
+        raise InvalidArgument(f"give exactly one of {', '.join(_SELECTIONS)}; there is {found}")
+    text = options[chosen[0]]
+    if chosen == ["subscribe"]:
+        topics = _list(text)
+        if not topics:
+            raise InvalidArgument("subscribe is empty; name topics, with commas between them")
+        for topic in topics:
+            check_topic_name(topic)
+        return tuple(dict.fromkeys(topics)), None, None
+    if chosen == ["subscribePattern"]:
+        return (), _pattern(text), None
+    partitions = _assigned(text)
+    return tuple(dict.fromkeys(topic for topic, _ in partitions)), None, partitions
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    if not text:
+        raise InvalidArgument("subscribePattern is empty; give a regular expression")
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise InvalidArgument(
+            f"subscribePattern={text!r} is no regular expression ({error}); correct it"
+        ) from None
+
+
+def _assigned(text: str) -> tuple[TopicPartition, ...]:
+    hint = 'give JSON such as {"orders": [0, 1]}'
+    parsed = _json_object("assign", text, hint)
+    pairs: list[TopicPartition] = []
+    for topic, numbers in parsed.items():
+        check_topic_name(topic)
+        if not isinstance(numbers, list) or not all(type(n) is int and n >= 0 for n in numbers):
+            raise InvalidArgument(
+                f"assign gives {topic} {json.dumps(numbers)}, which is no list of partitions; {hint}"
+            )
+        pairs += [(topic, number) for number in numbers]
+    if not pairs:
+        raise InvalidArgument(f"assign={text!r} names no partition; {hint}")
+    return tuple(sorted(set(pairs)))
+
+
+def _position(options: Mapping[str, str], side: str, default: int, streaming: bool) -> Position:
+    """Kafka's order: the timestamp for all, then those by partition, then the offsets."""
+    everywhere, by_time, by_offset = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
+    if everywhere in options:
+        return Position(everywhere_ms=_timestamp(everywhere, options[everywhere]), option=everywhere)
+    if by_time in options:
+        hint = 'give JSON such as {"orders": {"0": 1767225600000}}, in milliseconds'
+        times, _ = _by_partition(by_time, options[by_time], 0, hint)
+        return Position(times_ms=times, option=by_time)
+    text = options.get(by_offset, "").strip()
+    if not text and by_offset not in options:
+        return Position(everywhere=default)
+    forbidden = None if streaming else (LATEST if side == "starting" else EARLIEST)
+    if text.lower() in ("earliest", "latest"):
+        end = EARLIEST if text.lower() == "earliest" else LATEST
+        if end == forbidden:
+            raise InvalidArgument(
+                f"{by_offset}={text} is not allowed in a batch query: it would read nothing; "
+                "name another place or drop it"
+            )
+        return Position(everywhere=end)
+    hint = 'give earliest, latest, or JSON such as {"orders": {"0": 23, "1": -2}} (-2 earliest, -1 latest)'
+    offsets, topic_ids = _by_partition(by_offset, text, EARLIEST, hint)
+    for (topic, partition), offset in offsets.items():
+        if offset == forbidden:
+            raise InvalidArgument(
+                f"{by_offset} gives {topic}/{partition} {offset}, which is not allowed in a batch query: "
+                "it would read nothing; name another offset"
+            )
+    return Position(offsets=offsets, topic_ids=topic_ids, option=by_offset)
+
+
+def _by_partition(
+    option: str, text: str, low: int, hint: str
+) -> tuple[dict[TopicPartition, int], dict[str, str]]:
+    """Numbers from `low` on by partition, and the topic ids that a progress report has between them."""
+    found, topic_ids = {}, {}
+    for topic, numbers in _json_object(option, text, hint).items():
+        if not isinstance(numbers, dict):
+            raise InvalidArgument(f"{option} gives {topic} {json.dumps(numbers)}; {hint}")
+        for partition, number in numbers.items():
+            if partition == "id" and isinstance(number, str):
+                topic_ids[topic] = number
+            elif not re.fullmatch(r"\d{1,9}", partition) or type(number) is not int or number < low:
+                shown = json.dumps({partition: number})
+                raise InvalidArgument(f"{option} gives {topic} {shown}; {hint}")
+            else:
+                found[topic, int(partition)] = number
+    return found, topic_ids
+
+
+def _json_object(option: str, text: str, hint: str) -> dict[str, object]:
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise InvalidArgument(f"{option}={text!r} is not what it takes; {hint}")
+    return parsed
+
+
+def _timestamp(option: str, text: str) -> int:
+    return _parsed(option, text, _whole(0), "milliseconds since 1970 as a whole number, 0 or more")
+
+
+def _number(options: Mapping[str, str], option: str) -> int | None:
+    if option not in options:
+        return None
+    return _parsed(option, options[option], _whole(1), "a whole number above 0")
+
+
+def _whole(low: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not re.fullmatch(r"\d{1,19}", text) or not low <= int(text) < 2**63:
+            raise ValueError
+        return int(text)
+
+    return read
+
+
+def _parsed(option: str, text: str, read: Callable[[str], int], expected: str) -> int:
+    try:
+        return read(text.strip())
+    except ValueError:
+        raise InvalidArgument(f"{option}={text!r} is not {expected}; correct it") from None
+
+
+def _flag(options: Mapping[str, str], option: str, default: bool) -> bool:
+    text = options.get(option, options.get(option.lower(), str(default))).strip().lower()
+    if text not in ("true", "false"):
+        raise InvalidArgument(f"{option}={text!r} is neither true nor false; correct it")
+    return text == "true"
+
+
+def _strategy(options: Mapping[str, str]) -> Literal["error", "latest"]:
+    option = "startingOffsetsByTimestampStrategy"
+    text = options.get(option, "error").strip().lower()
+    if text == "error":
+        return "error"
+    if text == "latest":
+        return "latest"
+    raise InvalidArgument(f"{option}={text!r} is neither error nor latest; correct it")
+
+
+def _delay_ms(options: Mapping[str, str]) -> float:
+    text = options.get("maxTriggerDelay", "15m")
+    match = _DELAY.fullmatch(text.strip().lower())
+    if match is None:
+        raise InvalidArgument(
+            f"maxTriggerDelay={text!r} is no time; give one such as 30s, 15m or 2h (a bare number is ms)"
+        )
+    return int(match[1]) * _DELAY_MS[match[2] or "ms"]
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())

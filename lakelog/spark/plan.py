@@ -1,0 +1,47 @@
+"""From ranges of offsets to what each task reads, and what is missing of them."""
+
+from collections.abc import Iterable
+
+from lakelog.spark.loss import lost
+from lakelog.spark.options import Options
+from lakelog.spark.ranges import Range, split
+from lakelog.spark.rows import CREATE_TIME, LOG_APPEND_TIME
+from lakelog.spark.slices import Slice
+from lakelog.spark.subscription import Subscription
+
+
+def plan(subscription: Subscription, wanted: Iterable[Range], options: Options) -> list[Slice]:
+    """The tasks that read the ranges `wanted`. Raises DataLost unless failOnDataLoss=false."""
+    there = [_there(subscription, part, options.fail_on_data_loss) for part in wanted]
+    parts = split(there, options.min_partitions, options.max_records_per_partition)
+    return [_slice(subscription, part) for part in parts]
+
+
+def _there(subscription: Subscription, part: Range, fail: bool) -> Range:
+    """What the log has of a range."""
+    partition = subscription.partitions[part.topic, part.partition]
+    low, high = partition.log_start, partition.high_watermark
+    name = f"{part.topic}/{part.partition}"
+    start, end = part.start, part.end
+    if start > high or end > high:
+        beyond = start if start > high else end
+        lost(f"offset {beyond} of {name} is beyond its end, {high}", fail)
+    if start < low and end > start:
+        lost(f"offsets {start} to {min(low, end) - 1} of {name} are gone, its log starts at {low}", fail)
+    start = min(max(start, low), high)
+    return Range(part.topic, part.partition, start, max(start, min(end, high)))
+
+
+def _slice(subscription: Subscription, part: Range) -> Slice:
+    topic = subscription.topics[part.topic]
+    partition = subscription.partitions[part.topic, part.partition]
+    by_append = topic.config["message.timestamp.type"] == "LogAppendTime"
+    return Slice(
+        topic=part.topic,
+        partition=part.partition,
+        directory=partition.directory,
+        start=part.start,
+        end=part.end,
+        segments=partition.snapshot.between(part.start, part.end),
+        timestamp_type=LOG_APPEND_TIME if by_append else CREATE_TIME,
+    )

@@ -1,0 +1,117 @@
+"""A slice: what one Spark task reads, a range of offsets of one partition. Executors run this code.
+
+The driver names the segments; where they are gone when the task comes to them, because compaction has put
+others in their place and vacuum removed them, the task looks the range up again.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from lakelog.spark.loss import lost
+from lakelog.spark.options import Options, Place
+from lakelog.spark.rows import row_maker, stored
+from log_tables.clock import SystemClock
+from log_tables.errors import CorruptSegment, ObjectMissing
+from log_tables.layout import OFFSET
+from log_tables.record import int64s
+from log_tables.segment import read as read_segment
+from log_tables.snapshot import Segment
+from log_tables.store import Store, open_store
+from log_tables.table import Table
+
+BATCH_ROWS = 65_536
+BATCH_BYTES = 8 * 1024 * 1024
+"""Small segments are handed to Spark together, up to about this many rows and bytes."""
+
+
+@lru_cache(maxsize=16)
+def store_at(place: Place) -> Store:
+    """The store, opened once in a process and only read."""
+    return open_store(place.root, dict(place.storage), create=False)
+
+
+@dataclass(frozen=True)
+class Slice(InputPartition):
+    """Offsets start ≤ offset < end of one partition, and the segments that held them when it was planned."""
+
+    topic: str
+    partition: int
+    directory: str
+    start: int
+    end: int
+    segments: tuple[Segment, ...]
+    timestamp_type: int
+
+
+def read(part: InputPartition, options: Options) -> Iterator[pa.RecordBatch]:
+    """The rows of a slice, in order.
+
+    Raises DataLost when some were removed and the query is to fail then; CorruptSegment, StoreUnavailable.
+    """
+    if not isinstance(part, Slice):
+        return  # what Spark makes up for a batch query that has nothing to read
+    columns = options.columns
+    rows = row_maker(columns, part.topic, part.partition, part.timestamp_type)
+    records = _records(store_at(options.place), part, stored(columns), options.fail_on_data_loss)
+    for batch in _gathered(records):
+        yield rows(batch)
+
+
+def _records(
+    store: Store, part: Slice, columns: Sequence[str], fail_on_data_loss: bool
+) -> Iterator[pa.RecordBatch]:
+    offset, segments = part.start, part.segments
+    while segments:
+        segment, *rest = segments
+        try:
+            for batch in read_segment(store, part.directory, segment, offset, part.end, columns):
+                offset = int(int64s(batch.column(OFFSET))[-1]) + 1
+                yield batch
+            offset, segments = max(offset, segment.last_offset + 1), tuple(rest)
+        except CorruptSegment:
+            offset, segments = _found_again(store, part, offset, fail_on_data_loss)
+            if segments and segments[0].path == segment.path:
+                raise  # it is still the one that counts
+
+
+def _found_again(
+    store: Store, part: Slice, offset: int, fail_on_data_loss: bool
+) -> tuple[int, tuple[Segment, ...]]:
+    """Where the rest of the slice is now: from which offset on, in which segments."""
+    name = f"{part.topic}/{part.partition}"
+    try:
+        snapshot = Table(store, part.directory, SystemClock()).snapshot
+    except ObjectMissing:
+        lost(f"topic {part.topic} was deleted while {name} was read", fail_on_data_loss)
+        return part.end, ()
+    if offset < snapshot.log_start:
+        lost(
+            f"offsets {offset} to {min(snapshot.log_start, part.end) - 1} of {name} were removed while they "
+            "were read",
+            fail_on_data_loss,
+        )
+        offset = min(snapshot.log_start, part.end)
+    return offset, snapshot.between(offset, part.end)
+
+
+def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in fewer batches: each one costs Spark a fixed price."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        bytes_ = batch.nbytes
+        if waiting and (rows + batch.num_rows > BATCH_ROWS or size + bytes_ > BATCH_BYTES):
+            yield _joined(waiting)
+            waiting, rows, size = [], 0, 0
+        waiting.append(batch)
+        rows, size = rows + batch.num_rows, size + bytes_
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

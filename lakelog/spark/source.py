@@ -1,0 +1,51 @@
+"""The data source `lakelog`: topics as batches and as streams, in the shape of Spark's Kafka source."""
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from lakelog.spark.batch import BatchReader
+from lakelog.spark.options import columns_of
+from lakelog.spark.rows import spark_schema
+from lakelog.spark.stream import StreamReader
+from log_tables.errors import InvalidArgument
+
+
+class LakelogSource(DataSource):
+    """`spark.read.format("lakelog")` and `spark.readStream.format("lakelog")`: see docs/spark.md."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` takes."""
+        return "lakelog"
+
+    def schema(self) -> StructType:
+        """The rows' schema. Raises InvalidArgument for wrong `columns` or `includeHeaders`."""
+        return spark_schema(columns_of(self.options))
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """Raises InvalidArgument."""
+        self._check_schema(schema)
+        return BatchReader(self.options)
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
+        """Raises InvalidArgument."""
+        self._check_schema(schema)
+        return StreamReader(self.options)
+
+    def _check_schema(self, schema: StructType) -> None:
+        own = self.schema()
+        if schema != own:
+            raise InvalidArgument(
+                f"the schema {schema.simpleString()} was set, and the source lakelog has its own, "
+                f"{own.simpleString()}; drop .schema(...), and choose columns with the option columns"
+            )
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("lakelog")` known to a session that did not find it by itself.
+
+    Spark looks for data sources once in a process, among the installed packages; a package that came with
+    `--py-files` is not among them.
+    """
+    spark.dataSource.register(LakelogSource)

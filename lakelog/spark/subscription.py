@@ -1,0 +1,161 @@
+"""The partitions that a query reads: which there are, and how far their logs go, followed side by side."""
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from lakelog.spark.options import EARLIEST, LATEST, Options, Position, TopicPartition
+from lakelog.spark.slices import store_at
+from log_tables.cluster import Cluster
+from log_tables.errors import InvalidArgument, UnknownPartition
+from log_tables.partition import Partition
+from log_tables.topic import Topic, is_internal
+
+_FOLLOWED_AT_ONCE = 32
+"""Logs that are read at the same time: what an object store's latency asks for."""
+
+_PRUNE_COMMITS = 1_000
+"""Commits after which what a followed log has left behind in memory is forgotten."""
+
+T = TypeVar("T")
+Offsets = dict[TopicPartition, int]
+
+
+class Subscription:
+    """The topics that the options choose, as of the last `refresh`. One thread uses it."""
+
+    def __init__(self, options: Options) -> None:
+        """Open the root. Raises InvalidArgument when there is none, StoreUnavailable."""
+        self._options = options
+        self._cluster = Cluster.open(store_at(options.place), create=False)
+        self._pool = ThreadPoolExecutor(_FOLLOWED_AT_ONCE, thread_name_prefix="lakelog-follow")
+        self._pruned: dict[str, int] = {}
+        self._seen: set[str] = set()
+        self.topics: dict[str, Topic] = {}
+        self.partitions: dict[TopicPartition, Partition] = {}
+
+    def refresh(self) -> None:
+        """Follow the metadata log and the log of every partition chosen.
+
+        Raises UnknownTopic, UnknownPartition for what was named and is not there; a topic that was there at
+        the first refresh and is deleted since is left out.
+        """
+        self._cluster.refresh()
+        topics = {topic.name: topic for topic in self._chosen_topics()}
+        chosen = self._chosen(topics)
+        self.topics = topics
+
+        def followed(wanted: TopicPartition) -> Partition:
+            topic, index = topics[wanted[0]], wanted[1]
+            known = topic.is_open(index)
+            partition = topic.partition(index)
+            if known:
+                partition.refresh()
+                self._prune(partition)
+            return partition
+
+        self.partitions = dict(zip(chosen, self._pool.map(followed, chosen), strict=True))
+
+    def _prune(self, partition: Partition) -> None:
+        version = partition.snapshot.version
+        if version - self._pruned.setdefault(partition.directory, version) >= _PRUNE_COMMITS:
+            partition.prune()
+            self._pruned[partition.directory] = version
+
+    def _chosen_topics(self) -> list[Topic]:
+        options = self._options
+        if options.pattern is not None:
+            matches = options.pattern.fullmatch
+            return [t for t in self._cluster.topics() if not is_internal(t.name) and matches(t.name)]
+        found = []
+        for name in options.topics:
+            topic = self._cluster.known(name)
+            if topic is None and name not in self._seen:
+                topic = self._cluster.topic(name)
+            if topic is not None:
+                self._seen.add(name)
+                found.append(topic)
+        return found
+
+    def _chosen(self, topics: Mapping[str, Topic]) -> list[TopicPartition]:
+        if self._options.assigned is None:
+            return [(name, index) for name, topic in topics.items() for index in range(topic.partition_count)]
+        for name, index in self._options.assigned:
+            if name in topics and index >= topics[name].partition_count:
+                last = topics[name].partition_count - 1
+                raise UnknownPartition(
+                    f"assign names partition {index} of topic {name}; there are 0 to {last}"
+                )
+        return [(name, index) for name, index in self._options.assigned if name in topics]
+
+    def earliest(self) -> Offsets:
+        return {chosen: partition.log_start for chosen, partition in self.partitions.items()}
+
+    def latest(self) -> Offsets:
+        return {chosen: partition.high_watermark for chosen, partition in self.partitions.items()}
+
+    def topic_ids(self) -> dict[str, str]:
+        return {name: topic.topic_id for name, topic in self.topics.items()}
+
+    def resolve(self, position: Position, without_match: str) -> Offsets:
+        """The offsets that a position stands for, for every partition there is now.
+
+        `without_match` is what to do for a time after the last record: "latest" or "error". Raises
+        InvalidArgument when the position does not name exactly the partitions there are.
+        """
+        if position.everywhere is not None:
+            return self.earliest() if position.everywhere == EARLIEST else self.latest()
+        if position.everywhere_ms is not None:
+            return self._at(dict.fromkeys(self.partitions, position.everywhere_ms), without_match)
+        if position.times_ms is not None:
+            self._check_named(position.option, position.times_ms)
+            return self._at(position.times_ms, without_match)
+        assert position.offsets is not None
+        self._check_named(position.option, position.offsets)
+        self._check_topic_ids(position)
+        ends = {EARLIEST: self.earliest(), LATEST: self.latest()}
+        return {
+            chosen: ends[offset][chosen] if offset in ends else offset
+            for chosen, offset in position.offsets.items()
+        }
+
+    def _check_named(self, option: str, named: Iterable[TopicPartition]) -> None:
+        missing = _shown(self.partitions.keys() - set(named))
+        unknown = _shown(set(named) - self.partitions.keys())
+        if missing or unknown:
+            wrong = f"misses {missing}" if missing else f"names {unknown}, which the query does not read"
+            raise InvalidArgument(
+                f"{option} must name every partition that the query reads and no other: it {wrong}"
+            )
+
+    def _check_topic_ids(self, position: Position) -> None:
+        for name, topic_id in position.topic_ids.items():
+            if name in self.topics and self.topics[name].topic_id != topic_id:
+                raise InvalidArgument(
+                    f"{position.option} holds offsets of an earlier topic {name}, which was deleted and made "
+                    "again since; begin at earliest"
+                )
+
+    def _at(self, times_ms: Mapping[TopicPartition, int], without_match: str) -> Offsets:
+        def found(chosen: TopicPartition) -> int:
+            partition = self.partitions[chosen]
+            offset = partition.position(times_ms[chosen] * 1000)
+            if offset is None and without_match == "error":
+                raise InvalidArgument(
+                    f"{chosen[0]}/{chosen[1]} has no record at or after the timestamp {times_ms[chosen]}; "
+                    "name an earlier one, or set startingOffsetsByTimestampStrategy=latest"
+                )
+            return partition.high_watermark if offset is None else offset
+
+        return self._side_by_side(found)
+
+    def _side_by_side(self, ask: Callable[[TopicPartition], T]) -> dict[TopicPartition, T]:
+        return dict(zip(self.partitions, self._pool.map(ask, self.partitions), strict=True))
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _shown(partitions: Iterable[TopicPartition]) -> str:
+    names = [f"{topic}/{index}" for topic, index in sorted(partitions)]
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

@@ -1,0 +1,5 @@
+"""How PySpark finds the data source `lakelog`: it looks for a DefaultSource in modules `pyspark_…`."""
+
+from lakelog.spark.source import LakelogSource as DefaultSource
+
+__all__ = ["DefaultSource"]
