@@ -1,5 +1,6 @@
 """The Spark session: what it sets, what it leaves alone, and which Java it runs on."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,11 +10,12 @@ from pyspark.sql import SparkSession
 
 from lakelog.spark import DELTA_PACKAGE, session
 from lakelog.spark.jre import JavaMissing, java_home
-from lakelog.spark.session import session_config
+from lakelog.spark.session import session_config, set_outside
+from tests.support import ROOT
 
 
 def test_a_setting_of_the_caller_wins() -> None:
-    made = session_config({"spark.ui.enabled": "true", "spark.master": "local[1]"})
+    made = session_config({"spark.ui.enabled": "true", "spark.master": "local[1]"}, {})
     assert made["spark.ui.enabled"] == "true"
     assert made["spark.master"] == "local[1]"
     assert made["spark.databricks.delta.snapshotPartitions"] == "2"
@@ -21,10 +23,69 @@ def test_a_setting_of_the_caller_wins() -> None:
 
 def test_packages_and_extensions_of_the_caller_stay() -> None:
     made = session_config(
-        {"spark.jars.packages": f"a:b:1, {DELTA_PACKAGE}", "spark.sql.extensions": "their.Extension"}
+        {"spark.jars.packages": f"a:b:1, {DELTA_PACKAGE}"}, {"spark.sql.extensions": "their.Extension"}
     )
     assert made["spark.jars.packages"] == f"a:b:1,{DELTA_PACKAGE}"
     assert made["spark.sql.extensions"] == "their.Extension,io.delta.sql.DeltaSparkSessionExtension"
+
+
+def test_what_is_set_outside_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "spark-defaults.conf").write_text(
+        "# ours\n\nspark.sql.shuffle.partitions  50\nspark.jars.packages=c:d:2\n"
+        "spark.driver.extraJavaOptions -Dx=y\n"
+    )
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--conf spark.ui.enabled=true --driver-memory 1g pyspark-shell")
+    outside = set_outside()
+    assert outside["spark.driver.extraJavaOptions"] == "-Dx=y"
+    made = session_config({}, outside)
+    assert "spark.sql.shuffle.partitions" not in made
+    assert "spark.ui.enabled" not in made
+    assert made["spark.jars.packages"] == f"c:d:2,{DELTA_PACKAGE}"
+    assert made["spark.databricks.delta.snapshotPartitions"] == "2"
+
+
+def test_a_file_of_properties_named_in_the_arguments_counts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "my.conf").write_text("spark.sql.shuffle.partitions 60\nspark.ui.enabled true\n")
+    arguments = f"--conf spark.ui.enabled=false --properties-file '{tmp_path}/my.conf' pyspark-shell"
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", arguments)
+    outside = set_outside()
+    assert outside["spark.sql.shuffle.partitions"] == "60"
+    assert outside["spark.ui.enabled"] == "false"
+
+
+# In processes of their own: this one has a session, or is to get one with Delta.
+SESSION = "from lakelog.spark import session; print(session().conf.get('spark.sql.shuffle.partitions'))"
+
+
+def run_session(**environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", SESSION],
+        cwd=ROOT,
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.spark
+def test_a_session_without_delta_says_how_to_get_it() -> None:
+    done = run_session(
+        PYSPARK_SUBMIT_ARGS="--conf spark.jars.packages= --conf spark.sql.extensions= pyspark-shell"
+    )
+    assert done.returncode == 1
+    said = "SparkMissing: Spark runs without Delta's jars, and they cannot be added now: "
+    assert f"{said}start it with {DELTA_PACKAGE} among its packages" in done.stderr
+
+
+@pytest.mark.spark
+def test_a_spark_that_does_not_start_says_so(tmp_path: Path) -> None:
+    done = run_session(PYSPARK_SUBMIT_ARGS="--no-such-flag pyspark-shell")
+    assert done.returncode == 1
+    assert "SparkMissing: Spark did not start (JAVA_GATEWAY_EXITED)" in done.stderr
 
 
 @pytest.mark.spark

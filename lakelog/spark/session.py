@@ -1,9 +1,17 @@
 """A Spark session that reads and writes Delta tables."""
 
 import os
+import re
+import shlex
 import sys
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
 
+from py4j.java_gateway import JavaPackage
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
+from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
 from lakelog.spark.jre import java_home
@@ -40,31 +48,48 @@ _SETTINGS = {
     "spark.ui.enabled": "false",
 }
 
-# Lists to which both the caller and Delta add.
+# Lists to which both the user and Delta add.
 _LISTS = {
     _PACKAGES: (DELTA_PACKAGE,),
     _EXCLUDES: _SHIPPED_WITH_SPARK,
     _EXTENSIONS: ("io.delta.sql.DeltaSparkSessionExtension",),
 }
 
+_PROPERTY = re.compile(r"\s*([^\s=:#!][^\s=:]*)[\s=:]+(.*?)\s*")
+
+
+class SparkMissing(RuntimeError):
+    """Spark cannot start, or not with Delta: the message says what is missing and what to do."""
+
 
 def session(app_name: str = "lakelog", **config: str) -> SparkSession:
     """The Spark session of this process, made with Delta's settings when there is none yet.
 
-    `config` holds Spark's settings by their names (`**{"spark.master": "local[2]"}`) and wins over those made
-    here; packages, excludes and extensions are added to. A session that exists already keeps its
-    settings: only `config` is applied to it, and it must have been made with Delta itself. Raises JavaMissing
-    when no Java 17 or newer is found. Sets JAVA_HOME, and PYSPARK_PYTHON where it is missing.
+    `config` holds Spark's settings by their names (`**{"spark.master": "local[2]"}`). What is set there, in
+    spark-defaults.conf, in PYSPARK_SUBMIT_ARGS or by spark-submit stays as it is; to the lists of packages,
+    excludes and extensions Delta's are added. A session that runs already keeps its settings, and only
+    `config` is applied. Raises JavaMissing when no Java 17 or newer is found, SparkMissing when Spark or
+    Delta cannot be had. Sets JAVA_HOME, and PYSPARK_PYTHON where it is missing.
     """
     builder = SparkSession.builder.appName(app_name)
     if not _running():
-        os.environ["JAVA_HOME"] = str(java_home())
-        # Spark's own default is the first python3 of PATH, which lacks this environment's packages.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        config = session_config(config)
+        if not _submitted():
+            os.environ["JAVA_HOME"] = str(java_home())
+            # Spark's own default is the first python3 of PATH, which lacks this environment's packages.
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        config = session_config(config, set_outside())
     for name, value in config.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    try:
+        spark = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        raise SparkMissing(
+            f"Spark did not start ({error.getCondition()}); what Java printed above says why. Without a "
+            "network, "
+            f"{DELTA_PACKAGE} must be in the local Ivy or Maven cache"
+        ) from error
+    _check_delta(spark)
+    return spark
 
 
 def _running() -> bool:
@@ -75,12 +100,63 @@ def _running() -> bool:
     return True
 
 
-def session_config(config: dict[str, str]) -> dict[str, str]:
-    """The settings of a new session: the caller's, and Delta's where the caller says nothing."""
-    lists = {name: _joined(config.get(name, ""), ours) for name, ours in _LISTS.items()}
-    return {**_SETTINGS, **config, **lists}
+def _submitted() -> bool:
+    """Whether spark-submit started this program: Java runs already, with the jars that it was given."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _check_delta(spark: SparkSession) -> None:
+    assert spark._jvm is not None
+    if isinstance(spark._jvm.io.delta.sql.DeltaSparkSessionExtension, JavaPackage):
+        raise SparkMissing(
+            "Spark runs without Delta's jars, and they cannot be added now: start it with "
+            f"{DELTA_PACKAGE} among "
+            f"its packages (spark-submit --packages, or the setting {_PACKAGES})"
+        )
+
+
+def session_config(config: Mapping[str, str], outside: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a new session: the user's, and Delta's where the user says nothing.
+
+    `outside` is what is set already, not by `config`: it is left out, where nothing is added to it.
+    """
+    given = {**outside, **config}
+    lists = {name: _joined(given.get(name, ""), ours) for name, ours in _LISTS.items()}
+    ours = {name: value for name, value in _SETTINGS.items() if name not in given}
+    return {**ours, **config, **lists}
 
 
 def _joined(theirs: str, ours: tuple[str, ...]) -> str:
     parts = [part.strip() for part in theirs.split(",") if part.strip()]
     return ",".join([*parts, *(part for part in ours if part not in parts)])
+
+
+def set_outside() -> dict[str, str]:
+    """What Spark will find set without us."""
+    if _submitted():
+        SparkContext._ensure_initialized()
+        return dict(SparkConf().getAll())
+    directory = os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home(), "conf")
+    return {**_of_file(Path(directory, "spark-defaults.conf")), **_of_arguments()}
+
+
+def _of_file(path: Path) -> dict[str, str]:
+    """Java properties, a line each: the name, a space or `=`, the value."""
+    found: dict[str, str] = {}
+    if path.is_file():
+        for line in path.read_text().splitlines():
+            if match := _PROPERTY.fullmatch(line):
+                found[match[1]] = match[2]
+    return found
+
+
+def _of_arguments() -> dict[str, str]:
+    words = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    found: dict[str, str] = {}
+    for flag, value in pairwise(words):
+        if flag in ("--conf", "-c") and "=" in value:
+            name, _, setting = value.partition("=")
+            found[name] = setting
+        elif flag == "--properties-file":
+            found = {**_of_file(Path(value)), **found}
+    return found
