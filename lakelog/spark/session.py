@@ -46,6 +46,8 @@ _SETTINGS = {
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.shuffle.partitions": "4",
     "spark.ui.enabled": "false",
+    # Between Java and Python, TCP waits 40 ms for an acknowledgement in every task.
+    "spark.python.unix.domain.socket.enabled": "true",
 }
 
 # Lists to which both the user and Delta add.

@@ -4,9 +4,10 @@ The driver names the segments; where they are gone when the task comes to them, 
 others in their place and vacuum removed them, the task looks the range up again.
 """
 
+import gc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -34,6 +35,16 @@ def store_at(place: Place) -> Store:
     return open_store(place.root, dict(place.storage), create=False)
 
 
+@cache
+def _settle() -> None:
+    """Let the garbage collector pass over what is loaded in this process: the modules stay anyway.
+
+    Spark's worker collects everything after every task: with the modules that PySpark loads this takes longer
+    than a small task itself.
+    """
+    gc.freeze()
+
+
 @dataclass(frozen=True)
 class Slice(InputPartition):
     """Offsets start ≤ offset < end of one partition, and the segments that held them when it was planned."""
@@ -54,6 +65,7 @@ def read(part: InputPartition, options: Options) -> Iterator[pa.RecordBatch]:
     """
     if not isinstance(part, Slice):
         return  # what Spark makes up for a batch query that has nothing to read
+    _settle()
     columns = options.columns
     rows = row_maker(columns, part.topic, part.partition, part.timestamp_type)
     records = _records(store_at(options.place), part, stored(columns), options.fail_on_data_loss)
