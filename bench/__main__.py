@@ -3,33 +3,33 @@
 import argparse
 import platform
 import statistics
-from collections import defaultdict
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench import cells
-from bench.cells import Figures
+from bench import cells, spark
+from bench.contest import OURS, Contest, Results, Rivals, Scale, contest
 from bench.peers import Peers
 
-Cell = Callable[[int], Figures]
-PeerCell = Callable[[Peers, int], Figures]
+JAVA_PRODUCE: Rivals = {"Kafka's producer-perf-test, acks=all": cells.peer_java_produce}
+HTTP_PRODUCE: Rivals = {"FastAPI + librdkafka before Kafka": cells.peer_http_produce}
+LIBRDKAFKA_PRODUCE: Rivals = {"librdkafka producer, acks=all": cells.peer_librdkafka_produce}
+LIBRDKAFKA_CONSUME: Rivals = {"librdkafka consumer": cells.peer_librdkafka_consume}
 
-CELLS: dict[str, tuple[Cell, tuple[PeerCell, ...]]] = {
-    "JSON produce": (cells.json_produce, (cells.peer_java_produce, cells.peer_http_produce)),
-    "Arrow produce": (cells.arrow_produce, (cells.peer_librdkafka_produce,)),
-    "one record": (cells.one_record, ()),
-    "freshness": (cells.freshness, ()),
-    "Arrow fetch": (cells.arrow_fetch, (cells.peer_librdkafka_consume,)),
-    "JSON fetch": (cells.json_fetch, ()),
-    "memory": (cells.memory, ()),
-    "open partition": (cells.open_partition, ()),
-}
-PEER_NAMES: dict[PeerCell, str] = {
-    cells.peer_java_produce: "Kafka's producer-perf-test, acks=all",
-    cells.peer_http_produce: "FastAPI + librdkafka before Kafka",
-    cells.peer_librdkafka_produce: "librdkafka producer, acks=all",
-    cells.peer_librdkafka_consume: "librdkafka consumer",
+CELLS: dict[str, Contest] = {
+    "JSON produce": contest(cells.json_produce, JAVA_PRODUCE | HTTP_PRODUCE),
+    "Arrow produce": contest(cells.arrow_produce, LIBRDKAFKA_PRODUCE),
+    "one record": contest(cells.one_record),
+    "freshness": contest(cells.freshness),
+    "Arrow fetch": contest(cells.arrow_fetch, LIBRDKAFKA_CONSUME),
+    "JSON fetch": contest(cells.json_fetch),
+    "memory": contest(cells.memory),
+    "open partition": contest(cells.open_partition),
+    "Spark batch read": Contest(spark.batch_read, needs_broker=True),
+    "Spark pruned read": Contest(spark.pruned_read, needs_broker=False),
+    "Spark stream": Contest(spark.stream, needs_broker=True),
+    "Spark planning": Contest(spark.planning, needs_broker=False),
+    "Spark freshness": Contest(spark.freshness, needs_broker=True),
+    "Spark point lookup": Contest(spark.point_lookup, needs_broker=False),
 }
 
 
@@ -41,29 +41,23 @@ def main() -> None:
     with ExitStack() as stack:
         peers = None if arguments.no_peers else Peers(arguments.peers)
         wanted = {name: CELLS[name] for name in arguments.cells or CELLS}
-        if peers is not None and any(rivals for _, rivals in wanted.values()):
+        if peers is not None and any(cell.needs_broker for cell in wanted.values()):
             stack.enter_context(peers.broker())
-        for name, (cell, rivals) in wanted.items():
-            _measure(name, cell, rivals if peers is not None else (), peers, arguments)
+        scale = Scale(arguments.seconds, arguments.records)
+        for name, cell in wanted.items():
+            # In turn, so that a machine whose speed drifts is fair to all.
+            _report(name, [cell.run(peers, scale) for _ in range(arguments.runs)])
 
 
-def _measure(
-    name: str, cell: Cell, rivals: tuple[PeerCell, ...], peers: Peers | None, arguments: argparse.Namespace
-) -> None:
-    """Run the cell and its rivals in turn, so that a machine whose speed drifts is fair to all."""
-    ours: dict[str, list[float]] = defaultdict(list)
-    theirs: dict[PeerCell, list[float]] = defaultdict(list)
-    for _ in range(arguments.runs):
-        for figure, value in cell(arguments.seconds).items():
-            ours[figure].append(value)
-        for rival in rivals:
-            assert peers is not None
-            theirs[rival].append(rival(peers, arguments.seconds)["records/s"])
-    for figure, measured in ours.items():
-        print(f"| {name} | {figure} | {_spread(measured)} | |", flush=True)
-    for rival, measured in theirs.items():
-        ratios = [mine / other for mine, other in zip(ours["records/s"], measured, strict=True)]
-        print(f"| ↳ {PEER_NAMES[rival]} | records/s | {_spread(measured)} | {_spread(ratios)} |", flush=True)
+def _report(name: str, runs: list[Results]) -> None:
+    """Our figures, then each peer's with the ratio of ours to it, run by run."""
+    for contender, figures in runs[0].items():
+        for figure in figures:
+            ours = [run[OURS].get(figure) for run in runs]
+            measured = [run[contender][figure] for run in runs]
+            ratios = [mine / other for mine, other in zip(ours, measured, strict=True) if mine is not None]
+            title, ratio = (name, "") if contender == OURS else (f"↳ {contender}", _spread(ratios))
+            print(f"| {title} | {figure} | {_spread(measured)} | {ratio} |", flush=True)
 
 
 def _spread(values: list[float]) -> str:
@@ -85,6 +79,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("cells", nargs="*", choices=[*CELLS, []], help="which cells (default: all)")
     parser.add_argument("--runs", type=int, default=3, help="runs of each cell (default 3)")
     parser.add_argument("--seconds", type=int, default=5, help="length of a load run (default 5)")
+    parser.add_argument(
+        "--records", type=int, default=5_000_000, help="of the Spark cells (default 5,000,000)"
+    )
     parser.add_argument("--peers", type=Path, default=Path("../shared/peers"), help="the peers' scripts")
     parser.add_argument("--no-peers", action="store_true", help="measure lakelog alone")
     return parser.parse_args()

@@ -1,12 +1,15 @@
 """Kafka through librdkafka, run by the peers' own Python: `librdkafka.py BOOTSTRAP VERB TOPIC COUNT`.
 
 `topic` makes the topic anew; `produce` and `consume` print records a second: 100-byte texts, acks=all.
+`send` sends a record every 10 ms and prints when each offset was acknowledged, microseconds since 1970.
 """
 
+import json
 import random
 import sys
 from collections.abc import Callable
-from time import perf_counter, sleep  # stands alone, outside the project's packages
+from time import perf_counter, sleep, time_ns  # stands alone, outside the project's packages
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -57,6 +60,26 @@ def produce(bootstrap: str, name: str, count: int) -> None:
     print(count / (perf_counter() - begin))
 
 
+def send(bootstrap: str, name: str, count: int) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0})
+    text = " ".join(WORDS[:17])[:100].encode()
+    acknowledged: dict[int, int] = {}
+
+    def delivered(error: object, message: Any) -> None:
+        if error is None:
+            acknowledged[message.offset()] = time_ns() // 1000
+
+    begin = perf_counter()
+    for index in range(count):
+        while (left := begin + index / 100 - perf_counter()) > 0:
+            producer.poll(left)
+        producer.produce(name, text, on_delivery=delivered)
+    producer.flush(60)
+    if len(acknowledged) < count:
+        raise RuntimeError(f"{count - len(acknowledged)} of {count} records were not acknowledged")
+    print(json.dumps(acknowledged))
+
+
 def consume(bootstrap: str, name: str, count: int) -> None:
     options = {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False}
     consumer = Consumer({**options, "queued.max.messages.kbytes": 65536, "fetch.queue.backoff.ms": 5})
@@ -74,5 +97,6 @@ if __name__ == "__main__":
         "topic": topic,
         "produce": produce,
         "consume": consume,
+        "send": send,
     }
     verbs[sys.argv[2]](sys.argv[1], sys.argv[3], int(sys.argv[4]))

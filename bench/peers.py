@@ -1,5 +1,6 @@
 """The peers, started by the scripts in `shared/peers`: Kafka, and a thin HTTP gateway before it."""
 
+import json
 import os
 import re
 import subprocess
@@ -13,11 +14,14 @@ _BOOTSTRAP = "127.0.0.1:19092"
 class Peers:
     """The scripts' folder and what they made. Raises FileNotFoundError without them."""
 
+    bootstrap = _BOOTSTRAP
+
     def __init__(self, scripts: Path) -> None:
         self._scripts = scripts
         if not (scripts / "kafka-up.sh").exists():
             raise FileNotFoundError(f"no peers under {scripts}; name them by --peers, or --no-peers")
         self._home = Path(os.environ.get("PEERS_DIR", "/tmp/peers"))
+        self._held: dict[str, int] = {}
 
     @contextmanager
     def broker(self) -> Iterator[None]:
@@ -59,6 +63,22 @@ class Peers:
 
     def librdkafka_consume(self, topic: str, records: int) -> float:
         return float(self._python("consume", topic, str(records)))
+
+    def filled(self, topic: str, records: int) -> None:
+        """Let the topic hold just so many records, which a later run finds there."""
+        if self._held.get(topic) != records:
+            self.librdkafka_produce(self.topic(topic), records)
+            self._held[topic] = records
+
+    def librdkafka_send(self, topic: str, records: int) -> dict[int, int]:
+        """A record every 10 ms: when each offset was acknowledged, microseconds since 1970."""
+        acknowledged = json.loads(self._python("send", topic, str(records)))
+        return {int(offset): at for offset, at in acknowledged.items()}
+
+    def spark_jars(self) -> list[str]:
+        """The jars of Spark's Kafka source; those of Delta come with lakelog's session."""
+        jars = sorted((self._home / "lib/spark-jars").glob("*.jar"))
+        return [str(jar) for jar in jars if not jar.name.startswith("delta-")]
 
     def _python(self, *arguments: str) -> str:
         script = str(Path(__file__).with_name("librdkafka.py"))

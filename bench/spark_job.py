@@ -1,0 +1,81 @@
+"""What a measurement in a fresh process with a Spark of its own is told, and how it is run."""
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from bench.spark_load import TOPIC
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """`verb` and `engine` are those of `bench/spark_worker.py`; `directory` is for what Spark writes.
+
+    `source` is the root, or for Kafka the broker's address. `columns` and `jars` are Spark's lists; `files`
+    is how many segments a partition holds, by which Delta's batches are limited.
+    """
+
+    verb: str
+    engine: str
+    source: str
+    directory: str
+    records: int = 0
+    partitions: int = 1
+    files: int = 1
+    columns: str = ""
+    jars: str = ""
+    topic: str = TOPIC
+
+    def dump(self) -> str:
+        return json.dumps(asdict(self))
+
+
+class Worker:
+    """A process that measures one job. Raises RuntimeError with the end of its log when it fails."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._directory = Path(job.directory)
+
+    def __enter__(self) -> Self:
+        self._directory.mkdir()
+        with (self._directory / "log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "bench.spark_worker", self._job.dump()],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._process.terminate()
+        self._process.communicate()
+
+    def ready(self) -> None:
+        """Wait until it can be loaded."""
+        self._line("READY")
+
+    def figures(self) -> dict[str, Any]:
+        """Tell it that the load is over, and wait for what it measured."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.stdin = None
+        figures: dict[str, Any] = json.loads(self._line("FIGURES"))
+        return figures
+
+    def _line(self, word: str) -> str:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith(word):
+                return line.removeprefix(word)
+        told = (self._directory / "log").read_text(errors="replace")[-3000:]
+        raise RuntimeError(f"{self._job.engine} failed at {self._job.verb}:\n{told}")
