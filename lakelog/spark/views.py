@@ -58,8 +58,8 @@ def topics(
     spark: SparkSession,
     root: str | os.PathLike[str],
     *,
-    names: Iterable[str] | None = None,
-    json: bool | Mapping[str, Schema] = False,
+    names: str | Iterable[str] | None = None,
+    json: Schema | Mapping[str, Schema] = False,
     sample_records: int = 1_000,
     store_options: Mapping[str, str] | None = None,
 ) -> list[str]:
@@ -67,15 +67,16 @@ def topics(
 
     A view has the columns topic, partition, offset, timestamp, key, value, headers, and shows what its
     Delta tables hold when a query is planned: later records need no second call. Later topics and partitions
-    do, and so does a log start that came to lie inside a segment (Kafka's delete-records), because the log
+    do, and so does a log start that came to lie inside a segment (delete-records), because the log
     start is taken here. A second call also drops the views of topics that are gone. `names` are the topics
     to register; without it all are, internal ones too.
 
-    `json` adds `<topic>_json`: the fields of JSON values as columns, for all these topics (True) or for some
-    (`{"orders": "id long, total double", "clicks": True}`: a schema as DDL or StructType; True infers it
-    from about `sample_records` of the newest records). A field that has the name of another column gets the
-    suffix `_json`. The column `_raw` holds the value, in bytes, where it is not one JSON object, or has a
-    field of another type than the schema's, which is null then. A tombstone is null in all of them.
+    `json` adds `<topic>_json`: the fields of JSON values as columns. It is a schema, as DDL or StructType, or
+    True to infer one from about `sample_records` of the newest records; for all these topics, or for some of
+    them by name (`{"orders": "id long, total double", "clicks": True}`). A field that has the name of
+    another column gets the suffix `_json`. The column `_raw` holds the value, in bytes, where it is not one
+    JSON object, or has a field of another type than the schema's, which is null then. A tombstone is null in
+    all of them.
 
     `store_options` are those of `open_store`, with which the logs are looked at; Spark reads the tables with
     its own (`spark.hadoop.fs.s3a.…`), an `s3://` root through `s3a`. Raises InvalidArgument for a root, a
@@ -112,7 +113,9 @@ def _tables(cluster: Cluster, names: Iterable[str] | None, pool: ThreadPoolExecu
         topic = cluster.topic(name)
         return [*pool.map(topic.partition, range(topic.partition_count))]
 
-    return {name: opened(name) for name in dict.fromkeys(_known(cluster) if names is None else names)}
+    if names is None:
+        names = _known(cluster)
+    return {name: opened(name) for name in dict.fromkeys([names] if isinstance(names, str) else names)}
 
 
 def _fold(spark: SparkSession) -> Callable[[str], str]:
@@ -173,14 +176,16 @@ def _said(error: Exception) -> str:
 
 
 def _schemas(
-    json: bool | Mapping[str, Schema],
+    json: Schema | Mapping[str, Schema],
     tables: Mapping[str, Partitions],
     sample_records: int,
     pool: ThreadPoolExecutor,
 ) -> dict[str, StructType]:
     """The fields of each topic that gets JSON columns."""
-    if isinstance(json, bool):
-        json = dict.fromkeys(tables, True) if json else {}
+    if json is False:
+        return {}
+    if not isinstance(json, Mapping):
+        json = dict.fromkeys(tables, json)
     found = {}
     for name, schema in json.items():
         if name not in tables:
@@ -267,7 +272,7 @@ def _typed(topic: str, records: DataFrame, schema: StructType, fold: Callable[[s
     )
     text = F.col(VALUE).cast("string")
     enclosed = F.concat(F.lit('{"values":['), text, F.lit('],"end":0}'))
-    value = F.col("json.values")[0]
+    value = F.get("json.values", 0)
     one_object = (
         (F.col("json.end") == 0)
         & (F.size("json.values") == 1)
