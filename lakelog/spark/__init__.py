@@ -1,6 +1,7 @@
-"""lakelog in Spark. Needs `pip install lakelog[spark]` and Java 17 or newer."""
+"""Topics as batches, streams and SQL views. Needs `pip install lakelog[spark]` and Java 17 or newer."""
 
 from lakelog.spark.session import DELTA_PACKAGE, session
 from lakelog.spark.source import register
+from lakelog.spark.views import topics
 
-__all__ = ["DELTA_PACKAGE", "register", "session"]
+__all__ = ["DELTA_PACKAGE", "register", "session", "topics"]

@@ -1,6 +1,7 @@
 """A batch query: one look at the logs, then one task for each slice."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -21,12 +22,12 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Raises InvalidArgument, UnknownTopic, UnknownPartition, DataLost, StoreUnavailable."""
-        subscription = Subscription(self._options)
-        subscription.refresh()
-        starts = subscription.resolve(self._options.starting, self._options.without_match)
-        ends = subscription.resolve(self._options.ending, "latest")
-        wanted = [Range(*at, start, ends[at]) for at, start in sorted(starts.items())]
-        return [*plan(subscription, wanted, self._options)]
+        with closing(Subscription(self._options)) as subscription:
+            subscription.refresh()
+            starts = subscription.resolve(self._options.starting, self._options.without_match)
+            ends = subscription.resolve(self._options.ending, "latest")
+            wanted = [Range(*at, start, ends[at]) for at, start in sorted(starts.items())]
+            return [*plan(subscription, wanted, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read(partition, self._options)

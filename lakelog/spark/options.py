@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Literal
 
+from lakelog.spark.offsets import TOPIC_ID
 from lakelog.spark.rows import COLUMNS, HEADERS_COLUMN
 from log_tables.errors import InvalidArgument
 from log_tables.topic import check_topic_name
@@ -276,7 +277,7 @@ def _by_partition(
         if not isinstance(numbers, dict):
             raise InvalidArgument(f"{option} gives {topic} {json.dumps(numbers)}; {hint}")
         for partition, number in numbers.items():
-            if partition == "id" and isinstance(number, str):
+            if partition == TOPIC_ID and isinstance(number, str):
                 topic_ids[topic] = number
             elif not re.fullmatch(r"\d{1,9}", partition) or type(number) is not int or number < low:
                 shown = json.dumps({partition: number})

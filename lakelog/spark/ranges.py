@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from lakelog.spark.options import TopicPartition
+from lakelog.spark.offsets import At
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +23,7 @@ class Range:
         return self.end - self.start
 
 
-def share_out(
-    limit: int, begins: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, int]:
+def share_out(limit: int, begins: Mapping[At, int], ends: Mapping[At, int]) -> dict[At, int]:
     """New ends, so that about `limit` offsets are read, of each partition in proportion to its backlog.
 
     A partition with a backlog gets at least one offset, as with Spark's Kafka source: where there are more

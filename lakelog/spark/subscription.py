@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from lakelog.spark.offsets import At
 from lakelog.spark.options import EARLIEST, LATEST, Options, Position, TopicPartition
 from lakelog.spark.slices import store_at
 from log_tables.cluster import Cluster
@@ -94,8 +95,10 @@ class Subscription:
     def latest(self) -> Offsets:
         return {chosen: partition.high_watermark for chosen, partition in self.partitions.items()}
 
-    def topic_ids(self) -> dict[str, str]:
-        return {name: topic.topic_id for name, topic in self.topics.items()}
+    def at(self, partition: TopicPartition) -> At:
+        """A partition that there is now, with the incarnation of its topic."""
+        topic, index = partition
+        return At(topic, self.topics[topic].topic_id, index)
 
     def resolve(self, position: Position, without_match: str) -> Offsets:
         """The offsets that a position stands for, for every partition there is now.
