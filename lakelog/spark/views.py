@@ -2,55 +2,25 @@
 
 import json as jsons
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 (as everyone calls it)
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import StructType
 
+from lakelog.spark.json_fields import SUFFIX, Fold, Schema, given, inferred, said, with_fields
 from lakelog.spark.rows import PARTITION, TOPIC
 from log_tables.cluster import Cluster
 from log_tables.errors import InvalidArgument, UnknownTopic
-from log_tables.json_columns import typed_columns
-from log_tables.layout import CLUSTER_METADATA, KEY, OFFSET, TIMESTAMP, VALUE
-from log_tables.limits import MIB
+from log_tables.layout import CLUSTER_METADATA, OFFSET
 from log_tables.partition import Partition
 from log_tables.record import RECORD_SCHEMA
 from log_tables.store import Store, open_store
 
-RAW = "_raw"
-"""The column of `<topic>_json` that holds a value which does not fit its columns."""
-
-_SUFFIX = "_json"
-_KEPT = (TOPIC, PARTITION, OFFSET, TIMESTAMP, KEY)
 _REGISTERED = "lakelog.views"  # a setting of the session: what this module registered, by root
 _OPENED_AT_ONCE = 32
-_SAMPLE_MAX_BYTES = 16 * MIB
-_SAID_MAX_CHARS = 500
-
-# JSON as RFC 8259 has it: what else Spark would take, `lakelog sql` does not.
-_JSON_OPTIONS = {
-    "mode": "PERMISSIVE",
-    "columnNameOfCorruptRecord": "corrupt",
-    "allowSingleQuotes": "false",
-    "allowNonNumericNumbers": "false",
-}
-
-Schema = str | StructType | bool
 Partitions = Sequence[Partition]
 
 
@@ -93,7 +63,7 @@ def topics(
     fold = _fold(spark)
     topic_of = _named(tables, schemas, fold)
     frames = {name: _records(spark, store, name, partitions) for name, partitions in tables.items()}
-    typed = {name + _SUFFIX: _typed(name, frames[name], schema, fold) for name, schema in schemas.items()}
+    typed = {name + SUFFIX: with_fields(name, frames[name], schema, fold) for name, schema in schemas.items()}
     for view, frame in {**frames, **typed}.items():
         frame.createOrReplaceTempView(f"`{view}`")
     _drop_others(spark, store.url, topic_of, {*_known(cluster)})
@@ -118,19 +88,17 @@ def _tables(cluster: Cluster, names: Iterable[str] | None, pool: ThreadPoolExecu
     return {name: opened(name) for name in dict.fromkeys([names] if isinstance(names, str) else names)}
 
 
-def _fold(spark: SparkSession) -> Callable[[str], str]:
+def _fold(spark: SparkSession) -> Fold:
     """What makes two names equal that are one to Spark."""
     return str if spark.conf.get("spark.sql.caseSensitive") == "true" else str.lower
 
 
-def _named(
-    tables: Mapping[str, Partitions], schemas: Mapping[str, StructType], fold: Callable[[str], str]
-) -> dict[str, str]:
+def _named(tables: Mapping[str, Partitions], schemas: Mapping[str, StructType], fold: Fold) -> dict[str, str]:
     """The topic of each view, by the view's name. Raises InvalidArgument when two are one to Spark."""
     topic_of: dict[str, str] = {}
     taken: dict[str, str] = {}
     for topic in tables:
-        for view in (topic, topic + _SUFFIX) if topic in schemas else (topic,):
+        for view in (topic, topic + SUFFIX) if topic in schemas else (topic,):
             other = taken.setdefault(fold(view), view)
             if view in topic_of or other != view:
                 raise InvalidArgument(
@@ -156,7 +124,7 @@ def _records(spark: SparkSession, store: Store, name: str, partitions: Partition
     except (PySparkException, Py4JError) as error:
         where = _location(store, partitions[0].directory.rsplit("/", 1)[0])
         raise InvalidArgument(
-            f"Spark cannot read the tables of topic {name} at {where}: {_said(error)}; make the session with "
+            f"Spark cannot read the tables of topic {name} at {where}: {said(error)}; make the session with "
             "lakelog.spark.session, for an object store with its package (org.apache.hadoop:hadoop-aws) and "
             "settings (spark.hadoop.fs.s3a.…)"
         ) from None
@@ -166,13 +134,6 @@ def _location(store: Store, path: str) -> str:
     """Where Spark finds `path`: Hadoop's client of S3 calls itself s3a."""
     location, _ = store.delta_location(path)
     return location.replace("s3://", "s3a://", 1) if location.startswith("s3://") else location
-
-
-def _said(error: Exception) -> str:
-    """What Spark says, without the plan and the Java stack."""
-    lines = [line.removeprefix(": ").strip() for line in str(error).splitlines()]
-    told = [line for line in lines if line and not line.startswith("An error occurred while calling")]
-    return (told[0] if told else type(error).__name__).rstrip(";")[:_SAID_MAX_CHARS]
 
 
 def _schemas(
@@ -190,116 +151,13 @@ def _schemas(
     for name, schema in json.items():
         if name not in tables:
             raise UnknownTopic(f"json names {name!r}, which is none of the topics; there are {_list(tables)}")
-        found[name] = (
-            _inferred(tables[name], sample_records, pool) if schema is True else _given(name, schema)
-        )
+        found[name] = inferred(tables[name], sample_records, pool) if schema is True else given(name, schema)
     return found
 
 
 def _list(names: Iterable[str]) -> str:
     listed = sorted(names)
     return ", ".join(listed[:20]) + (f" and {len(listed) - 20} more" if len(listed) > 20 else "")
-
-
-def _given(name: str, schema: Schema) -> StructType:
-    """A schema as the caller wrote it. Raises InvalidArgument."""
-    wanted = "give a DDL string such as 'id long, total double', a StructType, or True to infer one"
-    try:
-        parsed = StructType.fromDDL(schema) if isinstance(schema, str) else schema
-    except PySparkException as error:
-        raise InvalidArgument(
-            f"the JSON schema {schema!r} of topic {name} is no DDL: {_said(error)}; {wanted}"
-        ) from None
-    if not isinstance(parsed, StructType) or not parsed.fields:
-        raise InvalidArgument(f"the JSON schema {schema!r} of topic {name} has no fields; {wanted}")
-    twice = [field for field in parsed.names if parsed.names.count(field) > 1]
-    if twice:
-        raise InvalidArgument(f"the JSON schema of topic {name} has {twice[0]!r} twice; name it once")
-    return parsed
-
-
-def _inferred(partitions: Partitions, sample_records: int, pool: ThreadPoolExecutor) -> StructType:
-    """The fields of a sample: the newest records of every partition, more of the long ones."""
-    wanted: list[tuple[Partition, int]] = []
-    left = sample_records
-    by_length = sorted(partitions, key=lambda p: p.high_watermark - p.log_start)
-    for others, partition in zip(reversed(range(len(partitions))), by_length, strict=True):
-        start = max(partition.log_start, partition.high_watermark - -(-left // (others + 1)))
-        wanted.append((partition, start))
-        left -= partition.high_watermark - start
-
-    def values(chosen: tuple[Partition, int]) -> list[pa.Array]:
-        partition, start = chosen
-        plan = partition.plan_read(start, _SAMPLE_MAX_BYTES // len(partitions))
-        return [batch.column(VALUE) for batch in partition.read(plan, [VALUE])]
-
-    sample = [array for arrays in pool.map(values, wanted) for array in arrays]
-    columns, _ = typed_columns(pa.chunked_array(sample, pa.binary()))
-    return StructType([StructField(field.name, _spark_type(field.type)) for field in columns.schema])
-
-
-def _spark_type(kind: pa.DataType) -> DataType:
-    """The type of a field of which the sample has `kind`. What is unsure is a string, which takes anything:
-    text that happens to be dates, a field that was always null.
-    """
-    simple = {pa.int64(): LongType(), pa.float64(): DoubleType(), pa.bool_(): BooleanType()}
-    if kind in simple:
-        return simple[kind]
-    if pa.types.is_list(kind):
-        return ArrayType(_spark_type(kind.value_type))
-    if pa.types.is_struct(kind):
-        names = {field.name.lower() for field in kind.fields}
-        if names and len(names) == kind.num_fields:
-            return StructType([StructField(field.name, _spark_type(field.type)) for field in kind.fields])
-    return StringType()
-
-
-def _typed(topic: str, records: DataFrame, schema: StructType, fold: Callable[[str], str]) -> DataFrame:
-    """The records with the fields of their JSON values as columns, and `_raw`.
-
-    Spark's parser stops after the first object of a text: set into an array that an end follows, a value
-    that is anything but one object shows.
-    """
-    names = [*_KEPT]
-    for field in (*schema.names, RAW):
-        names.append(_free_name(field, names, fold))
-    envelope = StructType(
-        [
-            StructField("values", ArrayType(schema)),
-            StructField("end", IntegerType()),
-            StructField("corrupt", StringType()),
-        ]
-    )
-    text = F.col(VALUE).cast("string")
-    enclosed = F.concat(F.lit('{"values":['), text, F.lit('],"end":0}'))
-    value = F.get("json.values", 0)
-    one_object = (
-        (F.col("json.end") == 0)
-        & (F.size("json.values") == 1)
-        & value.isNotNull()
-        & F.is_valid_utf8(text)  # the parser would put U+FFFD for what is not
-    )
-    fits = one_object & F.col("json.corrupt").isNull()
-    try:
-        return (
-            records.withColumn("json", F.from_json(enclosed, envelope, _JSON_OPTIONS))
-            .withColumn("fields", F.when(one_object, value))
-            .withColumn("raw", F.when(fits, None).otherwise(F.col(VALUE)))
-            .select(*_KEPT, *(["fields.*"] if schema.fields else []), "raw")
-            .toDF(*names)
-        )
-    except PySparkException as error:
-        raise InvalidArgument(
-            f"Spark cannot decode JSON of topic {topic} to {schema.simpleString()}: {_said(error)}; change "
-            "the schema"
-        ) from None
-
-
-def _free_name(name: str, taken: Sequence[str], fold: Callable[[str], str]) -> str:
-    """`name`, with as many suffixes as it takes to differ from those `taken`."""
-    while fold(name) in map(fold, taken):
-        name += _SUFFIX
-    return name
 
 
 def _drop_others(spark: SparkSession, url: str, topic_of: Mapping[str, str], known: set[str]) -> None:

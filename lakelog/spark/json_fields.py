@@ -1,0 +1,159 @@
+"""JSON values as typed columns of a DataFrame, in which no row is lost."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 (as everyone calls it)
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from lakelog.spark.rows import PARTITION, TOPIC
+from log_tables.errors import InvalidArgument
+from log_tables.json_columns import typed_columns
+from log_tables.layout import KEY, OFFSET, TIMESTAMP, VALUE
+from log_tables.limits import MIB
+from log_tables.partition import Partition
+
+RAW = "_raw"
+"""The column that holds a value which does not fit its columns."""
+
+SUFFIX = "_json"
+"""What sets the view with the fields, and a field with a taken name, apart."""
+
+Schema = str | StructType | bool
+"""DDL, a StructType, or True: to be inferred."""
+
+Fold = Callable[[str], str]
+"""What makes two names equal that are one to Spark."""
+
+_KEPT = (TOPIC, PARTITION, OFFSET, TIMESTAMP, KEY)
+_SAMPLE_MAX_BYTES = 16 * MIB
+_SAID_MAX_CHARS = 500
+
+# JSON as RFC 8259 has it: what else Spark would take, `lakelog sql` does not.
+_JSON_OPTIONS = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": "corrupt",
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+}
+
+
+def said(error: Exception) -> str:
+    """What Spark says, without the plan and the Java stack."""
+    lines = [line.removeprefix(": ").strip() for line in str(error).splitlines()]
+    told = [line for line in lines if line and not line.startswith("An error occurred while calling")]
+    return (told[0] if told else type(error).__name__).rstrip(";")[:_SAID_MAX_CHARS]
+
+
+def given(name: str, schema: Schema) -> StructType:
+    """A schema as the caller wrote it. Raises InvalidArgument."""
+    wanted = "give a DDL string such as 'id long, total double', a StructType, or True to infer one"
+    try:
+        parsed = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    except PySparkException as error:
+        raise InvalidArgument(
+            f"the JSON schema {schema!r} of topic {name} is no DDL: {said(error)}; {wanted}"
+        ) from None
+    if not isinstance(parsed, StructType) or not parsed.fields:
+        raise InvalidArgument(f"the JSON schema {schema!r} of topic {name} has no fields; {wanted}")
+    twice = [field for field in parsed.names if parsed.names.count(field) > 1]
+    if twice:
+        raise InvalidArgument(f"the JSON schema of topic {name} has {twice[0]!r} twice; name it once")
+    return parsed
+
+
+def inferred(partitions: Sequence[Partition], sample_records: int, pool: ThreadPoolExecutor) -> StructType:
+    """The fields of a sample: the newest records of every partition, more of the long ones."""
+    wanted: list[tuple[Partition, int]] = []
+    left = sample_records
+    by_length = sorted(partitions, key=lambda p: p.high_watermark - p.log_start)
+    for others, partition in zip(reversed(range(len(partitions))), by_length, strict=True):
+        start = max(partition.log_start, partition.high_watermark - -(-left // (others + 1)))
+        wanted.append((partition, start))
+        left -= partition.high_watermark - start
+
+    def values(chosen: tuple[Partition, int]) -> list[pa.Array]:
+        partition, start = chosen
+        plan = partition.plan_read(start, _SAMPLE_MAX_BYTES // len(partitions))
+        return [batch.column(VALUE) for batch in partition.read(plan, [VALUE])]
+
+    sample = [array for arrays in pool.map(values, wanted) for array in arrays]
+    columns, _ = typed_columns(pa.chunked_array(sample, pa.binary()))
+    return StructType([StructField(field.name, _spark_type(field.type)) for field in columns.schema])
+
+
+def _spark_type(kind: pa.DataType) -> DataType:
+    """The type of a field of which the sample has `kind`. What is unsure is a string, which takes anything:
+    text that happens to be dates, a field that was always null.
+    """
+    simple = {pa.int64(): LongType(), pa.float64(): DoubleType(), pa.bool_(): BooleanType()}
+    if kind in simple:
+        return simple[kind]
+    if pa.types.is_list(kind):
+        return ArrayType(_spark_type(kind.value_type))
+    if pa.types.is_struct(kind):
+        names = {field.name.lower() for field in kind.fields}
+        if names and len(names) == kind.num_fields:
+            return StructType([StructField(field.name, _spark_type(field.type)) for field in kind.fields])
+    return StringType()
+
+
+def with_fields(topic: str, records: DataFrame, schema: StructType, fold: Fold) -> DataFrame:
+    """The records with the fields of their JSON values as columns, and `_raw`.
+
+    Spark's parser stops after the first object of a text: set into an array that an end follows, a value
+    that is anything but one object shows.
+    """
+    names = [*_KEPT]
+    for field in (*schema.names, RAW):
+        names.append(_free_name(field, names, fold))
+    envelope = StructType(
+        [
+            StructField("values", ArrayType(schema)),
+            StructField("end", IntegerType()),
+            StructField("corrupt", StringType()),
+        ]
+    )
+    text = F.col(VALUE).cast("string")
+    enclosed = F.concat(F.lit('{"values":['), text, F.lit('],"end":0}'))
+    value = F.get("json.values", 0)
+    one_object = (
+        (F.col("json.end") == 0)
+        & (F.size("json.values") == 1)
+        & value.isNotNull()
+        & F.is_valid_utf8(text)  # the parser would put U+FFFD for what is not
+    )
+    fits = one_object & F.col("json.corrupt").isNull()
+    try:
+        return (
+            records.withColumn("json", F.from_json(enclosed, envelope, _JSON_OPTIONS))
+            .withColumn("fields", F.when(one_object, value))
+            .withColumn("raw", F.when(fits, None).otherwise(F.col(VALUE)))
+            .select(*_KEPT, *(["fields.*"] if schema.fields else []), "raw")
+            .toDF(*names)
+        )
+    except PySparkException as error:
+        raise InvalidArgument(
+            f"Spark cannot decode JSON of topic {topic} to {schema.simpleString()}: {said(error)}; change "
+            "the schema"
+        ) from None
+
+
+def _free_name(name: str, taken: Sequence[str], fold: Fold) -> str:
+    """`name`, with as many suffixes as it takes to differ from those `taken`."""
+    while fold(name) in map(fold, taken):
+        name += SUFFIX
+    return name
