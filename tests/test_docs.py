@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 import api.errors
+from lakelog.spark.options import NAMES, STORAGE_PREFIX
+from lakelog.spark.session import LISTS, session_config
 from log_tables import errors, invariant
 from log_tables.commit import Metadata, Protocol, decode, encode
 from log_tables.errors import LakelogError
@@ -113,6 +115,32 @@ def test_every_topic_setting_is_documented_with_its_default() -> None:
     }
     for setting in SETTINGS.values():
         assert all(f"`{choice}`" in section(HTTP, "Topic settings") for choice in setting.choices)
+
+
+def test_every_option_of_the_spark_source_is_documented() -> None:
+    documented = [
+        cells[0].strip("`")
+        for cells in rows(section((DOCS / "spark.md").read_text(), "Options"))
+        if cells[0].startswith("`")
+    ]
+    assert sorted(documented) == sorted([*NAMES, f"{STORAGE_PREFIX}<name>"])
+
+
+def test_every_setting_of_a_session_is_documented_with_its_value() -> None:
+    documented = {
+        cells[0].strip("`"): cells[1]
+        for cells in rows(section((DOCS / "spark.md").read_text(), "Sessions, clusters, object stores"))
+        if cells[0].startswith("`")
+    }
+    made = {name: value for name, value in session_config({}, {}).items() if name not in LISTS}
+    assert documented == {**made, "spark.sql.catalog.spark_catalog": "Delta's"}
+
+
+def test_the_map_has_every_file_of_the_spark_folder() -> None:
+    drawn = re.findall(
+        r"`(\w+)\.py`", section((ROOT / "ARCHITECTURE.md").read_text(), "lakelog/spark, file by file")
+    )
+    assert sorted(drawn) == sorted(path.stem for path in (ROOT / "lakelog" / "spark").glob("[!_]*.py"))
 
 
 def test_the_map_has_every_file_of_the_chain_in_its_order() -> None:

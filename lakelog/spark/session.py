@@ -50,12 +50,12 @@ _SETTINGS = {
     "spark.python.unix.domain.socket.enabled": "true",
 }
 
-# Lists to which both the user and Delta add.
-_LISTS = {
+LISTS = {
     _PACKAGES: (DELTA_PACKAGE,),
     _EXCLUDES: _SHIPPED_WITH_SPARK,
     _EXTENSIONS: ("io.delta.sql.DeltaSparkSessionExtension",),
 }
+"""Settings to which both the user and Delta add."""
 
 _PROPERTY = re.compile(r"\s*([^\s=:#!][^\s=:]*)[\s=:]+(.*?)\s*")
 
@@ -123,7 +123,7 @@ def session_config(config: Mapping[str, str], outside: Mapping[str, str]) -> dic
     `outside` is what is set already, not by `config`: it is left out, where nothing is added to it.
     """
     given = {**outside, **config}
-    lists = {name: _joined(given.get(name, ""), ours) for name, ours in _LISTS.items()}
+    lists = {name: _joined(given.get(name, ""), ours) for name, ours in LISTS.items()}
     ours = {name: value for name, value in _SETTINGS.items() if name not in given}
     return {**ours, **config, **lists}
 
