@@ -91,7 +91,9 @@ def read(
     wanted = [OFFSET, *(name for name in names if name != OFFSET)]
     path = f"{table}/{segment.path}"
     try:
-        source = _source(store, path, segment, start, end)
+        source = _source(
+            store, path, segment, start <= segment.base_offset and end > segment.last_offset, wanted
+        )
         with pq.ParquetFile(source, page_checksum_verification=True) as file:
             if file.schema_arrow.names != RECORD_SCHEMA.names or file.metadata.num_rows != segment.records:
                 raise _not_as_logged(path, segment)
@@ -116,9 +118,11 @@ def _not_as_logged(path: str, segment: Segment) -> CorruptSegment:
     )
 
 
-def _source(store: Store, path: str, segment: Segment, start: int, end: int) -> pa.NativeFile:
-    whole = start <= segment.base_offset and end > segment.last_offset
-    if whole or segment.size <= _WHOLE_BYTES:
+def _source(
+    store: Store, path: str, segment: Segment, all_rows: bool, columns: Sequence[str]
+) -> pa.NativeFile:
+    # The values are nearly all of a file; without them a large one is not worth its way.
+    if segment.size <= _WHOLE_BYTES or (all_rows and VALUE in columns):
         return pa.BufferReader(store.get(path))
     return pa.PythonFile(_RangeFile(store, path, segment.size), mode="r")
 

@@ -141,6 +141,13 @@ def test_a_large_segment_that_is_wanted_whole_is_read_in_one_request(store: Stor
     assert [call.operation for call in watched.calls] == ["get"]
 
 
+def test_of_a_large_segment_only_the_columns_asked_for_are_read(store: Store, large: Segment) -> None:
+    watched = FaultyStore(store)
+    parts = segments.read(watched, TABLE, large, 0, 2**62, ("offset", "timestamp"))
+    assert sum(part.num_rows for part in parts) == large.records
+    assert {call.operation for call in watched.calls} == {"get_range"}
+
+
 def test_a_read_is_lazy(store: Store, large: Segment) -> None:
     watched = FaultyStore(store)
     parts = segments.read(watched, TABLE, large, 5, 9_000)
