@@ -204,7 +204,7 @@ def _selection(
             check_topic_name(topic)
         return tuple(dict.fromkeys(topics)), None, None
     if chosen == ["subscribePattern"]:
-        return (), _pattern(text), None
+        return (), _pattern(text.strip()), None
     partitions = _assigned(text)
     return tuple(dict.fromkeys(topic for topic, _ in partitions)), None, partitions
 
