@@ -6,11 +6,12 @@ from contextlib import closing
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from lakelog.spark.options import parse
+from lakelog.spark.options import EARLIEST, parse
 from lakelog.spark.plan import plan
 from lakelog.spark.ranges import Range
 from lakelog.spark.slices import read
-from lakelog.spark.subscription import Subscription
+from lakelog.spark.subscription import Offsets, Subscription
+from log_tables.errors import InvalidArgument
 
 
 class BatchReader(DataSourceReader):
@@ -26,8 +27,18 @@ class BatchReader(DataSourceReader):
             subscription.refresh()
             starts = subscription.resolve(self._options.starting, self._options.without_match)
             ends = subscription.resolve(self._options.ending, "latest")
+            self._check_order(subscription, starts, ends)
             wanted = [Range(*at, start, ends[at]) for at, start in sorted(starts.items())]
             return [*plan(subscription, wanted, self._options)]
+
+    def _check_order(self, subscription: Subscription, starts: Offsets, ends: Offsets) -> None:
+        """Raise InvalidArgument for an end before its start, unless one of them is an end of the log."""
+        latest = subscription.latest()
+        for at, start in starts.items():
+            if self._options.starting.named(at) != EARLIEST and ends[at] < min(start, latest[at]):
+                raise InvalidArgument(
+                    f"{at[0]}/{at[1]} ends before it begins: from {start} to {ends[at]}; name a later end"
+                )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read(partition, self._options)

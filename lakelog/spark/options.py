@@ -75,6 +75,10 @@ class Position:
     times_ms: Mapping[TopicPartition, int] | None = None
     option: str = ""
 
+    def named(self, partition: TopicPartition) -> int | None:
+        """The offset that stands there for a partition, EARLIEST and LATEST too; None where a time does."""
+        return self.everywhere if self.offsets is None else self.offsets.get(partition)
+
 
 @dataclass(frozen=True, slots=True)
 class Options:

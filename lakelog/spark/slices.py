@@ -15,14 +15,13 @@ from pyspark.sql.datasource import InputPartition
 from lakelog.spark.loss import lost
 from lakelog.spark.options import Options, Place
 from lakelog.spark.rows import row_maker, stored
-from log_tables.clock import SystemClock
-from log_tables.errors import CorruptSegment, ObjectMissing
-from log_tables.layout import OFFSET
+from log_tables.cluster import Cluster
+from log_tables.errors import CorruptSegment
+from log_tables.layout import OFFSET, partition_directory
 from log_tables.record import int64s
 from log_tables.segment import read as read_segment
 from log_tables.snapshot import Segment
 from log_tables.store import Store, open_store
-from log_tables.table import Table
 
 BATCH_ROWS = 65_536
 BATCH_BYTES = 8 * 1024 * 1024
@@ -95,11 +94,11 @@ def _found_again(
 ) -> tuple[int, tuple[Segment, ...]]:
     """Where the rest of the slice is now: from which offset on, in which segments."""
     name = f"{part.topic}/{part.partition}"
-    try:
-        snapshot = Table(store, part.directory, SystemClock()).snapshot
-    except ObjectMissing:
+    topic = Cluster.open(store, create=False).known(part.topic)
+    if topic is None or partition_directory(topic.directory, part.partition) != part.directory:
         lost(f"topic {part.topic} was deleted while {name} was read", fail_on_data_loss)
         return part.end, ()
+    snapshot = topic.partition(part.partition).snapshot
     if offset < snapshot.log_start:
         lost(
             f"offsets {offset} to {min(snapshot.log_start, part.end) - 1} of {name} were removed while they "

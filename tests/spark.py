@@ -1,0 +1,210 @@
+"""Topics with given records, and the source `lakelog` on them: driven in this process, and by Spark."""
+
+import json
+import pickle
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+
+from lakelog.spark.batch import BatchReader
+from lakelog.spark.slices import Slice
+from lakelog.spark.stream import StreamReader
+from log_tables import rewrite
+from log_tables.clock import SystemClock
+from log_tables.cluster import Cluster
+from log_tables.layout import log_directory
+from log_tables.partition import Entry, Partition
+from log_tables.record import Record, input_batch
+from log_tables.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+NOW_MS = 1_700_000_000_000
+WAIT_S = 60
+
+Offsets = dict[str, list[int]]
+"""What was read, by partition (`t/0`), in the order in which it came."""
+
+
+class Topics:
+    """The topics of one root, which a test fills and changes as other processes would."""
+
+    def __init__(self, store: Store, storage: dict[str, str] | None = None) -> None:
+        self.store = store
+        self._storage = {f"storage.{name}": value for name, value in (storage or {}).items()}
+        self.cluster = Cluster.open(store)
+
+    def create(self, name: str = "t", partitions: int = 1, **configs: str) -> None:
+        """Settings are named with underscores: `message_timestamp_type`."""
+        self.cluster.create_topic(name, partitions, {k.replace("_", "."): v for k, v in configs.items()})
+
+    def recreate(self, name: str = "t", partitions: int = 1) -> None:
+        self.cluster.delete_topic(name)
+        self.cluster.create_topic(name, partitions)
+
+    def partition(self, name: str = "t", index: int = 0) -> Partition:
+        """To append to: this process leads it."""
+        partition = self.cluster.topic(name).partition(index)
+        if not partition.leading:
+            partition.claim("")
+        return partition
+
+    def append(self, name: str, index: int, count: int, at_ms: int = NOW_MS) -> None:
+        """One commit of `count` records, whose values are `v`."""
+        self.put(name, index, *[Record(b"v")] * count, at_ms=at_ms)
+
+    def put(self, name: str, index: int, *records: Record, at_ms: int = NOW_MS) -> None:
+        self.partition(name, index).append([Entry(input_batch(records, at_ms * 1000))])
+
+    def merge(self, name: str = "t", index: int = 0) -> None:
+        """All segments become one, and the old files are removed, as compaction and vacuum do it."""
+        partition = self.partition(name, index)
+        inputs = partition.snapshot.segments
+        made = rewrite.merge(self.store, partition.directory, inputs, "zstd", SystemClock())
+        assert rewrite.commit_merge(partition.table, inputs, made)
+        self.remove(partition, [item.path for item in inputs])
+
+    def remove(self, partition: Partition, paths: Iterable[str]) -> None:
+        """Delete data files of a partition."""
+        for path in paths:
+            self.store.delete(f"{partition.directory}/{path}")
+
+    def sweep_data(self, directory: str) -> None:
+        """Remove the data files of a deleted topic, as a gateway does after `file.delete.delay.ms`."""
+        for item in list(self.store.list(f"{directory}/")):
+            if log_directory("") not in item.path:
+                self.store.delete(item.path)
+
+    def options(self, **options: object) -> dict[str, str]:
+        """The options of a query on this root: of the topic `t` unless they say otherwise."""
+        chosen = {"subscribe", "subscribePattern", "assign"} & options.keys()
+        given = {"path": self.store.url, **self._storage, **({} if chosen else {"subscribe": "t"})}
+        texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in options.items()}
+        return {**given, **texts}
+
+    def batch(self, **options: object) -> Offsets:
+        """What a batch query reads."""
+        reader = BatchReader(self.options(**options))
+        return read(reader, reader.partitions())
+
+    def query(self, **options: object) -> "Query":
+        """A streaming query from the beginning, unless the options name another start."""
+        return Query(self.options(**{"startingOffsets": "earliest", **options}))
+
+
+def read(reader: BatchReader | StreamReader, slices: Sequence[InputPartition]) -> Offsets:
+    """Read slices as tasks do: from copies, one after the other."""
+    found: Offsets = {}
+    for part in slices:
+        copy: InputPartition = pickle.loads(pickle.dumps(part))
+        for batch in reader.read(copy):
+            columns = [batch.column(name).to_pylist() for name in ("topic", "partition", "offset")]
+            for topic, partition, offset in zip(*columns, strict=True):
+                found.setdefault(f"{topic}/{partition}", []).append(offset)
+    return found
+
+
+def rows(reader: BatchReader | StreamReader, slices: Sequence[InputPartition]) -> list[dict[str, Any]]:
+    """The same with all their columns."""
+    batches = [batch for part in slices for batch in reader.read(part)]
+    return pa.Table.from_batches(batches).to_pylist() if batches else []
+
+
+def ranges(slices: Sequence[InputPartition]) -> list[tuple[str, int, int]]:
+    """(Partition, start, end) of each."""
+    parts = [part for part in slices if isinstance(part, Slice)]
+    assert len(parts) == len(slices)
+    return [(f"{part.topic}/{part.partition}", part.start, part.end) for part in parts]
+
+
+class Query:
+    """A streaming query, driven in this process by Spark's order of calls."""
+
+    def __init__(self, options: dict[str, str], place: dict[str, Any] | None = None) -> None:
+        """`place` is where a checkpoint says that it goes on; None for a new query."""
+        self.options, self.place = options, place
+        self.reader = StreamReader(options)
+        self.planned: list[InputPartition] = []
+
+    def restart(self, **options: str) -> "Query":
+        """The same query from its checkpoint, in a new process."""
+        return Query({**self.options, **options}, self.place)
+
+    def plan(self, limit: ReadLimit | None = None) -> bool:
+        """Plan the next micro-batch; False when there is none."""
+        if self.place is None:
+            self.place = _through_json(self.reader.initialOffset())
+        limit = limit or self.reader.getDefaultReadLimit()
+        end = _through_json(self.reader.latestOffset(self.place, limit))
+        if end == self.place:
+            return False
+        self.planned = self.reader.partitions(self.place, end)
+        self.place = end
+        return True
+
+    def trigger(self, limit: ReadLimit | None = None) -> Offsets | None:
+        """One micro-batch; None when there is none."""
+        return read(StreamReader(self.options), self.planned) if self.plan(limit) else None
+
+    def available_now(self, between: Callable[[], None] = lambda: None) -> list[Offsets]:
+        """The micro-batches of Trigger.AvailableNow; `between` them something may happen."""
+        if self.place is None:
+            self.place = _through_json(self.reader.initialOffset())
+        self.reader.prepareForTriggerAvailableNow()
+        found = []
+        while (batch := self.trigger()) is not None:
+            found.append(batch)
+            between()
+        return found
+
+
+def _through_json(place: dict[str, Any]) -> dict[str, Any]:
+    decoded: dict[str, Any] = json.loads(json.dumps(place))
+    return decoded
+
+
+@dataclass
+class Collected:
+    """The micro-batches that a query of Spark's has written."""
+
+    batches: list[list[Any]] = field(default_factory=list)
+
+    def take(self, batch: "DataFrame", _: int) -> None:
+        self.batches.append(batch.collect())
+
+    def offsets(self) -> Offsets:
+        """All that came, by partition."""
+        found: Offsets = {}
+        for row in sorted(row for batch in self.batches for row in map(_place, batch)):
+            found.setdefault(row[0], []).append(row[1])
+        return found
+
+
+def _place(row: Any) -> tuple[str, int]:
+    return f"{row.topic}/{row.partition}", row.offset
+
+
+def start(
+    spark: "SparkSession", options: dict[str, str], checkpoint: Path, **trigger: Any
+) -> tuple["StreamingQuery", Collected]:
+    """Start a query in Spark; without a trigger it goes on until it is stopped."""
+    collected = Collected()
+    stream = spark.readStream.format("lakelog").options(**options).load()
+    writer = stream.writeStream.foreachBatch(collected.take).option("checkpointLocation", str(checkpoint))
+    return (writer.trigger(**trigger) if trigger else writer).start(), collected
+
+
+def run(
+    spark: "SparkSession", options: dict[str, str], checkpoint: Path, **trigger: Any
+) -> tuple["StreamingQuery", Collected]:
+    """Run a query in Spark to its end: Trigger.AvailableNow unless another is named."""
+    query, collected = start(spark, options, checkpoint, **(trigger or {"availableNow": True}))
+    assert query.awaitTermination(WAIT_S)
+    return query, collected
