@@ -15,7 +15,7 @@ from lakelog.spark.batch import BatchReader
 from lakelog.spark.slices import Slice
 from lakelog.spark.stream import StreamReader
 from log_tables import rewrite
-from log_tables.clock import SystemClock
+from log_tables.clock import Clock, SystemClock
 from log_tables.cluster import Cluster
 from log_tables.layout import log_directory
 from log_tables.partition import Entry, Partition
@@ -89,6 +89,13 @@ class Topics:
         texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in options.items()}
         return {**given, **texts}
 
+    def place(self, **ends: list[int]) -> dict[str, dict[str, Any]]:
+        """Offsets as a query reports them: `place(t=[10, 20])`."""
+        return {
+            name: {"id": self.cluster.topic(name).topic_id, **{str(i): end for i, end in enumerate(of)}}
+            for name, of in ends.items()
+        }
+
     def batch(self, **options: object) -> Offsets:
         """What a batch query reads."""
         reader = BatchReader(self.options(**options))
@@ -127,10 +134,12 @@ def ranges(slices: Sequence[InputPartition]) -> list[tuple[str, int, int]]:
 class Query:
     """A streaming query, driven in this process by Spark's order of calls."""
 
-    def __init__(self, options: dict[str, str], place: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, options: dict[str, str], place: dict[str, Any] | None = None, clock: Clock | None = None
+    ) -> None:
         """`place` is where a checkpoint says that it goes on; None for a new query."""
         self.options, self.place = options, place
-        self.reader = StreamReader(options)
+        self.reader = StreamReader(options, clock)
         self.planned: list[InputPartition] = []
 
     def restart(self, **options: str) -> "Query":
@@ -172,11 +181,13 @@ def _through_json(place: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass
 class Collected:
-    """The micro-batches that a query of Spark's has written."""
+    """The micro-batches that a query of Spark's has written; `meanwhile` happens before each."""
 
+    meanwhile: Callable[[], None]
     batches: list[list[Any]] = field(default_factory=list)
 
     def take(self, batch: "DataFrame", _: int) -> None:
+        self.meanwhile()
         self.batches.append(batch.collect())
 
     def offsets(self) -> Offsets:
@@ -192,19 +203,27 @@ def _place(row: Any) -> tuple[str, int]:
 
 
 def start(
-    spark: "SparkSession", options: dict[str, str], checkpoint: Path, **trigger: Any
+    spark: "SparkSession",
+    options: dict[str, str],
+    checkpoint: Path,
+    meanwhile: Callable[[], None] = lambda: None,
+    **trigger: Any,
 ) -> tuple["StreamingQuery", Collected]:
     """Start a query in Spark; without a trigger it goes on until it is stopped."""
-    collected = Collected()
+    collected = Collected(meanwhile)
     stream = spark.readStream.format("lakelog").options(**options).load()
     writer = stream.writeStream.foreachBatch(collected.take).option("checkpointLocation", str(checkpoint))
     return (writer.trigger(**trigger) if trigger else writer).start(), collected
 
 
 def run(
-    spark: "SparkSession", options: dict[str, str], checkpoint: Path, **trigger: Any
+    spark: "SparkSession",
+    options: dict[str, str],
+    checkpoint: Path,
+    meanwhile: Callable[[], None] = lambda: None,
+    **trigger: Any,
 ) -> tuple["StreamingQuery", Collected]:
     """Run a query in Spark to its end: Trigger.AvailableNow unless another is named."""
-    query, collected = start(spark, options, checkpoint, **(trigger or {"availableNow": True}))
+    query, collected = start(spark, options, checkpoint, meanwhile, **(trigger or {"availableNow": True}))
     assert query.awaitTermination(WAIT_S)
     return query, collected

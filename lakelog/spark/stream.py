@@ -25,16 +25,16 @@ from lakelog.spark.plan import plan
 from lakelog.spark.ranges import Range, share_out
 from lakelog.spark.slices import read
 from lakelog.spark.subscription import Subscription
-from log_tables.clock import SystemClock
+from log_tables.clock import Clock, SystemClock
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans the micro-batches of one query. Its methods raise the errors of `Subscription` and DataLost."""
 
-    def __init__(self, given: Mapping[str, str]) -> None:
+    def __init__(self, given: Mapping[str, str], clock: Clock | None = None) -> None:
         """Raises InvalidArgument."""
         self._options = parse(given, streaming=True)
-        self._clock = SystemClock()
+        self._clock = clock or SystemClock()
         self._opened: Subscription | None = None
         self._final: dict[At, int] | None = None
         self._last_trigger: float | None = None

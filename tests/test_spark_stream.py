@@ -1,0 +1,431 @@
+"""Streaming queries, beside those of Spark's Kafka source."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from lakelog.spark.loss import DataLost
+from lakelog.spark.stream import StreamReader
+from log_tables.clock import ManualClock
+from log_tables.errors import CorruptSegment, InvalidArgument, UnknownPartition, UnknownTopic
+from log_tables.store import open_store
+from tests.partitions import thin_out
+from tests.spark import NOW_MS, WAIT_S, Offsets, Query, Topics, ranges, read, run, start
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def topics(store_root: Path) -> Topics:
+    """An empty root."""
+    return Topics(open_store(store_root))
+
+
+@pytest.fixture
+def filled(topics: Topics) -> Topics:
+    """Three partitions of `t` with 10, 20 and no records."""
+    topics.create("t", 3)
+    topics.append("t", 0, 10)
+    topics.append("t", 1, 20)
+    return topics
+
+
+def joined(*batches: Offsets | None) -> Offsets:
+    """What several micro-batches read, one after the other."""
+    found: Offsets = {}
+    for batch in batches:
+        for partition, offsets in (batch or {}).items():
+            found.setdefault(partition, []).extend(offsets)
+    return found
+
+
+ALL = {"t/0": [*range(10)], "t/1": [*range(20)]}
+
+
+# Where a query starts.
+
+
+def test_a_new_query_starts_at_latest(filled: Topics) -> None:
+    """Kafka: a stream's default is latest."""
+    query = Query(filled.options())
+    assert query.trigger() is None
+    filled.append("t", 2, 2)
+    filled.append("t", 0, 1)
+    assert query.trigger() == {"t/0": [10], "t/2": [0, 1]}
+    assert query.trigger() is None
+
+
+def test_a_query_starts_where_it_is_told(filled: Topics) -> None:
+    """Kafka: earliest, latest, JSON with −2 and −1, timestamps; each for new queries only."""
+    assert filled.query().trigger() == ALL
+    named = filled.query(startingOffsets={"t": {"0": -1, "1": 17, "2": -2}})
+    assert named.trigger() == {"t/1": [17, 18, 19]}
+    assert filled.query(startingTimestamp=str(NOW_MS), assign={"t": [0]}).trigger() == {"t/0": ALL["t/0"]}
+    with pytest.raises(InvalidArgument, match="no record at or after the timestamp"):
+        filled.query(startingTimestamp=str(NOW_MS + 1)).trigger()
+    later = {"t": {"0": NOW_MS + 1, "1": 0, "2": 0}}
+    strategy = filled.query(startingOffsetsByTimestamp=later, startingOffsetsByTimestampStrategy="latest")
+    assert strategy.trigger() == {"t/1": ALL["t/1"]}
+
+
+def test_starting_offsets_for_only_some_partitions_are_an_error(filled: Topics) -> None:
+    """Kafka: "you must specify all TopicPartitions"."""
+    with pytest.raises(InvalidArgument, match="it misses t/1, t/2"):
+        filled.query(startingOffsets={"t": {"0": 3}}).trigger()
+
+
+def test_a_start_beyond_the_end_is_lost_data(filled: Topics) -> None:
+    """Kafka: "offset was changed from 12 to 10"; else it goes on at the end."""
+    options = {"assign": {"t": [0]}, "startingOffsets": {"t": {"0": 12}}}
+    with pytest.raises(DataLost, match="offset 12 of t/0 is beyond its end, 10"):
+        filled.query(**options).trigger()
+    query = filled.query(failOnDataLoss="false", **options)
+    assert query.trigger() == {}
+    filled.append("t", 0, 5)
+    assert query.trigger() == {"t/0": [*range(10, 15)]}
+
+
+def test_topics_that_are_not_there(filled: Topics) -> None:
+    """Kafka: an error for what is named, none for a pattern."""
+    with pytest.raises(UnknownTopic, match="'missing'"):
+        filled.query(subscribe="t,missing").trigger()
+    with pytest.raises(UnknownPartition, match="partition 7"):
+        filled.query(assign={"t": [7]}).trigger()
+    assert filled.query(subscribePattern="nothing.*").trigger() is None
+
+
+def test_an_empty_topic_waits_for_its_first_record(topics: Topics) -> None:
+    topics.create("t", 2)
+    query = topics.query()
+    assert query.trigger() is None
+    topics.append("t", 1, 1)
+    assert query.trigger() == {"t/1": [0]}
+
+
+# What joins a running query.
+
+
+@pytest.mark.parametrize("first", ["earliest", "latest"])
+def test_later_partitions_are_read_from_their_beginning(filled: Topics, first: str) -> None:
+    """Kafka: new partitions start at earliest, whatever startingOffsets says."""
+    query = filled.query(startingOffsets=first)
+    query.trigger()
+    filled.cluster.add_partitions("t", 5)
+    assert query.trigger() == {}
+    filled.append("t", 4, 3)
+    filled.append("t", 0, 1)
+    assert query.trigger() == {"t/0": [10], "t/4": [0, 1, 2]}
+    assigned = filled.query(assign={"t": [4]}, startingOffsets="latest")
+    assert assigned.trigger() is None
+
+
+def test_later_topics_that_match_join(topics: Topics) -> None:
+    """Kafka: a pattern that matches nothing yet waits; new topics start at earliest."""
+    query = topics.query(subscribePattern="orders-.*", startingOffsets="latest", maxOffsetsPerTrigger="100")
+    assert query.trigger() is None
+    for name in ("orders-1", "other", "orders-2"):
+        topics.create(name)
+        topics.append(name, 0, 2)
+    assert query.trigger() == {"orders-1/0": [0, 1], "orders-2/0": [0, 1]}
+    topics.create("orders-3")
+    topics.append("orders-3", 0, 1)
+    again = query.restart()
+    assert again.trigger() == {"orders-3/0": [0]}
+
+
+def test_a_new_partition_that_does_not_begin_at_zero_is_lost_data(filled: Topics) -> None:
+    """Kafka: "Added partition t-3 starts from 2 instead of 0"."""
+    query = filled.query()
+    query.trigger()
+    filled.cluster.add_partitions("t", 4)
+    filled.append("t", 3, 5)
+    filled.partition("t", 3).truncate(2)
+    lenient = query.restart(failOnDataLoss="false")
+    with pytest.raises(DataLost, match="t/3 is new to the query and begins at offset 2"):
+        query.trigger()
+    assert lenient.trigger() == {"t/3": [2, 3, 4]}
+
+
+# How much at once.
+
+
+def test_max_offsets_per_trigger_is_shared_out_in_proportion(filled: Topics) -> None:
+    """Kafka: of 10 and 20 records, with a limit of 6, two and four."""
+    query = filled.query(maxOffsetsPerTrigger="6")
+    assert query.trigger() == {"t/0": [0, 1], "t/1": [0, 1, 2, 3]}
+    batches = []
+    while (batch := query.trigger()) is not None:
+        batches.append(batch)
+        assert sum(map(len, batch.values())) <= 6
+    assert joined({"t/0": [0, 1], "t/1": [0, 1, 2, 3]}, *batches) == ALL
+
+
+def test_a_limit_smaller_than_the_number_of_partitions_gets_on(topics: Topics) -> None:
+    """Kafka: each partition with a backlog gets at least one offset."""
+    topics.create("t", 5)
+    for index in range(5):
+        topics.append("t", index, 3)
+    query = topics.query(maxOffsetsPerTrigger="2")
+    assert query.trigger() == {f"t/{index}": [0] for index in range(5)}
+    assert joined(query.trigger(), query.trigger()) == {f"t/{index}": [1, 2] for index in range(5)}
+    assert query.trigger() is None
+
+
+def test_trigger_once_ignores_the_limits(filled: Topics) -> None:
+    """Kafka: Trigger.Once reads all that is there (ReadAllAvailable comes first)."""
+    query = filled.query(maxOffsetsPerTrigger="6", minOffsetsPerTrigger="2")
+    assert query.trigger(ReadAllAvailable()) == ALL
+    query = filled.query(minOffsetsPerTrigger="1000")
+    query.trigger()
+    filled.append("t", 0, 1)
+    assert query.trigger(ReadAllAvailable()) == {"t/0": [10]}
+
+
+def test_min_offsets_per_trigger_waits_for_enough_or_long_enough(filled: Topics, clock: ManualClock) -> None:
+    """Kafka: the first micro-batch at once, the next with enough records or after maxTriggerDelay."""
+    options = filled.options(startingOffsets="earliest", minOffsetsPerTrigger="5", maxTriggerDelay="10s")
+    query = Query(options, clock=clock)
+    assert query.trigger() == ALL
+    filled.append("t", 0, 4)
+    assert query.trigger() is None
+    filled.append("t", 1, 1)
+    assert query.trigger() == {"t/0": [10, 11, 12, 13], "t/1": [20]}
+    filled.append("t", 2, 1)
+    clock.advance(9_999)
+    assert query.trigger() is None
+    clock.advance(1)
+    assert query.trigger() == {"t/2": [0]}
+
+
+def test_the_least_and_the_most_of_a_trigger_hold_together(filled: Topics) -> None:
+    """Kafka: a composite limit."""
+    query = filled.query(minOffsetsPerTrigger="4", maxOffsetsPerTrigger="6", maxTriggerDelay="1h")
+    sizes = []
+    while (batch := query.trigger()) is not None:
+        sizes.append(sum(map(len, batch.values())))
+    assert max(sizes) <= 6
+    assert sum(sizes) > 30 - 4
+
+
+def test_tasks_are_cut_as_in_a_batch(filled: Topics) -> None:
+    query = filled.query(maxRecordsPerPartition="6", maxOffsetsPerTrigger="15")
+    assert query.plan()
+    assert ranges(query.planned) == [("t/0", 0, 5), ("t/1", 0, 5), ("t/1", 5, 10)]
+    query = filled.query(minPartitions="4")
+    assert query.plan()
+    assert len(query.planned) == 4
+
+
+# Trigger.AvailableNow.
+
+
+@pytest.mark.parametrize("limits", [{}, {"maxOffsetsPerTrigger": "6"}, {"minOffsetsPerTrigger": "1000"}])
+def test_available_now_reads_what_was_there_when_it_began(filled: Topics, limits: dict[str, str]) -> None:
+    """Kafka: the end is fixed at the start; records and partitions that come later wait for the next run.
+
+    Kafka leaves what is less than minOffsetsPerTrigger; here the last run must not leave anything.
+    """
+    query = filled.query(subscribePattern="[tu]", **limits)
+
+    def meanwhile() -> None:
+        filled.append("t", 0, 3)
+        if filled.cluster.known("u") is None:
+            filled.create("u")
+            filled.append("u", 0, 1)
+            filled.cluster.add_partitions("t", 4)
+            filled.append("t", 3, 1)
+
+    batches = query.available_now(meanwhile)
+    assert (len(batches) > 1) is ("maxOffsetsPerTrigger" in limits)
+    assert joined(*batches) == ALL
+    later = joined(*query.restart().available_now())
+    assert later == {"t/0": [*range(10, 10 + 3 * len(batches))], "t/3": [0], "u/0": [0]}
+
+
+def test_available_now_ends_where_nothing_is_new(filled: Topics) -> None:
+    query = filled.query()
+    assert query.available_now() == [ALL]
+    assert query.restart().available_now() == []
+    assert filled.query(subscribePattern="nothing").available_now() == []
+
+
+# Restarts.
+
+
+def test_a_restarted_query_goes_on_where_it_was(filled: Topics) -> None:
+    """Kafka: the checkpoint counts, startingOffsets does not."""
+    query = filled.query(maxOffsetsPerTrigger="6")
+    batches = [query.trigger()]
+    filled.append("t", 2, 4)
+    while (batch := query.restart().trigger()) is not None:
+        query = query.restart(startingOffsets="latest")
+        assert query.trigger() == batch
+        batches.append(batch)
+    assert joined(*batches) == {**ALL, "t/2": [0, 1, 2, 3]}
+
+
+def test_a_micro_batch_that_was_planned_is_the_same_after_a_restart(filled: Topics) -> None:
+    """Kafka: Spark plans it again from the offsets in the checkpoint, before it asks for anything new."""
+    query = filled.query(maxOffsetsPerTrigger="6")
+    query.trigger()
+    before = query.place
+    planned = query.trigger()
+    filled.append("t", 0, 100)
+    filled.merge("t", 0)
+    filled.cluster.add_partitions("t", 5)
+    reader = StreamReader(query.options)
+    assert before is not None
+    assert query.place is not None
+    assert read(reader, reader.partitions(before, query.place)) == planned
+
+
+def test_the_ends_of_the_logs_are_reported(filled: Topics) -> None:
+    """Kafka: reportLatestOffset tells the ends, however little a trigger reads."""
+    query = filled.query(maxOffsetsPerTrigger="6")
+    query.trigger()
+    assert query.place == filled.place(t=[2, 4, 0])
+    assert query.reader.reportLatestOffset() == filled.place(t=[10, 20, 0])
+
+
+def test_stopping_lets_go(filled: Topics) -> None:
+    StreamReader(filled.options()).stop()
+    query = filled.query()
+    query.trigger()
+    query.reader.stop()
+
+
+# What maintenance does beneath a query.
+
+
+def test_segments_merged_beneath_a_query_change_nothing(filled: Topics) -> None:
+    query = filled.query(maxOffsetsPerTrigger="6")
+    batches: list[Offsets] = []
+    while query.plan():
+        if not batches:
+            filled.append("t", 0, 1)
+        for index in range(2):
+            filled.merge("t", index)
+        batches.append(read(query.reader, query.planned))
+    assert joined(*batches) == {"t/0": [*range(11)], "t/1": ALL["t/1"]}
+
+
+def test_a_gap_in_a_compacted_topic_is_no_loss(filled: Topics) -> None:
+    """Kafka: limits count offsets, gaps too; a micro-batch may be empty."""
+    partition = filled.partition("t", 1)
+    thin_out(partition, partition.snapshot.segments, keep=lambda offset: offset in (0, 15))
+    query = filled.query(assign={"t": [1]}, maxOffsetsPerTrigger="5")
+    assert [query.trigger() for _ in range(5)] == [{"t/1": [0]}, {}, {}, {"t/1": [15]}, None]
+
+
+def test_a_corrupt_segment_fails_the_query(filled: Topics) -> None:
+    partition = filled.partition("t", 1)
+    path = f"{partition.directory}/{partition.snapshot.segments[0].path}"
+    filled.store.put(path, b"PAR1 and nothing more PAR1")
+    for fail in ("true", "false"):
+        with pytest.raises(CorruptSegment, match=path):
+            filled.query(failOnDataLoss=fail).trigger()
+
+
+# From here on Spark itself.
+
+
+@pytest.mark.spark
+def test_spark_reads_limits_and_goes_on_from_its_checkpoint(
+    spark: "SparkSession", filled: Topics, tmp_path: Path
+) -> None:
+    options = filled.options(startingOffsets="earliest", maxOffsetsPerTrigger="12")
+    query, found = run(spark, options, tmp_path)
+    assert found.offsets() == ALL
+    assert [len(batch) for batch in found.batches] == [12, 12, 6]
+    progress = query.recentProgress[0]
+    source = progress["sources"][0]
+    assert progress["numInputRows"] == 12
+    assert json.loads(source["endOffset"]) == filled.place(t=[4, 8, 0])
+    assert json.loads(source["latestOffset"]) == filled.place(t=[10, 20, 0])
+    assert filled.batch(startingOffsets=source["endOffset"]) == {
+        "t/0": [*range(4, 10)],
+        "t/1": [*range(8, 20)],
+    }
+    filled.append("t", 2, 2)
+    _, again = run(spark, options, tmp_path)
+    assert again.offsets() == {"t/2": [0, 1]}
+
+
+@pytest.mark.spark
+def test_available_now_in_spark_ends_while_producers_append(
+    spark: "SparkSession", filled: Topics, tmp_path: Path
+) -> None:
+    options = filled.options(startingOffsets="earliest")
+    _, found = run(spark, options, tmp_path, meanwhile=lambda: filled.append("t", 0, 5))
+    assert found.offsets() == ALL
+    assert len(found.batches) == 1
+    # What waits is more than the limit, and Trigger.Once takes it all the same.
+    _, once = run(spark, {**options, "maxOffsetsPerTrigger": "2"}, tmp_path, once=True)
+    assert [sorted(row.offset for row in batch) for batch in once.batches] == [[*range(10, 15)]]
+
+
+@pytest.mark.spark
+def test_a_micro_batch_that_failed_is_repeated(spark: "SparkSession", filled: Topics, tmp_path: Path) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    def fail() -> None:
+        filled.append("t", 0, 5)
+        raise RuntimeError("the sink is full")
+
+    options = filled.options(startingOffsets="earliest", maxOffsetsPerTrigger="12")
+    with pytest.raises(StreamingQueryException, match="the sink is full"):
+        run(spark, options, tmp_path, meanwhile=fail)
+    _, found = run(spark, options, tmp_path)
+    assert found.offsets() == {**ALL, "t/0": [*range(15)]}
+    assert len(found.batches[0]) == 12
+
+
+@pytest.mark.spark
+def test_what_comes_to_a_running_query_and_what_ends_it(
+    spark: "SparkSession", topics: Topics, tmp_path: Path
+) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    query, found = start(spark, topics.options(subscribePattern="orders-.*"), tmp_path)
+    try:
+        query.processAllAvailable()
+        assert found.offsets() == {}
+        topics.create("orders-1")
+        topics.append("orders-1", 0, 2)
+        query.processAllAvailable()
+        assert found.offsets() == {"orders-1/0": [0, 1]}
+        topics.cluster.add_partitions("orders-1", 2)
+        topics.append("orders-1", 1, 1)
+        topics.create("orders-2")
+        topics.append("orders-2", 0, 1)
+        query.processAllAvailable()
+        assert found.offsets() == {"orders-1/0": [0, 1], "orders-1/1": [0], "orders-2/0": [0]}
+        topics.recreate("orders-2")
+        topics.append("orders-2", 0, 5)
+        with pytest.raises(StreamingQueryException) as caught:
+            query.awaitTermination(WAIT_S)
+        assert "orders-2/0 is gone: its topic was deleted" in str(caught.value)
+    finally:
+        query.stop()
+    assert len(found.offsets()["orders-2/0"]) == 1
+
+
+@pytest.mark.spark
+def test_sparks_exception_says_what_is_wrong(spark: "SparkSession", filled: Topics, tmp_path: Path) -> None:
+    from pyspark.errors import PySparkException
+
+    wrong: list[tuple[dict[str, object], str]] = [
+        ({"maxOffsetsPerTrigger": "-5"}, "maxOffsetsPerTrigger='-5' is not a whole number above 0"),
+        ({"endingOffsets": "latest"}, "the option endingOffsets is for batch queries"),
+        ({"startingOffsets": {"t": {"0": 3}}}, "it misses t/1, t/2"),
+        ({"subscribe": "missing"}, "there is no topic 'missing'"),
+        ({"path": "/nowhere/lakelog"}, "/nowhere/lakelog"),
+    ]
+    for number, (options, said) in enumerate(wrong):
+        with pytest.raises(PySparkException) as caught:
+            run(spark, filled.options(**options), tmp_path / str(number))
+        assert said in str(caught.value)
