@@ -1,6 +1,8 @@
 """What every test may ask for: a clock, a place for tables, an S3 server, Spark, a gateway."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,12 +12,12 @@ from hypothesis import settings
 
 from log_tables.clock import ManualClock
 from tests.gateway import gateway, topic
-from tests.support import S3_SERVER, S3Server, s3_server
+from tests.support import ROOT, S3_SERVER, S3Server, s3_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["clock", "gateway", "s3", "seed", "spark", "store_root", "topic"]
+__all__ = ["clock", "gateway", "s3", "seed", "spark", "store_root", "topic", "wheel"]
 
 
 # Nothing is timed: a slow machine fails no test.
@@ -58,6 +60,25 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         pytest.skip("no S3 server: `make setup` builds versitygw where Go is installed")
     with s3_server(tmp_path_factory.mktemp("s3")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package as it is installed, or sent along with a Spark job."""
+    directory = tmp_path_factory.mktemp("wheel")
+    command = [
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        str(directory),
+        str(ROOT),
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    (made,) = directory.glob("*.whl")
+    return made
 
 
 @pytest.fixture(scope="session")

@@ -1,17 +1,22 @@
 """Topics with given records, and the source `lakelog` on them: driven in this process, and by Spark."""
 
 import json
+import os
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyspark
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from lakelog.spark.batch import BatchReader
+from lakelog.spark.jre import java_home
 from lakelog.spark.slices import Slice
 from lakelog.spark.stream import StreamReader
 from log_tables import rewrite
@@ -227,3 +232,28 @@ def run(
     query, collected = start(spark, options, checkpoint, meanwhile, **(trigger or {"availableNow": True}))
     assert query.awaitTermination(WAIT_S)
     return query, collected
+
+
+def spark_submit(
+    cwd: Path, master: str, *words: str | Path, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a job as a user does, from a directory where the packages of this repository are not found."""
+    home = Path(pyspark.__file__).parent
+    settings = ("spark.ui.enabled=false", "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1")
+    options = [word for setting in settings for word in ("--conf", setting)]
+    command = [home / "bin" / "spark-submit", "--master", master, *options, *words]
+    ours = {
+        "JAVA_HOME": str(java_home()),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONSAFEPATH": "1",
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        env={**os.environ, **ours, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )

@@ -2,21 +2,17 @@
 
 import csv
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
 from examples import delays_by_day, latest_by_plane, with_names
-from lakelog.spark.jre import java_home
 from log_tables.cluster import Cluster
 from log_tables.partition import Entry, partition_for_key
 from log_tables.record import Record, input_batch
 from log_tables.store import open_store
+from tests.spark import spark_submit
 from tests.support import ROOT
 
 pytestmark = pytest.mark.spark
@@ -102,41 +98,12 @@ def test_a_join_with_a_table_names_the_carriers(
         flights.append(20)
 
 
-def test_a_job_is_submitted_with_the_package_as_an_archive(flights: Flights, tmp_path: Path) -> None:
-    wheel = subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, ROOT],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert wheel.returncode == 0, wheel.stderr
-    (archive,) = tmp_path.glob("*.whl")
-    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+def test_a_job_is_submitted_with_the_package_as_an_archive(
+    flights: Flights, wheel: Path, tmp_path: Path
+) -> None:
     target = tmp_path / "counts"
-    environment = {
-        **os.environ,
-        "JAVA_HOME": str(java_home()),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONSAFEPATH": "1",
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-    command: list[str | Path] = [
-        submit,
-        "--master",
-        "local[1]",
-        "--conf",
-        "spark.ui.enabled=false",
-        "--py-files",
-        archive,
-    ]
-    done = subprocess.run(
-        [*command, ROOT / "examples" / "submitted.py", flights.root, "flights", target],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    job = (ROOT / "examples" / "submitted.py", flights.root, "flights", target)
+    done = spark_submit(tmp_path, "local[1]", "--py-files", wheel, *job, PYTHONPATH="")
     assert done.returncode == 0, done.stderr[-4000:]
     (file,) = target.glob("*.csv")
     counts = {int(row["partition"]): int(row["count"]) for row in csv.DictReader(file.open())}
