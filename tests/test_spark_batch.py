@@ -1,9 +1,11 @@
 """Batch queries, beside those of Spark's Kafka source."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from lakelog.spark.batch import BatchReader
@@ -220,6 +222,36 @@ def test_segments_merged_and_removed_after_planning_change_nothing(topics: Topic
     assert read(reader, slices) == {"t/1": [*range(7, 20)]}
 
 
+@pytest.fixture
+def long(topics: Topics) -> Iterator[pa.RecordBatch]:
+    """The rows of four segments of `long`, of which a task has handed over the first and read the second."""
+    topics.create("long")
+    for _ in range(4):
+        topics.append("long", 0, 40_000)
+    reader = BatchReader(topics.options(subscribe="long", columns="offset"))
+    (part,) = reader.partitions()
+    batches = reader.read(part)
+    assert next(batches).num_rows == 40_000
+    return batches
+
+
+def test_segments_merged_and_removed_under_a_task_change_nothing(
+    topics: Topics, long: Iterator[pa.RecordBatch]
+) -> None:
+    topics.merge("long")
+    rest = [offset for batch in long for offset in batch.column("offset").to_pylist()]
+    assert rest == [*range(40_000, 160_000)]
+
+
+def test_records_deleted_under_a_task_are_lost_data(topics: Topics, long: Iterator[pa.RecordBatch]) -> None:
+    partition = topics.partition("long")
+    paths = [item.path for item in partition.snapshot.segments]
+    partition.truncate(150_000)
+    topics.remove(partition, paths[:3])
+    with pytest.raises(DataLost, match="offsets 80000 to 149999 of long/0 were removed"):
+        list(long)
+
+
 def test_a_gap_in_a_compacted_topic_is_no_loss(topics: Topics) -> None:
     """Kafka: offsets that compaction has removed are skipped; a range may begin or end in a gap."""
     partition = topics.partition("t", 1)
@@ -359,7 +391,8 @@ def test_spark_reads_rows_in_kafkas_schema(spark: "SparkSession", topics: Topics
 @pytest.mark.spark
 def test_spark_counts_ranges_and_nothing(spark: "SparkSession", topics: Topics) -> None:
     topics.create("empty")
-    assert loaded(spark, topics.options(subscribe="empty")).count() == 0
+    empty = spark.read.format("lakelog").option("subscribe", "empty").load(topics.store.url)
+    assert empty.count() == 0
     ended = topics.options(endingOffsets={"t": {"0": 4, "1": -1, "2": -1}}, minPartitions="5")
     frame = loaded(spark, ended)
     assert frame.rdd.getNumPartitions() == 5

@@ -359,12 +359,13 @@ def test_spark_reads_limits_and_goes_on_from_its_checkpoint(
 def test_available_now_in_spark_ends_while_producers_append(
     spark: "SparkSession", filled: Topics, tmp_path: Path
 ) -> None:
-    options = filled.options(startingOffsets="earliest")
+    options = filled.options(startingOffsets="earliest", minOffsetsPerTrigger="1000")
     _, found = run(spark, options, tmp_path, meanwhile=lambda: filled.append("t", 0, 5))
     assert found.offsets() == ALL
     assert len(found.batches) == 1
-    # What waits is more than the limit, and Trigger.Once takes it all the same.
-    _, once = run(spark, {**options, "maxOffsetsPerTrigger": "2"}, tmp_path, once=True)
+    # What waits is more than the limit: Trigger.Once takes it all the same.
+    limits = {"minOffsetsPerTrigger": "1", "maxOffsetsPerTrigger": "2"}
+    _, once = run(spark, {**options, **limits}, tmp_path, once=True)
     assert [sorted(row.offset for row in batch) for batch in once.batches] == [[*range(10, 15)]]
 
 
@@ -382,6 +383,24 @@ def test_a_micro_batch_that_failed_is_repeated(spark: "SparkSession", filled: To
     _, found = run(spark, options, tmp_path)
     assert found.offsets() == {**ALL, "t/0": [*range(15)]}
     assert len(found.batches[0]) == 12
+
+
+@pytest.mark.spark
+def test_spark_waits_for_min_offsets_per_trigger(
+    spark: "SparkSession", filled: Topics, tmp_path: Path
+) -> None:
+    limits = {"minOffsetsPerTrigger": "3", "maxOffsetsPerTrigger": "1000", "maxTriggerDelay": "1h"}
+    query, found = start(spark, filled.options(startingOffsets="earliest", **limits), tmp_path)
+    try:
+        query.processAllAvailable()
+        filled.append("t", 2, 2)
+        query.processAllAvailable()
+        assert found.offsets() == ALL
+        filled.append("t", 2, 1)
+        query.processAllAvailable()
+        assert found.offsets() == {**ALL, "t/2": [0, 1, 2]}
+    finally:
+        query.stop()
 
 
 @pytest.mark.spark
