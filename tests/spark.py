@@ -136,6 +136,15 @@ def ranges(slices: Sequence[InputPartition]) -> list[tuple[str, int, int]]:
     return [(f"{part.topic}/{part.partition}", part.start, part.end) for part in parts]
 
 
+def joined(*batches: Offsets | None) -> Offsets:
+    """What several micro-batches read, one after the other."""
+    found: Offsets = {}
+    for batch in batches:
+        for partition, offsets in (batch or {}).items():
+            found.setdefault(partition, []).extend(offsets)
+    return found
+
+
 class Query:
     """A streaming query, driven in this process by Spark's order of calls."""
 
@@ -205,6 +214,11 @@ class Collected:
 
 def _place(row: Any) -> tuple[str, int]:
     return f"{row.topic}/{row.partition}", row.offset
+
+
+def loaded(spark: "SparkSession", options: dict[str, str]) -> "DataFrame":
+    """A batch query in Spark."""
+    return spark.read.format("lakelog").options(**options).load()
 
 
 def start(

@@ -1,27 +1,22 @@
 """Batch queries, beside those of Spark's Kafka source."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pytest
 
 from lakelog.spark.batch import BatchReader
 from lakelog.spark.loss import DataLost
 from log_tables.errors import (
-    CorruptSegment,
     InvalidArgument,
-    StoreUnavailable,
     UnknownPartition,
     UnknownTopic,
 )
 from log_tables.record import Record
 from log_tables.store import open_store
 from tests.partitions import thin_out
-from tests.spark import NOW_MS, Topics, ranges, read, rows
-from tests.support import S3Server
+from tests.spark import NOW_MS, Topics, loaded, ranges, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -183,75 +178,6 @@ def test_offsets_that_were_deleted_are_lost_data(topics: Topics) -> None:
     assert topics.batch(assign={"t": [1]}, startingOffsets={"t": {"1": 13}}) == {"t/1": [*range(13, 20)]}
 
 
-def test_records_deleted_after_planning_are_lost_data(topics: Topics) -> None:
-    """Kafka: the executor finds its offset out of range, and failOnDataLoss decides there too."""
-    readers = {fail: BatchReader(topics.options(failOnDataLoss=fail)) for fail in ("true", "false")}
-    slices = readers["true"].partitions()
-    partition = topics.partition("t", 1)
-    partition.truncate(13)
-    topics.remove(partition, [item.path for item in slices[1].segments if item.last_offset < 13])  # type: ignore[attr-defined]
-    with pytest.raises(DataLost, match="offsets 0 to 12 of t/1 were removed while they were read"):
-        read(readers["true"], slices)
-    assert read(readers["false"], slices) == {"t/0": [*range(10)], "t/1": [*range(13, 20)]}
-
-
-def test_a_topic_deleted_after_planning_is_lost_data(topics: Topics) -> None:
-    """Kafka: as above. Until the files go, a task reads what was planned."""
-    readers = {fail: BatchReader(topics.options(failOnDataLoss=fail)) for fail in ("true", "false")}
-    slices = readers["true"].partitions()
-    directory = topics.cluster.topic("t").directory
-    topics.recreate("t", 3)
-    topics.append("t", 0, 3)
-    assert read(readers["true"], slices) == {"t/0": [*range(10)], "t/1": [*range(20)]}
-    topics.sweep_data(directory)
-    with pytest.raises(DataLost, match="topic t was deleted while t/0 was read"):
-        read(readers["true"], slices)
-    assert read(readers["false"], slices) == {}
-
-
-def test_segments_merged_and_removed_after_planning_change_nothing(topics: Topics) -> None:
-    reader = BatchReader(
-        topics.options(assign={"t": [1]}, startingOffsets={"t": {"1": 7}}, minPartitions="3")
-    )
-    slices = reader.partitions()
-    assert len(slices) == 3
-    topics.merge("t", 1)
-    assert read(reader, slices) == {"t/1": [*range(7, 20)]}
-    topics.append("t", 1, 5)
-    topics.merge("t", 1)
-    assert read(reader, slices) == {"t/1": [*range(7, 20)]}
-
-
-@pytest.fixture
-def long(topics: Topics) -> Iterator[pa.RecordBatch]:
-    """The rows of four segments of `long`, of which a task has handed over the first and read the second."""
-    topics.create("long")
-    for _ in range(4):
-        topics.append("long", 0, 40_000)
-    reader = BatchReader(topics.options(subscribe="long", columns="offset"))
-    (part,) = reader.partitions()
-    batches = reader.read(part)
-    assert next(batches).num_rows == 40_000
-    return batches
-
-
-def test_segments_merged_and_removed_under_a_task_change_nothing(
-    topics: Topics, long: Iterator[pa.RecordBatch]
-) -> None:
-    topics.merge("long")
-    rest = [offset for batch in long for offset in batch.column("offset").to_pylist()]
-    assert rest == [*range(40_000, 160_000)]
-
-
-def test_records_deleted_under_a_task_are_lost_data(topics: Topics, long: Iterator[pa.RecordBatch]) -> None:
-    partition = topics.partition("long")
-    paths = [item.path for item in partition.snapshot.segments]
-    partition.truncate(150_000)
-    topics.remove(partition, paths[:3])
-    with pytest.raises(DataLost, match="offsets 80000 to 149999 of long/0 were removed"):
-        list(long)
-
-
 def test_a_gap_in_a_compacted_topic_is_no_loss(topics: Topics) -> None:
     """Kafka: offsets that compaction has removed are skipped; a range may begin or end in a gap."""
     partition = topics.partition("t", 1)
@@ -263,16 +189,6 @@ def test_a_gap_in_a_compacted_topic_is_no_loss(topics: Topics) -> None:
         )
         assert part == ({"t/1": found} if found else {})
     assert topics.batch(assign={"t": [1]}, maxRecordsPerPartition="1") == {"t/1": [0, 5, 6, 19]}
-
-
-def test_compaction_after_planning_is_no_loss(topics: Topics) -> None:
-    reader = BatchReader(topics.options(assign={"t": [1]}))
-    slices = reader.partitions()
-    partition = topics.partition("t", 1)
-    inputs = partition.snapshot.segments
-    thin_out(partition, inputs, keep=lambda offset: offset > 15)
-    topics.remove(partition, [item.path for item in inputs])
-    assert read(reader, slices) == {"t/1": [*range(16, 20)]}
 
 
 def test_min_partitions_and_max_records_per_partition_cut_the_tasks(topics: Topics) -> None:
@@ -337,30 +253,7 @@ def test_only_the_columns_asked_for_are_there(topics: Topics) -> None:
     assert rows(reader, reader.partitions()) == [{"topic": "t"}] * 10
 
 
-def broken(topics: Topics) -> str:
-    """Spoil one segment in its middle; returns its name."""
-    partition = topics.partition("t", 1)
-    segment = partition.snapshot.segments[1]
-    path = f"{partition.directory}/{segment.path}"
-    data = topics.store.get(path)
-    topics.store.put(path, data[: len(data) // 2])
-    return segment.path
-
-
-def test_a_corrupt_segment_fails_the_query_whatever_the_options(topics: Topics) -> None:
-    """It is no lost data: a person must look."""
-    path = broken(topics)
-    for fail in ("true", "false"):
-        with pytest.raises(CorruptSegment, match=path):
-            topics.batch(failOnDataLoss=fail)
-    assert topics.batch(endingOffsets={"t": {"0": -1, "1": 10, "2": -1}})["t/1"] == [*range(10)]
-
-
 # From here on Spark itself.
-
-
-def loaded(spark: "SparkSession", options: dict[str, str]) -> Any:
-    return spark.read.format("lakelog").options(**options).load()
 
 
 @pytest.mark.spark
@@ -438,68 +331,3 @@ def test_sparks_exception_says_what_is_wrong(
         assert said in str(caught.value)
     with pytest.raises(PySparkException, match="has its own"):
         spark.read.format("lakelog").options(**topics.options()).schema("offset int").load().collect()
-
-
-@pytest.mark.spark
-def test_a_corrupt_segment_fails_sparks_query(spark: "SparkSession", topics: Topics) -> None:
-    from pyspark.errors import PySparkException
-
-    path = broken(topics)
-    with pytest.raises(PySparkException) as caught:
-        loaded(spark, topics.options()).collect()
-    assert "CorruptSegment" in str(caught.value)
-    assert path in str(caught.value)
-
-
-@pytest.fixture(scope="module")
-def on_s3(s3: S3Server) -> Topics:
-    """A topic in a bucket."""
-    store = open_store(s3.bucket("spark-batch") + "/log", s3.options)
-    topics = Topics(store, s3.options)
-    topics.create("t", 2)
-    topics.append("t", 1, 10)
-    return topics
-
-
-@pytest.mark.spark
-def test_spark_reads_a_topic_on_s3(spark: "SparkSession", on_s3: Topics) -> None:
-    from pyspark.errors import PySparkException
-
-    assert loaded(spark, on_s3.options()).select("offset").count() == 10
-    with pytest.raises(PySparkException) as caught:
-        loaded(spark, on_s3.options(**{"storage.aws_secret_access_key": "a-wrong-one"})).count()
-    assert "StoreUnavailable" in str(caught.value)
-    assert "SignatureDoesNotMatch" in str(caught.value)
-    assert "a-wrong-one" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "said"),
-    [
-        ("storage.aws_secret_access_key", "a-wrong-one", "SignatureDoesNotMatch"),
-        ("storage.aws_access_key_id", "nobody", "check that it runs, its options and its permissions"),
-        ("path", "s3://no-such-bucket/log", "NoSuchBucket"),
-    ],
-)
-def test_what_is_wrong_with_a_bucket_is_said(on_s3: Topics, option: str, value: str, said: str) -> None:
-    with pytest.raises(StoreUnavailable) as caught:
-        on_s3.batch(**{option: value})
-    assert said in caught.value.message
-    assert "a-wrong-one" not in caught.value.message
-
-
-def test_a_wrong_root_or_storage_option_is_said(on_s3: Topics) -> None:
-    with pytest.raises(InvalidArgument, match="no lakelog data at s3://spark-batch/elsewhere"):
-        on_s3.batch(path="s3://spark-batch/elsewhere")
-    with pytest.raises(InvalidArgument, match="aws_nonsense"):
-        on_s3.batch(**{"storage.aws_nonsense": "x"})
-
-
-def test_segments_on_s3_merged_and_removed_after_planning_change_nothing(on_s3: Topics) -> None:
-    on_s3.create("u")
-    for _ in range(3):
-        on_s3.append("u", 0, 2)
-    reader = BatchReader(on_s3.options(subscribe="u", startingOffsets={"u": {"0": 1}}))
-    slices = reader.partitions()
-    on_s3.merge("u")
-    assert read(reader, slices) == {"u/0": [1, 2, 3, 4, 5]}

@@ -5,15 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from lakelog.spark.loss import DataLost
 from lakelog.spark.stream import StreamReader
-from log_tables.clock import ManualClock
 from log_tables.errors import CorruptSegment, InvalidArgument, UnknownPartition, UnknownTopic
 from log_tables.store import open_store
 from tests.partitions import thin_out
-from tests.spark import NOW_MS, WAIT_S, Offsets, Query, Topics, ranges, read, run, start
+from tests.spark import NOW_MS, WAIT_S, Offsets, Query, Topics, joined, read, run, start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,15 +30,6 @@ def filled(topics: Topics) -> Topics:
     topics.append("t", 0, 10)
     topics.append("t", 1, 20)
     return topics
-
-
-def joined(*batches: Offsets | None) -> Offsets:
-    """What several micro-batches read, one after the other."""
-    found: Offsets = {}
-    for batch in batches:
-        for partition, offsets in (batch or {}).items():
-            found.setdefault(partition, []).extend(offsets)
-    return found
 
 
 ALL = {"t/0": [*range(10)], "t/1": [*range(20)]}
@@ -150,109 +139,6 @@ def test_a_new_partition_that_does_not_begin_at_zero_is_lost_data(filled: Topics
     assert lenient.trigger() == {"t/3": [2, 3, 4]}
 
 
-# How much at once.
-
-
-def test_max_offsets_per_trigger_is_shared_out_in_proportion(filled: Topics) -> None:
-    """Kafka: of 10 and 20 records, with a limit of 6, two and four."""
-    query = filled.query(maxOffsetsPerTrigger="6")
-    assert query.trigger() == {"t/0": [0, 1], "t/1": [0, 1, 2, 3]}
-    batches = []
-    while (batch := query.trigger()) is not None:
-        batches.append(batch)
-        assert sum(map(len, batch.values())) <= 6
-    assert joined({"t/0": [0, 1], "t/1": [0, 1, 2, 3]}, *batches) == ALL
-
-
-def test_a_limit_smaller_than_the_number_of_partitions_gets_on(topics: Topics) -> None:
-    """Kafka: each partition with a backlog gets at least one offset."""
-    topics.create("t", 5)
-    for index in range(5):
-        topics.append("t", index, 3)
-    query = topics.query(maxOffsetsPerTrigger="2")
-    assert query.trigger() == {f"t/{index}": [0] for index in range(5)}
-    assert joined(query.trigger(), query.trigger()) == {f"t/{index}": [1, 2] for index in range(5)}
-    assert query.trigger() is None
-
-
-def test_trigger_once_ignores_the_limits(filled: Topics) -> None:
-    """Kafka: Trigger.Once reads all that is there (ReadAllAvailable comes first)."""
-    query = filled.query(maxOffsetsPerTrigger="6", minOffsetsPerTrigger="2")
-    assert query.trigger(ReadAllAvailable()) == ALL
-    query = filled.query(minOffsetsPerTrigger="1000")
-    query.trigger()
-    filled.append("t", 0, 1)
-    assert query.trigger(ReadAllAvailable()) == {"t/0": [10]}
-
-
-def test_min_offsets_per_trigger_waits_for_enough_or_long_enough(filled: Topics, clock: ManualClock) -> None:
-    """Kafka: the first micro-batch at once, the next with enough records or after maxTriggerDelay."""
-    options = filled.options(startingOffsets="earliest", minOffsetsPerTrigger="5", maxTriggerDelay="10s")
-    query = Query(options, clock=clock)
-    assert query.trigger() == ALL
-    filled.append("t", 0, 4)
-    assert query.trigger() is None
-    filled.append("t", 1, 1)
-    assert query.trigger() == {"t/0": [10, 11, 12, 13], "t/1": [20]}
-    filled.append("t", 2, 1)
-    clock.advance(9_999)
-    assert query.trigger() is None
-    clock.advance(1)
-    assert query.trigger() == {"t/2": [0]}
-
-
-def test_the_least_and_the_most_of_a_trigger_hold_together(filled: Topics) -> None:
-    """Kafka: a composite limit."""
-    query = filled.query(minOffsetsPerTrigger="4", maxOffsetsPerTrigger="6", maxTriggerDelay="1h")
-    sizes = []
-    while (batch := query.trigger()) is not None:
-        sizes.append(sum(map(len, batch.values())))
-    assert max(sizes) <= 6
-    assert sum(sizes) > 30 - 4
-
-
-def test_tasks_are_cut_as_in_a_batch(filled: Topics) -> None:
-    query = filled.query(maxRecordsPerPartition="6", maxOffsetsPerTrigger="15")
-    assert query.plan()
-    assert ranges(query.planned) == [("t/0", 0, 5), ("t/1", 0, 5), ("t/1", 5, 10)]
-    query = filled.query(minPartitions="4")
-    assert query.plan()
-    assert len(query.planned) == 4
-
-
-# Trigger.AvailableNow.
-
-
-@pytest.mark.parametrize("limits", [{}, {"maxOffsetsPerTrigger": "6"}, {"minOffsetsPerTrigger": "1000"}])
-def test_available_now_reads_what_was_there_when_it_began(filled: Topics, limits: dict[str, str]) -> None:
-    """Kafka: the end is fixed at the start; records and partitions that come later wait for the next run.
-
-    Kafka leaves what is less than minOffsetsPerTrigger; here the last run must not leave anything.
-    """
-    query = filled.query(subscribePattern="[tu]", **limits)
-
-    def meanwhile() -> None:
-        filled.append("t", 0, 3)
-        if filled.cluster.known("u") is None:
-            filled.create("u")
-            filled.append("u", 0, 1)
-            filled.cluster.add_partitions("t", 4)
-            filled.append("t", 3, 1)
-
-    batches = query.available_now(meanwhile)
-    assert (len(batches) > 1) is ("maxOffsetsPerTrigger" in limits)
-    assert joined(*batches) == ALL
-    later = joined(*query.restart().available_now())
-    assert later == {"t/0": [*range(10, 10 + 3 * len(batches))], "t/3": [0], "u/0": [0]}
-
-
-def test_available_now_ends_where_nothing_is_new(filled: Topics) -> None:
-    query = filled.query()
-    assert query.available_now() == [ALL]
-    assert query.restart().available_now() == []
-    assert filled.query(subscribePattern="nothing").available_now() == []
-
-
 # Restarts.
 
 
@@ -356,20 +242,6 @@ def test_spark_reads_limits_and_goes_on_from_its_checkpoint(
 
 
 @pytest.mark.spark
-def test_available_now_in_spark_ends_while_producers_append(
-    spark: "SparkSession", filled: Topics, tmp_path: Path
-) -> None:
-    options = filled.options(startingOffsets="earliest", minOffsetsPerTrigger="1000")
-    _, found = run(spark, options, tmp_path, meanwhile=lambda: filled.append("t", 0, 5))
-    assert found.offsets() == ALL
-    assert len(found.batches) == 1
-    # What waits is more than the limit: Trigger.Once takes it all the same.
-    limits = {"minOffsetsPerTrigger": "1", "maxOffsetsPerTrigger": "2"}
-    _, once = run(spark, {**options, **limits}, tmp_path, once=True)
-    assert [sorted(row.offset for row in batch) for batch in once.batches] == [[*range(10, 15)]]
-
-
-@pytest.mark.spark
 def test_a_micro_batch_that_failed_is_repeated(spark: "SparkSession", filled: Topics, tmp_path: Path) -> None:
     from pyspark.errors import StreamingQueryException
 
@@ -383,24 +255,6 @@ def test_a_micro_batch_that_failed_is_repeated(spark: "SparkSession", filled: To
     _, found = run(spark, options, tmp_path)
     assert found.offsets() == {**ALL, "t/0": [*range(15)]}
     assert len(found.batches[0]) == 12
-
-
-@pytest.mark.spark
-def test_spark_waits_for_min_offsets_per_trigger(
-    spark: "SparkSession", filled: Topics, tmp_path: Path
-) -> None:
-    limits = {"minOffsetsPerTrigger": "3", "maxOffsetsPerTrigger": "1000", "maxTriggerDelay": "1h"}
-    query, found = start(spark, filled.options(startingOffsets="earliest", **limits), tmp_path)
-    try:
-        query.processAllAvailable()
-        filled.append("t", 2, 2)
-        query.processAllAvailable()
-        assert found.offsets() == ALL
-        filled.append("t", 2, 1)
-        query.processAllAvailable()
-        assert found.offsets() == {**ALL, "t/2": [0, 1, 2]}
-    finally:
-        query.stop()
 
 
 @pytest.mark.spark
