@@ -132,6 +132,20 @@ def test_a_planned_micro_batch_of_a_topic_made_again_is_not_read_from_the_new_on
         assert restarted.trigger() == {"t/0": [*range(9)]}
 
 
+def test_a_micro_batch_that_left_a_topic_behind_is_lost_data_to_a_stricter_query(topics: Topics) -> None:
+    """Kafka: "t-0 are gone", also when Spark plans the last micro-batch again."""
+    query = begun(topics, failOnDataLoss="false")
+    before = query.place
+    topics.recreate("t", 2)
+    topics.append("t", 0, 3)
+    query.plan()
+    strict = query.restart(failOnDataLoss="true")
+    assert before is not None
+    assert query.place is not None
+    with pytest.raises(DataLost, match="made again"):
+        strict.reader.partitions(before, query.place)
+
+
 def test_the_files_of_a_planned_micro_batch_may_go_with_their_topic(topics: Topics) -> None:
     for fail in ("true", "false"):
         query = topics.query(failOnDataLoss=fail)

@@ -94,7 +94,9 @@ def test_tasks_are_cut_as_in_a_batch(filled: Topics) -> None:
     assert len(query.planned) == 4
 
 
-@pytest.mark.parametrize("limits", [{}, {"maxOffsetsPerTrigger": "6"}, {"minOffsetsPerTrigger": "1000"}])
+@pytest.mark.parametrize(
+    "limits", [{}, {"maxOffsetsPerTrigger": "6"}, {"minOffsetsPerTrigger": "7", "maxOffsetsPerTrigger": "7"}]
+)
 def test_available_now_reads_what_was_there_when_it_began(filled: Topics, limits: dict[str, str]) -> None:
     """Kafka: the end is fixed at the start; records and partitions that come later wait for the next run.
 

@@ -10,7 +10,7 @@ from lakelog.spark.slices import store_at
 from log_tables.cluster import Cluster
 from log_tables.errors import InvalidArgument, UnknownPartition
 from log_tables.partition import Partition
-from log_tables.topic import Topic, is_internal
+from log_tables.topic import Topic
 
 _FOLLOWED_AT_ONCE = 32
 """Logs that are read at the same time: what an object store's latency asks for."""
@@ -67,7 +67,7 @@ class Subscription:
         options = self._options
         if options.pattern is not None:
             matches = options.pattern.fullmatch
-            return [t for t in self._cluster.topics() if not is_internal(t.name) and matches(t.name)]
+            return [t for t in self._cluster.topics() if matches(t.name)]
         found = []
         for name in options.topics:
             topic = self._cluster.known(name)
