@@ -1,36 +1,44 @@
-"""A job for a cluster: how many records each partition of the topic `t` holds, as a batch and as a stream.
+"""A job for a cluster: copies the records of the topic `t`, as a batch and as a stream.
 
-spark-submit tests/spark_counts.py ROOT TARGET
+spark-submit tests/spark_counts.py ROOT TARGET [register]
 """
 
+import json
 import sys
 
 from pyspark.sql import SparkSession
 
-from lakelog.spark import register
 
-
-def main(root: str, target: str) -> None:
-    """Write the counts to the directories `batch` and `stream` of `target`, with where lakelog was found."""
+def place(_: int) -> str:
+    """Where the process that runs this finds lakelog."""
     import lakelog
 
+    return str(lakelog.__file__)
+
+
+def main(root: str, target: str, *words: str) -> None:
+    """Write the records to the directories `batch` and `stream` of `target`; print where lakelog is."""
     spark = SparkSession.builder.getOrCreate()
-    register(spark)
-    records = spark.read.format("lakelog").option("subscribe", "t").load(root)
-    records.groupBy("partition").count().write.json(f"{target}/batch")
+    if "register" in words:
+        from lakelog.spark import register
+
+        register(spark)
+    batch = spark.read.format("lakelog").option("subscribe", "t").load(root)
+    batch.select("partition", "offset", "value").write.json(f"{target}/batch")
     stream = spark.readStream.format("lakelog").option("subscribe", "t").option("startingOffsets", "earliest")
     query = (
         stream.load(root)
-        .select("partition", "offset")
+        .select("partition", "offset", "value")
         .writeStream.format("json")
         .option("checkpointLocation", f"{target}/checkpoint")
         .trigger(availableNow=True)
         .start(f"{target}/stream")
     )
     query.awaitTermination()
-    print("lakelog at", lakelog.__file__)  # noqa: T201
+    executors = spark.sparkContext.range(8, numSlices=8).map(place).collect()
+    print("lakelog at", json.dumps([place(0), *executors]))  # noqa: T201
     spark.stop()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:3])
+    main(*sys.argv[1:])

@@ -1,54 +1,102 @@
 """Executors in processes of their own, to which the package comes as a wheel: installed, or with the job."""
 
+import base64
 import json
+import sysconfig
+import venv
 import zipfile
-from collections import Counter
 from pathlib import Path
 
+import pyspark
 import pytest
 
+from log_tables.record import Record
 from log_tables.store import open_store
 from tests.spark import Topics, spark_submit
 from tests.support import ROOT
 
 pytestmark = pytest.mark.spark
 
-
-def submit(tmp_path: Path, *options: str | Path, **environment: str) -> Path:
-    """Run the job on a cluster of two executors; returns where it says that lakelog is."""
-    topics = Topics(open_store(tmp_path / "root"))
-    topics.create("t", 3)
-    for index in range(3):
-        topics.append("t", index, 100 + index)
-    empty = tmp_path / "cwd"
-    empty.mkdir()
-    job = (ROOT / "tests" / "spark_counts.py", tmp_path / "root", tmp_path / "target")
-    done = spark_submit(empty, "local-cluster[2,1,1024]", *options, *job, **environment)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
-    (found,) = [line for line in done.stdout.splitlines() if line.startswith("lakelog at ")]
-    return Path(found.removeprefix("lakelog at "))
+PARTITIONS = 3
 
 
-def rows(directory: Path) -> list[dict[str, int]]:
-    return [json.loads(line) for file in directory.glob("*.json") for line in file.read_text().splitlines()]
+class Cluster:
+    """A cluster whose Python has the packages that lakelog needs, and not lakelog."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.target = directory / "target"
+        self.work = directory / "spark" / "work"
+        self.python = directory / "environment" / "bin" / "python"
+        venv.create(directory / "environment", symlinks=True)
+        (self.site,) = (directory / "environment").glob("lib/python*/site-packages")
+        # A folder that a .pth file names lends its packages but no .pth file of its own, which this
+        # repository is installed by.
+        (self.site / "borrowed.pth").write_text(sysconfig.get_path("purelib"))
+        self._link_spark()
+        self.expected = self._fill()
+
+    def _link_spark(self) -> None:
+        """Executors work in a folder of SPARK_HOME."""
+        home = self._directory / "spark"
+        home.mkdir()
+        for part in Path(pyspark.__file__).parent.iterdir():
+            if part.name != "work":
+                (home / part.name).symlink_to(part)
+
+    def _fill(self) -> dict[tuple[int, int], bytes]:
+        topics = Topics(open_store(self._directory / "root"))
+        topics.create("t", PARTITIONS)
+        for index in range(PARTITIONS):
+            topics.put("t", index, *[Record(b"%d-%d" % (index, offset)) for offset in range(100 + index)])
+        return {(i, o): b"%d-%d" % (i, o) for i in range(PARTITIONS) for o in range(100 + i)}
+
+    def submit(self, *options: str | Path, register: bool = False) -> tuple[Path, list[Path]]:
+        """Run the job from an empty directory; returns where the driver and the executors found lakelog."""
+        empty = self._directory / "cwd"
+        empty.mkdir()
+        job = (ROOT / "tests" / "spark_counts.py", self._directory / "root", self.target)
+        words = ("register",) if register else ()
+        environment = {
+            "PYSPARK_PYTHON": str(self.python),
+            "PYTHONPATH": "",
+            "SPARK_HOME": str(self._directory / "spark"),
+        }
+        done = spark_submit(empty, "local-cluster[2,1,1024]", *options, *job, *words, **environment)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
+        (said,) = [line for line in done.stdout.splitlines() if line.startswith("lakelog at ")]
+        driver, *executors = map(Path, json.loads(said.removeprefix("lakelog at ")))
+        return driver, executors
+
+    def check_rows(self) -> None:
+        """Batch and stream have each read every record once."""
+        for read in ("batch", "stream"):
+            lines = [
+                line for file in (self.target / read).glob("*.json") for line in file.read_text().splitlines()
+            ]
+            rows = [json.loads(line) for line in lines]
+            found = {(row["partition"], row["offset"]): base64.b64decode(row["value"]) for row in rows}
+            assert found == self.expected
+            assert len(rows) == len(found)
 
 
-def check_counts(target: Path) -> None:
-    expected = {0: 100, 1: 101, 2: 102}
-    assert {row["partition"]: row["count"] for row in rows(target / "batch")} == expected
-    assert Counter(row["partition"] for row in rows(target / "stream")) == expected
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    return Cluster(tmp_path)
 
 
-def test_executors_find_the_package_where_it_is_installed(wheel: Path, tmp_path: Path) -> None:
-    installed = tmp_path / "site"
+def test_executors_find_the_package_where_it_is_installed(cluster: Cluster, wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(installed)
-    found = submit(tmp_path, PYTHONPATH=str(installed))
-    assert found.is_relative_to(installed)
-    check_counts(tmp_path / "target")
+        archive.extractall(cluster.site)
+    driver, executors = cluster.submit()
+    assert {driver, *executors} == {cluster.site / "lakelog" / "__init__.py"}
+    cluster.check_rows()
 
 
-def test_executors_get_the_package_with_the_job(wheel: Path, tmp_path: Path) -> None:
-    found = submit(tmp_path, "--py-files", wheel, PYTHONPATH="")
-    assert wheel.name in found.parts
-    check_counts(tmp_path / "target")
+def test_executors_get_the_package_with_the_job(cluster: Cluster, wheel: Path) -> None:
+    driver, executors = cluster.submit("--py-files", wheel, register=True)
+    assert driver == wheel / "lakelog" / "__init__.py"
+    for found in executors:
+        assert found.is_relative_to(cluster.work)
+        assert wheel.name in found.parts
+    cluster.check_rows()

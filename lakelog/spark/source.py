@@ -1,5 +1,8 @@
 """The data source `lakelog`: topics as batches and as streams, in the shape of Spark's Kafka source."""
 
+import os
+from pathlib import Path
+
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
@@ -46,6 +49,19 @@ def register(spark: SparkSession) -> None:
     """Make `format("lakelog")` known to a session that did not find it by itself.
 
     Spark looks for data sources once in a process, among the installed packages; a package that came with
-    `--py-files` is not among them.
+    `--py-files` is not among them. Such an archive also gets onto the path of Spark's Python processes:
+    PySpark forgets wheels in executors, and every archive in the process that plans a stream.
     """
+    archive = Path(__file__).parents[2]
+    if archive.is_file():
+        _add_to_path(spark, archive)
     spark.dataSource.register(LakelogSource)
+
+
+def _add_to_path(spark: SparkSession, archive: Path) -> None:
+    """Name the archive as executors have it, in their directory, and as it is here, where streams are planned."""
+    environment = spark.sparkContext.environment
+    path = environment.get("PYTHONPATH", "").split(os.pathsep)
+    ours = [archive.name, str(archive)]
+    others = [entry for entry in path if entry and entry not in ours]
+    environment["PYTHONPATH"] = os.pathsep.join([*ours, *others])
