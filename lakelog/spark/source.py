@@ -59,7 +59,7 @@ def register(spark: SparkSession) -> None:
 
 
 def _add_to_path(spark: SparkSession, archive: Path) -> None:
-    """Name the archive as executors have it, in their directory, and as it is here, where streams are planned."""
+    """Name the archive as executors have it, in their directory, and as it is where streams are planned."""
     environment = spark.sparkContext.environment
     path = environment.get("PYTHONPATH", "").split(os.pathsep)
     ours = [archive.name, str(archive)]
