@@ -161,7 +161,11 @@ class Query:
         return Query({**self.options, **options}, self.place)
 
     def plan(self, limit: ReadLimit | None = None) -> bool:
-        """Plan the next micro-batch; False when there is none."""
+        """Plan the next micro-batch; False when there is none.
+
+        The first one, with which a query writes down where it begins, does not count when it is empty.
+        """
+        begins = self.place is None
         if self.place is None:
             self.place = _through_json(self.reader.initialOffset())
         limit = limit or self.reader.getDefaultReadLimit()
@@ -170,7 +174,7 @@ class Query:
             return False
         self.planned = self.reader.partitions(self.place, end)
         self.place = end
-        return True
+        return self.plan(limit) if begins and not self.planned else True
 
     def trigger(self, limit: ReadLimit | None = None) -> Offsets | None:
         """One micro-batch; None when there is none."""
@@ -178,8 +182,6 @@ class Query:
 
     def available_now(self, between: Callable[[], None] = lambda: None) -> list[Offsets]:
         """The micro-batches of Trigger.AvailableNow; `between` them something may happen."""
-        if self.place is None:
-            self.place = _through_json(self.reader.initialOffset())
         self.reader.prepareForTriggerAvailableNow()
         found = []
         while (batch := self.trigger()) is not None:

@@ -41,11 +41,11 @@ def test_a_topic_deleted_under_a_query_ends_it(topics: Topics, left_over: int) -
     if left_over:
         topics.append("t", 0, left_over)
     topics.cluster.delete_topic("t")
-    for _ in range(2):
+    for asked in (query, query, query.restart()):
         with pytest.raises(DataLost, match="t/0 is gone: its topic was deleted"):
-            query.trigger()
-    with pytest.raises(UnknownTopic):
-        query.restart().trigger()
+            asked.trigger()
+    with pytest.raises(UnknownTopic, match="there is no topic 't' to read"):
+        topics.query().trigger()
 
 
 def test_a_query_may_go_on_without_a_topic_that_was_deleted(topics: Topics) -> None:
@@ -60,6 +60,34 @@ def test_a_query_may_go_on_without_a_topic_that_was_deleted(topics: Topics) -> N
     topics.create("t", 1)
     topics.append("t", 0, 3)
     assert query.trigger() == {"t/0": [0, 1, 2]}
+
+
+def test_it_may_go_on_without_it_after_a_restart_too(topics: Topics) -> None:
+    topics.create("u")
+    topics.append("u", 0, 2)
+    query = begun(topics, subscribe="t,u", failOnDataLoss="false")
+    topics.cluster.delete_topic("t")
+    topics.append("u", 0, 2)
+    assert query.restart().trigger() == {"u/0": [2, 3]}
+    assert query.trigger() == {"u/0": [2, 3]}
+    assert query.restart().trigger() is None
+
+
+def test_an_assigned_partition_that_a_new_topic_lacks_is_lost(topics: Topics) -> None:
+    query = begun(topics, assign={"t": [0, 1]})
+    topics.recreate("t", 1)
+    topics.append("t", 0, 2)
+    with pytest.raises(DataLost, match="made again"):
+        query.restart().trigger()
+    assert query.restart(failOnDataLoss="false").trigger() == {"t/0": [0, 1]}
+
+
+def test_a_loss_is_told_once_and_not_at_every_look(topics: Topics, caplog: pytest.LogCaptureFixture) -> None:
+    query = begun(topics, subscribePattern="t", failOnDataLoss="false", minOffsetsPerTrigger="1000")
+    topics.cluster.delete_topic("t")
+    for _ in range(50):
+        assert query.trigger() is None
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize("records", [0, 3, 5, 9])

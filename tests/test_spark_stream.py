@@ -1,12 +1,14 @@
 """Streaming queries, beside those of Spark's Kafka source."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from lakelog.spark.loss import DataLost
+from lakelog.spark.offsets import BEGIN
 from lakelog.spark.stream import StreamReader
 from log_tables.errors import CorruptSegment, InvalidArgument, UnknownPartition, UnknownTopic
 from log_tables.store import open_store
@@ -73,7 +75,7 @@ def test_a_start_beyond_the_end_is_lost_data(filled: Topics) -> None:
     with pytest.raises(DataLost, match="offset 12 of t/0 is beyond its end, 10"):
         filled.query(**options).trigger()
     query = filled.query(failOnDataLoss="false", **options)
-    assert query.trigger() == {}
+    assert query.trigger() is None
     filled.append("t", 0, 5)
     assert query.trigger() == {"t/0": [*range(10, 15)]}
 
@@ -173,7 +175,8 @@ def test_the_ends_of_the_logs_are_reported(filled: Topics) -> None:
     """Kafka: reportLatestOffset tells the ends, however little a trigger reads."""
     query = filled.query(maxOffsetsPerTrigger="6")
     query.trigger()
-    assert query.place == filled.place(t=[2, 4, 0])
+    begin = {BEGIN: filled.place(t=[0, 0, 0])}
+    assert query.place == filled.place(t=[2, 4, 0]) | begin
     assert query.reader.reportLatestOffset() == filled.place(t=[10, 20, 0])
 
 
@@ -302,3 +305,53 @@ def test_sparks_exception_says_what_is_wrong(spark: "SparkSession", filled: Topi
         with pytest.raises(PySparkException) as caught:
             run(spark, filled.options(**options), tmp_path / str(number))
         assert said in str(caught.value)
+
+
+def repeated_first(topics: Topics, meanwhile: Callable[[], object], **options: object) -> Offsets:
+    """What the first micro-batch gives when the process that planned it dies and another one repeats it."""
+    query = topics.query(**options)
+    start = query.reader.initialOffset()
+    end = query.reader.latestOffset(start, query.reader.getDefaultReadLimit())
+    meanwhile()
+    again = topics.query(**options).reader
+    return read(again, again.partitions(again.initialOffset(), end))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingOffsets": "earliest"},
+        {"startingOffsets": {"t": {"0": 0, "1": 0, "2": 0}}},
+        {"startingTimestamp": "0", "startingOffsetsByTimestampStrategy": "latest"},
+    ],
+    ids=str,
+)
+def test_a_first_micro_batch_that_is_repeated_is_the_same(filled: Topics, options: dict[str, object]) -> None:
+    """Kafka: its source keeps the first offsets in the checkpoint. Ours stand in the first end."""
+
+    def meanwhile() -> None:
+        filled.append("t", 0, 3)
+        filled.cluster.add_partitions("t", 4)
+
+    expected = {"t/0": [*range(10)], "t/1": [*range(20)]}
+    assert repeated_first(filled, meanwhile, **options) == expected
+
+
+def test_a_first_micro_batch_that_is_repeated_misses_what_was_deleted(filled: Topics) -> None:
+    with pytest.raises(DataLost, match="offsets 0 to 5 of t/0 are gone"):
+        repeated_first(filled, lambda: filled.partition("t", 0).truncate(6), startingOffsets="earliest")
+
+
+def test_where_a_query_began_at_latest_is_kept_from_its_first_look_on(filled: Topics) -> None:
+    query = filled.query(startingOffsets="latest")
+    assert query.trigger() is None
+    filled.append("t", 0, 3)
+    assert query.restart().trigger() == {"t/0": [10, 11, 12]}
+
+
+def test_where_a_query_began_is_kept_when_no_topic_was_there(topics: Topics) -> None:
+    query = topics.query(subscribePattern="later", startingOffsets="latest")
+    assert query.trigger() is None
+    topics.create("later")
+    topics.append("later", 0, 2)
+    assert query.restart().trigger() == {"later/0": [0, 1]}

@@ -25,6 +25,8 @@ class BatchReader(DataSourceReader):
         """Raises InvalidArgument, UnknownTopic, UnknownPartition, DataLost, StoreUnavailable."""
         with closing(Subscription(self._options)) as subscription:
             subscription.refresh()
+            for error in subscription.missing.values():
+                raise error
             starts = subscription.resolve(self._options.starting, self._options.without_match)
             ends = subscription.resolve(self._options.ending, "latest")
             self._check_order(subscription, starts, ends)
@@ -32,7 +34,11 @@ class BatchReader(DataSourceReader):
             return [*plan(subscription, wanted, self._options)]
 
     def _check_order(self, subscription: Subscription, starts: Offsets, ends: Offsets) -> None:
-        """Raise InvalidArgument for an end before its start, unless one of them is an end of the log."""
+        """Raise InvalidArgument for an end before the start that was asked for.
+
+        An empty log, or one whose start has moved beyond the end, is no mistake of who asked for `earliest`;
+        a start beyond the end of the log is told as lost data.
+        """
         latest = subscription.latest()
         for at, start in starts.items():
             if self._options.starting.named(at) != EARLIEST and ends[at] < min(start, latest[at]):

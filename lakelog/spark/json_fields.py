@@ -114,8 +114,8 @@ def _spark_type(kind: pa.DataType) -> DataType:
 def with_fields(topic: str, records: DataFrame, schema: StructType, fold: Fold) -> DataFrame:
     """The records with the fields of their JSON values as columns, and `_raw`.
 
-    Spark's parser stops after the first object of a text: set into an array that an end follows, a value
-    that is anything but one object shows.
+    Spark's parser stops after the first object of a text. So the text is set into an array and, once more,
+    behind a name: what is more than one value, or closes the one of them from inside, breaks the other.
     """
     names = [*_KEPT]
     for field in (*schema.names, RAW):
@@ -128,7 +128,7 @@ def with_fields(topic: str, records: DataFrame, schema: StructType, fold: Fold) 
         ]
     )
     text = F.col(VALUE).cast("string")
-    enclosed = F.concat(F.lit('{"values":['), text, F.lit('],"end":0}'))
+    enclosed = F.concat(F.lit('{"values":['), text, F.lit('],"again":'), text, F.lit(',"end":0}'))
     value = F.get("json.values", 0)
     one_object = (
         (F.col("json.end") == 0)

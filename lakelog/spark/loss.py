@@ -13,11 +13,11 @@ class DataLost(Conflict):
     code = "data_lost"
 
 
-def lost(what: str, fail: bool) -> None:
+def report_loss(what: str, fail: bool) -> None:
     """Raise DataLost, or where the query is to go on (failOnDataLoss=false) log a warning."""
     if fail:
         raise DataLost(
-            f"{what}; some records may have been missed: begin a new query where the log begins now, or set "
+            f"{what}; some records may have been missed: correct the options, begin a new query, or set "
             "failOnDataLoss=false to go on without them"
         )
     _log.warning("%s; some records may have been missed (failOnDataLoss=false)", what)

@@ -1,10 +1,22 @@
-"""The place of a streaming query in its topics, as Spark keeps it in the checkpoint."""
+"""Where a streaming query is in its topics, as Spark keeps it in the checkpoint."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+Place = dict[str, Any]
+"""`{"orders": {"id": …, "0": 23}}`: the form of Spark's Kafka source, and the topic's id."""
+
 TOPIC_ID = "id"
 """The key that stands among a topic's partitions and tells which incarnation of the topic they belong to."""
+
+BEGIN = "~begin"
+"""The key, which no topic can have, of the place where the first micro-batch begins, in that where it ends.
+
+Spark keeps the ends of micro-batches, and asks anew where the first one begins when it has to repeat it.
+"""
+
+UNDECIDED: Place = {BEGIN: "undecided"}
+"""The place of a new query before its first micro-batch is planned. A place without topics is another."""
 
 
 class At(NamedTuple):
@@ -18,22 +30,27 @@ class At(NamedTuple):
         return f"{self.topic}/{self.partition}"
 
 
-def encode(offsets: Mapping[At, int]) -> dict[str, Any]:
-    """`{"orders": {"id": …, "0": 23}}`: the form of Spark's Kafka source, and the topic's id.
+def encode(ends: Mapping[At, int], begins: Mapping[At, int] | None = None) -> Place:
+    """The place where a micro-batch ends; for the first one with that where it begins.
 
     Always in the same order: Spark takes two places for the same when their texts are.
     """
-    topics: dict[str, Any] = {}
-    for at, offset in sorted(offsets.items()):
-        topics.setdefault(at.topic, {TOPIC_ID: at.topic_id})[str(at.partition)] = offset
-    return topics
+    place: Place = {}
+    for at, offset in sorted(ends.items()):
+        place.setdefault(at.topic, {TOPIC_ID: at.topic_id})[str(at.partition)] = offset
+    return place if begins is None else {**place, BEGIN: encode(begins)}
 
 
-def decode(topics: Mapping[str, Mapping[str, Any]]) -> dict[At, int]:
-    """What `encode` was given."""
+def decode(place: Place) -> dict[At, int]:
+    """The offsets of a place."""
     return {
         At(topic, entries[TOPIC_ID], int(partition)): offset
-        for topic, entries in topics.items()
+        for topic, entries in place.items()
         for partition, offset in entries.items()
-        if partition != TOPIC_ID
+        if topic != BEGIN and partition != TOPIC_ID
     }
+
+
+def decode_begin(start: Place, end: Place) -> dict[At, int]:
+    """The offsets at which the micro-batch between two places begins."""
+    return decode(end[BEGIN] if BEGIN in end and start != end else start)

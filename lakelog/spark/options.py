@@ -10,12 +10,15 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Literal
 
-from lakelog.spark.offsets import TOPIC_ID
+from lakelog.spark.offsets import BEGIN, TOPIC_ID
 from lakelog.spark.rows import COLUMNS, HEADERS_COLUMN
 from log_tables.errors import InvalidArgument
 from log_tables.topic import check_topic_name
 
 TopicPartition = tuple[str, int]
+
+WithoutMatch = Literal["error", "latest"]
+"""What to do for a time after the last record."""
 
 EARLIEST, LATEST = -2, -1
 """What stands for an end of the log in a JSON of offsets (Kafka's ListOffsets)."""
@@ -90,7 +93,7 @@ class Options:
     assigned: tuple[TopicPartition, ...] | None
     starting: Position
     ending: Position
-    without_match: Literal["error", "latest"]
+    without_match: WithoutMatch
     fail_on_data_loss: bool
     min_partitions: int | None
     max_records_per_partition: int | None
@@ -127,7 +130,7 @@ def parse(given: Mapping[str, str], streaming: bool) -> Options:
         starting=_position(options, "starting", LATEST if streaming else EARLIEST, streaming),
         ending=_position(options, "ending", LATEST, streaming),
         without_match=_strategy(options),
-        fail_on_data_loss=_flag(options, "failOnDataLoss", default=True),
+        fail_on_data_loss=_flag("failOnDataLoss", options.get("failOnDataLoss", "true")),
         min_partitions=_number(options, "minPartitions"),
         max_records_per_partition=_number(options, "maxRecordsPerPartition"),
         max_offsets_per_trigger=most,
@@ -140,7 +143,7 @@ def parse(given: Mapping[str, str], streaming: bool) -> Options:
 def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
     """The columns of the rows, in order. Raises InvalidArgument."""
     options = {name.lower(): value for name, value in given.items()}
-    headers = _flag(options, "includeHeaders", default=False)
+    headers = _flag("includeHeaders", options.get("includeheaders", "false"))
     if "columns" not in options:
         return (*COLUMNS, HEADERS_COLUMN) if headers else COLUMNS
     names = _list(options["columns"])
@@ -151,10 +154,10 @@ def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
             )
     if not names or len(set(names)) < len(names):
         raise InvalidArgument(f"columns={options['columns']!r} must name at least one column, each once")
-    if headers and HEADERS_COLUMN not in names:
+    if "includeheaders" in options and headers != (HEADERS_COLUMN in names):
         raise InvalidArgument(
-            f"includeHeaders=true and columns={options['columns']!r} contradict each other; "
-            f"add {HEADERS_COLUMN} to columns, or drop includeHeaders"
+            f"includeHeaders={options['includeheaders']} and columns={options['columns']!r} contradict each "
+            "other; columns alone says it"
         )
     return names
 
@@ -241,35 +244,40 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
 
 
 def _position(options: Mapping[str, str], side: str, default: int, streaming: bool) -> Position:
-    """Kafka's order: the timestamp for all, then those by partition, then the offsets."""
+    """Kafka's order: the timestamp for all, then those by partition, then the offsets. All must be right."""
     everywhere, by_time, by_offset = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
-    if everywhere in options:
-        return Position(everywhere_ms=_timestamp(everywhere, options[everywhere]), option=everywhere)
+    chosen = Position(everywhere=default)
+    if by_offset in options:
+        forbidden = None if streaming else (LATEST if side == "starting" else EARLIEST)
+        chosen = _offsets(by_offset, options[by_offset].strip(), forbidden)
     if by_time in options:
         hint = 'give JSON such as {"orders": {"0": 1767225600000}}, in milliseconds'
         times, _ = _by_partition(by_time, options[by_time], 0, hint)
-        return Position(times_ms=times, option=by_time)
-    text = options.get(by_offset, "").strip()
-    if not text and by_offset not in options:
-        return Position(everywhere=default)
-    forbidden = None if streaming else (LATEST if side == "starting" else EARLIEST)
-    if text.lower() in ("earliest", "latest"):
-        end = EARLIEST if text.lower() == "earliest" else LATEST
-        if end == forbidden:
-            raise InvalidArgument(
-                f"{by_offset}={text} is not allowed in a batch query: it would read nothing; "
-                "name another place or drop it"
-            )
-        return Position(everywhere=end)
-    hint = 'give earliest, latest, or JSON such as {"orders": {"0": 23, "1": -2}} (-2 earliest, -1 latest)'
-    offsets, topic_ids = _by_partition(by_offset, text, EARLIEST, hint)
-    for (topic, partition), offset in offsets.items():
-        if offset == forbidden:
-            raise InvalidArgument(
-                f"{by_offset} gives {topic}/{partition} {offset}, which is not allowed in a batch query: "
-                "it would read nothing; name another offset"
-            )
-    return Position(offsets=offsets, topic_ids=topic_ids, option=by_offset)
+        chosen = Position(times_ms=times, option=by_time)
+    if everywhere in options:
+        chosen = Position(everywhere_ms=_timestamp(everywhere, options[everywhere]), option=everywhere)
+    return chosen
+
+
+def _offsets(option: str, text: str, forbidden: int | None) -> Position:
+    """Offsets, of which one (EARLIEST or LATEST) may be `forbidden`, because a batch would read nothing."""
+    ends = {"earliest": EARLIEST, "latest": LATEST}
+    if text.lower() in ends:
+        position = Position(everywhere=ends[text.lower()])
+        named = [ends[text.lower()]]
+    else:
+        hint = (
+            'give earliest, latest, or JSON such as {"orders": {"0": 23, "1": -2}} (-2 earliest, -1 latest)'
+        )
+        offsets, topic_ids = _by_partition(option, text, EARLIEST, hint)
+        position = Position(offsets=offsets, topic_ids=topic_ids, option=option)
+        named = [*offsets.values()]
+    if forbidden in named:
+        raise InvalidArgument(
+            f"{option}={text!r} is not allowed in a batch query: it would read nothing of a partition; "
+            "name another place"
+        )
+    return position
 
 
 def _by_partition(
@@ -278,12 +286,15 @@ def _by_partition(
     """Numbers from `low` on by partition, and the topic ids that a progress report has between them."""
     found, topic_ids = {}, {}
     for topic, numbers in _json_object(option, text, hint).items():
+        if topic == BEGIN:
+            continue
+        check_topic_name(topic)
         if not isinstance(numbers, dict):
             raise InvalidArgument(f"{option} gives {topic} {json.dumps(numbers)}; {hint}")
         for partition, number in numbers.items():
             if partition == TOPIC_ID and isinstance(number, str):
                 topic_ids[topic] = number
-            elif not re.fullmatch(r"\d{1,9}", partition) or type(number) is not int or number < low:
+            elif not re.fullmatch(r"0|[1-9][0-9]{0,8}", partition) or type(number) is not int or number < low:
                 shown = json.dumps({partition: number})
                 raise InvalidArgument(f"{option} gives {topic} {shown}; {hint}")
             else:
@@ -327,15 +338,16 @@ def _parsed(option: str, text: str, read: Callable[[str], int], expected: str) -
         raise InvalidArgument(f"{option}={text!r} is not {expected}; correct it") from None
 
 
-def _flag(options: Mapping[str, str], option: str, default: bool) -> bool:
-    text = options.get(option, options.get(option.lower(), str(default))).strip().lower()
-    if text not in ("true", "false"):
+def _flag(option: str, text: str) -> bool:
+    if text.strip().lower() not in ("true", "false"):
         raise InvalidArgument(f"{option}={text!r} is neither true nor false; correct it")
-    return text == "true"
+    return text.strip().lower() == "true"
 
 
-def _strategy(options: Mapping[str, str]) -> Literal["error", "latest"]:
+def _strategy(options: Mapping[str, str]) -> WithoutMatch:
     option = "startingOffsetsByTimestampStrategy"
+    if option in options and options.keys().isdisjoint(("startingTimestamp", "startingOffsetsByTimestamp")):
+        raise InvalidArgument(f"{option} does nothing without a starting timestamp; give one, or drop it")
     text = options.get(option, "error").strip().lower()
     if text == "error":
         return "error"

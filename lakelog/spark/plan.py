@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from lakelog.spark.loss import lost
+from lakelog.spark.loss import report_loss
 from lakelog.spark.options import Options
 from lakelog.spark.ranges import Range, split
 from lakelog.spark.rows import CREATE_TIME, LOG_APPEND_TIME
@@ -25,9 +25,11 @@ def _there(subscription: Subscription, part: Range, fail: bool) -> Range:
     start, end = part.start, part.end
     if start > high or end > high:
         beyond = start if start > high else end
-        lost(f"offset {beyond} of {name} is beyond its end, {high}", fail)
+        report_loss(f"offset {beyond} of {name} is beyond its end, {high}", fail)
     if start < low and end > start:
-        lost(f"offsets {start} to {min(low, end) - 1} of {name} are gone, its log starts at {low}", fail)
+        report_loss(
+            f"offsets {start} to {min(low, end) - 1} of {name} are gone, its log starts at {low}", fail
+        )
     start = min(max(start, low), high)
     return Range(part.topic, part.partition, start, max(start, min(end, high)))
 

@@ -68,10 +68,11 @@ def session(app_name: str = "lakelog", **config: str) -> SparkSession:
     """The Spark session of this process, made with Delta's settings when there is none yet.
 
     `config` holds Spark's settings by their names (`**{"spark.master": "local[2]"}`). What is set there, in
-    spark-defaults.conf, in PYSPARK_SUBMIT_ARGS or by spark-submit stays as it is; to the lists of packages,
-    excludes and extensions Delta's are added. A session that runs already keeps its settings, and only
-    `config` is applied. Raises JavaMissing when no Java 17 or newer is found, SparkMissing when Spark or
-    Delta cannot be had. Sets JAVA_HOME, and PYSPARK_PYTHON where it is missing.
+    spark-defaults.conf, in PYSPARK_SUBMIT_ARGS or by spark-submit stays as it is; to the settings that list
+    packages, excludes and extensions Delta's are added. (`--packages` is no setting: who uses it names Delta
+    there.) A session that runs already keeps its settings, and only `config` is applied. Raises JavaMissing
+    when no Java 17 or newer is found, SparkMissing when Spark or Delta cannot be had. Sets JAVA_HOME, and
+    PYSPARK_PYTHON where it is missing.
     """
     builder = SparkSession.builder.appName(app_name)
     if not _running():
@@ -146,16 +147,16 @@ def _of_file(path: Path) -> dict[str, str]:
     """Java properties, a line each: the name, a space or `=`, the value."""
     found: dict[str, str] = {}
     if path.is_file():
-        for line in path.read_text().splitlines():
+        for line in path.read_text().replace("\\\n", "").splitlines():
             if match := _PROPERTY.fullmatch(line):
                 found[match[1]] = match[2]
     return found
 
 
 def _of_arguments() -> dict[str, str]:
-    words = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
     found: dict[str, str] = {}
-    for flag, value in pairwise(words):
+    arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "").replace("--conf=", "--conf ")
+    for flag, value in pairwise(shlex.split(arguments)):
         if flag in ("--conf", "-c") and "=" in value:
             name, _, setting = value.partition("=")
             found[name] = setting

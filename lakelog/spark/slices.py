@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from lakelog.spark.loss import lost
+from lakelog.spark.loss import report_loss
 from lakelog.spark.options import Options, Place
 from lakelog.spark.rows import row_maker, stored
 from log_tables.cluster import Cluster
@@ -41,6 +41,7 @@ def _settle() -> None:
     Spark's worker collects everything after every task: with the modules that PySpark loads this takes longer
     than a small task itself.
     """
+    gc.collect()
     gc.freeze()
 
 
@@ -96,11 +97,11 @@ def _found_again(
     name = f"{part.topic}/{part.partition}"
     topic = Cluster.open(store, create=False).known(part.topic)
     if topic is None or partition_directory(topic.directory, part.partition) != part.directory:
-        lost(f"topic {part.topic} was deleted while {name} was read", fail_on_data_loss)
+        report_loss(f"topic {part.topic} was deleted while {name} was read", fail_on_data_loss)
         return part.end, ()
     snapshot = topic.partition(part.partition).snapshot
     if offset < snapshot.log_start:
-        lost(
+        report_loss(
             f"offsets {offset} to {min(snapshot.log_start, part.end) - 1} of {name} were removed while they "
             "were read",
             fail_on_data_loss,

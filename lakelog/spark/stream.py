@@ -6,7 +6,6 @@ a process of its own that lives as long as the query. `read` alone runs in the e
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -18,8 +17,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from lakelog.spark.loss import lost
-from lakelog.spark.offsets import At, decode, encode
+from lakelog.spark.loss import report_loss
+from lakelog.spark.offsets import UNDECIDED, At, Place, decode, decode_begin, encode
 from lakelog.spark.options import parse
 from lakelog.spark.plan import plan
 from lakelog.spark.ranges import Range, share_out
@@ -47,11 +46,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._opened.refresh()
         return self._opened
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Where a new query starts."""
-        subscription = self._subscription
-        offsets = subscription.resolve(self._options.starting, self._options.without_match)
-        return encode({subscription.at(partition): offset for partition, offset in offsets.items()})
+    def initialOffset(self) -> Place:  # noqa: N802
+        """Undecided: Spark would forget it. The end of the first micro-batch says where that begins."""
+        return UNDECIDED
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """That there is a limit; what it is, `latestOffset` takes from the options, both of them."""
@@ -65,10 +62,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Fix the end of the query: what is there now."""
         self._final = self._latest()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Where the next micro-batch ends; `start` when there is to be none."""
+    def latestOffset(self, start: Place, limit: ReadLimit) -> Place:  # noqa: N802
+        """Where the next micro-batch ends; `start` when there is to be none.
+
+        The first one comes at once, though it be empty: with it the checkpoint knows where the query began.
+        """
+        first = self._decided() if start == UNDECIDED else None
         self._subscription.refresh()
-        begins, ends = self._begins(decode(start)), self._latest()
+        self._check_there(decode(start) if first is None else {})
+        begins, ends = self._begins(decode(start) if first is None else first), self._latest()
         if self._final is not None:
             ends = {at: min(end, self._final[at]) for at, end in ends.items() if at in self._final}
         if not isinstance(limit, ReadAllAvailable):
@@ -76,7 +78,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return start
             if self._options.max_offsets_per_trigger is not None:
                 ends = share_out(self._options.max_offsets_per_trigger, begins, ends)
-        return encode(ends)
+        return start if first is None and ends == decode(start) else encode(ends, first)
+
+    def _decided(self) -> dict[At, int]:
+        """Where a new query begins. Before anything is refreshed: not after the end of AvailableNow."""
+        subscription = self._subscription
+        self._check_there({})
+        offsets = subscription.resolve(self._options.starting, self._options.without_match)
+        return {subscription.at(partition): offset for partition, offset in offsets.items()}
 
     def _latest(self) -> dict[At, int]:
         subscription = self._subscription
@@ -86,8 +95,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where each partition that there is now goes on after `start`: a new one at its beginning."""
         subscription = self._subscription
         begins = {subscription.at(partition): first for partition, first in subscription.earliest().items()}
-        self._check_kept(start, begins)
+        if self._options.fail_on_data_loss:
+            self._check_kept(start, begins)
         return {at: start.get(at, first) for at, first in begins.items()}
+
+    def _check_there(self, start: Iterable[At]) -> None:
+        """Raise for what the options name and is not there, unless the query has read it and may go on."""
+        read = {(at.topic, at.partition) for at in start}
+        for (topic, partition), error in self._subscription.missing.items():
+            known = any(topic == name and partition in (None, index) for name, index in read)
+            if not known and (self._options.fail_on_data_loss or not read):
+                raise error
 
     def _check_kept(self, before: Iterable[At], after: Iterable[At]) -> None:
         """Raise DataLost, or warn, when partitions that were read are so no longer."""
@@ -98,7 +116,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             what = (
                 "was deleted and made again" if again else "was deleted, or the options no longer choose it"
             )
-            lost(f"{at} is gone: its topic {what}", self._options.fail_on_data_loss)
+            report_loss(f"{at} is gone: its topic {what}", self._options.fail_on_data_loss)
 
     def _too_early(self, begins: Mapping[At, int], ends: Mapping[At, int]) -> bool:
         """Whether there is less than minOffsetsPerTrigger, and maxTriggerDelay is not over."""
@@ -113,13 +131,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_trigger = now
         return False
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+    def reportLatestOffset(self) -> Place | None:  # noqa: N802
         """The ends of the logs, for the progress report."""
         return encode(self._latest())
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+    def partitions(self, start: Place, end: Place) -> list[InputPartition]:
         """The slices of a micro-batch."""
-        begins, ends, now = decode(start), decode(end), self._latest()
+        begins, ends, now = decode_begin(start, end), decode(end), self._latest()
         self._check_kept(begins, ends)
         self._check_kept(ends, now)
         wanted = [
@@ -133,7 +151,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a partition begins that the query has not read before."""
         first = self._subscription.partitions[at.topic, at.partition].log_start
         if first > 0:
-            lost(f"{at} is new to the query and begins at offset {first}", self._options.fail_on_data_loss)
+            report_loss(
+                f"{at} is new to the query and begins at offset {first}", self._options.fail_on_data_loss
+            )
         return first
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

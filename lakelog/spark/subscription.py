@@ -5,10 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from lakelog.spark.offsets import At
-from lakelog.spark.options import EARLIEST, LATEST, Options, Position, TopicPartition
+from lakelog.spark.options import EARLIEST, LATEST, Options, Position, TopicPartition, WithoutMatch
 from lakelog.spark.slices import store_at
 from log_tables.cluster import Cluster
-from log_tables.errors import InvalidArgument, UnknownPartition
+from log_tables.errors import InvalidArgument, NotFound, UnknownPartition, UnknownTopic
 from log_tables.partition import Partition
 from log_tables.topic import Topic
 
@@ -31,17 +31,17 @@ class Subscription:
         self._cluster = Cluster.open(store_at(options.place), create=False)
         self._pool = ThreadPoolExecutor(_FOLLOWED_AT_ONCE, thread_name_prefix="lakelog-follow")
         self._pruned: dict[str, int] = {}
-        self._seen: set[str] = set()
+        self.missing: dict[tuple[str, int | None], NotFound] = {}
         self.topics: dict[str, Topic] = {}
         self.partitions: dict[TopicPartition, Partition] = {}
 
     def refresh(self) -> None:
         """Follow the metadata log and the log of every partition chosen.
 
-        Raises UnknownTopic, UnknownPartition for what was named and is not there; a topic that was there at
-        the first refresh and is deleted since is left out.
+        What the options name and is not there is left out, and stands in `missing`.
         """
         self._cluster.refresh()
+        self.missing = {}
         topics = {topic.name: topic for topic in self._chosen_topics()}
         chosen = self._chosen(topics)
         self.topics = topics
@@ -71,23 +71,27 @@ class Subscription:
         found = []
         for name in options.topics:
             topic = self._cluster.known(name)
-            if topic is None and name not in self._seen:
-                topic = self._cluster.topic(name)
-            if topic is not None:
-                self._seen.add(name)
+            if topic is None:
+                self.missing[name, None] = UnknownTopic(
+                    f"there is no topic {name!r} to read; create it, or name another"
+                )
+            else:
                 found.append(topic)
         return found
 
     def _chosen(self, topics: Mapping[str, Topic]) -> list[TopicPartition]:
         if self._options.assigned is None:
             return [(name, index) for name, topic in topics.items() for index in range(topic.partition_count)]
+        found = []
         for name, index in self._options.assigned:
             if name in topics and index >= topics[name].partition_count:
                 last = topics[name].partition_count - 1
-                raise UnknownPartition(
+                self.missing[name, index] = UnknownPartition(
                     f"assign names partition {index} of topic {name}; there are 0 to {last}"
                 )
-        return [(name, index) for name, index in self._options.assigned if name in topics]
+            elif name in topics:
+                found.append((name, index))
+        return found
 
     def earliest(self) -> Offsets:
         return {chosen: partition.log_start for chosen, partition in self.partitions.items()}
@@ -100,7 +104,7 @@ class Subscription:
         topic, index = partition
         return At(topic, self.topics[topic].topic_id, index)
 
-    def resolve(self, position: Position, without_match: str) -> Offsets:
+    def resolve(self, position: Position, without_match: WithoutMatch) -> Offsets:
         """The offsets that a position stands for, for every partition there is now.
 
         `without_match` is what to do for a time after the last record: "latest" or "error". Raises
@@ -139,7 +143,7 @@ class Subscription:
                     "again since; begin at earliest"
                 )
 
-    def _at(self, times_ms: Mapping[TopicPartition, int], without_match: str) -> Offsets:
+    def _at(self, times_ms: Mapping[TopicPartition, int], without_match: WithoutMatch) -> Offsets:
         def found(chosen: TopicPartition) -> int:
             partition = self.partitions[chosen]
             offset = partition.position(times_ms[chosen] * 1000)

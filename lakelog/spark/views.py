@@ -19,6 +19,7 @@ from log_tables.partition import Partition
 from log_tables.record import RECORD_SCHEMA
 from log_tables.store import Store, open_store
 
+_PARTITIONS_MAX = 1_000  # a union of more takes Spark minutes to plan, or does not parse
 _REGISTERED = "lakelog.views"  # a setting of the session: what this module registered, by root
 _OPENED_AT_ONCE = 32
 Partitions = Sequence[Partition]
@@ -111,6 +112,11 @@ def _named(tables: Mapping[str, Partitions], schemas: Mapping[str, StructType], 
 
 def _records(spark: SparkSession, store: Store, name: str, partitions: Partitions) -> DataFrame:
     """The rows of a topic. Delta looks for new commits of its tables at every query."""
+    if len(partitions) > _PARTITIONS_MAX:
+        raise InvalidArgument(
+            f"topic {name} has {len(partitions)} partitions, and a view joins the scans of at most "
+            f'{_PARTITIONS_MAX}; read it with format("lakelog"), and choose the other topics by names'
+        )
     columns = ", ".join(f"`{column}`" for column in RECORD_SCHEMA.names)
     selects = []
     for index, partition in enumerate(partitions):
@@ -163,13 +169,18 @@ def _list(names: Iterable[str]) -> str:
 def _drop_others(spark: SparkSession, url: str, topic_of: Mapping[str, str], known: set[str]) -> None:
     """Drop what an earlier call registered for topics that are gone, or as JSON that is no longer asked for.
 
-    What was registered lives as long as the views do: with the session.
+    What was registered lives as long as the views do: with the session. A view that another root has taken
+    over is that root's.
     """
     registered: dict[str, dict[str, str]] = jsons.loads(spark.conf.get(_REGISTERED, "{}") or "{}")
     kept = dict(topic_of)
-    for view, topic in registered.get(url, {}).items():
+    for view, topic in registered.pop(url, {}).items():
         if topic in known and topic not in topic_of:
             kept[view] = topic
         elif view not in topic_of:
             spark.catalog.dropTempView(view)
-    spark.conf.set(_REGISTERED, jsons.dumps({**registered, url: kept}))
+    others = {
+        root: {view: topic for view, topic in views.items() if view not in topic_of}
+        for root, views in registered.items()
+    }
+    spark.conf.set(_REGISTERED, jsons.dumps({**others, url: kept}))
