@@ -31,17 +31,17 @@ def test_packages_and_extensions_of_the_caller_stay() -> None:
 
 def test_what_is_set_outside_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "spark-defaults.conf").write_text(
-        "# ours\n\nspark.sql.shuffle.partitions  50\nspark.jars.packages=c:d:2\n"
+        "# ours\n\nspark.sql.shuffle.partitions  50\nspark.jars.packages=c:d:2,\\\ne:f:3\n"
         "spark.driver.extraJavaOptions -Dx=y\n"
     )
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--conf spark.ui.enabled=true --driver-memory 1g pyspark-shell")
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--conf=spark.ui.enabled=true --driver-memory 1g pyspark-shell")
     outside = set_outside()
     assert outside["spark.driver.extraJavaOptions"] == "-Dx=y"
     made = session_config({}, outside)
     assert "spark.sql.shuffle.partitions" not in made
     assert "spark.ui.enabled" not in made
-    assert made["spark.jars.packages"] == f"c:d:2,{DELTA_PACKAGE}"
+    assert made["spark.jars.packages"] == f"c:d:2,e:f:3,{DELTA_PACKAGE}"
     assert made["spark.databricks.delta.snapshotPartitions"] == "2"
 
 
