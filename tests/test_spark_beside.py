@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from log_tables.clock import ManualClock
+from log_tables.record import Record
 from log_tables.store import open_store
 from tests.spark import Topics
 from tests.support import wait_until
@@ -32,7 +33,9 @@ class Others:
             for number in range(self._rounds):
                 index = self._below(PARTITIONS)
                 records = 1 + self._below(20)
-                self._topics.append("t", index, records)
+                base = self.appended[index]
+                made = [Record(b"%d-%d" % (index, base + place)) for place in range(records)]
+                self._topics.put("t", index, *made)
                 self.appended[index] += records
                 if number % 10 == 9:
                     self._merge(self._below(PARTITIONS))
@@ -58,11 +61,11 @@ class Others:
 def run_beside(spark: SparkSession, directory: Path, seed: int, rounds: int) -> None:
     topics = Topics(open_store(directory / "root"))
     topics.create("t", PARTITIONS)
-    read: list[list[int]] = [[] for _ in range(PARTITIONS)]
+    read: list[list[tuple[int, bytes]]] = [[] for _ in range(PARTITIONS)]
 
     def take(batch: DataFrame, _batch_id: int) -> None:
-        for row in batch.select("partition", "offset").collect():
-            read[row.partition].append(row.offset)
+        for row in batch.select("partition", "offset", "value").collect():
+            read[row.partition].append((row.offset, bytes(row.value)))
 
     query = (
         spark.readStream.format("lakelog")
@@ -86,7 +89,10 @@ def run_beside(spark: SparkSession, directory: Path, seed: int, rounds: int) -> 
     finally:
         query.stop()
     assert others.merges > 0
-    assert read == [list(range(count)) for count in others.appended]
+    assert read == [
+        [(offset, b"%d-%d" % (index, offset)) for offset in range(count)]
+        for index, count in enumerate(others.appended)
+    ]
 
 
 def test_a_stream_reads_each_record_once_in_order_whatever_becomes_of_the_files(
