@@ -240,6 +240,7 @@ def _check_segment(store: Store, directory: str, segment: Segment) -> Iterator[s
                 f"segment {segment.path} has {size} bytes, the log says {segment.size}; restore it from a "
                 "backup"
             )
+            return
         batches = list(segments.read(store, directory, segment, 0, 2**63 - 1))
     except LakelogError as error:
         yield f"segment {segment.path}: {error}"

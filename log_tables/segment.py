@@ -95,7 +95,7 @@ def read(
             store, path, segment, start <= segment.base_offset and end > segment.last_offset, wanted
         )
         with pq.ParquetFile(source, page_checksum_verification=True) as file:
-            if file.schema_arrow.names != RECORD_SCHEMA.names or file.metadata.num_rows != segment.records:
+            if not _as_logged(file, segment):
                 raise _not_as_logged(path, segment)
             for group, first, last in _groups(file, segment, start, end):
                 rows = file.read_row_group(group, columns=wanted, use_threads=False)
@@ -111,6 +111,17 @@ def read(
         raise CorruptSegment(f"segment {path} cannot be read ({error}); restore it from a backup") from None
 
 
+def _as_logged(file: pq.ParquetFile, segment: Segment) -> bool:
+    """Whether the footer, which has no checksum, says what the log says."""
+    counts = [file.metadata.row_group(index).num_rows for index in range(file.metadata.num_row_groups)]
+    schema = file.schema_arrow
+    return (
+        schema.names == RECORD_SCHEMA.names
+        and all(schema.field(name).type == RECORD_SCHEMA.field(name).type for name in (OFFSET, TIMESTAMP))
+        and file.metadata.num_rows == sum(counts) == segment.records
+    )
+
+
 def _not_as_logged(path: str, segment: Segment) -> CorruptSegment:
     return CorruptSegment(
         f"segment {path} is not the file of {segment.records} records, offsets {segment.base_offset}-"
@@ -123,7 +134,10 @@ def _source(
 ) -> pa.NativeFile:
     # The values are nearly all of a file; without them a large one is not worth its way.
     if segment.size <= _WHOLE_BYTES or (all_rows and VALUE in columns):
-        return pa.BufferReader(store.get(path))
+        data = store.get(path)
+        if len(data) != segment.size:
+            raise _not_as_logged(path, segment)
+        return pa.BufferReader(data)
     return pa.PythonFile(_RangeFile(store, path, segment.size), mode="r")
 
 

@@ -195,6 +195,14 @@ def other_types() -> bytes:
     return bytes(sink.getvalue())
 
 
+def other_unit() -> bytes:
+    table = pa.Table.from_batches([numbered(20)])
+    stamps = table["timestamp"].cast(pa.timestamp("ms", tz="UTC"))
+    sink = pa.BufferOutputStream()
+    pq.write_table(table.set_column(1, "timestamp", stamps), sink)
+    return bytes(sink.getvalue())
+
+
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize(
     "data",
@@ -205,6 +213,7 @@ def other_types() -> bytes:
         "half": GOOD[: len(GOOD) // 2],
         "other columns": other_columns(),
         "other types": other_types(),
+        "other unit": other_unit(),
         "fewer rows": encode(numbered(19), "zstd").to_pybytes(),
         "more rows": encode(numbered(21), "zstd").to_pybytes(),
         "other offsets": encode(batch([Record(b"x")] * 20, base=500), "zstd").to_pybytes(),

@@ -62,6 +62,17 @@ def test_a_query_may_go_on_without_a_topic_that_was_deleted(topics: Topics) -> N
     assert query.trigger() == {"t/0": [0, 1, 2]}
 
 
+def test_it_waits_for_its_only_topic_to_come_back(topics: Topics) -> None:
+    query = begun(topics, failOnDataLoss="false")
+    topics.cluster.delete_topic("t")
+    assert query.trigger() == {}
+    assert query.trigger() is None
+    assert query.restart().trigger() is None
+    topics.create("t", 1)
+    topics.append("t", 0, 3)
+    assert query.trigger() == {"t/0": [0, 1, 2]}
+
+
 def test_it_may_go_on_without_it_after_a_restart_too(topics: Topics) -> None:
     topics.create("u")
     topics.append("u", 0, 2)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -233,7 +233,8 @@ def test_spark_reads_limits_and_goes_on_from_its_checkpoint(
     progress = query.recentProgress[0]
     source = progress["sources"][0]
     assert progress["numInputRows"] == 12
-    assert json.loads(source["endOffset"]) == filled.place(t=[4, 8, 0])
+    begin = {BEGIN: filled.place(t=[0, 0, 0])}
+    assert json.loads(source["endOffset"]) == filled.place(t=[4, 8, 0]) | begin
     assert json.loads(source["latestOffset"]) == filled.place(t=[10, 20, 0])
     assert filled.batch(startingOffsets=source["endOffset"]) == {
         "t/0": [*range(4, 10)],
@@ -355,3 +356,11 @@ def test_where_a_query_began_is_kept_when_no_topic_was_there(topics: Topics) -> 
     topics.create("later")
     topics.append("later", 0, 2)
     assert query.restart().trigger() == {"later/0": [0, 1]}
+
+
+@pytest.mark.parametrize(
+    "place", [{"t": {"0": 3}}, {"logOffset": 5}, {"t": {"id": "x", "first": 1}}], ids=str
+)
+def test_a_checkpoint_of_another_source_is_refused(filled: Topics, place: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument, match="another source wrote; begin a new query"):
+        Query(filled.options(), place).trigger()

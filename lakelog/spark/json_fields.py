@@ -43,12 +43,8 @@ _SAMPLE_MAX_BYTES = 16 * MIB
 _SAID_MAX_CHARS = 500
 
 # JSON as RFC 8259 has it: what else Spark would take, `lakelog sql` does not.
-_JSON_OPTIONS = {
-    "mode": "PERMISSIVE",
-    "columnNameOfCorruptRecord": "corrupt",
-    "allowSingleQuotes": "false",
-    "allowNonNumericNumbers": "false",
-}
+_STRICT_JSON = {"mode": "PERMISSIVE", "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+_JSON_OPTIONS = {**_STRICT_JSON, "columnNameOfCorruptRecord": "corrupt"}
 
 
 def said(error: Exception) -> str:
@@ -114,8 +110,9 @@ def _spark_type(kind: pa.DataType) -> DataType:
 def with_fields(topic: str, records: DataFrame, schema: StructType, fold: Fold) -> DataFrame:
     """The records with the fields of their JSON values as columns, and `_raw`.
 
-    Spark's parser stops after the first object of a text. So the text is set into an array and, once more,
-    behind a name: what is more than one value, or closes the one of them from inside, breaks the other.
+    Spark's parser stops after the first object of a text. So the text is set into an array and, for itself,
+    behind a name: what is more than one value, or closes the one from inside, breaks the other, because it
+    begins with a bracket that does not belong there.
     """
     names = [*_KEPT]
     for field in (*schema.names, RAW):
@@ -128,10 +125,12 @@ def with_fields(topic: str, records: DataFrame, schema: StructType, fold: Fold) 
         ]
     )
     text = F.col(VALUE).cast("string")
-    enclosed = F.concat(F.lit('{"values":['), text, F.lit('],"again":'), text, F.lit(',"end":0}'))
+    enclosed = F.concat(F.lit('{"values":['), text, F.lit('],"end":0}'))
+    named = F.from_json(F.concat(F.lit('{"value":'), text, F.lit(',"end":0}')), "end int", _STRICT_JSON)
     value = F.get("json.values", 0)
     one_object = (
         (F.col("json.end") == 0)
+        & (F.col("named.end") == 0)
         & (F.size("json.values") == 1)
         & value.isNotNull()
         & F.is_valid_utf8(text)  # the parser would put U+FFFD for what is not
@@ -140,6 +139,7 @@ def with_fields(topic: str, records: DataFrame, schema: StructType, fold: Fold) 
     try:
         return (
             records.withColumn("json", F.from_json(enclosed, envelope, _JSON_OPTIONS))
+            .withColumn("named", named)
             .withColumn("fields", F.when(one_object, value))
             .withColumn("raw", F.when(fits, None).otherwise(F.col(VALUE)))
             .select(*_KEPT, *(["fields.*"] if schema.fields else []), "raw")

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from log_tables.errors import InvalidArgument
+
 Place = dict[str, Any]
 """`{"orders": {"id": …, "0": 23}}`: the form of Spark's Kafka source, and the topic's id."""
 
@@ -42,13 +44,20 @@ def encode(ends: Mapping[At, int], begins: Mapping[At, int] | None = None) -> Pl
 
 
 def decode(place: Place) -> dict[At, int]:
-    """The offsets of a place."""
-    return {
-        At(topic, entries[TOPIC_ID], int(partition)): offset
-        for topic, entries in place.items()
-        for partition, offset in entries.items()
-        if topic != BEGIN and partition != TOPIC_ID
-    }
+    """The offsets of a place. Raises InvalidArgument for one that another source made."""
+    try:
+        return {
+            At(topic, entries[TOPIC_ID], int(partition)): offset
+            for topic, entries in place.items()
+            if topic != BEGIN
+            for partition, offset in entries.items()
+            if partition != TOPIC_ID
+        }
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise InvalidArgument(
+            f"the checkpoint holds {place!r}, which another source wrote; begin a new query, with another "
+            "checkpoint"
+        ) from None
 
 
 def decode_begin(start: Place, end: Place) -> dict[At, int]:

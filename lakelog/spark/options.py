@@ -4,6 +4,7 @@ Source: "Structured Streaming + Kafka Integration Guide" of Spark 4.2. Spark han
 """
 
 import json
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -51,7 +52,7 @@ _OF_KAFKA_ONLY = (
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
 )
-_DELAY = re.compile(r"(\d+)\s*(us|ms|s|m|min|h|d)?")
+_DELAY = re.compile(r"([0-9]{1,15})\s*(us|ms|s|m|min|h|d)?")
 _DELAY_MS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -123,7 +124,7 @@ def parse(given: Mapping[str, str], streaming: bool) -> Options:
     if "maxTriggerDelay" in options and least is None:
         raise InvalidArgument("maxTriggerDelay does nothing without minOffsetsPerTrigger; set both or none")
     return Options(
-        place=Place(options["path"], storage),
+        place=Place(_absolute(options["path"]), storage),
         topics=topics,
         pattern=pattern,
         assigned=assigned,
@@ -160,6 +161,11 @@ def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
             "other; columns alone says it"
         )
     return names
+
+
+def _absolute(path: str) -> str:
+    """A directory as the driver means it: executors work in directories of their own."""
+    return path if "://" in path else os.path.abspath(path)
 
 
 def _storage(given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -221,7 +227,7 @@ def _pattern(text: str) -> re.Pattern[str]:
         raise InvalidArgument("subscribePattern is empty; give a regular expression")
     try:
         return re.compile(text)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise InvalidArgument(
             f"subscribePattern={text!r} is no regular expression ({error}); correct it"
         ) from None
@@ -324,7 +330,7 @@ def _number(options: Mapping[str, str], option: str) -> int | None:
 
 def _whole(low: int) -> Callable[[str], int]:
     def read(text: str) -> int:
-        if not re.fullmatch(r"\d{1,19}", text) or not low <= int(text) < 2**63:
+        if not re.fullmatch(r"[0-9]{1,19}", text) or not low <= int(text) < 2**63:
             raise ValueError
         return int(text)
 

@@ -156,7 +156,13 @@ def _of_file(path: Path) -> dict[str, str]:
 def _of_arguments() -> dict[str, str]:
     found: dict[str, str] = {}
     arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "").replace("--conf=", "--conf ")
-    for flag, value in pairwise(shlex.split(arguments)):
+    try:
+        words = shlex.split(arguments)
+    except ValueError as error:
+        raise SparkMissing(
+            f"PYSPARK_SUBMIT_ARGS={arguments!r} cannot be read ({error}); correct it"
+        ) from None
+    for flag, value in pairwise(words):
         if flag in ("--conf", "-c") and "=" in value:
             name, _, setting = value.partition("=")
             found[name] = setting

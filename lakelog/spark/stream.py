@@ -69,7 +69,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         first = self._decided() if start == UNDECIDED else None
         self._subscription.refresh()
-        self._check_there(decode(start) if first is None else {})
+        if first is None:
+            self._check_there(decode(start))
         begins, ends = self._begins(decode(start) if first is None else first), self._latest()
         if self._final is not None:
             ends = {at: min(end, self._final[at]) for at, end in ends.items() if at in self._final}
@@ -83,7 +84,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _decided(self) -> dict[At, int]:
         """Where a new query begins. Before anything is refreshed: not after the end of AvailableNow."""
         subscription = self._subscription
-        self._check_there({})
+        for error in subscription.missing.values():
+            raise error
         offsets = subscription.resolve(self._options.starting, self._options.without_match)
         return {subscription.at(partition): offset for partition, offset in offsets.items()}
 
@@ -100,11 +102,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {at: start.get(at, first) for at, first in begins.items()}
 
     def _check_there(self, start: Iterable[At]) -> None:
-        """Raise for what the options name and is not there, unless the query has read it and may go on."""
+        """Raise for what the options name and is not there, unless it may be missing.
+
+        What the query has read is told as lost, in `_check_kept`.
+        """
         read = {(at.topic, at.partition) for at in start}
         for (topic, partition), error in self._subscription.missing.items():
             known = any(topic == name and partition in (None, index) for name, index in read)
-            if not known and (self._options.fail_on_data_loss or not read):
+            if not known and self._options.fail_on_data_loss:
                 raise error
 
     def _check_kept(self, before: Iterable[At], after: Iterable[At]) -> None:
