@@ -6,12 +6,38 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
-from api import fetch, ops, produce, topics, v3, v3_configs, v3_records
+from api import (
+    consumer_offsets,
+    consumer_records,
+    consumers,
+    fetch,
+    ops,
+    produce,
+    topics,
+    v3,
+    v3_configs,
+    v3_groups,
+    v3_records,
+)
 from api.duties import DUTY_END_S, duties, table_sizes
 from api.errors import ANY_OTHER_ERROR, add_error_handlers
 from api.gateway import Gateway
 from log_tables.commit import ENGINE
 from log_tables.errors import OutcomeUnknown
+
+_PARTS = (
+    topics,
+    produce,
+    fetch,
+    consumers,
+    consumer_records,
+    consumer_offsets,
+    v3,
+    v3_configs,
+    v3_records,
+    v3_groups,
+    ops,
+)
 
 _DESCRIPTION = """\
 A streaming log whose storage is the lakehouse: a topic is a set of partitions, and a partition is one
@@ -25,6 +51,7 @@ def create_app(gateway: Gateway) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await gateway.writer.start()
+        await gateway.coordinator.start()
         beside = duties(gateway)
         for duty in beside:
             duty.start()
@@ -34,6 +61,7 @@ def create_app(gateway: Gateway) -> FastAPI:
             gateway.stopping.set()
             for duty in beside:
                 duty.stop()
+            await gateway.coordinator.close()
             await _flush(gateway)
             for duty in beside:
                 await asyncio.to_thread(duty.join, DUTY_END_S)
@@ -50,7 +78,7 @@ def create_app(gateway: Gateway) -> FastAPI:
     gateway.metrics.watch_buffer(lambda: gateway.buffer.used, gateway.settings.buffer_memory)
     gateway.metrics.watch_tables(lambda: table_sizes(gateway.cluster))
     add_error_handlers(app)
-    for part in (topics, produce, fetch, v3, v3_configs, v3_records, ops):
+    for part in _PARTS:
         app.include_router(part.router)
     return app
 

@@ -71,6 +71,8 @@ STATUS_AND_CODE: Mapping[type[LakelogError], tuple[int, int]] = {
     errors.InvalidArgument: BAD_REQUEST,
     errors.InvalidOffset: BAD_REQUEST,
     errors.InvalidRecord: (422, 42206),
+    errors.InvalidConsumer: (422, 42204),
+    errors.InvalidSubscription: (422, 42206),
     errors.RecordTooLarge: (413, 413),
     MalformedBody: (400, 400),
     RequestTimeout: (408, 408),
@@ -81,6 +83,8 @@ STATUS_AND_CODE: Mapping[type[LakelogError], tuple[int, int]] = {
     errors.NotFound: (404, 404),
     errors.UnknownTopic: (404, 40401),
     errors.UnknownPartition: (404, 40402),
+    errors.UnknownMember: (404, 40403),
+    errors.UnknownGroup: (404, 40405),
     errors.ObjectMissing: INTERNAL,
     errors.Conflict: (409, 409),
     errors.TopicExists: BAD_REQUEST,
@@ -89,6 +93,10 @@ STATUS_AND_CODE: Mapping[type[LakelogError], tuple[int, int]] = {
     errors.OffsetOutOfRange: (416, 41601),
     errors.SequenceGap: (409, 40910),
     errors.StaleProducerEpoch: (403, 40310),
+    errors.MemberExists: (409, 40902),
+    errors.GroupNotEmpty: (409, 40903),
+    errors.NotAssigned: (409, 40903),
+    errors.MixedSubscription: (409, 40903),
     errors.Retriable: RETRIABLE,
     errors.NotLeader: RETRIABLE,
     errors.Unreachable: RETRIABLE,
@@ -173,18 +181,23 @@ async def _on_validation_error(request: Request, error: Exception) -> Response:
     if any(problem["type"] == "json_invalid" for problem in problems):
         answer = (*STATUS_AND_CODE[MalformedBody], "the body is not JSON; send a JSON object")
     elif any(problem["loc"][0] == "body" for problem in problems):
-        answer = (*STATUS_AND_CODE[errors.InvalidRecord], "; ".join(map(_explain, problems)))
+        answer = (*STATUS_AND_CODE[errors.InvalidRecord], "; ".join(map(explain, problems)))
     else:
-        answer = (*BAD_REQUEST, "; ".join(map(_explain, problems)))
+        answer = (*BAD_REQUEST, "; ".join(map(explain, problems)))
     _count(request, answer[1])
     return _answer(*answer)
 
 
-def _explain(problem: dict[str, Any]) -> str:
-    where = ".".join(map(str, problem["loc"][1:])) or "body"
+def explain(problem: Mapping[str, Any]) -> str:
+    """One problem of a validation, with its value."""
+    loc = problem["loc"][1:] if problem["loc"] and problem["loc"][0] in _PLACES else problem["loc"]
+    where = ".".join(map(str, loc)) or "body"
     if problem["type"] == "missing":
         return f"{where} is missing"
     return f"{where} = {_shown(problem['input'])}: {problem['msg']}"
+
+
+_PLACES = ("body", "query", "path", "header")
 
 
 def _shown(value: object) -> str:

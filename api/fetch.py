@@ -142,13 +142,13 @@ async def _json_answer(
 ) -> Response:
     begin = here.clock.monotonic()
     limit = here.settings.fetch_json_max_bytes
-    rows, following = await run_in_threadpool(_json_rows, place, partition, plan, form, limit)
+    rows, following = await run_in_threadpool(json_rows, place, partition, plan, form, limit)
     body = f"[{','.join(rows)}]".encode()
     here.metrics.topic(place[0]).fetched(len(rows), len(body), here.clock.monotonic() - begin)
     return Response(body, media_type=form.value, headers=_headers(plan, following))
 
 
-def _json_rows(
+def json_rows(
     place: tuple[str, int], partition: Partition, plan: ReadPlan, form: Format, limit: int
 ) -> tuple[list[str], int]:
     """The rows of the answer, about `limit` characters of them, and the offset after the last.

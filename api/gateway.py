@@ -8,6 +8,7 @@ from fastapi import Depends
 from starlette.requests import Request
 
 from api.metrics import Metrics
+from coordinator.coordinator import Coordinator
 from ingest.buffer import Buffer
 from ingest.writer import Writer
 from lakelog.settings import Settings
@@ -21,6 +22,7 @@ class Gateway:
 
     cluster: Cluster
     writer: Writer
+    coordinator: Coordinator
     buffer: Buffer
     settings: Settings
     metrics: Metrics

@@ -26,6 +26,16 @@ _NAMED = {form.value: form for form in Format} | {
     "*/*": Format.JSON,
     "": Format.JSON,
 }
+_OPEN = (
+    "application/vnd.kafka.v2+json",
+    "application/vnd.kafka+json",
+    "application/json",
+    "application/*",
+    "*/*",
+    "",
+)
+"""Media types that name no embedded format."""
+
 SUPPORTED = ", ".join([*(form.value for form in Format), "application/json"])
 
 
@@ -48,6 +58,12 @@ def accepted_format(request: Request) -> Format:
         if (known := _NAMED.get(_essence(part))) is not None:
             return known
     raise FormatMismatch(f"nothing in Accept {named[:200]!r} can be given; ask for {SUPPORTED}")
+
+
+def accepts(request: Request, form: Format) -> bool:
+    """Whether Accept allows an answer in `form`: by its name, or by one that leaves the format open."""
+    parts = request.headers.get("accept", "").split(",")
+    return any(_essence(part) in (form.value, *_OPEN) for part in parts)
 
 
 def _essence(media_type: str) -> str:

@@ -18,6 +18,7 @@ from api.app import create_app
 from api.gateway import Gateway
 from api.metrics import Metrics
 from api.protocol import Protocol
+from coordinator.coordinator import Coordinator
 from ingest.buffer import Buffer
 from ingest.writer import Writer
 from lakelog.settings import Settings
@@ -102,7 +103,8 @@ def open_gateway(settings: Settings, url: str) -> Gateway:
     cluster = Cluster.open(store, clock, settings.advertised_url)
     buffer = Buffer(settings.buffer_memory)
     writer = Writer(cluster, settings, clock, metrics.committed)
-    return Gateway(cluster, writer, buffer, settings, metrics, clock)
+    coordinator = Coordinator(cluster, writer, settings, clock)
+    return Gateway(cluster, writer, coordinator, buffer, settings, metrics, clock)
 
 
 class _Server(uvicorn.Server):
@@ -125,6 +127,7 @@ class _Server(uvicorn.Server):
             _forced_end(number)
         self.should_exit = True
         self._gateway.stopping.set()
+        self._gateway.coordinator.wake()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

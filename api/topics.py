@@ -104,7 +104,7 @@ def get_offsets(
     ] = None,
 ) -> OffsetsAt | Offsets:
     """With `timestamp`, `offset` is beside the other two: null where no record is that late."""
-    time_us = None if timestamp is None else _microseconds(timestamp)
+    time_us = None if timestamp is None else microseconds(timestamp)
     found = _fresh(here, topic, partition)
     start, end = found.log_start, found.high_watermark
     if time_us is None:
@@ -147,7 +147,7 @@ def _partition(partition: int) -> PartitionView:
     return PartitionView(partition=partition, leader=BROKER, replicas=[replica])
 
 
-def _microseconds(timestamp: str) -> int:
+def microseconds(timestamp: str) -> int:
     """A time in microseconds since 1970 UTC. Raises InvalidArgument."""
     try:
         if timestamp.removeprefix("-").isdecimal():

@@ -18,6 +18,15 @@ from log_tables.topic import Topic
 MESSAGE_BYTES = 1 * MIB
 """One message of an answer: what a slow reader makes us hold, where a batch in memory has up to 64 MiB."""
 
+POLL_SCHEMA = pa.schema(
+    [
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        *RECORD_SCHEMA,
+    ]
+)
+"""What a consumer instance of the format arrow is given."""
+
 _END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """End of stream: the continuation marker and a length of 0 (Arrow columnar format)."""
 
@@ -113,9 +122,18 @@ def _check_header_keys(headers: pa.Array) -> None:
         raise InvalidRecord("a header has no key; name each one")
 
 
-def encode_stream(batches: Iterable[pa.RecordBatch]) -> Iterator[memoryview | bytes]:
-    """RECORD_SCHEMA batches as an IPC stream, one message of about MESSAGE_BYTES at a time."""
-    yield memoryview(RECORD_SCHEMA.serialize())
+def located(batch: pa.RecordBatch, topic: str, partition: int) -> pa.RecordBatch:
+    """RECORD_SCHEMA rows as POLL_SCHEMA: with where they are from."""
+    rows = batch.num_rows
+    where = [pa.repeat(pa.scalar(topic), rows), pa.repeat(pa.scalar(partition, pa.int32()), rows)]
+    return pa.RecordBatch.from_arrays([*where, *batch.columns], schema=POLL_SCHEMA)
+
+
+def encode_stream(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema = RECORD_SCHEMA
+) -> Iterator[memoryview | bytes]:
+    """Batches of `schema` as an IPC stream, one message of about MESSAGE_BYTES at a time."""
+    yield memoryview(schema.serialize())
     for batch in batches:
         rows = max(1, batch.num_rows * MESSAGE_BYTES // max(1, batch.nbytes))
         for start in range(0, batch.num_rows, rows):

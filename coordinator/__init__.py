@@ -1,1 +1,1 @@
-"""Who consumes what: group membership, assignment and committed offsets."""
+"""Who consumes what: group membership, assignment, committed offsets. Nothing here knows of HTTP."""

@@ -128,7 +128,7 @@ class Writer:
     async def _sequence_one(self, topic: Topic, index: int, entry: Entry) -> Ticket | LakelogError:
         try:
             for attempt in range(CLAIM_ATTEMPTS_MAX):
-                accumulator = await self._leading(topic, index)
+                accumulator = await self.lead(topic, index)
                 try:
                     return accumulator.add(entry)
                 except NotLeader:
@@ -171,8 +171,12 @@ class Writer:
                         "records of %s answered before they were durable are lost: %s", topic.name, outcome
                     )
 
-    async def _leading(self, topic: Topic, index: int) -> Accumulator:
-        """The accumulator of a partition that this gateway leads. Raises UnknownPartition, UnknownTopic, …"""
+    async def lead(self, topic: Topic, index: int) -> Accumulator:
+        """The accumulator of a partition that this gateway leads, claimed now if it has to be.
+
+        What is added there is of this term of leadership only: after a NotLeader nothing is claimed again.
+        Raises UnknownPartition, UnknownTopic, OutcomeUnknown, StoreUnavailable, Damaged.
+        """
         route = self._route(topic)
         accumulator = route.accumulators.get(index)
         if accumulator is None or not accumulator.partition.leading:

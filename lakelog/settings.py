@@ -96,6 +96,22 @@ class Settings(BaseSettings):
         le=PARTITIONS_MAX,
         description="Partitions of a topic that is created without naming a count.",
     )
+    offsets_topic_num_partitions: int = Field(
+        default=1,
+        ge=1,
+        le=PARTITIONS_MAX,
+        description="Partitions of __consumer_offsets when it is made: what groups are spread over.",
+    )
+    consumer_instance_timeout_ms: int = Field(
+        default=300_000,
+        ge=1_000,
+        description="How long, in ms, a consumer instance may be silent that has not said another time.",
+    )
+    consumer_request_timeout_ms: int = Field(
+        default=1_000,
+        ge=0,
+        description="How long, in ms, a poll waits for records that has not said another time.",
+    )
     refresh_interval_ms: int = Field(
         default=1_000,
         ge=10,

@@ -103,6 +103,11 @@ class Cluster:
     def metadata_log(self) -> Partition:
         return self._log
 
+    @property
+    def version(self) -> int:
+        """How much of the metadata log is known here; it grows with every change of a topic."""
+        return self._next
+
     def refresh(self) -> None:
         """Follow the metadata log."""
         self._log.refresh()
@@ -169,9 +174,20 @@ class Cluster:
             raise UnknownTopic(f"there is no topic {name!r}; create it first")
         return found
 
-    def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> Topic:
-        """Create a topic. Raises InvalidTopicName, InvalidConfig, InvalidArgument, TopicExists."""
-        check_writable(name)
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        configs: Mapping[str, str] | None = None,
+        *,
+        internal: bool = False,
+    ) -> Topic:
+        """Create a topic, unless `internal` one for users.
+
+        Raises InvalidTopicName, InvalidConfig, InvalidArgument, TopicExists.
+        """
+        if not internal:
+            check_writable(name)
         _check_partitions(partitions)
         config = TopicConfig.parse(configs or {})
         self.refresh()
@@ -201,6 +217,7 @@ class Cluster:
 
     def alter_topic(self, name: str, configs: Mapping[str, str | None]) -> Topic:
         """Set settings, or with None put them back to their defaults. Raises UnknownTopic, InvalidConfig."""
+        check_writable(name)
 
         def record(known: TopicRecord | None) -> TopicRecord:
             live = _live(name, known)
@@ -215,6 +232,7 @@ class Cluster:
 
     def add_partitions(self, name: str, count: int) -> Topic:
         """Grow a topic to `count` partitions in all. Raises UnknownTopic, InvalidArgument."""
+        check_writable(name)
         _check_partitions(count)
         topic = self.topic(name)
         self._create_tables(topic.directory, range(topic.partition_count, count), topic.config)
@@ -236,6 +254,7 @@ class Cluster:
 
         Damaged partitions, which take no appends, do not stand in the way.
         """
+        check_writable(name)
         self.refresh()
         topic = self.topic(name)
 

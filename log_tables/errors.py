@@ -4,14 +4,18 @@
     ├── InvalidRequest        fix the request
     │   ├── InvalidTopicName  · InvalidConfig · InvalidArgument
     │   ├── InvalidRecord     · InvalidOffset
+    │   ├── InvalidConsumer   · InvalidSubscription
     │   └── RecordTooLarge
     ├── NotFound              name something that exists
     │   ├── UnknownTopic      · UnknownPartition
+    │   ├── UnknownGroup      · UnknownMember
     │   └── ObjectMissing     (the store has no such object)
     ├── Conflict              read again, then decide
     │   ├── TopicExists       · AlreadyExists (the store has such an object)
     │   ├── OffsetMismatch    · OffsetOutOfRange
-    │   └── SequenceGap       · StaleProducerEpoch
+    │   ├── SequenceGap       · StaleProducerEpoch
+    │   ├── MemberExists      · GroupNotEmpty
+    │   └── NotAssigned       · MixedSubscription
     ├── Retriable             repeat the same request
     │   ├── NotLeader         · BufferFull
     │   ├── Unreachable       (no gateway answers a client)
@@ -66,6 +70,18 @@ class InvalidOffset(InvalidRequest):
     code = "invalid_offset"
 
 
+class InvalidConsumer(InvalidRequest):
+    """A consumer's configuration, or its group's name, cannot be used."""
+
+    code = "invalid_consumer"
+
+
+class InvalidSubscription(InvalidRequest):
+    """A subscription names no topics, or by a pattern that is none."""
+
+    code = "invalid_subscription"
+
+
 class RecordTooLarge(InvalidRequest):
     code = "record_too_large"
 
@@ -82,6 +98,16 @@ class UnknownTopic(NotFound):
 
 class UnknownPartition(NotFound):
     code = "unknown_partition"
+
+
+class UnknownGroup(NotFound):
+    code = "unknown_group"
+
+
+class UnknownMember(NotFound):
+    """No such member: it left, or was silent for longer than its session. It joins again."""
+
+    code = "unknown_member"
 
 
 class ObjectMissing(NotFound):
@@ -124,6 +150,28 @@ class StaleProducerEpoch(Conflict):
     """A newer instance of this producer id has written (KIP-98). Details: `current`."""
 
     code = "stale_producer_epoch"
+
+
+class MemberExists(Conflict):
+    code = "member_exists"
+
+
+class GroupNotEmpty(Conflict):
+    """The members of the group own its offsets; nobody else changes them meanwhile."""
+
+    code = "group_not_empty"
+
+
+class NotAssigned(Conflict):
+    """The member does not own the partition (any more): what it asks for is another's to do."""
+
+    code = "not_assigned"
+
+
+class MixedSubscription(Conflict):
+    """A member chooses its partitions in one way: by topics, by a pattern, or one by one."""
+
+    code = "mixed_subscription"
 
 
 class Retriable(LakelogError):

@@ -1,0 +1,135 @@
+"""A consumer instance's poll: records of what it owns, long-polled at the ends of the partitions."""
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Annotated
+
+import pyarrow as pa
+from fastapi import APIRouter, Query
+from fastapi.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from api.consumer_schema import FORMATS
+from api.consumers import GroupName, InstanceName
+from api.errors import FormatMismatch, NotJson, error_responses
+from api.fetch import FetchedRecord, json_rows
+from api.gateway import Gateway, gateway
+from api.media import Format, accepts
+from api.wire_arrow import POLL_SCHEMA, encode_stream, located
+from coordinator.assignment import TopicPartition
+from coordinator.consumer import Consumer, Polled, Reading
+from coordinator.events import Heartbeat
+from log_tables.errors import InvalidArgument
+
+router = APIRouter(prefix="/consumers/{group}/instances/{instance}", tags=["v2 consumers"])
+
+
+@router.get(
+    "/records",
+    summary="Records",
+    response_model=list[FetchedRecord],
+    responses=error_responses(400, 404, 406, 409, 422, 503)
+    | {200: {"content": {Format.ARROW.value: {"schema": {"type": "string", "format": "binary"}}}}},
+)
+async def poll(
+    request: Request,
+    group: GroupName,
+    instance: InstanceName,
+    timeout: Annotated[
+        int, Query(description="How long to wait for records, in ms; -1: consumer.request.timeout.ms.")
+    ] = -1,
+    max_bytes: Annotated[int, Query(description="About how many bytes of records; -1: the most.")] = -1,
+    generation: Annotated[
+        int | None,
+        Query(
+            description="The newest that the client knows: it is told of a newer one before it is given more."
+        ),
+    ] = None,
+) -> Response:
+    """What was given before counts as done: with auto-commit it is committed, and partitions that go to
+    another member are given up. `Accept` must allow the instance's format. The header `Generation` changes
+    when the assignment does.
+
+    A record that the format cannot show ends the answer before it, and answers 42203 when it is the first.
+    """
+    here = gateway(request)
+    found = await here.coordinator.happen(group, Heartbeat(instance))
+    config = found.member(instance).config
+    form = FORMATS[config.format]
+    if not accepts(request, form):
+        raise FormatMismatch(
+            f"the consumer instance {instance!r} gives {form.value}, which Accept does not allow; ask "
+            "for that"
+        )
+    if timeout < -1 or max_bytes < -1:
+        raise InvalidArgument(f"timeout={timeout} and max_bytes={max_bytes} must be -1 or more")
+    settings = here.settings
+    timeout_s = (
+        min(config.request_timeout_ms if timeout < 0 else timeout, settings.fetch_timeout_ms_max) / 1000
+    )
+    most = settings.fetch_max_bytes if form is Format.ARROW else settings.fetch_json_max_bytes
+    limit = min(max_bytes, most) if max_bytes > 0 else most
+    consumer, polled = await here.coordinator.poll(
+        group, instance, generation, limit, timeout_s, request.is_disconnected
+    )
+    headers = {"Generation": str(polled.epoch)}
+    if form is Format.ARROW:
+        body = _arrow_stream(here, consumer, polled)
+        return StreamingResponse(body, media_type=form.value, headers=headers)
+    rows, following = await run_in_threadpool(_json_rows, here, polled.readings, form, limit)
+    if not await request.is_disconnected():
+        consumer.advance(polled.serial, following)
+    return Response(f"[{','.join(rows)}]".encode(), media_type=form.value, headers=headers)
+
+
+def _json_rows(
+    here: Gateway, readings: list[Reading], form: Format, limit: int
+) -> tuple[list[str], dict[TopicPartition, int]]:
+    """The rows of the answer, and where each partition goes on after them."""
+    rows: list[str] = []
+    following: dict[TopicPartition, int] = {}
+    unshown: NotJson | None = None
+    size = 0
+    for reading in readings:
+        begin = here.clock.monotonic()
+        try:
+            made, following[reading.at] = json_rows(
+                reading.at, reading.partition, reading.plan, form, limit - size
+            )
+        except NotJson as error:
+            unshown = unshown or error
+            continue
+        length = sum(map(len, made))
+        rows += made
+        size += length
+        here.metrics.topic(reading.at.topic).fetched(len(made), length, here.clock.monotonic() - begin)
+        if size >= limit:
+            break
+    if unshown is not None and not rows:
+        raise unshown
+    return rows, following
+
+
+async def _arrow_stream(
+    here: Gateway, consumer: Consumer, polled: Polled
+) -> AsyncIterator[memoryview | bytes]:
+    """The stream, made as it is read. The consumer goes on behind it once the last record was taken."""
+    messages = encode_stream(_batches(here, polled.readings), POLL_SCHEMA)
+    following = {reading.at: reading.plan.end for reading in polled.readings}
+    message = await run_in_threadpool(next, messages, None)
+    while message is not None:
+        coming = await run_in_threadpool(next, messages, None)
+        if coming is None:
+            # Before the end of the stream is sent: a client that has read it may be gone at once.
+            consumer.advance(polled.serial, following)
+        yield message
+        message = coming
+
+
+def _batches(here: Gateway, readings: list[Reading]) -> Iterator[pa.RecordBatch]:
+    for reading in readings:
+        begin, records, size = here.clock.monotonic(), 0, 0
+        for batch in reading.partition.read(reading.plan):
+            records, size = records + batch.num_rows, size + batch.nbytes
+            yield located(batch, *reading.at)
+        here.metrics.topic(reading.at.topic).fetched(records, size, here.clock.monotonic() - begin)

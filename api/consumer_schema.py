@@ -1,0 +1,207 @@
+"""The bodies of the consumer routes, v2."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from api.errors import explain
+from api.media import Format
+from coordinator.assignment import TopicPartition
+from coordinator.events import Place
+from lakelog.settings import Settings
+from log_tables.errors import InvalidConsumer, InvalidRecord
+from log_tables.group_log import MemberConfig
+
+NAME_MAX_CHARS = 249
+
+FORMATS = {form.name.lower(): form for form in Format}
+"""The embedded formats by their names in a consumer's configuration."""
+
+_Offset = Annotated[int, Field(ge=0, lt=2**63)]
+_Milliseconds = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+class NewConsumer(BaseModel):
+    """A consumer instance to create. Numbers and booleans may be strings, as in the REST Proxy."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str | None = Field(None, description="Its name in URLs; one is made when absent.")
+    id: str | None = Field(None, description="The same; wins over `name`.")
+    format: Annotated[str, BeforeValidator(_lower)] = Field(
+        "binary", description="How keys and values are given: binary, json, text or arrow."
+    )
+    reset: Annotated[str, BeforeValidator(_lower)] = Field(
+        "latest",
+        alias="auto.offset.reset",
+        pattern="^(earliest|latest)$",
+        description="Where to begin in a partition of which the group has committed nothing.",
+    )
+    auto_commit: bool | None = Field(
+        None,
+        alias="auto.commit.enable",
+        description="Whether what was given is committed, in time, when more is asked for. Default true.",
+    )
+    enable_auto_commit: bool | None = Field(
+        None, alias="enable.auto.commit", description="The same, by its name in Kafka."
+    )
+    auto_commit_interval_ms: _Milliseconds = Field(5_000, alias="auto.commit.interval.ms")
+    fetch_min_bytes: int = Field(
+        1,
+        alias="fetch.min.bytes",
+        lt=2**31,
+        description="A poll waits for this many bytes of records, or for its timeout; -1: for its timeout.",
+    )
+    request_timeout_ms: _Milliseconds | None = Field(
+        None, alias="consumer.request.timeout.ms", description="How long a poll waits that names no timeout."
+    )
+    session_timeout_ms: int | None = Field(
+        None,
+        alias="session.timeout.ms",
+        ge=100,
+        lt=2**31,
+        description="After so long without any request the instance is deleted, and others take over.",
+    )
+    max_poll_interval_ms: int | None = Field(
+        None,
+        alias="max.poll.interval.ms",
+        ge=100,
+        lt=2**31,
+        description="After so long without a poll others take its partitions over, until it polls again.",
+    )
+    strategy: str = Field(
+        "",
+        alias="partition.assignment.strategy",
+        description="How the group shares partitions: sticky (default), range or roundrobin.",
+    )
+    isolation_level: str = Field(
+        "read_committed",
+        alias="isolation.level",
+        pattern="^read_(un)?committed$",
+        description="Accepted for Kafka's sake: only committed records can be read, whatever it says.",
+    )
+
+    def chosen_name(self) -> str | None:
+        """The name that was asked for. Raises InvalidConsumer."""
+        name = self.id if self.id is not None else self.name
+        if name is not None and (
+            not 1 <= len(name) <= NAME_MAX_CHARS or "/" in name or not name.isprintable()
+        ):
+            raise InvalidConsumer(
+                f"the name {name[:40]!r} cannot be used; take 1 to {NAME_MAX_CHARS} printable characters, "
+                "none of them a slash"
+            )
+        return name
+
+    def config(self, settings: Settings) -> MemberConfig:
+        """As the group keeps it. Raises InvalidConsumer."""
+        if self.format not in FORMATS:
+            raise InvalidConsumer(
+                f"format={self.format[:40]!r} is not known; use one of {', '.join(FORMATS)}"
+            )
+        given = [flag for flag in (self.auto_commit, self.enable_auto_commit) if flag is not None]
+        if len({*given}) > 1:
+            raise InvalidConsumer("auto.commit.enable and enable.auto.commit differ; give one of them")
+        asked_ms, settled_ms = self.request_timeout_ms, settings.consumer_request_timeout_ms
+        session_ms = self.session_timeout_ms or settings.consumer_instance_timeout_ms
+        return MemberConfig(
+            format=self.format,
+            auto_offset_reset=self.reset,
+            auto_commit=given[0] if given else True,
+            auto_commit_interval_ms=self.auto_commit_interval_ms,
+            fetch_min_bytes=self.fetch_min_bytes if self.fetch_min_bytes >= 0 else 2**31,
+            request_timeout_ms=settled_ms if asked_ms is None else asked_ms,
+            session_timeout_ms=session_ms,
+            max_poll_interval_ms=self.max_poll_interval_ms or max(session_ms, 300_000),
+            strategy=self.strategy,
+        )
+
+
+def parse_consumer(body: bytes) -> NewConsumer:
+    """What a body asks for; an empty one for the defaults. Raises InvalidConsumer."""
+    try:
+        return NewConsumer.model_validate_json(body or b"{}")
+    except ValidationError as error:
+        known = ", ".join(field.alias or name for name, field in NewConsumer.model_fields.items())
+        problems = "; ".join(explain(problem) for problem in error.errors())
+        raise InvalidConsumer(f"{problems}; known are {known}") from None
+
+
+class CreatedConsumer(BaseModel):
+    instance_id: str
+    base_uri: str = Field(description="Where its resources are.")
+
+
+class SubscriptionBody(BaseModel):
+    """Topics by name, or those that a regular expression (RE2's syntax) matches."""
+
+    topics: list[str] | None = None
+    topic_pattern: str | None = None
+
+
+class Topics(BaseModel):
+    topics: list[str]
+
+
+class PartitionName(BaseModel):
+    topic: str
+    partition: Annotated[int, Field(ge=0, lt=2**31)]
+
+    @property
+    def at(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+class Partitions(BaseModel):
+    partitions: list[PartitionName]
+
+    @property
+    def places(self) -> list[TopicPartition]:
+        return [name.at for name in self.partitions]
+
+
+class PartitionOffset(PartitionName):
+    offset: _Offset
+
+
+class NotedOffset(PartitionOffset):
+    metadata: str | None = Field(None, max_length=4_096, description="A note to keep beside the offset.")
+
+
+class CommitBody(BaseModel):
+    """The offset of the last record that was processed, for each partition."""
+
+    offsets: list[NotedOffset]
+
+    def places(self, step: int) -> dict[TopicPartition, Place]:
+        """What is to be committed, `step` beyond what stands here. Raises InvalidRecord for a repetition."""
+        made = {named.at: Place(named.offset + step, named.metadata or "") for named in self.offsets}
+        if len(made) < len(self.offsets):
+            raise InvalidRecord("a partition is named twice among the offsets; name each one once")
+        return made
+
+
+class CommittedOffset(BaseModel):
+    topic: str
+    partition: int
+    offset: int = Field(description="Of the next record to read.")
+    metadata: str
+
+
+class CommittedOffsets(BaseModel):
+    offsets: list[CommittedOffset]
+
+
+class PartitionTime(PartitionName):
+    timestamp: str | int = Field(description="Milliseconds since 1970, or ISO-8601.")
+
+
+class SeekBody(BaseModel):
+    """Offsets, and times to be looked up."""
+
+    offsets: list[NotedOffset] = []
+    timestamps: list[PartitionTime] = []

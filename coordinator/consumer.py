@@ -1,0 +1,298 @@
+"""A member's places: where it goes on in each partition that it owns, and how far it has been given records.
+
+Places live in memory, as those of Kafka's consumers do: after a restart they begin again where the group
+last committed, or where the member was set to.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+
+from coordinator.assignment import TopicPartition
+from coordinator.events import Commit, Place, Poll, Seek
+from coordinator.group import Group, Member
+from coordinator.shard import Shard
+from log_tables.clock import Clock
+from log_tables.cluster import Cluster
+from log_tables.errors import NotAssigned
+from log_tables.partition import Partition, ReadPlan
+
+WAIT_FIRST_S = 0.02
+WAIT_MAX_S = 0.2
+"""Commits of this process wake a poll at once; another gateway's are looked for, ever more seldom."""
+
+WAIT_LED_S = 1.0
+"""The longest wait between two looks at the group, the client, and partitions that this process leads."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a poll gives of one partition: to be read by `partition.read(plan)`."""
+
+    at: TopicPartition
+    partition: Partition
+    plan: ReadPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """What a poll gives. `serial` is for `advance`; `epoch` is the generation that the member must know."""
+
+    serial: int
+    epoch: int
+    readings: list[Reading]
+
+
+@dataclass(slots=True)
+class _Position:
+    partition: Partition
+    offset: int
+
+
+class Consumer:
+    """Used on the event loop. After a NotLeader, which every method may raise, it is of no more use."""
+
+    def __init__(self, cluster: Cluster, shard: Shard, clock: Clock, group: str, member: str) -> None:
+        self._cluster, self.shard, self._clock = cluster, shard, clock
+        self._group, self._member = group, member
+        self._positions: dict[TopicPartition, _Position] = {}
+        self._given: dict[TopicPartition, int] = {}
+        self._auto_committed = clock.monotonic()
+        self._looked = 0.0
+        self._serial = 0
+        self._turn = 0
+
+    async def poll(
+        self,
+        generation: int | None,
+        max_bytes: int,
+        timeout_s: float,
+        ended: Callable[[], Awaitable[bool]],
+    ) -> Polled:
+        """Records of what the member owns: fetch.min.bytes of them, or after `timeout_s` what there is.
+
+        With `generation`, the newest that the client knows, it answers at once without records when there is
+        a newer one to know. `ended` says that nobody waits any more. Raises UnknownMember, NotLeader,
+        StoreUnavailable, Damaged.
+        """
+        self._serial += 1
+        serial, deadline, pause_s = self._serial, self._clock.monotonic() + timeout_s, WAIT_FIRST_S
+        changed = asyncio.Event()
+        self.shard.listen(self._group, changed)
+        try:
+            while True:
+                changed.clear()
+                member = await self._acknowledge(generation)
+                if self._serial != serial or (generation is not None and generation < member.epoch):
+                    return Polled(serial, member.epoch, [])
+                readings = self._plan(max_bytes)
+                left = deadline - self._clock.monotonic()
+                enough = sum(map(_bytes, readings)) >= member.config.fetch_min_bytes
+                if (readings and enough) or left <= 0 or await ended():
+                    return Polled(serial, member.epoch, readings)
+                await self._wait(changed, min(left, pause_s if self._followed() else WAIT_LED_S))
+                pause_s = min(pause_s * 1.5, WAIT_MAX_S)
+        finally:
+            self.shard.unlisten(self._group, changed)
+
+    def advance(self, serial: int, following: Mapping[TopicPartition, int]) -> None:
+        """The client has been given what poll `serial` read up to these offsets.
+
+        Nothing happens when it has asked again since: it may have given up on that answer.
+        """
+        if serial != self._serial:
+            return
+        for at, offset in following.items():
+            position = self._positions.get(at)
+            if position is not None:
+                position.offset = offset
+                self._given[at] = offset
+        self._turn += 1
+
+    async def commit(self, offsets: Mapping[TopicPartition, Place] | None) -> None:
+        """Commit these offsets, or of all partitions as far as records were given; durable on return.
+
+        Raises NotAssigned, GroupNotEmpty, UnknownMember, NotLeader, StoreUnavailable, OutcomeUnknown.
+        """
+        if offsets is None:
+            offsets = {at: Place(offset) for at, offset in self._given.items()}
+        self._commit(offsets)
+        await self.shard.settled(self._group)
+
+    def seek(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Go on from these offsets. Raises NotAssigned, UnknownMember, NotLeader."""
+        self.shard.apply(self._group, Seek(self._member, positions))
+        self.forget(positions)
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Look again where to go on in these."""
+        self._serial += 1
+        self._drop(partitions)
+
+    def _drop(self, partitions: Iterable[TopicPartition]) -> None:
+        for at in partitions:
+            self._positions.pop(at, None)
+            self._given.pop(at, None)
+
+    def _commit(self, offsets: Mapping[TopicPartition, Place]) -> None:
+        if offsets:
+            self.shard.apply(self._group, Commit(self._member, offsets, self._clock.now_ms()))
+        for at, place in offsets.items():
+            if self._given.get(at) == place.offset:
+                del self._given[at]
+
+    def leave(self) -> None:
+        """What a member does at its orderly end: with auto-commit, commit what it was given."""
+        group = self.shard.group(self._group)
+        if group.member(self._member).config.auto_commit:
+            self._auto_commit(group, lambda _at: True)
+
+    async def _acknowledge(self, generation: int | None) -> Member:
+        """Take note that the client has done with what it was given, and give it what it may own now."""
+        group = self.shard.group(self._group)
+        before = group.member(self._member)
+        if not before.subscribed and not before.assigned:
+            raise NotAssigned(
+                f"the consumer instance {before.id!r} has no subscription and no partitions; give "
+                "it one first"
+            )
+        if before.config.auto_commit:
+            self._auto_commit_due(group, before, generation)
+        group = self.shard.apply(self._group, Poll(self._member, generation))
+        member = group.member(self._member)
+        if member.owned != before.owned or member.epoch != before.epoch:
+            await self.shard.settled(self._group)
+        self._drop(self._positions.keys() - member.owned)
+        await self._look(group, member)
+        return member
+
+    def _auto_commit_due(self, group: Group, member: Member, generation: int | None) -> None:
+        now = self._clock.monotonic()
+        if now - self._auto_committed >= member.config.auto_commit_interval_ms / 1000:
+            self._auto_committed = now
+            self._auto_commit(group, lambda _at: True)
+        elif generation is None or generation >= member.epoch:
+            leaving = group.to_revoke(member)
+            if leaving:
+                self._auto_commit(group, leaving.__contains__)
+
+    def _auto_commit(self, group: Group, chosen: Callable[[TopicPartition], bool]) -> None:
+        member = group.member(self._member)
+        if member.assigned and not group.empty:
+            return  # the offsets are the others'
+        given = self._given.items()
+        self._commit({at: Place(offset) for at, offset in given if at in member.owned and chosen(at)})
+
+    async def _look(self, group: Group, member: Member) -> None:
+        """Know what is in the partitions now, and where to go on in those that are new."""
+        new = [at for at in sorted(member.owned) if at not in self._positions]
+        if new:
+            opened = await asyncio.to_thread(self._open, new)
+            begun = {}
+            for at, partition in zip(new, opened, strict=True):
+                offset = self._start(group, member, at, partition)
+                if offset is None:
+                    offset = begun[at] = partition.high_watermark
+                self._positions[at] = _Position(partition, offset)
+            if begun:
+                await self._begin(member, begun)
+        now, behind = self._clock.monotonic(), self._followed()
+        if now - self._looked >= WAIT_LED_S:
+            self._looked, behind = now, [place.partition for place in self._positions.values()]
+        if behind:
+            await asyncio.to_thread(_refresh, behind)
+
+    def _open(self, new: list[TopicPartition]) -> list[Partition]:
+        opened = [self._cluster.topic(at.topic).partition(at.partition) for at in new]
+        _refresh(opened)
+        return opened
+
+    def _start(self, group: Group, member: Member, at: TopicPartition, partition: Partition) -> int | None:
+        """Where to begin in a partition; None for its end, when nobody has said another place."""
+        offset = member.positions.get(at)
+        if offset is None and (committed := group.committed(at)) is not None:
+            offset = committed.offset
+        if offset is None and member.config.auto_offset_reset == "earliest":
+            offset = partition.log_start
+        return offset
+
+    async def _begin(self, member: Member, begun: dict[TopicPartition, int]) -> None:
+        """Remember the ends at which a member begins: what comes after is not to be missed.
+
+        If it dies, or the gateway, before it has committed anything, the next one must not begin at a later
+        end (docs/decisions/0016-begin-at-latest.md).
+        """
+        if member.assigned:
+            self.shard.apply(self._group, Seek(self._member, begun))
+        else:
+            self._commit({at: Place(offset) for at, offset in begun.items()})
+        await self.shard.settled(self._group)
+
+    def _plan(self, max_bytes: int) -> list[Reading]:
+        """A share of `max_bytes` from every partition that has records, another one first each time."""
+        ready = [at for at, place in self._positions.items() if self._has_records(at, place)]
+        if not ready:
+            return []
+        turn = self._turn % len(ready)
+        share = max(1, max_bytes // len(ready))
+        readings = []
+        for at in (*ready[turn:], *ready[:turn]):
+            position = self._positions[at]
+            plan = position.partition.plan_read(position.offset, share)
+            if plan.segments:
+                readings.append(Reading(at, position.partition, plan))
+            else:
+                position.offset = plan.end
+        return readings
+
+    def _has_records(self, at: TopicPartition, position: _Position) -> bool:
+        """Whether there is something to read, from a place that still exists."""
+        low, high = position.partition.log_start, position.partition.high_watermark
+        if not low <= position.offset <= high:
+            member = self.shard.group(self._group).member(self._member)
+            there = low if member.config.auto_offset_reset == "earliest" else high
+            _log.warning(
+                "group %s: offset %d of %s is out of range %d to %d; going on at %d (auto.offset.reset)",
+                *(self._group, position.offset, at, low, high, there),
+            )
+            position.offset = there
+        return position.offset < high
+
+    def _followed(self) -> list[Partition]:
+        """The partitions that another process may append to without our notice."""
+        return [place.partition for place in self._positions.values() if not place.partition.leading]
+
+    async def _wait(self, changed: asyncio.Event, timeout_s: float) -> None:
+        """Return when there may be records, when the group changes, or after `timeout_s`."""
+        loop = asyncio.get_running_loop()
+        before = [(place, place.partition.high_watermark) for place in self._positions.values()]
+
+        def wake() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(changed.set)
+
+        with ExitStack() as stack:
+            for place, high_watermark in before:
+                stack.callback(place.partition.on_commit(wake))
+                if place.partition.high_watermark != high_watermark:
+                    changed.set()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(changed.wait(), timeout_s)
+
+
+def _refresh(partitions: Iterable[Partition]) -> None:
+    for partition in partitions:
+        partition.refresh()
+
+
+def _bytes(reading: Reading) -> int:
+    """About how many bytes of records a reading gives."""
+    plan, total = reading.plan, 0
+    for segment in plan.segments:
+        taken = min(plan.end, segment.last_offset + 1) - max(plan.start, segment.base_offset)
+        total += segment.raw_bytes * taken // (segment.last_offset + 1 - segment.base_offset)
+    return max(1, total)

@@ -1,0 +1,312 @@
+"""Which groups this process coordinates, and the way to each of them."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import TypeVar
+
+from coordinator.assignment import TopicPartition
+from coordinator.consumer import Consumer, Polled
+from coordinator.events import Delete, Event, Leave, Place, Reset, TopicState
+from coordinator.group import Group
+from coordinator.shard import Shard
+from ingest.writer import Writer
+from lakelog.settings import Settings
+from log_tables.clock import Clock
+from log_tables.cluster import Cluster
+from log_tables.errors import (
+    InvalidConsumer,
+    InvalidOffset,
+    LakelogError,
+    NotLeader,
+    OffsetOutOfRange,
+    TopicExists,
+    UnknownGroup,
+    UnknownMember,
+)
+from log_tables.layout import CONSUMER_OFFSETS
+from log_tables.partition import partition_for_key
+from log_tables.topic import Topic
+
+TICK_S = 0.25
+"""How often sessions are looked at, and topics that came or went."""
+
+NAME_MAX_CHARS = 249
+
+Answer = TypeVar("Answer")
+
+_log = logging.getLogger(__name__)
+
+
+class Coordinator:
+    """The consumer groups of a cluster. Used on the event loop.
+
+    A group belongs to a partition of `__consumer_offsets`, as in Kafka; who leads that coordinates the group.
+    """
+
+    def __init__(self, cluster: Cluster, writer: Writer, settings: Settings, clock: Clock) -> None:
+        self._cluster, self._writer, self._settings, self._clock = cluster, writer, settings, clock
+        self._shards: dict[int, Shard] = {}
+        self._loading: dict[int, asyncio.Task[Shard]] = {}
+        self._consumers: dict[tuple[str, str], Consumer] = {}
+        self._topics: Mapping[str, TopicState] = {}
+        self._topics_version = -1
+        self._ticking: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def start(self) -> None:
+        """Begin to look after sessions."""
+        self._ticking = asyncio.create_task(self._tick_always())
+
+    async def close(self) -> None:
+        """Answer polls that wait, and stop."""
+        self.wake()
+        if self._ticking is not None:
+            self._ticking.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._ticking
+
+    def wake(self) -> None:
+        """Let every poll that waits look whether it still should."""
+        self._closed = True
+        for shard in self._shards.values():
+            shard.wake()
+
+    async def happen(self, name: str, event: Event) -> Group:
+        """Let `event` happen to the group `name`; durable on return. Returns the group as it is then.
+
+        Raises what `step` raises; InvalidConsumer for a name that no group can have, NotLeader,
+        StoreUnavailable, OutcomeUnknown, Damaged.
+        """
+
+        async def attempt(shard: Shard) -> Group:
+            group = shard.apply(name, event)
+            await shard.settled(name)
+            return group
+
+        self.follow_topics()
+        return await self._leading(name, attempt)
+
+    async def poll(
+        self,
+        name: str,
+        member: str,
+        generation: int | None,
+        max_bytes: int,
+        timeout_s: float,
+        ended: Callable[[], Awaitable[bool]],
+    ) -> tuple[Consumer, Polled]:
+        """`Consumer.poll` of a member, and the consumer whose `advance` is to be told what became of it."""
+
+        async def over() -> bool:
+            return self._closed or await ended()
+
+        async def attempt(shard: Shard) -> tuple[Consumer, Polled]:
+            consumer = self._consumer(shard, name, member)
+            return consumer, await consumer.poll(generation, max_bytes, timeout_s, over)
+
+        return await self._leading(name, attempt)
+
+    async def commit(self, name: str, member: str, offsets: Mapping[TopicPartition, Place] | None) -> None:
+        """Commit a member's offsets, None for all that it was given. Raises OffsetOutOfRange, NotAssigned."""
+
+        async def attempt(shard: Shard) -> None:
+            consumer = self._consumer(shard, name, member)
+            await consumer.commit(offsets)
+
+        if offsets:
+            await self._check_ends(offsets)
+        await self._leading(name, attempt)
+
+    async def seek(self, name: str, member: str, positions: Mapping[TopicPartition, int]) -> None:
+        """Set where a member goes on. Raises NotAssigned, InvalidOffset."""
+
+        async def attempt(shard: Shard) -> None:
+            self._consumer(shard, name, member).seek(positions)
+            await shard.settled(name)
+
+        for at, offset in positions.items():
+            if offset < 0:
+                raise InvalidOffset(f"offset {offset} of {at} is negative; name one from 0")
+        await self._leading(name, attempt)
+
+    async def leave(self, name: str, member: str) -> None:
+        """Delete a member; what auto-commit owes it is committed. Raises UnknownMember."""
+
+        async def attempt(shard: Shard) -> None:
+            self._consumer(shard, name, member).leave()
+            shard.apply(name, Leave(member))
+            await shard.settled(name)
+            del self._consumers[name, member]
+
+        await self._leading(name, attempt)
+
+    async def reset(self, name: str, offsets: Mapping[TopicPartition, Place], force: bool) -> Group:
+        """Set a group's offsets from outside; with `force` its members go on from there, too.
+
+        Raises GroupNotEmpty, OffsetOutOfRange, UnknownTopic, UnknownPartition.
+        """
+        await self._check_ends(offsets)
+        group = await self.happen(name, Reset(offsets, self._clock.now_ms(), force))
+        for member in group.members:
+            consumer = self._consumers.get((name, member))
+            if consumer is not None:
+                consumer.forget(offsets)
+        return group
+
+    async def delete(self, name: str, force: bool) -> None:
+        """Forget a group. Raises UnknownGroup, GroupNotEmpty."""
+        await self.group(name)
+        await self.happen(name, Delete(force))
+
+    async def group(self, name: str) -> Group:
+        """The group `name`, as is durable. Raises UnknownGroup."""
+
+        async def attempt(shard: Shard) -> Group:
+            await shard.settled(name)
+            return shard.group(name)
+
+        self.follow_topics()
+        group = await self._leading(name, attempt) if await self._has_topic() else Group(name)
+        if not group.exists:
+            raise UnknownGroup(f"there is no consumer group {name!r}; see which there are")
+        return group
+
+    async def groups(self) -> list[Group]:
+        """Every group that there is, by name."""
+        self.follow_topics()
+        if not await self._has_topic():
+            return []
+        topic = await self._topic()
+        shards = [await self._shard(index) for index in range(topic.partition_count)]
+        return sorted((group for shard in shards for group in shard.groups()), key=lambda group: group.id)
+
+    def known_groups(self) -> list[Group]:
+        """The groups that this process coordinates now."""
+        return [group for shard in self._shards.values() if shard.leading for group in shard.groups()]
+
+    def follow_topics(self) -> None:
+        """Tell the groups of topics that came or went since the last time."""
+        version = self._cluster.version
+        if version == self._topics_version:
+            return
+        self._topics = {
+            topic.name: TopicState(topic.topic_id, topic.partition_count)
+            for topic in self._cluster.topics(include_internal=True)
+        }
+        self._topics_version = version
+        for shard in self._shards.values():
+            with suppress(NotLeader):
+                shard.follow(self._topics)
+
+    async def _leading(self, name: str, attempt: Callable[[Shard], Awaitable[Answer]]) -> Answer:
+        """What `attempt` gives for the shard of the group `name`, tried again when the term had ended."""
+        _check_name(name)
+        topic = await self._topic()
+        index = partition_for_key(name.encode(), topic.partition_count)
+        try:
+            return await attempt(await self._shard(index))
+        except NotLeader:
+            return await attempt(await self._shard(index))
+
+    def _consumer(self, shard: Shard, name: str, member: str) -> Consumer:
+        """The places of a member. Raises UnknownMember."""
+        try:
+            shard.group(name).member(member)
+        except UnknownMember:
+            self._consumers.pop((name, member), None)
+            raise
+        consumer = self._consumers.get((name, member))
+        if consumer is None or consumer.shard is not shard:
+            consumer = Consumer(self._cluster, shard, self._clock, name, member)
+            self._consumers[name, member] = consumer
+        return consumer
+
+    async def _shard(self, index: int) -> Shard:
+        """The shard of a partition of `__consumer_offsets`, taken over now if it has to be."""
+        shard = self._shards.get(index)
+        if shard is None or not shard.leading:
+            loading = self._loading.get(index)
+            if loading is None:
+                loading = self._loading[index] = asyncio.create_task(self._load(index))
+                loading.add_done_callback(lambda _: self._loading.pop(index, None))
+            shard = await asyncio.shield(loading)
+        return shard
+
+    async def _load(self, index: int) -> Shard:
+        accumulator = await self._writer.lead(await self._topic(), index)
+        shard = Shard(accumulator, self._clock)
+        await asyncio.to_thread(shard.read)
+        shard.follow(self._topics)
+        self._shards[index] = shard
+        return shard
+
+    async def _topic(self) -> Topic:
+        """`__consumer_offsets`, made at its first use."""
+        found = self._cluster.known(CONSUMER_OFFSETS)
+        return found if found is not None else await asyncio.to_thread(self._make_topic)
+
+    def _make_topic(self) -> Topic:
+        with suppress(TopicExists):
+            self._cluster.create_topic(
+                CONSUMER_OFFSETS, self._settings.offsets_topic_num_partitions, internal=True
+            )
+        return self._cluster.topic(CONSUMER_OFFSETS)
+
+    async def _has_topic(self) -> bool:
+        """Whether any group was ever made here."""
+        if self._cluster.known(CONSUMER_OFFSETS) is None:
+            await asyncio.to_thread(self._cluster.refresh)
+        return self._cluster.known(CONSUMER_OFFSETS) is not None
+
+    async def _check_ends(self, offsets: Mapping[TopicPartition, Place]) -> None:
+        """Raise OffsetOutOfRange for an offset that no record has yet, InvalidOffset for a negative one."""
+        for at, place in offsets.items():
+            if place.offset < 0:
+                raise InvalidOffset(f"offset {place.offset} of {at} is negative; name one from 0")
+        beyond = await asyncio.to_thread(self._beyond, offsets)
+        if beyond is not None:
+            at, low, high = beyond
+            raise OffsetOutOfRange(
+                f"offset {offsets[at].offset} of {at} is beyond the end of the log, {high}; commit up "
+                "to there",
+                log_start_offset=low,
+                high_watermark=high,
+            )
+
+    def _beyond(self, offsets: Mapping[TopicPartition, Place]) -> tuple[TopicPartition, int, int] | None:
+        for at, place in offsets.items():
+            partition = self._cluster.topic(at.topic).partition(at.partition)
+            if place.offset > partition.high_watermark:
+                partition.refresh(wait=True)
+            if place.offset > partition.high_watermark:
+                return at, partition.log_start, partition.high_watermark
+        return None
+
+    async def _tick_always(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            try:
+                await self._tick()
+            except LakelogError as error:
+                # The next request of a group takes it over again, or says what is wrong.
+                _log.warning("looking after consumer groups failed: %s", error)
+
+    async def _tick(self) -> None:
+        self.follow_topics()
+        for shard in [*self._shards.values()]:
+            if shard.leading:
+                await asyncio.to_thread(shard.refresh)
+            if shard.leading:
+                shard.tick()
+        for name, member in [*self._consumers]:
+            if not any(member in shard.group(name).members for shard in self._shards.values()):
+                del self._consumers[name, member]
+
+
+def _check_name(name: str) -> None:
+    if not 1 <= len(name) <= NAME_MAX_CHARS or not name.isprintable():
+        raise InvalidConsumer(
+            f"the group name {name[:40]!r} cannot be used; use 1 to {NAME_MAX_CHARS} printable characters"
+        )

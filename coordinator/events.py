@@ -1,0 +1,130 @@
+"""What can happen to a consumer group. Times are those of the caller's clock."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from coordinator.assignment import TopicPartition
+from log_tables.group_log import MemberConfig
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """What a group knows of a topic: its incarnation, and how many partitions it has."""
+
+    topic_id: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A member begins; it has chosen no partitions yet."""
+
+    member: str
+    config: MemberConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """A member ends in order."""
+
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A member is alive, whatever it does."""
+
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """A member shares topics with the others: those named, or those that a pattern matches."""
+
+    member: str
+    topics: frozenset[str] = frozenset()
+    pattern: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe:
+    """A member gives up its subscription, or the partitions that it assigned to itself."""
+
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """A member takes partitions for itself, beside the group's sharing."""
+
+    member: str
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """A member asks for records, and so has done with all that it was given before.
+
+    `generation` is the newest that the member knows of; None for one that takes what comes. What the member
+    should give up it gives up here, but not before it can know.
+    """
+
+    member: str
+    generation: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An offset to commit, that of the next record to read, with what the member notes beside it."""
+
+    offset: int
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A member has processed what is below these offsets. `at_ms`: milliseconds since 1970."""
+
+    member: str
+    offsets: Mapping[TopicPartition, Place]
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seek:
+    """A member goes on from these offsets."""
+
+    member: str
+    positions: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Somebody outside the group sets its offsets; `force` also while members share topics."""
+
+    offsets: Mapping[TopicPartition, Place]
+    at_ms: int
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """The group is to be forgotten; `force` also while it has members."""
+
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsChanged:
+    """These are the topics now, by name."""
+
+    topics: Mapping[str, TopicState]
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+MemberEvent = Leave | Heartbeat | Subscribe | Unsubscribe | Assign | Poll | Commit | Seek
+Event = Join | MemberEvent | Reset | Delete | TopicsChanged | Tick

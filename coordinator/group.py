@@ -1,0 +1,499 @@
+"""A consumer group, as a pure state machine: `step(group, event, now) → (group, records)`.
+
+The records are what must be durable before anybody hears of the new group. Who should own what is decided
+here, at once, for all members (`target`); who does own what follows step by step, as in KIP-848: a member
+gives up and takes over only in its own poll, when it has done with what it was given, and takes over only
+what nobody else still owns. So partitions that stay where they are are never interrupted, and no partition
+ever has two owners. What a member owns it may commit; what it has lost it may not.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from coordinator.assignment import STRATEGIES, Assignment, TopicPartition
+from coordinator.events import (
+    Assign,
+    Commit,
+    Delete,
+    Event,
+    Heartbeat,
+    Join,
+    Leave,
+    MemberEvent,
+    Place,
+    Poll,
+    Reset,
+    Seek,
+    Subscribe,
+    Tick,
+    TopicsChanged,
+    TopicState,
+    Unsubscribe,
+)
+from coordinator.pattern import matching
+from log_tables.errors import (
+    GroupNotEmpty,
+    InvalidConsumer,
+    InvalidSubscription,
+    MemberExists,
+    MixedSubscription,
+    NotAssigned,
+    UnknownMember,
+    UnknownPartition,
+    UnknownTopic,
+)
+from log_tables.group_log import (
+    Committed,
+    GroupKey,
+    GroupValue,
+    Key,
+    MemberConfig,
+    MemberKey,
+    MemberValue,
+    OffsetKey,
+    Value,
+)
+from log_tables.topic import is_internal
+
+Records = list[tuple[Key, Value | None]]
+Partitions = frozenset[TopicPartition]
+
+NOTHING: Partitions = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member: what it asked for and what it owns. Times in milliseconds of the caller's clock.
+
+    `epoch` is the generation of the last change that it must know of. A `dormant` member has not polled
+    for too long: it keeps its place, and gets no partitions until it polls.
+    """
+
+    id: str
+    config: MemberConfig
+    seen_ms: float
+    polled_ms: float
+    topics: frozenset[str] = frozenset()
+    pattern: str = ""
+    assigned: bool = False
+    owned: Partitions = NOTHING
+    epoch: int = 0
+    positions: Mapping[TopicPartition, int] = field(default_factory=dict)
+    dormant: bool = False
+
+    @property
+    def subscribed(self) -> bool:
+        """Whether it shares topics with the other members."""
+        return bool(self.topics or self.pattern)
+
+    @property
+    def deadline_ms(self) -> float:
+        """When a Tick will find it too late, unless it is heard of before."""
+        session = self.seen_ms + self.config.session_timeout_ms
+        if self.subscribed and not self.dormant:
+            return min(session, self.polled_ms + self.config.max_poll_interval_ms)
+        return session
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group as it is. Immutable; `step` makes the next one."""
+
+    id: str
+    generation: int = 0
+    members: Mapping[str, Member] = field(default_factory=dict)
+    offsets: Mapping[TopicPartition, Committed] = field(default_factory=dict)
+    topics: Mapping[str, TopicState] = field(default_factory=dict)
+    target: Mapping[str, Partitions] = field(default_factory=dict)
+
+    def member(self, name: str) -> Member:
+        """Raises UnknownMember."""
+        found = self.members.get(name)
+        if found is None:
+            raise UnknownMember(
+                f"the group {self.id!r} has no consumer instance {name!r}: it was deleted, or silent for "
+                "longer than its session; create it again"
+            )
+        return found
+
+    @property
+    def empty(self) -> bool:
+        """Whether no member shares topics: then others may set the offsets."""
+        return not any(member.subscribed for member in self.members.values())
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything is known of it."""
+        return bool(self.members or self.offsets or self.generation)
+
+    @property
+    def settled(self) -> bool:
+        """Whether everybody owns what it should."""
+        sharing = (m for m in self.members.values() if m.subscribed and not m.dormant)
+        return all(member.owned == self.target.get(member.id, NOTHING) for member in sharing)
+
+    @property
+    def strategy(self) -> str:
+        """How partitions are shared: as the first member asks that asks for a way, else sticky."""
+        return next((m.config.strategy for m in self.members.values() if m.config.strategy), "sticky")
+
+    @property
+    def deadline_ms(self) -> float | None:
+        """When the next Tick is due."""
+        return min((member.deadline_ms for member in self.members.values()), default=None)
+
+    def to_revoke(self, member: Member) -> Partitions:
+        """What `member` owns and should give up."""
+        return member.owned - self.target.get(member.id, NOTHING) if member.subscribed else NOTHING
+
+    def subscription(self, member: Member) -> frozenset[str]:
+        """The topics that `member` subscribes to; of a pattern those that it matches now."""
+        if not member.pattern:
+            return member.topics
+        return frozenset(matching(member.pattern, [name for name in self.topics if not is_internal(name)]))
+
+    def check_owned(self, member: Member, partitions: Iterable[TopicPartition]) -> None:
+        """Raise NotAssigned for the first of `partitions` that `member` does not own."""
+        for at in partitions:
+            if at not in member.owned:
+                raise NotAssigned(
+                    f"the consumer instance {member.id!r} does not own partition {at.partition} of topic "
+                    f"{at.topic!r} (now); poll, and go by the assignment"
+                )
+
+    def committed(self, at: TopicPartition) -> Committed | None:
+        """The offset committed for a partition of the topic as it is now."""
+        found, topic = self.offsets.get(at), self.topics.get(at.topic)
+        return found if found and topic and found.topic_id == topic.topic_id else None
+
+    def check(self, at: TopicPartition) -> TopicState:
+        """What is known of the topic of `at`. Raises UnknownTopic, UnknownPartition."""
+        topic = self.topics.get(at.topic)
+        if topic is None:
+            raise UnknownTopic(f"there is no topic {at.topic!r}; create it first")
+        if not 0 <= at.partition < topic.partitions:
+            raise UnknownPartition(
+                f"topic {at.topic} has no partition {at.partition}; it has 0 to {topic.partitions - 1}"
+            )
+        return topic
+
+
+def step(group: Group, event: Event, now_ms: float) -> tuple[Group, Records]:
+    """What `event` at `now_ms` makes of `group`, and the records that say so.
+
+    Raises the errors of the kind Conflict, NotFound or InvalidRequest for an event that cannot be: then
+    nothing has changed.
+    """
+    match event:
+        case Join():
+            return _joined(group, event, now_ms)
+        case Reset():
+            return _reset(group, event)
+        case Delete():
+            return _deleted(group, event)
+        case TopicsChanged():
+            return _topics_changed(group, event)
+        case Tick():
+            return _ticked(group, now_ms)
+        case _:
+            seen = replace(group.member(event.member), seen_ms=now_ms)
+            return _of_member(_with(group, seen), seen, event, now_ms)
+
+
+def _of_member(  # noqa: PLR0911 -- one for each event
+    group: Group, member: Member, event: MemberEvent, now_ms: float
+) -> tuple[Group, Records]:
+    match event:
+        case Heartbeat():
+            return group, []
+        case Poll():
+            return _polled(group, member, event, now_ms)
+        case Commit():
+            return _committed(group, member, event)
+        case Subscribe():
+            return _subscribed(group, member, event, now_ms)
+        case Assign():
+            return _assigned(group, member, event)
+        case Unsubscribe():
+            freed = replace(
+                member, topics=frozenset(), pattern="", assigned=False, owned=NOTHING, positions={}
+            )
+            return _rebalanced(_with(group, freed), [freed.id])
+        case Seek():
+            return _sought(group, member, event)
+        case Leave():
+            return _without(group, [member.id])
+
+
+def _joined(group: Group, event: Join, now_ms: float) -> tuple[Group, Records]:
+    if event.member in group.members:
+        raise MemberExists(
+            f"the group {group.id!r} has a consumer instance {event.member!r} already; choose another "
+            "name, or delete that one first"
+        )
+    strategy = event.config.strategy
+    if strategy and strategy not in STRATEGIES:
+        raise InvalidConsumer(
+            f"partition.assignment.strategy={strategy!r} is not known; use one of {', '.join(STRATEGIES)}"
+        )
+    if strategy and group.members and strategy != group.strategy:
+        raise InvalidConsumer(
+            f"the group {group.id!r} shares its partitions by {group.strategy}, not by {strategy}; use "
+            "the same"
+        )
+    member = Member(event.member, event.config, now_ms, now_ms, epoch=group.generation)
+    return _with(group, member), [_saying(group, member)]
+
+
+def _subscribed(group: Group, member: Member, event: Subscribe, now_ms: float) -> tuple[Group, Records]:
+    if not event.topics and not event.pattern:
+        raise InvalidSubscription("a subscription names topics or a topic_pattern; name one, or delete it")
+    if event.topics and event.pattern:
+        raise MixedSubscription("a subscription has topics or a topic_pattern, not both; choose one")
+    if member.assigned or (member.topics and event.pattern) or (member.pattern and event.topics):
+        raise _mixed(member)
+    if event.pattern:
+        matching(event.pattern, [])  # whether it is one at all
+    changed = replace(member, topics=event.topics, pattern=event.pattern, polled_ms=now_ms, dormant=False)
+    return _rebalanced(_with(group, changed), [member.id])
+
+
+def _assigned(group: Group, member: Member, event: Assign) -> tuple[Group, Records]:
+    if member.subscribed:
+        raise _mixed(member)
+    for at in event.partitions:
+        group.check(at)
+    kept = {at: offset for at, offset in member.positions.items() if at in event.partitions}
+    changed = replace(member, assigned=bool(event.partitions), owned=event.partitions, positions=kept)
+    return _with(group, changed), [_saying(group, changed)]
+
+
+def _unsubscribed(group: Group, member: Member) -> tuple[Group, Records]:
+    freed = replace(member, topics=frozenset(), pattern="", assigned=False, owned=NOTHING, positions={})
+    return _rebalanced(_with(group, freed), [member.id])
+
+
+def _mixed(member: Member) -> MixedSubscription:
+    way = "a list of partitions" if member.assigned else "a pattern" if member.pattern else "topics"
+    return MixedSubscription(
+        f"the consumer instance {member.id!r} has {way}: topics, a pattern and partitions exclude one "
+        "another; delete its subscription first"
+    )
+
+
+def _polled(group: Group, member: Member, event: Poll, now_ms: float) -> tuple[Group, Records]:
+    woken = replace(member, polled_ms=now_ms, dormant=False)
+    group, records = _with(group, woken), Records()
+    if member.dormant:
+        group, records = _rebalanced(group, [])
+        woken = group.members[member.id]
+    if not woken.subscribed or (event.generation is not None and event.generation < woken.epoch):
+        return group, records
+    target = group.target.get(member.id, NOTHING)
+    if woken.owned == target:
+        return group, records
+    others = (other for other in group.members.values() if other.subscribed and other.id != member.id)
+    taken = NOTHING.union(*(other.owned & target for other in others))
+    owned = target - taken
+    if owned == woken.owned:
+        return group, records
+    generation = group.generation + 1
+    kept = {at: offset for at, offset in woken.positions.items() if at in owned}
+    settled = replace(woken, owned=owned, epoch=generation, positions=kept)
+    group = replace(_with(group, settled), generation=generation)
+    return group, [*records, _counting(group), _saying(group, settled)]
+
+
+def _committed(group: Group, member: Member, event: Commit) -> tuple[Group, Records]:
+    group.check_owned(member, event.offsets)
+    if member.assigned and not group.empty:
+        raise GroupNotEmpty(
+            f"members of the group {group.id!r} share its topics: a consumer instance with partitions of its "
+            "own cannot commit there; use another group"
+        )
+    kept = {at: offset for at, offset in member.positions.items() if at not in event.offsets}
+    changed = replace(member, positions=kept)
+    return _with_offsets(_with(group, changed), event.offsets, event.at_ms, member.id)
+
+
+def _reset(group: Group, event: Reset) -> tuple[Group, Records]:
+    if not group.empty and not event.force:
+        raise GroupNotEmpty(
+            f"the group {group.id!r} has members, which own its offsets; stop them first, or force it"
+        )
+    for at in event.offsets:
+        group.check(at)
+    for member in group.members.values():
+        if not event.offsets.keys().isdisjoint(member.positions):
+            kept = {at: offset for at, offset in member.positions.items() if at not in event.offsets}
+            group = _with(group, replace(member, positions=kept))
+    return _with_offsets(group, event.offsets, event.at_ms, "")
+
+
+def _with_offsets(
+    group: Group, offsets: Mapping[TopicPartition, Place], at_ms: int, member: str
+) -> tuple[Group, Records]:
+    made = {
+        at: Committed(place.offset, group.check(at).topic_id, place.metadata, at_ms, member)
+        for at, place in offsets.items()
+    }
+    records: Records = [(OffsetKey(group.id, *at), committed) for at, committed in made.items()]
+    return replace(group, offsets={**group.offsets, **made}), records
+
+
+def _sought(group: Group, member: Member, event: Seek) -> tuple[Group, Records]:
+    group.check_owned(member, event.positions)
+    changed = replace(member, positions={**member.positions, **event.positions})
+    return _with(group, changed), [_saying(group, changed)]
+
+
+def _deleted(group: Group, event: Delete) -> tuple[Group, Records]:
+    if group.members and not event.force:
+        raise GroupNotEmpty(f"the group {group.id!r} has members; stop them first, or force it")
+    keys: list[Key] = [MemberKey(group.id, name) for name in group.members]
+    keys += [OffsetKey(group.id, *at) for at in group.offsets]
+    gone = Group(group.id, topics=group.topics)
+    return gone, [*((key, None) for key in keys), (GroupKey(group.id), None)]
+
+
+def _topics_changed(group: Group, event: TopicsChanged) -> tuple[Group, Records]:
+    before = group.topics
+
+    def stays(at: TopicPartition) -> bool:
+        topic, known = event.topics.get(at.topic), before.get(at.topic)
+        return topic is not None and (known is None or known.topic_id == topic.topic_id)
+
+    group = replace(group, topics=event.topics)
+    dead = [at for at in group.offsets if group.committed(at) is None]
+    records: Records = [(OffsetKey(group.id, *at), None) for at in dead]
+    if dead:
+        group = replace(group, offsets={at: c for at, c in group.offsets.items() if at not in {*dead}})
+    # Of a topic that is gone there is nothing to give up in order.
+    losers = []
+    for member in group.members.values():
+        owned = frozenset(filter(stays, member.owned))
+        if owned != member.owned:
+            kept = {at: offset for at, offset in member.positions.items() if at in owned}
+            group = _with(group, replace(member, owned=owned, positions=kept))
+            losers.append(member.id)
+    group, more = _rebalanced(group, losers)
+    return group, records + more
+
+
+def _ticked(group: Group, now_ms: float) -> tuple[Group, Records]:
+    late = [member for member in group.members.values() if now_ms >= member.deadline_ms]
+    dead = [m.id for m in late if now_ms >= m.seen_ms + m.config.session_timeout_ms]
+    slow = [m for m in late if m.id not in dead]
+    for member in slow:
+        group = _with(group, replace(member, dormant=True, owned=NOTHING, positions={}))
+    if dead:
+        return _without(group, dead, [member.id for member in slow])
+    return _rebalanced(group, [member.id for member in slow]) if slow else (group, [])
+
+
+def _without(group: Group, gone: list[str], changed: Iterable[str] = ()) -> tuple[Group, Records]:
+    left = {name: member for name, member in group.members.items() if name not in gone}
+    group, records = _rebalanced(replace(group, members=left), changed)
+    return group, [*((MemberKey(group.id, name), None) for name in gone), *records]
+
+
+def _rebalanced(group: Group, changed: Iterable[str]) -> tuple[Group, Records]:
+    """`group` with a new target; the members `changed` have lost or asked for something."""
+    sharing = {m.id: m for m in group.members.values() if m.subscribed and not m.dormant}
+    subscriptions = {m.id: group.subscription(m) for m in sharing.values()}
+    counts = {name: topic.partitions for name, topic in group.topics.items()}
+    owned: Assignment = {m.id: m.owned for m in sharing.values()}
+    target = STRATEGIES[group.strategy](subscriptions, counts, owned)
+    concerned = {*changed, *(m.id for m in sharing.values() if m.owned - target[m.id])}
+    group = replace(group, target=target)
+    if not concerned:
+        return group, []
+    group = replace(group, generation=group.generation + 1)
+    told = [replace(group.members[name], epoch=group.generation) for name in sorted(concerned)]
+    for member in told:
+        group = _with(group, member)
+    return group, [_counting(group), *(_saying(group, member) for member in told)]
+
+
+def _with(group: Group, member: Member) -> Group:
+    return replace(group, members={**group.members, member.id: member})
+
+
+def _counting(group: Group) -> tuple[Key, Value | None]:
+    return GroupKey(group.id), GroupValue(group.generation)
+
+
+def _saying(group: Group, member: Member) -> tuple[Key, Value | None]:
+    """The record of `member`."""
+    owned: dict[str, list[int]] = {}
+    for topic, partition in sorted(member.owned):
+        owned.setdefault(topic, []).append(partition)
+    positions: dict[str, dict[int, int]] = {}
+    for (topic, partition), offset in member.positions.items():
+        positions.setdefault(topic, {})[partition] = offset
+    value = MemberValue(
+        member.config,
+        sorted(member.topics),
+        member.pattern,
+        member.assigned,
+        owned,
+        member.epoch,
+        positions,
+    )
+    return MemberKey(group.id, member.id), value
+
+
+def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[str, Group]:
+    """The groups that `records`, in their order, say; every member is as if it were heard of now.
+
+    They know of no topics yet: a TopicsChanged is the first thing that has to happen to them.
+    """
+    groups: dict[str, Group] = {}
+    for key, value in records:
+        group = groups.setdefault(key.group, Group(key.group))
+        groups[key.group] = _restored(group, key, value, now_ms)
+    return {
+        name: group for name, group in groups.items() if group.members or group.offsets or group.generation
+    }
+
+
+def _restored(group: Group, key: Key, value: Value | None, now_ms: float) -> Group:
+    match key, value:
+        case GroupKey(), GroupValue(generation):
+            return replace(group, generation=generation)
+        case GroupKey(), None:
+            return replace(group, generation=0)
+        case MemberKey(member=name), MemberValue():
+            return _with(group, _remembered(name, value, now_ms))
+        case MemberKey(member=name), None:
+            return replace(group, members={n: m for n, m in group.members.items() if n != name})
+        case OffsetKey(topic=topic, partition=partition), Committed():
+            at = TopicPartition(topic, partition)
+            members = {
+                name: replace(m, positions={a: o for a, o in m.positions.items() if a != at})
+                for name, m in group.members.items()
+            }
+            return replace(group, members=members, offsets={**group.offsets, at: value})
+        case OffsetKey(topic=topic, partition=partition), None:
+            at = TopicPartition(topic, partition)
+            return replace(group, offsets={a: c for a, c in group.offsets.items() if a != at})
+    raise AssertionError(f"{key} has the value {value}")
+
+
+def _remembered(name: str, value: MemberValue, now_ms: float) -> Member:
+    return Member(
+        name,
+        value.config,
+        now_ms,
+        now_ms,
+        frozenset(value.topics),
+        value.pattern,
+        value.assigned,
+        frozenset(TopicPartition(topic, p) for topic, listed in value.owned.items() for p in listed),
+        value.epoch,
+        {
+            TopicPartition(topic, p): offset
+            for topic, places in value.positions.items()
+            for p, offset in places.items()
+        },
+    )

@@ -1,0 +1,128 @@
+"""The groups of one partition of `__consumer_offsets`, in the process that leads it.
+
+Every change of a group is appended before anybody hears of it. When an append fails the term of leadership
+is over, and with it the shard: what it held in memory may be ahead of the log, so it is read again.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Mapping
+
+from coordinator.events import Event, Tick, TopicsChanged, TopicState
+from coordinator.group import Group, Records, restore, step
+from ingest.accumulator import Accumulator
+from log_tables.clock import Clock
+from log_tables.errors import LakelogError, NotLeader
+from log_tables.group_log import encode, replay
+from log_tables.partition import Entry
+from log_tables.record import input_batch
+
+
+class Shard:
+    """Used on the event loop, but for `read`."""
+
+    def __init__(self, accumulator: Accumulator, clock: Clock) -> None:
+        """`accumulator` is that of the partition, which this process must lead; `read` comes first."""
+        self._accumulator, self._clock = accumulator, clock
+        self._groups: dict[str, Group] = {}
+        self._topics: Mapping[str, TopicState] = {}
+        self._appended: dict[str, asyncio.Future[int | None]] = {}
+        self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        self._lost: LakelogError | None = None
+
+    def read(self) -> None:
+        """Take over what the log says. Blocking. Raises CorruptLog, CorruptSegment, StoreUnavailable."""
+        self._groups = restore(replay(self._accumulator.partition), self._now_ms())
+
+    def refresh(self) -> None:
+        """Look whether another process has taken over. Blocking."""
+        self._accumulator.partition.refresh()
+
+    @property
+    def leading(self) -> bool:
+        """Whether this process still speaks for these groups, as far as it knows."""
+        return self._lost is None and self._accumulator.partition.leading
+
+    def group(self, name: str) -> Group:
+        """The group `name`: an empty one when nothing is known of it."""
+        return self._groups.get(name) or Group(name, topics=self._topics)
+
+    def groups(self) -> list[Group]:
+        """Every group that there is, by name."""
+        return [group for _, group in sorted(self._groups.items())]
+
+    def apply(self, name: str, event: Event) -> Group:
+        """Let `event` happen to the group `name`; what it becomes is durable once `settled` returns.
+
+        Raises what `step` raises, and NotLeader.
+        """
+        if not self.leading:
+            raise NotLeader(
+                f"this gateway does not coordinate the group {name!r} any more; repeat the request"
+            )
+        before = self.group(name)
+        after, records = step(before, event, self._now_ms())
+        if records:
+            self._append(name, records)
+        if after.exists:
+            self._groups[name] = after
+        else:
+            self._groups.pop(name, None)
+        if after.target is not before.target or after.generation != before.generation:
+            self.wake(name)
+        return after
+
+    def follow(self, topics: Mapping[str, TopicState]) -> None:
+        """These are the topics from now on. Raises NotLeader."""
+        self._topics = topics
+        for name in [*self._groups]:
+            self.apply(name, TopicsChanged(topics))
+
+    def tick(self) -> None:
+        """Let the time that has passed happen to every group. Raises NotLeader."""
+        now = self._now_ms()
+        for name, group in [*self._groups.items()]:
+            deadline = group.deadline_ms
+            if deadline is not None and now >= deadline:
+                self.apply(name, Tick())
+
+    async def settled(self, name: str) -> None:
+        """Return when all that happened to the group `name` so far is durable.
+
+        Raises NotLeader, StoreUnavailable, OutcomeUnknown, Damaged when it could not be made so.
+        """
+        done = self._appended.get(name)
+        if done is not None:
+            await asyncio.shield(done)
+
+    def listen(self, name: str, event: asyncio.Event) -> None:
+        """Set `event` whenever who should own what changes in the group `name`."""
+        self._waiting[name].add(event)
+
+    def unlisten(self, name: str, event: asyncio.Event) -> None:
+        self._waiting[name].discard(event)
+        if not self._waiting[name]:
+            del self._waiting[name]
+
+    def wake(self, name: str | None = None) -> None:
+        """Set the events of those who listen, to one group or to any."""
+        for key in [*self._waiting] if name is None else [name] if name in self._waiting else []:
+            for event in self._waiting[key]:
+                event.set()
+
+    def _append(self, name: str, records: Records) -> None:
+        rows = [encode(key, value) for key, value in records]
+        _, done = self._accumulator.add(Entry(input_batch(rows, self._clock.now_us())))
+        self._appended[name] = done
+        done.add_done_callback(lambda done: self._on_appended(name, done))
+
+    def _on_appended(self, name: str, done: "asyncio.Future[int | None]") -> None:
+        if self._appended.get(name) is done:
+            del self._appended[name]
+        error = None if done.cancelled() else done.exception()
+        if isinstance(error, LakelogError):
+            self._lost = error
+            self.wake()
+
+    def _now_ms(self) -> float:
+        return self._clock.monotonic() * 1_000

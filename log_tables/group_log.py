@@ -1,0 +1,143 @@
+"""What `__consumer_offsets` holds: the state of consumer groups as records by key, and how it is read back.
+
+Keys and values are JSON. The newest record of a key counts, a null value deletes it. Three kinds of keys:
+a group, a member of a group, and the offset that a group has committed for a partition.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from log_tables.errors import CorruptLog
+from log_tables.limits import BATCH_MAX_BYTES
+from log_tables.partition import Partition
+from log_tables.record import Record, to_records
+
+
+class GroupKey(msgspec.Struct, frozen=True, tag_field="kind", tag="group"):
+    """The key of what is said of a group as a whole."""
+
+    group: str
+
+
+class MemberKey(msgspec.Struct, frozen=True, tag_field="kind", tag="member"):
+    """The key of a member of a group."""
+
+    group: str
+    member: str
+
+
+class OffsetKey(msgspec.Struct, frozen=True, tag_field="kind", tag="offset"):
+    """The key of a committed offset."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+Key = GroupKey | MemberKey | OffsetKey
+
+
+class GroupValue(msgspec.Struct, frozen=True):
+    """`generation` counts the changes of who owns what."""
+
+    generation: int
+
+
+class MemberConfig(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a member consumes, by Kafka's names; times in milliseconds.
+
+    An empty `strategy` takes the group's.
+    """
+
+    format: str = "binary"
+    auto_offset_reset: str = "latest"
+    auto_commit: bool = True
+    auto_commit_interval_ms: int = 5_000
+    fetch_min_bytes: int = 1
+    request_timeout_ms: int = 1_000
+    session_timeout_ms: int = 300_000
+    max_poll_interval_ms: int = 300_000
+    strategy: str = ""
+
+
+class MemberValue(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A member: how it chooses partitions (one of `topics`, `pattern`, `assigned`), and what it owns.
+
+    `epoch` is the generation of its last change; `positions` are the places that it was set to and that it
+    has not committed since.
+    """
+
+    config: MemberConfig
+    topics: list[str] = []
+    pattern: str = ""
+    assigned: bool = False
+    owned: dict[str, list[int]] = {}
+    epoch: int = 0
+    positions: dict[str, dict[int, int]] = {}
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """A committed offset: that of the next record to read, of the topic's incarnation `topic_id`.
+
+    `committed_ms` is the time of the commit in milliseconds since 1970, `member` who made it (empty: nobody
+    in the group, but a tool or a Spark query).
+    """
+
+    offset: int
+    topic_id: str
+    metadata: str = ""
+    committed_ms: int = 0
+    member: str = ""
+
+
+Value = GroupValue | MemberValue | Committed
+
+_decode_key = msgspec.json.Decoder(Key).decode
+_encode = msgspec.json.Encoder().encode
+_VALUES: dict[type[Key], msgspec.json.Decoder[Value]] = {
+    GroupKey: msgspec.json.Decoder(GroupValue),
+    MemberKey: msgspec.json.Decoder(MemberValue),
+    OffsetKey: msgspec.json.Decoder(Committed),
+}
+
+
+def encode(key: Key, value: Value | None) -> Record:
+    """The record that says `value` of `key`; None deletes it."""
+    return Record(None if value is None else _encode(value), key=_encode(key))
+
+
+def decode(record: Record, directory: str) -> tuple[Key, Value | None]:
+    """What a record says. Raises CorruptLog, naming its offset and `directory`."""
+    try:
+        key = _decode_key(record.key or b"")
+        return key, None if record.value is None else _VALUES[type(key)].decode(record.value)
+    except msgspec.MsgspecError as error:
+        raise CorruptLog(
+            f"the record at offset {record.offset} of {directory} cannot be read ({error}); remove it with "
+            "its segment, or restore the table from a backup"
+        ) from None
+
+
+def replay(partition: Partition) -> Iterator[tuple[Key, Value | None]]:
+    """Everything that a partition says, in order, up to its high watermark. Raises CorruptLog."""
+    offset = partition.log_start
+    while offset < partition.high_watermark:
+        plan = partition.plan_read(offset, BATCH_MAX_BYTES)
+        for batch in partition.read(plan):
+            for record in to_records(batch):
+                yield decode(record, partition.directory)
+        offset = plan.end
+
+
+def committed_offsets(partitions: Iterable[Partition]) -> dict[OffsetKey, Committed]:
+    """What every group has committed, by `partitions` of `__consumer_offsets` as last refreshed."""
+    found: dict[OffsetKey, Committed] = {}
+    for partition in partitions:
+        for key, value in replay(partition):
+            if isinstance(key, OffsetKey):
+                if isinstance(value, Committed):
+                    found[key] = value
+                else:
+                    found.pop(key, None)
+    return found
