@@ -13,7 +13,7 @@ from api.consumer_schema import (
     Partitions,
     SeekBody,
 )
-from api.consumers import GroupName, InstanceName
+from api.consumers import GroupName, InstanceName, know
 from api.envelope import V2Response
 from api.errors import error_responses
 from api.gateway import Gateway, Here
@@ -54,6 +54,7 @@ async def get_committed(
     here: Here, group: GroupName, instance: InstanceName, wanted: Partitions
 ) -> CommittedOffsets:
     """Where the group goes on in the partitions of the body; those without a commit are left out."""
+    await know(here, {at.topic for at in wanted.places})
     found = await here.coordinator.happen(group, Heartbeat(instance))
     for at in wanted.places:
         found.check(at)

@@ -1,5 +1,6 @@
 """Consumer instances of the v2 API: create, subscribe, assign, keep alive, delete."""
 
+from collections.abc import Iterable
 from typing import Annotated
 from urllib.parse import quote
 
@@ -89,7 +90,7 @@ async def subscribe(here: Here, group: GroupName, instance: InstanceName, wanted
         check_topic_name(name)
     if wanted.topics is not None and wanted.topic_pattern is not None:
         raise InvalidSubscription("a subscription has topics or a topic_pattern, not both; send one of them")
-    await _know(here, names)
+    await know(here, names)
     await here.coordinator.happen(group, Subscribe(instance, names, wanted.topic_pattern or ""))
 
 
@@ -119,7 +120,7 @@ async def unsubscribe(here: Here, group: GroupName, instance: InstanceName) -> N
 )
 async def assign(here: Here, group: GroupName, instance: InstanceName, wanted: Partitions) -> None:
     """Replaces those that there were; nobody else is asked."""
-    await _know(here, frozenset(at.topic for at in wanted.places))
+    await know(here, {at.topic for at in wanted.places})
     await here.coordinator.happen(group, Assign(instance, frozenset(wanted.places)))
 
 
@@ -137,7 +138,7 @@ async def get_assignments(
     return Partitions.model_validate({"partitions": [at._asdict() for at in kept]})
 
 
-async def _know(here: Gateway, topics: frozenset[str]) -> None:
+async def know(here: Gateway, topics: Iterable[str]) -> None:
     """Look for those of `topics` that may have been made just now elsewhere."""
     if any(here.cluster.known(name) is None for name in topics):
         await run_in_threadpool(here.cluster.refresh)

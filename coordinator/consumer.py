@@ -166,7 +166,8 @@ class Consumer:
         member = group.member(self._member)
         if member.owned != before.owned or member.epoch != before.epoch:
             await self.shard.settled(self._group)
-        self._drop(self._positions.keys() - member.owned)
+        # What it did not own just now it may have lost and got again: others were there meanwhile.
+        self._drop(self._positions.keys() - (before.owned & member.owned))
         await self._look(group, member)
         return member
 
@@ -191,9 +192,9 @@ class Consumer:
         """Know what is in the partitions now, and where to go on in those that are new."""
         new = [at for at in sorted(member.owned) if at not in self._positions]
         if new:
-            opened = await asyncio.to_thread(self._open, new)
+            opened = await asyncio.to_thread(self._open, group, new)
             begun = {}
-            for at, partition in zip(new, opened, strict=True):
+            for at, partition in opened.items():
                 offset = self._start(group, member, at, partition)
                 if offset is None:
                     offset = begun[at] = partition.high_watermark
@@ -206,9 +207,14 @@ class Consumer:
         if behind:
             await asyncio.to_thread(_refresh, behind)
 
-    def _open(self, new: list[TopicPartition]) -> list[Partition]:
-        opened = [self._cluster.topic(at.topic).partition(at.partition) for at in new]
-        _refresh(opened)
+    def _open(self, group: Group, new: list[TopicPartition]) -> dict[TopicPartition, Partition]:
+        """The partitions `new`, but those of topics that are not what the group takes them for (any more)."""
+        opened = {}
+        for at in new:
+            topic = self._cluster.known(at.topic)
+            if topic is not None and topic.topic_id == group.topics[at.topic].topic_id:
+                opened[at] = topic.partition(at.partition)
+        _refresh(opened.values())
         return opened
 
     def _start(self, group: Group, member: Member, at: TopicPartition, partition: Partition) -> int | None:

@@ -237,7 +237,9 @@ class Coordinator:
     async def _load(self, index: int) -> Shard:
         accumulator = await self._writer.lead(await self._topic(), index)
         shard = Shard(accumulator, self._clock)
+        await asyncio.to_thread(self._cluster.refresh)  # the groups may know of topics that we do not
         await asyncio.to_thread(shard.read)
+        self.follow_topics()
         shard.follow(self._topics)
         self._shards[index] = shard
         return shard
