@@ -1,14 +1,15 @@
-"""A gateway's HTTP interface for Python programs: topics, offsets, reading by offset."""
+"""A gateway's HTTP interface for Python programs: topics, offsets, reading by offset, groups."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
 import httpx
 import pyarrow as pa
 
+from lakelog.refusal import refusal
 from lakelog.settings import DEFAULT_URL
 from log_tables import errors
 from log_tables.clock import Clock, SystemClock
@@ -24,20 +25,6 @@ READ_BYTES = 16 * MIB
 FOLLOW_MS = 10_000
 """How long one request of `read(follow=True)` waits for a record."""
 
-_ERRORS: Mapping[int, type[LakelogError]] = {
-    413: errors.RecordTooLarge,
-    40002: errors.InvalidRequest,
-    40310: errors.StaleProducerEpoch,
-    40401: errors.UnknownTopic,
-    40402: errors.UnknownPartition,
-    40910: errors.SequenceGap,
-    41201: errors.OffsetMismatch,
-    41601: errors.OffsetOutOfRange,
-    42901: errors.BufferFull,
-    42206: errors.InvalidRecord,
-    50003: errors.NotLeader,
-    50303: errors.OutcomeUnknown,
-}
 _RETRIED_S = 30.0
 """How long a request that the gateway asks to repeat is repeated."""
 
@@ -52,6 +39,13 @@ _NOT_SENT = (
     httpx.InvalidURL,
     httpx.UnsupportedProtocol,
 )
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic; a plain pair is equal to it."""
+
+    topic: str
+    partition: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +65,22 @@ class Fetched:
     next_offset: int
     log_start_offset: int
     high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far behind a group is: in records from the log start on, in seconds since the first of them came,
+    in bytes of storage. `owner` is the member that has the partition, empty when nobody has.
+    """
+
+    topic: str
+    partition: int
+    committed: int
+    log_end_offset: int
+    lag: int
+    lag_seconds: float
+    lag_bytes: int
+    owner: str
 
 
 class Client:
@@ -227,11 +237,91 @@ class Client:
                 return
             offset = got.next_offset
 
+    def groups(self) -> list[dict[str, str]]:
+        """`group`, `state` and `strategy` of every consumer group, ordered by name."""
+        return [_group(found) for found in self._list("consumer-groups")]
+
+    def group(self, name: str) -> dict[str, Any]:
+        """The same of one group, and its `members`: `member` and `partitions`. Raises UnknownGroup."""
+        path = f"consumer-groups/{_quoted(name)}"
+        found = self._call("GET", f"{self._cluster_path()}/{path}").json()
+        members = [each["consumer_id"] for each in self._list(f"{path}/consumers")]
+        owned = [{"member": each, "partitions": self.owned(name, each)} for each in members]
+        return {**_group(found), "members": owned}
+
+    def owned(self, group: str, member: str) -> list[TopicPartition]:
+        """The partitions that a member owns. Raises UnknownGroup, UnknownMember."""
+        found = self._list(f"consumer-groups/{_quoted(group)}/consumers/{_quoted(member)}/assignments")
+        return [TopicPartition(each["topic_name"], each["partition_id"]) for each in found]
+
+    def lags(self, group: str) -> list[Lag]:
+        """How far behind a group is in each partition of which it has committed an offset.
+
+        Raises UnknownGroup.
+        """
+        return [
+            Lag(
+                each["topic_name"],
+                each["partition_id"],
+                each["current_offset"],
+                each["log_end_offset"],
+                each["lag"],
+                each["lag_seconds"],
+                each["lag_bytes"],
+                each["consumer_id"],
+            )
+            for each in self._list(f"consumer-groups/{_quoted(group)}/lags")
+        ]
+
+    def group_offsets(self, group: str) -> dict[TopicPartition, int]:
+        """The offsets of the next records that a group reads, as committed. Raises UnknownGroup."""
+        found = self._call("GET", f"/consumers/{_quoted(group)}/offsets").json()["offsets"]
+        return {TopicPartition(each["topic"], each["partition"]): each["offset"] for each in found}
+
+    def set_offsets(self, group: str, offsets: Mapping[tuple[str, int], int], force: bool = False) -> None:
+        """Set the offsets of the next records that a group reads, without being one of its members.
+
+        With `force` also while it has members, which go on from there. Raises Conflict, UnknownTopic,
+        UnknownPartition, OffsetOutOfRange.
+        """
+        named = [{"topic": t, "partition": p, "offset": offset} for (t, p), offset in offsets.items()]
+        path = f"/consumers/{_quoted(group)}/offsets"
+        self._call("PUT", path, params={"force": force}, json={"offsets": named})
+
+    def delete_group(self, name: str, force: bool = False) -> None:
+        """Forget a group and its offsets; with `force` also its members. Raises UnknownGroup, Conflict."""
+        self._call("DELETE", f"/consumers/{_quoted(name)}", params={"force": force})
+
+    def request(
+        self, method: str, path: str, *, timeout_s: float | None = None, **options: Any
+    ) -> httpx.Response:
+        """One request, not repeated: for those who know what a repeat means. `options` are httpx's.
+
+        Raises as every method does.
+        """
+        wait_s = self._timeout_s if timeout_s is None else timeout_s
+        timeout = httpx.Timeout(wait_s, connect=min(wait_s, _CONNECT_TIMEOUT_S))
+        try:
+            answer = self._http.request(method, path, timeout=timeout, **options)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            failure: LakelogError | None = self._no_answer(method, error)
+        else:
+            failure = None if answer.is_success else refusal(answer)
+        if failure is not None:
+            # Raised here it has no context, which would keep this frame and the body as long as it lives.
+            raise failure
+        return answer
+
     def post(
         self, path: str, content: bytes, headers: Mapping[str, str], timeout_s: float | None = None
     ) -> httpx.Response:
-        """One POST, not repeated: for those who know what a repeat means. Raises as every method does."""
-        return self._once("POST", path, timeout_s=timeout_s, content=content, headers=dict(headers))
+        """The same for a POST."""
+        return self.request("POST", path, timeout_s=timeout_s, content=content, headers=dict(headers))
+
+    def _list(self, path: str) -> list[dict[str, Any]]:
+        """What a v3 collection holds."""
+        found: list[dict[str, Any]] = self._call("GET", f"{self._cluster_path()}/{path}").json()["data"]
+        return found
 
     def _cluster_path(self) -> str:
         if not self._cluster:
@@ -243,7 +333,7 @@ class Client:
         deadline = self._clock.monotonic() + _RETRIED_S
         while True:
             try:
-                return self._once(method, path, **options)
+                return self.request(method, path, **options)
             except errors.Retriable as error:
                 pause_s = float(error.details.get("retry_after_s", _PAUSE_S))
                 if isinstance(error, Unreachable) and not patient:
@@ -251,22 +341,6 @@ class Client:
                 if self._clock.monotonic() + pause_s > deadline:
                     raise
                 self._clock.pause(pause_s)
-
-    def _once(
-        self, method: str, path: str, *, timeout_s: float | None = None, **options: Any
-    ) -> httpx.Response:
-        wait_s = self._timeout_s if timeout_s is None else timeout_s
-        timeout = httpx.Timeout(wait_s, connect=min(wait_s, _CONNECT_TIMEOUT_S))
-        try:
-            answer = self._http.request(method, path, timeout=timeout, **options)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            failure: LakelogError | None = self._no_answer(method, error)
-        else:
-            failure = None if answer.is_success else _error(answer)
-        if failure is not None:
-            # Raised here it has no context, which would keep this frame and the body as long as it lives.
-            raise failure
-        return answer
 
     def _no_answer(self, method: str, error: Exception) -> LakelogError:
         said = str(error) or type(error).__name__
@@ -280,23 +354,12 @@ class Client:
         )
 
 
-def _error(answer: httpx.Response) -> LakelogError:
-    """The typed error that an answer names."""
-    try:
-        body = answer.json()
-        code, message = int(body.pop("error_code")), str(body.pop("message"))
-    except (KeyError, TypeError, ValueError, AttributeError):
-        said = f"the gateway answered {answer.status_code} without saying why"
-        # A proxy before it, which does not know what became of the request.
-        lost = answer.status_code in (502, 503, 504)
-        return errors.OutcomeUnknown(f"{said}; look before repeating") if lost else LakelogError(said)
-    return _ERRORS.get(code, LakelogError)(message, **{**_retry_after(answer), **body})
-
-
-def _retry_after(answer: httpx.Response) -> dict[str, float]:
-    """Retry-After, in seconds, where the answer has one."""
-    text = answer.headers.get("Retry-After", "")
-    return {"retry_after_s": float(text)} if text.isdecimal() else {}
+def _group(found: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "group": found["consumer_group_id"],
+        "state": found["state"],
+        "strategy": found["partition_assignor"],
+    }
 
 
 def _partition(topic: str, partition: int, what: str) -> str:

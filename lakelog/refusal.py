@@ -1,0 +1,47 @@
+"""What a gateway's refusal is in Python: the error that its answer names."""
+
+from collections.abc import Mapping
+
+import httpx
+
+from log_tables import errors
+from log_tables.errors import LakelogError
+
+_ERRORS: Mapping[int, type[LakelogError]] = {
+    413: errors.RecordTooLarge,
+    40002: errors.InvalidRequest,
+    40310: errors.StaleProducerEpoch,
+    40401: errors.UnknownTopic,
+    40402: errors.UnknownPartition,
+    40403: errors.UnknownMember,
+    40405: errors.UnknownGroup,
+    40902: errors.MemberExists,
+    40903: errors.Conflict,
+    40910: errors.SequenceGap,
+    41201: errors.OffsetMismatch,
+    41601: errors.OffsetOutOfRange,
+    42901: errors.BufferFull,
+    42204: errors.InvalidConsumer,
+    42206: errors.InvalidRecord,
+    50003: errors.NotLeader,
+    50303: errors.OutcomeUnknown,
+}
+
+
+def refusal(answer: httpx.Response) -> LakelogError:
+    """The error that an answer names. Conflicts of groups that share a code are a Conflict."""
+    try:
+        body = answer.json()
+        code, message = int(body.pop("error_code")), str(body.pop("message"))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        said = f"the gateway answered {answer.status_code} without saying why"
+        # A proxy before it, which does not know what became of the request.
+        lost = answer.status_code in (502, 503, 504)
+        return errors.OutcomeUnknown(f"{said}; look before repeating") if lost else LakelogError(said)
+    return _ERRORS.get(code, LakelogError)(message, **{**_retry_after(answer), **body})
+
+
+def _retry_after(answer: httpx.Response) -> dict[str, float]:
+    """Retry-After, in seconds, where the answer has one."""
+    text = answer.headers.get("Retry-After", "")
+    return {"retry_after_s": float(text)} if text.isdecimal() else {}
