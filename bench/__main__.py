@@ -6,7 +6,7 @@ import statistics
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench import cells, spark
+from bench import cells, groups, spark
 from bench.contest import OURS, Contest, Results, Rivals, Scale, contest
 from bench.peers import Peers
 
@@ -24,6 +24,12 @@ CELLS: dict[str, Contest] = {
     "JSON fetch": contest(cells.json_fetch),
     "memory": contest(cells.memory),
     "open partition": contest(cells.open_partition),
+    "group consumption, JSON": contest(groups.json_consumption),
+    "group consumption, Arrow": contest(groups.arrow_consumption),
+    "group tail": contest(groups.tail),
+    "offset commits": contest(groups.commits),
+    "rebalance": contest(groups.rebalance),
+    "restart with groups": contest(groups.restart),
     "Spark batch read": Contest(spark.batch_read, needs_broker=True),
     "Spark pruned read": Contest(spark.pruned_read, needs_broker=False),
     "Spark stream": Contest(spark.stream, needs_broker=True),

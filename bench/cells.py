@@ -140,7 +140,7 @@ def _fetch(media_type: str, records: int, max_bytes: int) -> Figures:
         root = directory / "data"
         with Gateway(root) as gateway:
             gateway.create_topic("bench", PARTITIONS)
-        _fill(root, records)
+        fill(root, records)
         with Gateway(root) as gateway:
             begin = timer()
             got = read_topic(gateway.url, "bench", PARTITIONS, media_type, max_bytes)
@@ -150,7 +150,7 @@ def _fetch(media_type: str, records: int, max_bytes: int) -> Figures:
         return {"records/s": records / elapsed}
 
 
-def _fill(root: Path, records: int) -> None:
+def fill(root: Path, records: int) -> None:
     """Append straight to the tables, JSON texts in segments of at most 250,000 records."""
     store, clock = open_store(str(root)), SystemClock()
     share = records // PARTITIONS
