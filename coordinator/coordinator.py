@@ -53,6 +53,7 @@ class Coordinator:
         self._topics: Mapping[str, TopicState] = {}
         self._topics_version = -1
         self._ticking: asyncio.Task[None] | None = None
+        self._making = asyncio.Lock()
         self._closed = False
 
     async def start(self) -> None:
@@ -247,9 +248,16 @@ class Coordinator:
     async def _topic(self) -> Topic:
         """`__consumer_offsets`, made at its first use."""
         found = self._cluster.known(CONSUMER_OFFSETS)
-        return found if found is not None else await asyncio.to_thread(self._make_topic)
+        if found is None:
+            async with self._making:
+                found = await asyncio.to_thread(self._make_topic)
+        return found
 
     def _make_topic(self) -> Topic:
+        self._cluster.refresh()
+        found = self._cluster.known(CONSUMER_OFFSETS)
+        if found is not None:
+            return found
         with suppress(TopicExists):
             self._cluster.create_topic(
                 CONSUMER_OFFSETS, self._settings.offsets_topic_num_partitions, internal=True

@@ -30,6 +30,9 @@ _ADVICE = {
     errno.EOPNOTSUPP: "use a file system that has hard links",
 }
 
+PRUNED_MAX = 10
+"""How often a put makes its directory again that a delete, which left it empty, has just removed."""
+
 
 class LocalStore:
     """A directory of a POSIX file system that has hard links and an honest fsync. Thread-safe."""
@@ -102,9 +105,8 @@ class LocalStore:
 
     def put_new(self, path: str, data: Data) -> None:
         with _refusing(path):
-            final = self._place(path)
             try:
-                _write(final, data)
+                final = self._write(path, "", data)
             except FileExistsError:
                 raise _exists(path) from None
         with _unsure(path):
@@ -115,14 +117,26 @@ class LocalStore:
         """(A durable temporary file with `data`, the final name beside it); the former is gone in the end."""
         name = TEMPORARY_PREFIX + self._clock.unique_id()
         with _refusing(path):
-            final = self._place(path)
-            temporary = os.path.join(os.path.dirname(final), name)
+            temporary = self._write(path, name, data)
         try:
-            with _refusing(path):
-                _write(temporary, data)
-            yield temporary, final
+            yield temporary, os.path.join(os.path.dirname(temporary), os.path.basename(path))
         finally:
             _unlink(temporary)
+
+    def _write(self, path: str, name: str, data: Data) -> str:
+        """Create the file of `path`, or one called `name` beside it; returns where it is."""
+        for attempt in range(PRUNED_MAX):
+            try:
+                final = self._place(path)
+                file = os.path.join(os.path.dirname(final), name) if name else final
+                _write(file, data)
+            except FileNotFoundError:
+                # A delete has pruned the directory, empty for a moment, between making and using it.
+                if attempt == PRUNED_MAX - 1:
+                    raise
+            else:
+                return file
+        raise AssertionError("the loop returns or raises")
 
     def _place(self, path: str) -> str:
         """Where `path` goes, with every directory above it made and durable."""

@@ -329,6 +329,20 @@ def test_a_conditional_put_that_conflicts_may_have_left_nothing(impostor: tuple[
 # Only a local disk
 
 
+def test_puts_beside_deletes_that_empty_their_directory(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+
+    def put_and_delete(lane: int) -> None:
+        for number in range(300):
+            path = f"a/b/{lane}-{number}"
+            (store.put_if_absent, store.put_new)[number % 2](path, b"x")
+            store.delete(path)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(put_and_delete, range(4)))
+    assert list(store.list("a/")) == []
+
+
 def test_processes_that_race_for_a_name_have_one_winner(local: LocalStore, tmp_path: Path) -> None:
     racer = (
         "import sys; from log_tables.store import open_store; from log_tables.errors import AlreadyExists\n"
