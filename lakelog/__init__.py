@@ -1,16 +1,22 @@
-"""lakelog: a streaming log whose storage is the lakehouse. What programs use: `Client`, `Producer`."""
+"""lakelog: a streaming log whose storage is the lakehouse. Programs use `Client`, `Consumer`, `Producer`."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lakelog.client import Client
+    from lakelog.consumer import Consumer
     from lakelog.producer import Producer
     from log_tables.record import Record
 
-__all__ = ["Client", "Producer", "Record"]
+__all__ = ["Client", "Consumer", "Producer", "Record"]
 
-_MODULES = {"Client": "lakelog.client", "Producer": "lakelog.producer", "Record": "log_tables.record"}
+_MODULES = {
+    "Client": "lakelog.client",
+    "Consumer": "lakelog.consumer",
+    "Producer": "lakelog.producer",
+    "Record": "log_tables.record",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -101,7 +101,7 @@ class Client:
     ) -> None:
         self.url = url.rstrip("/")
         self._clock = clock or SystemClock()
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._http = httpx.Client(base_url=self.url, transport=transport)
         self._cluster = ""
 
@@ -204,7 +204,7 @@ class Client:
             "GET",
             _partition(topic, partition, "records"),
             patient=patient,
-            timeout_s=self._timeout_s + timeout_ms / 1000,
+            timeout_s=self.timeout_s + timeout_ms / 1000,
             params=query,
             headers={"Accept": ARROW},
         )
@@ -299,7 +299,7 @@ class Client:
 
         Raises as every method does.
         """
-        wait_s = self._timeout_s if timeout_s is None else timeout_s
+        wait_s = self.timeout_s if timeout_s is None else timeout_s
         timeout = httpx.Timeout(wait_s, connect=min(wait_s, _CONNECT_TIMEOUT_S))
         try:
             answer = self._http.request(method, path, timeout=timeout, **options)

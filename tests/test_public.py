@@ -5,6 +5,6 @@ import lakelog.spark
 
 
 def test_the_public_names_are_these() -> None:
-    assert lakelog.__all__ == ["Client", "Producer", "Record"]
+    assert lakelog.__all__ == ["Client", "Consumer", "Producer", "Record"]
     assert all(getattr(lakelog, name).__name__ == name for name in lakelog.__all__)
     assert lakelog.spark.__all__ == ["DELTA_PACKAGE", "register", "session", "topics"]

@@ -1,0 +1,341 @@
+"""A member of a consumer group: reads its share of topics, and commits how far it is."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import NamedTuple, Self, TypeVar
+
+import httpx
+import pyarrow as pa
+
+from lakelog.client import READ_BYTES, Client, TopicPartition
+from lakelog.membership import Heart, Membership
+from lakelog.participant import Callback, Callbacks, Choice, Participant
+from lakelog.places import places
+from log_tables.clock import Clock, SystemClock
+from log_tables.errors import (
+    InvalidArgument,
+    LakelogError,
+    NotAssigned,
+    OutcomeUnknown,
+    Retriable,
+    UnknownMember,
+)
+from log_tables.record import RECORD_SCHEMA
+
+__all__ = ["Consumer", "ConsumerRecord", "TopicPartition", "to_consumer_records"]
+
+WAIT_MS = 1_000
+"""How long one request waits for records: what `stop` may have to wait for."""
+
+BEATS_PER_SESSION = 3
+PAUSE_S = 0.1
+"""Between two attempts, where the gateway does not say how long."""
+
+POLL_SCHEMA = pa.schema(
+    [
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        *RECORD_SCHEMA,
+    ]
+)
+"""The columns of what `Consumer.poll` gives."""
+
+Answer = TypeVar("Answer")
+
+
+class ConsumerRecord(NamedTuple):
+    """A record and where it is from. `timestamp` is in milliseconds since 1970 UTC."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class Consumer:
+    """A member of `group`, at the gateway `url`. Close it, or use it as a context manager.
+
+    It reads `topics`, or those that the regular expression `pattern` matches, and shares them with the
+    group's other members; or `partitions`, whatever the others read. Iterate over it for records, or `poll`
+    tables. A record is done with when the next one is asked for, a table at the next poll: with `auto_commit`
+    that is committed, every `auto_commit_interval_ms`, when a partition goes to another member, and at the
+    end. So every record is given at least once; and none twice to a member whose instance lives, also when
+    answers are lost or the gateway dies.
+
+    `on_revoked(partitions)` is called before partitions are given up (a commit in it is valid), `on_assigned`
+    after some are gained, `on_lost` when they were taken away: the instance was silent for longer than its
+    session, or did not poll for `max_poll_interval_ms`. They are called inside of iteration, `poll` and
+    `close`. While no gateway answers, requests are repeated for `retry_ms`. Names and meanings are Kafka's.
+
+    Not thread-safe but for `stop`. A thread keeps the instance alive while the program works. `transport`
+    replaces the network (httpx's transports).
+    """
+
+    def __init__(  # noqa: PLR0913 -- the settings of Kafka's consumer
+        self,
+        url: str,
+        group: str,
+        topics: str | Iterable[str] = (),
+        *,
+        pattern: str = "",
+        partitions: Iterable[tuple[str, int]] = (),
+        name: str | None = None,
+        auto_offset_reset: str = "latest",
+        auto_commit: bool = True,
+        auto_commit_interval_ms: int = 5_000,
+        session_timeout_ms: int = 45_000,
+        max_poll_interval_ms: int = 300_000,
+        strategy: str = "",
+        on_assigned: Callback | None = None,
+        on_revoked: Callback | None = None,
+        on_lost: Callback | None = None,
+        request_timeout_ms: float = 30_000,
+        retry_ms: float = 30_000,
+        transport: httpx.BaseTransport | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Joins the group. Raises InvalidRequest, MemberExists, UnknownTopic, UnknownPartition, Retriable."""
+        if not group:
+            raise InvalidArgument("the group has no name; give it one")
+        self._clock = clock or SystemClock()
+        self._choice = _choice(topics, pattern, partitions)
+        self._earliest, self._retry_s = auto_offset_reset == "earliest", retry_ms / 1000
+        config = {
+            "auto.offset.reset": auto_offset_reset,
+            "auto.commit.enable": auto_commit,
+            "auto.commit.interval.ms": auto_commit_interval_ms,
+            "session.timeout.ms": session_timeout_ms,
+            "max.poll.interval.ms": max_poll_interval_ms,
+            "partition.assignment.strategy": strategy,
+        }
+        self.name = name or f"consumer-{self._clock.unique_id()}"
+        self._client = Client(
+            url, timeout_s=request_timeout_ms / 1000, transport=transport, clock=self._clock
+        )
+        self._member = Membership(self._client, group, self.name, config)
+        self._participant = Participant(
+            self._member,
+            self._choice,
+            Callbacks(on_assigned, on_revoked, on_lost),
+            earliest=self._earliest,
+            auto_commit=auto_commit,
+        )
+        self._places = self._participant.places
+        self._pending: Iterator[ConsumerRecord] = iter(())
+        self._stopped = threading.Event()
+        self._closed = False
+        try:
+            self._patiently(self._participant.join)
+        except BaseException:
+            with suppress(LakelogError):
+                self._participant.leave()
+            self._client.close()
+            raise
+        self._heart = Heart(self._member, session_timeout_ms / 1000 / BEATS_PER_SESSION)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        self._retry_s = 0
+        with suppress(LakelogError):  # `error` says what went wrong
+            self.close()
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        return self
+
+    def __next__(self) -> ConsumerRecord:
+        """The next record, waited for until there is one, or `stop` is called. Raises as `poll` does."""
+        self._check_open()
+        while not self._stopped.is_set():
+            record = next(self._pending, None)
+            if record is not None:
+                self._places.hand({TopicPartition(record.topic, record.partition): record.offset + 1})
+                return record
+            self._places.hand({})
+            self._participant.rewind()  # for who was interrupted in the middle of this
+            self._pending = to_consumer_records(self._step(WAIT_MS, READ_BYTES))
+        self._places.hand({})
+        raise StopIteration
+
+    def poll(self, timeout_ms: int = WAIT_MS, max_bytes: int | None = None) -> pa.Table:
+        """Records as a table (POLL_SCHEMA), about `max_bytes` of them; empty when none came for `timeout_ms`.
+
+        Raises Unreachable and other Retriable when no gateway could be had for `retry_ms`: then it may be
+        called again.
+        """
+        self._check_open()
+        self._places.hand({})
+        self._pending = iter(())
+        self._participant.rewind()
+        deadline = self._clock.monotonic() + timeout_ms / 1000
+        while True:
+            left_ms = max(0, int((deadline - self._clock.monotonic()) * 1000))
+            table = self._step(min(left_ms, WAIT_MS), max_bytes)
+            over = self._participant.settled and self._clock.monotonic() >= deadline
+            if table.num_rows or over or self._stopped.is_set():
+                break
+        self._places.hand({at: self._places.received[at] for at in _partitions(table)})
+        return table
+
+    def commit(self, offsets: Mapping[tuple[str, int], int] | None = None) -> None:
+        """Commit the offsets of the next records; without `offsets`, after all that was handed out.
+
+        Durable on return. Raises Conflict for partitions that this consumer does not own (any more) and
+        UnknownMember when its instance is gone: what was not committed is given again, to it or another.
+        """
+        self._check_open()
+        wanted = self._handed() if offsets is None else places(offsets)
+        if wanted:
+            self._patiently(lambda: self._participant.commit(wanted))
+
+    def committed(self) -> dict[TopicPartition, int]:
+        """The group's committed offsets of what this consumer owns, where there are some."""
+        self._check_open()
+        owned = self._participant.owned
+        return self._patiently(lambda: self._member.committed(owned)) if owned else {}
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """The offset of the next record that is handed out, for each partition that this consumer owns."""
+        found = self.committed() | self._handed()
+        for at in self._participant.owned - found.keys():
+            found[at] = self._place(at, "earliest" if self._earliest else "latest")
+        return {at: found[at] for at in sorted(found)}
+
+    def seek(self, topic: str, partition: int, offset: int | str) -> None:
+        """Go on from `offset`: a number, earliest or latest. Raises NotAssigned, InvalidArgument."""
+        at = self._owned(topic, partition)
+        there = offset if isinstance(offset, int) else self._place(at, offset)
+        if there < 0:
+            raise InvalidArgument(f"offset {offset} of {topic}/{partition} is negative; name one from 0")
+        self._move(at, there)
+
+    def seek_to_time(self, topic: str, partition: int, timestamp_ms: int) -> None:
+        """Go on from the first record of a time (milliseconds since 1970 UTC) or later, the end where there
+        is none. Raises NotAssigned.
+        """
+        at = self._owned(topic, partition)
+        found = self._patiently(lambda: self._client.offsets(topic, partition, timestamp_ms))
+        self._move(at, found.end if found.at is None else found.at)
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """What this consumer owns. It changes inside of iteration and `poll`."""
+        return frozenset(self._participant.owned)
+
+    @property
+    def subscription(self) -> frozenset[str]:
+        """The topics that it shares; those that a pattern matches are asked for."""
+        if self._choice.pattern:
+            return self._patiently(self._member.subscription)
+        return self._choice.topics
+
+    def stop(self) -> None:
+        """End the iteration, and a `poll` that waits, within about a second. From any thread, for good."""
+        self._stopped.set()
+
+    def close(self) -> None:
+        """Leave the group; with auto-commit, commit what is done with. Closing twice is fine.
+
+        What was handed out last is not done with, as nothing was asked for after it: `commit` it first, or
+        somebody gets it again. Raises Unreachable and others when that could not be done.
+        """
+        if self._closed:
+            return
+        self._heart.stop()
+        try:
+            self._patiently(self._participant.leave)
+        except UnknownMember:
+            self._participant.lose()
+        finally:
+            self._closed = True
+            self._client.close()
+
+    def _step(self, timeout_ms: int, max_bytes: int | None) -> pa.Table:
+        """One poll, repeated while no gateway answers; nothing once it is stopped."""
+        while not self._stopped.is_set():
+            try:
+                return self._patiently(
+                    lambda: self._participant.step(timeout_ms, max_bytes), self._stopped.is_set
+                )
+            except UnknownMember:
+                self._participant.lose()
+            except (Retriable, OutcomeUnknown):
+                if not self._stopped.is_set():
+                    raise
+        return POLL_SCHEMA.empty_table()
+
+    def _patiently(self, attempt: Callable[[], Answer], ended: Callable[[], bool] = lambda: False) -> Answer:
+        """What `attempt` gives, tried again for `retry_ms` after it has failed for no fault of ours."""
+        deadline: float | None = None
+        while True:
+            try:
+                return attempt()
+            except (Retriable, OutcomeUnknown) as error:
+                now = self._clock.monotonic()
+                deadline = now + self._retry_s if deadline is None else deadline
+                pause_s = float(error.details.get("retry_after_s", PAUSE_S))
+                if now + pause_s > deadline or ended():
+                    raise
+                self._clock.pause(pause_s)
+
+    def _handed(self) -> dict[TopicPartition, int]:
+        owned = self._participant.owned
+        return {at: offset for at, offset in self._places.positions.items() if at in owned}
+
+    def _place(self, at: TopicPartition, name: str) -> int:
+        if name not in ("earliest", "latest"):
+            raise InvalidArgument(f"offset {name!r} is not known; use a number, earliest or latest")
+        found = self._patiently(lambda: self._client.offsets(*at))
+        return found.beginning if name == "earliest" else found.end
+
+    def _owned(self, topic: str, partition: int) -> TopicPartition:
+        self._check_open()
+        at = TopicPartition(topic, partition)
+        if at not in self._participant.owned:
+            raise NotAssigned(
+                f"this consumer does not own partition {partition} of topic {topic!r} (now); poll, and go by "
+                "its assignment"
+            )
+        return at
+
+    def _move(self, at: TopicPartition, offset: int) -> None:
+        self._pending = iter(())
+        self._participant.move(at, offset)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvalidArgument("the consumer is closed; make another")
+
+
+def to_consumer_records(table: pa.Table) -> Iterator[ConsumerRecord]:
+    """The rows of a table of POLL_SCHEMA."""
+    for batch in table.to_batches():
+        stamps = (us // 1000 for us in batch.column("timestamp").cast(pa.int64()).to_pylist())
+        names = ("topic", "partition", "offset", "key", "value", "headers")
+        topics, partitions, offsets, keys, values, headers = (batch.column(n).to_pylist() for n in names)
+        listed = (tuple((h["key"], h["value"]) for h in row or ()) for row in headers)
+        yield from map(ConsumerRecord, topics, partitions, offsets, stamps, keys, values, listed)
+
+
+def _partitions(table: pa.Table) -> Iterator[TopicPartition]:
+    named = table.group_by(["topic", "partition"]).aggregate([])
+    return map(TopicPartition, named["topic"].to_pylist(), named["partition"].to_pylist())
+
+
+def _choice(topics: str | Iterable[str], pattern: str, partitions: Iterable[tuple[str, int]]) -> Choice:
+    names = frozenset([topics] if isinstance(topics, str) and topics else topics)
+    chosen = Choice(names, pattern, frozenset(TopicPartition(*at) for at in partitions))
+    if sum(map(bool, (chosen.topics, chosen.pattern, chosen.partitions))) != 1:
+        raise InvalidArgument("a consumer reads topics, or a pattern, or partitions; name one of these")
+    return chosen

@@ -1,0 +1,147 @@
+"""A consumer instance over HTTP: the requests of one member of a group, each sent once."""
+
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pyarrow as pa
+
+from lakelog.client import ARROW, Client, TopicPartition
+from log_tables.errors import LakelogError, MemberExists, OutcomeUnknown, UnknownGroup
+
+BEAT_S_MAX = 5.0
+"""How long a heartbeat waits for its answer."""
+
+
+class Membership:
+    """The member `name` of `group`. Every method may raise UnknownMember, Unreachable, OutcomeUnknown and
+    other Retriable; each may be repeated after these.
+    """
+
+    def __init__(self, client: Client, group: str, name: str, config: Mapping[str, Any]) -> None:
+        """`config` is that of the instance, by the names of the wire."""
+        self._client, self._group, self._name, self._config = client, group, name, config
+        self._path = f"/consumers/{quote(group, safe='')}/instances/{quote(name, safe='')}"
+        self._perhaps_created = False
+
+    def create(self) -> None:
+        """Join the group. Raises MemberExists when another has the name, InvalidConsumer."""
+        body = {"name": self._name, "format": "arrow", **self._config}
+        try:
+            self._client.request("POST", f"/consumers/{quote(self._group, safe='')}", json=body)
+        except OutcomeUnknown:
+            self._perhaps_created = True
+            raise
+        except MemberExists:
+            if not self._perhaps_created:
+                raise
+        self._perhaps_created = False
+
+    def delete(self) -> None:
+        """Leave the group."""
+        self._send("DELETE", "")
+
+    def heartbeat(self) -> None:
+        """Stay in it."""
+        self._client.request("POST", f"{self._path}/heartbeat", timeout_s=BEAT_S_MAX)
+
+    def subscribe(self, topics: Iterable[str], pattern: str) -> None:
+        """Share `topics`, or those that `pattern` matches. Raises InvalidRequest."""
+        body = {"topic_pattern": pattern} if pattern else {"topics": sorted(topics)}
+        self._send("POST", "/subscription", json=body)
+
+    def subscription(self) -> frozenset[str]:
+        """The topics; of a pattern those that it matches now."""
+        return frozenset(self._send("GET", "/subscription").json()["topics"])
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Take partitions, without sharing. Raises UnknownTopic, UnknownPartition."""
+        self._send("POST", "/assignments", json=_named(partitions))
+
+    def assignment(self) -> tuple[set[TopicPartition], int]:
+        """What it owns and keeps, and the generation of its last change."""
+        answer = self._send("GET", "/assignments")
+        return _places(answer.json()["partitions"]), int(answer.headers["Generation"])
+
+    def owned(self) -> set[TopicPartition]:
+        """What it owns, also what it has to give up."""
+        try:
+            return set(self._client.owned(self._group, self._name))
+        except UnknownGroup:
+            return set()
+
+    def end(self, at: TopicPartition) -> int:
+        """The offset that the next record of a partition gets. Raises UnknownTopic, UnknownPartition."""
+        return self._client.offsets(*at).end
+
+    def records(self, generation: int | None, timeout_ms: int, max_bytes: int | None) -> tuple[pa.Table, int]:
+        """What a poll gives, and the generation that the gateway knows."""
+        query: dict[str, int] = {"timeout": timeout_ms}
+        if generation is not None:
+            query["generation"] = generation
+        if max_bytes is not None:
+            query["max_bytes"] = max_bytes
+        wait_s = self._client.timeout_s + timeout_ms / 1000
+        answer = self._send("GET", "/records", timeout_s=wait_s, params=query, headers={"Accept": ARROW})
+        with pa.ipc.open_stream(pa.BufferReader(answer.content)) as reader:
+            return reader.read_all(), int(answer.headers["Generation"])
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit the offsets of the next records. Raises Conflict for what is another's, OffsetOutOfRange."""
+        # The wire has the last record that was processed.
+        self._send("POST", "/offsets", json=_offsets({at: offset - 1 for at, offset in offsets.items()}))
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offsets of the next records as the group has committed them, where it has."""
+        found = self._send("GET", "/offsets", json=_named(partitions)).json()["offsets"]
+        return {TopicPartition(each["topic"], each["partition"]): each["offset"] for each in found}
+
+    def seek(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Go on from these. Raises Conflict for what it does not own."""
+        self._send("POST", "/positions", json=_offsets(positions))
+
+    def seek_to_beginning(self, partitions: Iterable[TopicPartition]) -> None:
+        """Go on from the first records that there are. Raises Conflict for what it does not own."""
+        self._send("POST", "/positions/beginning", json=_named(partitions))
+
+    def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
+        return self._client.request(method, self._path + path, **options)
+
+
+class Heart:
+    """A thread that keeps a member alive between its requests, until it is stopped or the process ends."""
+
+    def __init__(self, member: Membership, every_s: float) -> None:
+        self._member, self._every_s = member, every_s
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="lakelog-heartbeat", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """No beat comes after this."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        while not self._stopped.wait(self._every_s):
+            try:
+                self._member.heartbeat()
+            except LakelogError:
+                pass  # the next poll meets the same, and its caller hears of it
+
+
+def _named(partitions: Iterable[TopicPartition]) -> dict[str, Any]:
+    return {"partitions": [{"topic": topic, "partition": p} for topic, p in sorted(partitions)]}
+
+
+def _offsets(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
+    named = [
+        {"topic": topic, "partition": p, "offset": offset} for (topic, p), offset in sorted(offsets.items())
+    ]
+    return {"offsets": named}
+
+
+def _places(listed: Iterable[Mapping[str, Any]]) -> set[TopicPartition]:
+    return {TopicPartition(each["topic"], each["partition"]) for each in listed}

@@ -1,0 +1,208 @@
+"""A member's way through a group: joining, rebalances, lost answers, lost instances, leaving.
+
+Every method sends its requests once. One that fails with a Retriable or OutcomeUnknown may be called again,
+and goes on where it stood.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakelog.client import TopicPartition
+from lakelog.membership import Membership
+from lakelog.places import Offsets, Places
+from log_tables.errors import Conflict, NotFound, UnknownMember
+
+Callback = Callable[[list[TopicPartition]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a consumer wants to read: one of the three."""
+
+    topics: frozenset[str] = frozenset()
+    pattern: str = ""
+    partitions: frozenset[TopicPartition] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Callbacks:
+    """What the program wants to hear of a rebalance."""
+
+    assigned: Callback | None
+    revoked: Callback | None
+    lost: Callback | None
+
+
+class Participant:
+    """Used by one thread."""
+
+    def __init__(
+        self, member: Membership, choice: Choice, callbacks: Callbacks, *, earliest: bool, auto_commit: bool
+    ) -> None:
+        self._member, self._choice, self._callbacks = member, choice, callbacks
+        self._earliest, self._auto_commit = earliest, auto_commit
+        self.owned: set[TopicPartition] = set()
+        self.places = Places()
+        self._committed: Offsets = {}
+        self._created = self._joined = False
+        self._known = self._told = 0
+        # Whether the gateway may believe us further than we are: it gave an answer that did not come.
+        self._doubtful = False
+
+    @property
+    def settled(self) -> bool:
+        """Whether the last poll had nothing to say about the assignment."""
+        return bool(self._choice.partitions) or self._told == self._known
+
+    def join(self) -> None:
+        """Become a member with the subscription. Raises MemberExists, InvalidRequest, NotFound."""
+        if not self._created:
+            self._member.create()
+            self._created = True
+        if self._choice.partitions:
+            self._member.assign(self._choice.partitions)
+            self.owned = set(self._choice.partitions)
+            if not self._earliest:
+                self._begin_at_ends()
+            self._doubtful = bool(self.places.received)
+        else:
+            self._member.subscribe(self._choice.topics, self._choice.pattern)
+        self._known = self._told = 0
+        self._joined = True
+
+    def step(self, timeout_ms: int, max_bytes: int | None) -> pa.Table:
+        """One poll, and whatever has to come before it. What was given before counts as done with.
+
+        Raises UnknownMember: then `lose` comes next.
+        """
+        if not self._joined:
+            self.join()
+        if self._doubtful:
+            self._recover()
+        if not self.settled:
+            self._rebalance()
+        generation = None if self._choice.partitions else self._known
+        self._doubtful = True
+        table, self._told = self._member.records(generation, timeout_ms, max_bytes)
+        self.places.receive(table)
+        self._doubtful = False
+        return table
+
+    def lose(self) -> None:
+        """The instance is gone: begin again with the next step."""
+        self._created = self._joined = self._doubtful = False
+        self._committed.clear()
+        if not self._choice.partitions:
+            self._lose(self.owned)
+
+    def commit(self, offsets: Offsets) -> None:
+        """Commit the offsets of the next records. Raises Conflict, UnknownMember, OffsetOutOfRange."""
+        self._member.commit(offsets)
+        self._committed |= offsets
+
+    def move(self, at: TopicPartition, offset: int) -> None:
+        """Go on from `offset`, from the next step on."""
+        self.places.rewind()
+        self.places.move(at, offset)
+        self._doubtful = True
+
+    def rewind(self) -> None:
+        """Be given again, from the next step on, what was not handed out."""
+        if self.places.rewind():
+            self._doubtful = True
+
+    def leave(self) -> None:
+        """End in order; with auto-commit, commit what is finished."""
+        if self._joined and self._auto_commit:
+            # What the gateway gave it would commit at the end, too: tell it how far we are.
+            if self.places.rewind(finished=True) or self._doubtful:
+                self._recover()
+            self._commit_finished()
+        try:
+            if self._joined and not self._choice.partitions:
+                self._revoke(self.owned)
+        finally:
+            if self._created:
+                self._member.delete()
+            self._created = self._joined = False
+
+    def _begin_at_ends(self) -> None:
+        """Know where to begin where nothing is committed: nobody else could say it later."""
+        new = self.owned - self.places.received.keys()
+        for at in new - self._member.committed(new).keys():
+            self.places.received[at] = self._member.end(at)
+
+    def _recover(self) -> None:
+        """Tell the gateway how far we are, so that nothing is skipped or repeated."""
+        try:
+            self._set_positions()
+            if self._auto_commit:
+                self._commit_finished()
+        except (Conflict, NotFound) as error:
+            lost = self.owned - self._member.owned()
+            if isinstance(error, UnknownMember) or not lost:
+                raise
+            self._lose(lost)
+            self._recover()
+        self._doubtful = False
+
+    def _set_positions(self) -> None:
+        positions = {at: offset for at, offset in self.places.received.items() if at in self.owned}
+        new = self.owned - positions.keys()
+        if new:
+            # A place at an end is committed when it is taken.
+            positions |= self._member.committed(new)
+        unset = self.owned - positions.keys()
+        if unset and self._earliest:
+            self._member.seek_to_beginning(unset)
+        if positions:
+            self._member.seek(positions)
+
+    def _commit_finished(self) -> None:
+        finished = self.places.finished.items()
+        new = {
+            at: offset for at, offset in finished if at in self.owned and self._committed.get(at) != offset
+        }
+        if not new:
+            return
+        try:
+            self.commit(new)
+        except Conflict:
+            if not self._choice.partitions:
+                raise
+            # Others share the group's topics, so its offsets are theirs; the gateway's auto-commit agrees.
+
+    def _rebalance(self) -> None:
+        kept, generation = self._member.assignment()
+        gone = self.owned - kept
+        if gone:
+            still = self._member.owned()
+            self._revoke(gone & still)
+            self._lose(gone - still)
+        gained = kept - self.owned
+        self.owned |= gained
+        self._known = self._told = generation
+        _call(self._callbacks.assigned, gained)
+
+    def _revoke(self, partitions: set[TopicPartition]) -> None:
+        _call(self._callbacks.revoked, partitions)
+        self._drop(partitions)
+
+    def _lose(self, partitions: set[TopicPartition]) -> None:
+        lost = set(partitions)
+        self._drop(lost)
+        _call(self._callbacks.lost, lost)
+
+    def _drop(self, partitions: Iterable[TopicPartition]) -> None:
+        dropped = set(partitions)
+        self.owned -= dropped
+        self.places.forget(dropped)
+        for at in dropped:
+            self._committed.pop(at, None)
+
+
+def _call(callback: Callback | None, partitions: set[TopicPartition]) -> None:
+    if callback is not None and partitions:
+        callback(sorted(partitions))

@@ -1,0 +1,56 @@
+"""How far a consumer is in each partition: received from the gateway, handed to the program, done with."""
+
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+
+from lakelog.client import TopicPartition
+
+Offsets = dict[TopicPartition, int]
+
+
+class Places:
+    """All offsets are those of the next record. Partitions of which nothing came yet are left out."""
+
+    def __init__(self) -> None:
+        self.received: Offsets = {}
+        self.finished: Offsets = {}
+        self._handed: Offsets = {}
+
+    @property
+    def positions(self) -> Offsets:
+        """What the program gets next."""
+        return self.finished | self._handed
+
+    def receive(self, table: pa.Table) -> None:
+        """The gateway has given these records."""
+        last = table.group_by(["topic", "partition"]).aggregate([("offset", "max")])
+        columns = (last[name].to_pylist() for name in ("topic", "partition", "offset_max"))
+        for topic, partition, offset in zip(*columns, strict=True):
+            self.received[TopicPartition(topic, partition)] = offset + 1
+
+    def hand(self, offsets: Offsets) -> None:
+        """The program gets what is before these, and has done with all that it got before."""
+        self.finished |= self._handed
+        self._handed = offsets
+
+    def rewind(self, finished: bool = False) -> bool:
+        """Receive again what was not handed out, or is not finished; says whether there is any of that."""
+        before, self.received = self.received, dict(self.finished) if finished else self.positions
+        return self.received != before
+
+    def move(self, at: TopicPartition, offset: int) -> None:
+        """Go on from `offset`."""
+        self._handed.pop(at, None)
+        self.received[at] = self.finished[at] = offset
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """These are another's."""
+        for at in partitions:
+            for places in (self.received, self.finished, self._handed):
+                places.pop(at, None)
+
+
+def places(offsets: Mapping[tuple[str, int], int]) -> Offsets:
+    """The same by TopicPartition, from any pairs."""
+    return {TopicPartition(*at): offset for at, offset in offsets.items()}
