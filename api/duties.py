@@ -11,10 +11,15 @@ from collections.abc import Callable, Iterator
 from api.gateway import Gateway
 from api.metrics import Metrics, TableSize
 from log_tables.cluster import Cluster
+from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.partition import Partition
+from log_tables.rewrite import clean_if_dirty
 
 CHECKPOINT_INTERVAL_S = 1.0
 """How often partitions are asked whether a checkpoint is due."""
+
+COMPACT_INTERVAL_S = 3.0
+"""How often it is asked whether the log of consumer groups has become dirty: a look at memory."""
 
 CLEAN_INTERVAL_S = 600.0
 """How often logs are cleaned: that lists a whole log, never less than an hour of commits."""
@@ -68,6 +73,7 @@ def duties(gateway: Gateway) -> list[Duty]:
     return [
         Duty("refresh", refresh_interval_s, cluster.refresh, metrics),
         Duty("checkpoint", CHECKPOINT_INTERVAL_S, lambda: checkpoint(cluster), metrics),
+        Duty("compact", COMPACT_INTERVAL_S, lambda: compact(cluster), metrics),
         Duty("clean", CLEAN_INTERVAL_S, lambda: clean(cluster), metrics),
         Duty("sweep", SWEEP_INTERVAL_S, cluster.sweep, metrics),
     ]
@@ -78,6 +84,14 @@ def checkpoint(cluster: Cluster) -> None:
     for partition in _led(cluster):
         if partition.checkpoint_due():
             partition.checkpoint()
+
+
+def compact(cluster: Cluster) -> None:
+    """Keep the logs of consumer groups short: the latest record of each key is all that a restart needs."""
+    topic = cluster.known(CONSUMER_OFFSETS)
+    for _, partition in [] if topic is None else topic.opened():
+        if partition.leading:
+            clean_if_dirty(partition.table, partition.config.compression)
 
 
 def clean(cluster: Cluster) -> None:

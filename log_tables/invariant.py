@@ -59,6 +59,15 @@ def log_start_never_moves_back(before: Snapshot, after: Snapshot) -> Broken:
     return None
 
 
+def cleaned_never_moves_back(before: Snapshot, after: Snapshot) -> Broken:
+    """Nor is it ever above the high watermark: what is not there yet cannot have been cleaned."""
+    if after.cleaned < before.cleaned:
+        return f"compaction by key moved back from offset {before.cleaned} to {after.cleaned}"
+    if after.cleaned > after.high_watermark:
+        return f"compaction by key is at {after.cleaned}, above the high watermark {after.high_watermark}"
+    return None
+
+
 def leader_epoch_never_moves_back(before: Snapshot, after: Snapshot) -> Broken:
     if after.leader_epoch < before.leader_epoch:
         return f"the leader epoch moved back from {before.leader_epoch} to {after.leader_epoch}"
@@ -93,14 +102,14 @@ def modification_time_is_monotone(after: Snapshot) -> Broken:
 
 
 def rewrite_keeps_records(before: Snapshot, commit: Commit) -> Broken:
-    """A commit that says `dataChange: false` leaves as many records, within the ranges that it removes."""
-    if commit.changes_data() or not (commit.adds or commit.removes):
+    """Maintenance leaves as many records as it removes; fewer only when it says `dataChange: true`."""
+    if not (commit.adds or commit.removes):
         return None
     known = {segment.path: segment for segment in before.segments}
-    gone = [known[remove.path] for remove in commit.removes if remove.path in known]
-    made = [segment_of(add) for add in commit.adds]
-    if sum(s.records for s in gone) != sum(s.records for s in made):
-        return f"a rewrite of {sum(s.records for s in gone)} records leaves {sum(s.records for s in made)}"
+    gone = sum(known[remove.path].records for remove in commit.removes if remove.path in known)
+    made = sum(segment_of(add).records for add in commit.adds)
+    if made > gone or (made < gone and not commit.changes_data()):
+        return f"a rewrite of {gone} records leaves {made}"
     return None
 
 
@@ -133,6 +142,7 @@ def first_broken(results: Iterable[Broken]) -> Broken:
 _STEPS: tuple[Callable[[Snapshot, Snapshot], Broken], ...] = (
     high_watermark_never_moves_back,
     log_start_never_moves_back,
+    cleaned_never_moves_back,
     leader_epoch_never_moves_back,
 )
 _STATES: tuple[Callable[[Snapshot], Broken], ...] = (
@@ -155,9 +165,9 @@ def broken_step(before: Snapshot, commit: Commit) -> Broken:
         return first_broken((appends_are_contiguous(before, commit), *steps, _tail_is_monotone(after)))
     if kind is Kind.CLAIM:
         return first_broken(steps)
-    maintenance = (rewrite_keeps_records(before, commit), adds_lie_within_removes(before, commit))
     states = (check(after) for check in _STATES) if commit.adds else ()
-    return first_broken((*maintenance, *steps, *states))
+    rewrite = (adds_lie_within_removes(before, commit), *steps, *states)
+    return first_broken((*rewrite, rewrite_keeps_records(before, commit)))
 
 
 def _tail_is_monotone(after: Snapshot) -> Broken:

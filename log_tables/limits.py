@@ -40,6 +40,24 @@ fence cannot have been cleaned between the look and the put, short of a clock th
 TOMBSTONE_RETENTION_MS = 24 * 60 * 60 * 1000
 """How long a removed file stays known and on disk, for readers of an older version."""
 
+DELETE_RETENTION_MS = 24 * 60 * 60 * 1000
+"""Default of `delete.retention.ms`, as Kafka's: how long a compaction by key leaves a tombstone that it has
+met, for readers that are under way."""
+
+DELETE_HORIZON_STEPS = 64
+"""A tombstone's horizon is rounded up to this part of `delete.retention.ms`, so that a segment's tag has at
+most about as many of them, however often it is cleaned."""
+
+COMPACTED_SEGMENT_BYTES = 64 * MIB
+"""Uncompressed bytes that a compaction by key puts into one segment: what it holds at once."""
+
+REPLAY_SEGMENT_RECORDS = 25
+"""Replaying a log of keys spends as long on opening a segment as on this many records (0.3 ms)."""
+
+DIRTY_RECORDS_MIN = 5_000
+"""A log is compacted by key when replaying what has come since the last time costs as much as so many
+records, 50 ms, and more than all the rest: a replay takes at most about twice the least possible."""
+
 PUT_RETRY_LIMIT_S = 30.0
 """How long a put with unknown outcome is repeated before the leader steps down with OutcomeUnknown."""
 
@@ -47,7 +65,10 @@ PUT_RETRY_PAUSE_S = 0.05
 """First pause between such repeats; doubled each time."""
 
 CACHE_BYTES = 64 * MIB
-"""Freshly committed batches kept in memory for readers at the tail, over all partitions of a process."""
+"""Batches freshly committed, or read from small segments, kept in memory over all partitions of a process."""
+
+SMALL_SEGMENT_BYTES = 64 * KIB
+"""A segment of so many uncompressed bytes is read whole and kept: opening it costs more than what it holds."""
 
 MODIFICATION_STEP_MS = 1
 """`modificationTime` grows by at least this from one segment to the next."""

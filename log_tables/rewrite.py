@@ -1,21 +1,30 @@
-"""New segments from old ones, one partition at a time: Spark tasks, gateways and tests run the same code."""
+"""New segments from old ones, one partition at a time: Spark tasks, gateways and tests run the same code.
+
+A merge keeps every record. A compaction by key keeps those that `cleaner` says, in three steps that can be
+spread over tasks: `latest` over all inputs, `compact` for each group of neighbours, and one
+`commit_compaction`. All groups are committed at once: a tombstone may go only together with what it deletes.
+"""
 
 from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 
+from log_tables import cleaner
 from log_tables import segment as segments
+from log_tables.cleaner import Cleaning
 from log_tables.clock import Clock
-from log_tables.commit import Commit
+from log_tables.commit import Commit, Txn
 from log_tables.errors import CorruptSegment, InvalidArgument
-from log_tables.layout import segment_name
-from log_tables.record import RECORD_SCHEMA
-from log_tables.snapshot import Segment, Snapshot
+from log_tables.layout import KEY, OFFSET, TXN_CLEANED, segment_name
+from log_tables.limits import DELETE_RETENTION_MS
+from log_tables.record import RECORD_SCHEMA, int64s
+from log_tables.snapshot import Horizons, Segment, Snapshot
 from log_tables.store import Store
 from log_tables.table import Table, commit_info
 
-__all__ = ["commit_merge", "merge"]
+__all__ = ["clean", "clean_if_dirty", "commit_compaction", "commit_merge", "compact", "latest", "merge"]
 
 
 def merge(store: Store, table: str, inputs: Sequence[Segment], compression: str, clock: Clock) -> Segment:
@@ -24,8 +33,101 @@ def merge(store: Store, table: str, inputs: Sequence[Segment], compression: str,
     Raises InvalidArgument for segments that do not follow one another, CorruptSegment when the inputs do not
     hold what their stats say, or when what was written does not read back as the very same records.
     """
+    records = _read(store, table, inputs)
+    return _write(store, table, records, inputs[-1], _horizons(inputs), compression, clock)
+
+
+def commit_merge(table: Table, inputs: Sequence[Segment], made: Segment) -> bool:
+    """Put `made` in the place of `inputs`, `dataChange: false`. False, without harm, when one is gone."""
+    return _replace(table, "OPTIMIZE", inputs, [made], None)
+
+
+def latest(store: Store, table: str, inputs: Sequence[Segment], log_start: int) -> np.ndarray:
+    """`cleaner.latest_offsets` of the records of `inputs` from the log start on; reads keys only.
+
+    Raises CorruptSegment.
+    """
+    columns = (OFFSET, KEY)
+    batches = [
+        batch
+        for item in inputs
+        for batch in segments.read(store, table, item, log_start, item.last_offset + 1, columns)
+    ]
+    if not batches:
+        return np.empty(0, np.int64)
+    offsets = np.concatenate([int64s(batch.column(OFFSET)) for batch in batches])
+    return cleaner.latest_offsets(pa.chunked_array([batch.column(KEY) for batch in batches]), offsets)
+
+
+def compact(
+    store: Store,
+    table: str,
+    inputs: Sequence[Segment],
+    newest: np.ndarray,
+    cleaning: Cleaning,
+    compression: str,
+    clock: Clock,
+) -> Segment | None:
+    """Write what `cleaning` leaves of `inputs`, neighbours in order, as one new segment file, uncommitted.
+
+    `newest` is what `latest` gives for the whole partition, or the part of it that covers `inputs`. Returns
+    None when no record stays, and a single input itself when all of it does. Raises as `merge` does.
+    """
+    records = _read(store, table, inputs)
+    rows, horizons = cleaner.survivors(records, newest, _horizons(inputs), cleaning)
+    if len(rows) == 0:
+        return None
+    if len(inputs) == 1 and len(rows) == records.num_rows and horizons == inputs[0].horizons:
+        return inputs[0]
+    kept = records.take(pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)]))
+    return _write(store, table, kept, inputs[-1], horizons, compression, clock)
+
+
+def commit_compaction(table: Table, inputs: Sequence[Segment], made: Sequence[Segment], cleaned: int) -> bool:
+    """Put `made` in the place of `inputs`, `dataChange: true`; compaction has got to offset `cleaned` then.
+
+    What is in both stays as it is. False, without harm, when an input is gone.
+    """
+    return _replace(table, "COMPACT", inputs, made, cleaned)
+
+
+def clean(
+    table: Table,
+    compression: str,
+    min_compaction_lag_ms: int = 0,
+    delete_retention_ms: int = DELETE_RETENTION_MS,
+) -> bool:
+    """Compact `table` by key, whole, as far as it is older than `min_compaction_lag_ms`.
+
+    Returns whether that was committed: not when there is nothing to compact, or when another process has
+    rewritten an input meanwhile. Raises CorruptSegment, StoreUnavailable, OutcomeUnknown, ForeignCommit.
+    """
+    snapshot, now_ms = table.snapshot, table.clock.now_ms()
+    inputs = cleaner.cleanable(snapshot, now_ms, min_compaction_lag_ms)
+    if not inputs:
+        return False
+    newest = latest(table.store, table.directory, inputs, snapshot.log_start)
+    cleaning = Cleaning.of(snapshot, now_ms, delete_retention_ms)
+    made = [
+        compact(table.store, table.directory, group, newest, cleaning, compression, table.clock)
+        for group in cleaner.groups(inputs)
+    ]
+    kept = [segment for segment in made if segment is not None]
+    return commit_compaction(table, inputs, kept, inputs[-1].last_offset + 1)
+
+
+def clean_if_dirty(table: Table, compression: str) -> bool:
+    """`clean` by Kafka's defaults, if enough has come since the last time (`cleaner.is_dirty`).
+
+    Returns and raises as `clean` does.
+    """
+    return cleaner.is_dirty(table.snapshot) and clean(table, compression)
+
+
+def _read(store: Store, table: str, inputs: Sequence[Segment]) -> pa.RecordBatch:
+    """The records of `inputs`, neighbours in order. Raises InvalidArgument, CorruptSegment."""
     if not inputs or any(a.last_offset >= b.base_offset for a, b in pairwise(inputs)):
-        raise InvalidArgument("a merge takes one or more segments in offset order; list them so")
+        raise InvalidArgument("a rewrite takes one or more segments in offset order; list them so")
     end = inputs[-1].last_offset + 1
     batches = [batch for item in inputs for batch in segments.read(store, table, item, item.base_offset, end)]
     records = pa.Table.from_batches(batches, RECORD_SCHEMA).combine_chunks().to_batches()[0]
@@ -35,11 +137,25 @@ def merge(store: Store, table: str, inputs: Sequence[Segment], compression: str,
             f"{records.num_rows} records, "
             f"their stats say {sum(item.records for item in inputs)}; run `lakelog fsck`"
         )
+    return records
+
+
+def _write(
+    store: Store,
+    table: str,
+    records: pa.RecordBatch,
+    newest: Segment,
+    horizons: Horizons,
+    compression: str,
+    clock: Clock,
+) -> Segment:
+    """`records` as a new segment, in the place of inputs of which `newest` is the last. Raises CorruptSegment
+    when it does not read back as the very same records.
+    """
     data = segments.encode(records, compression)
+    path = segment_name(int64s(records.column(OFFSET))[0], clock.random_hex(8))
     # The newest input's time: it lies between the neighbours', so modificationTime stays monotone.
-    modified = inputs[-1].modification_time
-    path = segment_name(inputs[0].base_offset, clock.random_hex(8))
-    made = segments.describe(path, records, data.size, modified)
+    made = segments.describe(path, records, data.size, newest.modification_time, horizons)
     store.put_new(f"{table}/{path}", data)
     written = pa.Table.from_batches(
         segments.read(store, table, made, made.base_offset, made.last_offset + 1), RECORD_SCHEMA
@@ -49,16 +165,27 @@ def merge(store: Store, table: str, inputs: Sequence[Segment], compression: str,
     return made
 
 
-def commit_merge(table: Table, inputs: Sequence[Segment], made: Segment) -> bool:
-    """Put `made` in the place of `inputs`, `dataChange: false`. False, without harm, when one is gone."""
-    info = commit_info(table.clock, "OPTIMIZE")
-    gone = {item.path for item in inputs}
+def _horizons(inputs: Sequence[Segment]) -> Horizons:
+    return tuple(step for item in inputs for step in item.horizons)
+
+
+def _replace(
+    table: Table, operation: str, inputs: Sequence[Segment], made: Sequence[Segment], cleaned: int | None
+) -> bool:
+    """Commit `made` in the place of `inputs`, and with `cleaned` that records were dropped up to there."""
+    info = commit_info(table.clock, operation)
+    needed, stays = {item.path for item in inputs}, {item.path for item in inputs} & {m.path for m in made}
+    drops = cleaned is not None
 
     def build(snapshot: Snapshot) -> Commit | None:
-        if not gone <= {item.path for item in snapshot.segments}:
+        if not needed <= {item.path for item in snapshot.segments}:
             return None
         now_ms = table.clock.now_ms()
-        removes = tuple(item.remove(now_ms, data_change=False) for item in inputs)
-        return Commit(info, adds=(made.add(data_change=False),), removes=removes)
+        return Commit(
+            info,
+            txns=() if cleaned is None else (Txn(TXN_CLEANED, max(snapshot.cleaned, cleaned)),),
+            adds=tuple(item.add(drops) for item in made if item.path not in stays),
+            removes=tuple(item.remove(now_ms, drops) for item in inputs if item.path not in stays),
+        )
 
     return table.transact(build) is not None

@@ -13,7 +13,7 @@ from log_tables.errors import CorruptSegment, ObjectMissing
 from log_tables.layout import HEADERS, KEY, OFFSET, TIMESTAMP, VALUE
 from log_tables.limits import CACHE_BYTES, MIB, ROW_GROUP_MAX_ROWS, ROW_GROUP_TARGET_BYTES
 from log_tables.record import RECORD_SCHEMA, batch_bytes, int64s
-from log_tables.snapshot import Segment, timestamp_text
+from log_tables.snapshot import Horizons, Segment, timestamp_text
 from log_tables.store import Store
 
 COMPRESSIONS = ("zstd", "lz4", "snappy", "gzip", "uncompressed")
@@ -53,7 +53,9 @@ def _row_group_rows(batch: pa.RecordBatch) -> int:
     return rows
 
 
-def describe(path: str, batch: pa.RecordBatch, size: int, modification_time: int) -> Segment:
+def describe(
+    path: str, batch: pa.RecordBatch, size: int, modification_time: int, horizons: Horizons = ()
+) -> Segment:
     """The Segment (its Delta stats) of a file `path` of `size` bytes that holds `batch`."""
     stamps, offsets = int64s(batch.column(TIMESTAMP)), int64s(batch.column(OFFSET))
     return Segment(
@@ -71,6 +73,7 @@ def describe(path: str, batch: pa.RecordBatch, size: int, modification_time: int
             batch.column(HEADERS).null_count,
         ),
         batch_bytes(batch),
+        horizons,
     )
 
 
@@ -232,6 +235,8 @@ class SegmentCache:
     def put(self, path: str, batch: pa.RecordBatch) -> None:
         """Keep the rows of the segment file `path` (with its table)."""
         with self._lock:
+            if path in self._batches:
+                return  # a segment never changes
             self._batches[path] = batch
             self._bytes += batch_bytes(batch)
             while self._bytes > self._limit:

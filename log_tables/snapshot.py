@@ -28,6 +28,7 @@ from log_tables.store import Store
 READER_VERSION = 1
 WRITER_VERSION = 2
 TAG_BYTES = "lakelog.bytes"
+TAG_HORIZONS = "lakelog.deleteHorizons"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -46,13 +47,19 @@ class _Stats(msgspec.Struct, frozen=True):
 _stats_decoder = msgspec.json.Decoder(_Stats)
 _stats_encoder = msgspec.json.Encoder()
 
+Horizons = tuple[tuple[int, int], ...]
+"""(last offset, milliseconds since 1970): from when on tombstones up to that offset may be dropped."""
+
+_horizons_decoder = msgspec.json.Decoder(Horizons)
+
 
 class Segment(msgspec.Struct, frozen=True, gc=False):
     """One data file of a table, with what its Delta stats say.
 
     Timestamps are ISO 8601 strings in UTC with milliseconds, the minimum cut down and the maximum rounded
     up: strings of one width compare as times do, and a table with 10,000 segments opens without parsing
-    them. `raw_bytes` are the uncompressed bytes of its records, 0 where the writer did not say.
+    them. `raw_bytes` are the uncompressed bytes of its records, 0 where the writer did not say. `horizons`
+    are those of its tombstones that a compaction by key has met already (KIP-534), in order of offset.
     """
 
     path: str
@@ -65,6 +72,7 @@ class Segment(msgspec.Struct, frozen=True, gc=False):
     modification_time: int
     nulls: tuple[int, int, int]
     raw_bytes: int
+    horizons: Horizons = ()
 
     @property
     def dense(self) -> bool:
@@ -80,13 +88,16 @@ class Segment(msgspec.Struct, frozen=True, gc=False):
             _Bounds(self.last_offset, self.max_timestamp),
             {"offset": 0, "timestamp": 0, "key": keys, "value": values, "headers": headers},
         )
+        tags = {TAG_BYTES: str(self.raw_bytes)}
+        if self.horizons:
+            tags[TAG_HORIZONS] = msgspec.json.encode(self.horizons).decode()
         return Add(
             self.path,
             self.size,
             self.modification_time,
             data_change,
             _stats_encoder.encode(stats).decode(),
-            {TAG_BYTES: str(self.raw_bytes)},
+            tags,
         )
 
     def remove(self, now_ms: int, data_change: bool) -> Remove:
@@ -116,6 +127,7 @@ def segment_of(add: Add) -> Segment:
             "restore the table to the version before it"
         ) from None
     low, high, nulls = stats.minValues, stats.maxValues, stats.nullCount
+    tags = add.tags or {}
     return Segment(
         add.path,
         add.size,
@@ -126,8 +138,19 @@ def segment_of(add: Add) -> Segment:
         high.timestamp,
         add.modificationTime,
         (nulls.get("key", 0), nulls.get("value", 0), nulls.get("headers", 0)),
-        int((add.tags or {}).get(TAG_BYTES, 0)),
+        int(tags.get(TAG_BYTES, 0)),
+        _horizons(tags[TAG_HORIZONS], add.path) if TAG_HORIZONS in tags else (),
     )
+
+
+def _horizons(text: str, path: str) -> Horizons:
+    try:
+        return _horizons_decoder.decode(text)
+    except msgspec.MsgspecError:
+        raise CorruptLog(
+            f"the tag {TAG_HORIZONS} of {path} is {text[:40]!r}, not a list of offsets and times; restore "
+            "the table to the version before it"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from log_tables.commit import ENGINE, Add, Commit, CommitInfo, Metadata, Protoco
 from log_tables.errors import CorruptLog, ForeignCommit, LakelogError, UnsupportedTable
 from log_tables.fsck import check_partition
 from log_tables.invariant import Kind, broken_state, broken_step, classify
-from log_tables.layout import TXN_HIGH_WATERMARK, TXN_LEADER, TXN_LOG_START
+from log_tables.layout import TXN_CLEANED, TXN_HIGH_WATERMARK, TXN_LEADER, TXN_LOG_START
 from log_tables.limits import LOG_RETENTION_MS
 from log_tables.partition import Partition
 from log_tables.record import RECORD_SCHEMA
@@ -85,6 +85,8 @@ BROKEN = {
     "1 removes, not exactly one add": changed(LATER, removes=(BEFORE.segments[0].remove(0, True),)),
     "is older than": appended(segment(10, 12, modified=49)),
     "log start moved back from 3 to 2": Commit(OURS, txns=(Txn(TXN_LOG_START, 2),)),
+    "compaction by key moved back from offset 5 to 4": Commit(OURS, txns=(Txn(TXN_CLEANED, 4),)),
+    "compaction by key is at 11, above the high watermark 10": Commit(OURS, txns=(Txn(TXN_CLEANED, 11),)),
     "leader epoch moved back from 1 to 0": Commit(OURS, txns=(Txn(TXN_LEADER, 0),)),
     "a rewrite of 5 records leaves 4": rewritten([segment(1, 4)], [BEFORE.segments[0]]),
     "which is not in the table": rewritten([], [segment(3, 4)], data_change=True),
@@ -105,11 +107,18 @@ BROKEN = {
 
 @pytest.mark.parametrize("reason", BROKEN)
 def test_what_breaks_an_invariant_is_named_and_refused(reason: str) -> None:
-    before = changed(BEFORE, txns={**BEFORE.txns, TXN_LOG_START: Txn(TXN_LOG_START, 3)})
+    txns = {TXN_LOG_START: Txn(TXN_LOG_START, 3), TXN_CLEANED: Txn(TXN_CLEANED, 5)}
+    before = changed(BEFORE, txns={**BEFORE.txns, **txns})
     assert reason in (broken_step(before, BROKEN[reason]) or "it holds")
     with pytest.raises(ForeignCommit, match="version 8 of topics/t/0") as raised:
         classify(TABLE, before, BROKEN[reason])
     assert reason in raised.value.message
+
+
+def test_a_compaction_never_leaves_more_than_there_was() -> None:
+    sparse = segment(0, 4, records=2)
+    commit = rewritten([replace(segment(0, 4, records=3), path="more.parquet")], [sparse], data_change=True)
+    assert broken_step(snapshot(sparse), commit) == "a rewrite of 2 records leaves 3"
 
 
 def test_the_high_watermark_never_moves_back() -> None:
