@@ -1,8 +1,9 @@
 """SQL over topics without a JVM: each topic is a view over its Delta tables, in delta-rs' DataFusion.
 
 A view has the columns `topic`, `partition` and those of the records, and begins at the log start offset.
-Beside it, `<topic>_json` has the fields of JSON values as typed columns. A query sees each partition as it
-is when the query begins. The dialect is PostgreSQL's, but for names, which are as they are written: only
+Beside it, `<topic>_json` has the fields of JSON values as typed columns, and `consumer_offsets` and
+`consumer_lag` say where the consumer groups are (log_tables/lag.py). A query sees each partition as it is
+when the query begins. The dialect is PostgreSQL's, but for names, which are as they are written: only
 dots, dashes and the like need double quotes.
 """
 
@@ -19,6 +20,7 @@ from deltalake.exceptions import DeltaError
 from log_tables.cluster import Cluster
 from log_tables.errors import InvalidArgument, LakelogError, StoreUnavailable
 from log_tables.json_columns import typed_columns
+from log_tables.lag import TABLES, tables
 from log_tables.layout import (
     CLUSTER_METADATA,
     KEY,
@@ -67,6 +69,7 @@ def query_stream(cluster: Cluster, sql: str) -> pa.RecordBatchReader:
     with ExitStack() as stack:
         session = _Session(cluster, stack)
         session.open_topics(sql)
+        session.open_groups(sql)
         schema, batches = session.run(sql)
         scratch = stack.pop_all()
 
@@ -78,7 +81,7 @@ def query_stream(cluster: Cluster, sql: str) -> pa.RecordBatchReader:
 
 
 class _Session:
-    """One query: the tables it names, opened once, and the scratch files of its JSON columns."""
+    """One query: the tables it names, opened once, and the scratch files of those that are made for it."""
 
     def __init__(self, cluster: Cluster, stack: ExitStack) -> None:
         self._cluster, self._stack = cluster, stack
@@ -95,6 +98,12 @@ class _Session:
                 typed = name + _JSON_SUFFIX
                 if typed in sql and typed not in self._topics:
                     self._open_json(name, typed)
+
+    def open_groups(self, sql: str) -> None:
+        """Make those of TABLES that `sql` names, unless a topic has the name."""
+        named = [name for name in TABLES if name not in self._topics and re.search(rf"\b{name}\b", sql)]
+        for name, table in tables(self._cluster, named).items():
+            self._add_table(name, table)
 
     def _open(self, name: str, directories: Sequence[str]) -> None:
         parts = [self._open_partition(name, index, path) for index, path in enumerate(directories)]
@@ -116,7 +125,7 @@ class _Session:
         )
 
     def _open_json(self, name: str, typed: str) -> None:
-        """Write the values' fields as columns to a scratch file, and make `typed` its table.
+        """Make `typed` the table of the values' fields.
 
         All are read before their types are known: this takes about eight times their size in memory.
         """
@@ -127,14 +136,17 @@ class _Session:
         for field, column in zip(columns.schema.names, columns.columns, strict=True):
             table = table.append_column(_free_name(field, table.schema.names), column)
         raw = pc.if_else(are_objects, pa.scalar(None, pa.binary()), rows[VALUE])
-        table = table.append_column(_free_name(RAW, table.schema.names), raw)
+        self._add_table(typed, table.append_column(_free_name(RAW, table.schema.names), raw))
+
+    def _add_table(self, name: str, table: pa.Table) -> None:
+        """Write `table` to a scratch file, which is the table `name`."""
         directory = self._stack.enter_context(TemporaryDirectory(prefix="lakelog-sql-"))
         self._hidden.append(f"{directory}/")
         file = f"{directory}/rows.arrow"
         with pa.OSFile(file, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
         location = file.replace("'", "''")
-        self._execute(f"""create external table "{typed}" stored as arrow location '{location}'""")
+        self._execute(f"""create external table "{name}" stored as arrow location '{location}'""")
 
     def run(self, sql: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Begin to answer `sql`, which must be a query; the views must be open."""
@@ -173,7 +185,7 @@ class _Session:
             more = f" and {len(known) - _NAMED_MAX} more" if len(known) > _NAMED_MAX else ""
             return InvalidArgument(
                 f"there is no topic {unknown['name']!r}; there are {', '.join(known[:_NAMED_MAX])}{more} "
-                "(in double quotes if the name has dots or dashes)"
+                f"(in double quotes if the name has dots or dashes), and the tables {' and '.join(TABLES)}"
             )
         if _STORE_FAILED.match(said):
             return self._unreadable(said)

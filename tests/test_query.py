@@ -9,6 +9,8 @@ import pytest
 
 from log_tables.cluster import Cluster
 from log_tables.errors import InvalidArgument, StoreUnavailable
+from log_tables.group_log import Committed, OffsetKey, encode
+from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.partition import Entry, Partition
 from log_tables.query import query, query_stream
 from log_tables.record import Record, input_batch
@@ -190,6 +192,54 @@ def test_a_topic_that_has_the_name_of_json_columns_comes_first(cluster: Cluster)
     assert rows(cluster, "select value from t_json") == [(b"mine",)]
 
 
+def commit(cluster: Cluster, group: str, offset: int) -> None:
+    """Let `group` be at `offset` of the first partition of `orders`."""
+    if cluster.known(CONSUMER_OFFSETS) is None:
+        cluster.create_topic(CONSUMER_OFFSETS, internal=True)
+    committed = Committed(offset, cluster.topic("orders").topic_id)
+    record = encode(OffsetKey(group, "orders", 0), committed)
+    cluster.lead(cluster.topic(CONSUMER_OFFSETS), 0).append([Entry(input_batch([record], NOW_US))])
+
+
+def test_where_consumer_groups_are_can_be_asked(cluster: Cluster) -> None:
+    append(cluster.create_topic("orders", 2).partition(0), *[b"x"] * 5)
+    columns = query(cluster, "select * from consumer_offsets").schema.names
+    assert columns[:5] == ["group", "topic", "partition", "offset", "metadata"]
+    assert rows(cluster, "select * from consumer_lag") == []
+    commit(cluster, "audit", 1)
+    commit(cluster, "it's", 5)
+    commit(cluster, "audit", 2)
+    assert rows(cluster, "select group, offset, lag from consumer_lag order by group") == [
+        ("audit", 2, 3),
+        ("it's", 5, 0),
+    ]
+    joined = (
+        "select l.lag, o.value from consumer_lag l join consumer_offsets c using (group, topic, partition) "
+        "join orders o on o.offset = c.offset"
+    )
+    assert rows(cluster, joined) == [(3, b"x")]
+    assert [row[0] for row in rows(cluster, "describe consumer_lag")][-3:] == [
+        "lag",
+        "lag_seconds",
+        "lag_bytes",
+    ]
+
+
+def test_the_log_of_groups_is_a_topic_too(cluster: Cluster) -> None:
+    append(cluster.create_topic("orders").partition(0), b"x")
+    commit(cluster, "g", 1)
+    assert rows(cluster, "select cast(key as varchar) from __consumer_offsets") == [
+        ('{"kind":"offset","group":"g","topic":"orders","partition":0}',)
+    ]
+    assert rows(cluster, "select offset_json from __consumer_offsets_json") == [(1,)]
+
+
+def test_a_topic_of_the_name_of_a_table_comes_first(cluster: Cluster) -> None:
+    append(cluster.create_topic("consumer_lag").partition(0), b"mine")
+    assert rows(cluster, "select value from consumer_lag") == [(b"mine",)]
+    assert rows(cluster, "select count(*) from consumer_offsets") == [(0,)]
+
+
 def test_scratch_files_are_gone_when_the_answer_is_read(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,6 +270,7 @@ def test_scratch_files_are_gone_when_the_answer_is_read(
             "select * from nowhere",
             "there is no topic 'nowhere'; there are Big.Topic, __cluster_metadata, orders",
         ),
+        ("select * from nowhere", "and the tables consumer_offsets and consumer_lag"),
         ("select * from Big.Topic", "in double quotes"),
         ("select * from orders_jsons", "no topic 'orders_jsons'"),
     ],

@@ -18,7 +18,8 @@ def sql(
     """Run a query in DataFusion's SQL.
 
     Each topic is a view with topic, partition and the record's columns; TOPIC_json has the fields of JSON
-    values as typed columns. Names with capitals, dots or dashes go in double quotes.
+    values as typed columns. consumer_offsets and consumer_lag say where the consumer groups are. Names with
+    capitals, dots or dashes go in double quotes.
     """
     import msgspec
 
