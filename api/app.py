@@ -22,6 +22,7 @@ from api import (
 from api.duties import DUTY_END_S, duties, table_sizes
 from api.errors import ANY_OTHER_ERROR, add_error_handlers
 from api.gateway import Gateway
+from api.lag_metrics import LagMetrics, group_lags
 from log_tables.commit import ENGINE
 from log_tables.errors import OutcomeUnknown
 
@@ -77,6 +78,7 @@ def create_app(gateway: Gateway) -> FastAPI:
     app.state.gateway = gateway
     gateway.metrics.watch_buffer(lambda: gateway.buffer.used, gateway.settings.buffer_memory)
     gateway.metrics.watch_tables(lambda: table_sizes(gateway.cluster))
+    gateway.metrics.watch(LagMetrics(lambda: group_lags(gateway.coordinator, gateway.cluster, gateway.clock)))
     add_error_handlers(app)
     for part in _PARTS:
         app.include_router(part.router)

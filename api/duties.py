@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 from api.gateway import Gateway
+from api.lag_metrics import follow_lags
 from api.metrics import Metrics, TableSize
 from log_tables.cluster import Cluster
 from log_tables.layout import CONSUMER_OFFSETS
@@ -26,6 +27,9 @@ CLEAN_INTERVAL_S = 600.0
 
 SWEEP_INTERVAL_S = 60.0
 """How often files of deleted topics are looked for; by default they stay for a minute."""
+
+LAGS_INTERVAL_S = 5.0
+"""How often the ends of partitions are looked for that groups read here and other processes write."""
 
 TEMPORARY_MAX_AGE_MS = 60 * 60 * 1000
 """A temporary file that is older belongs to a put that was killed: none takes nearly as long."""
@@ -75,6 +79,7 @@ def duties(gateway: Gateway) -> list[Duty]:
         Duty("checkpoint", CHECKPOINT_INTERVAL_S, lambda: checkpoint(cluster), metrics),
         Duty("compact", COMPACT_INTERVAL_S, lambda: compact(cluster), metrics),
         Duty("clean", CLEAN_INTERVAL_S, lambda: clean(cluster), metrics),
+        Duty("lags", LAGS_INTERVAL_S, lambda: follow_lags(gateway.coordinator, cluster), metrics),
         Duty("sweep", SWEEP_INTERVAL_S, cluster.sweep, metrics),
     ]
 

@@ -146,6 +146,10 @@ class Metrics:
         """Report what open partitions hold, asked whenever the metrics are read."""
         self.registry.register(_Tables(sizes))
 
+    def watch(self, collector: Collector) -> None:
+        """Report what `collector` finds, asked whenever the metrics are read."""
+        self.registry.register(collector)
+
     def render(self) -> bytes:
         """All metrics in Prometheus' text format."""
         return generate_latest(self.registry)

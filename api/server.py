@@ -10,6 +10,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.abc import MetaPathFinder
 from typing import NoReturn
 
 import uvicorn
@@ -49,6 +50,7 @@ def run(settings: Settings) -> None:
     # api/errors.py has logged it already, with a reference that the client was told.
     logging.getLogger("uvicorn.error").addFilter(lambda record: "in ASGI application" not in record.msg)
     _raise_file_limit()
+    sys.meta_path.insert(0, _WithoutPandas())
     listener = listen(settings.host, settings.port)
     gateway = open_gateway(settings, _url(settings.host, listener.getsockname()[1]))
     config = uvicorn.Config(
@@ -134,6 +136,18 @@ class _Server(uvicorn.Server):
         _settle_memory()
         settings = self._gateway.settings
         print(f"lakelog is ready at {settings.advertised_url} (data: {settings.data})", flush=True)
+
+
+class _WithoutPandas(MetaPathFinder):
+    """An importer in whose process pandas is not installed.
+
+    Where it is, pyarrow loads it when it first makes a scalar or an array of a Python value, to ask whether
+    that is one of pandas': most of a second of the event loop, and 60 MB.
+    """
+
+    def find_spec(self, fullname: str, _path: object, _target: object = None) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError("a gateway needs no pandas", name=fullname)
 
 
 def _forced_end(number: int) -> NoReturn:

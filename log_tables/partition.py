@@ -26,7 +26,12 @@ from log_tables.layout import (
     producer_sequence_txn,
     segment_name,
 )
-from log_tables.limits import MODIFICATION_STEP_MS, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+from log_tables.limits import (
+    MODIFICATION_STEP_MS,
+    SMALL_SEGMENT_BYTES,
+    TIMESTAMP_MAX_US,
+    TIMESTAMP_MIN_US,
+)
 from log_tables.record import RECORD_SCHEMA, constant_timestamps, with_offsets
 from log_tables.sequencer import Entry, Producer, Sequenced, Sequencer, producers_of
 from log_tables.snapshot import ProducerState, Segment, Snapshot, timestamp_text, timestamp_us
@@ -263,13 +268,27 @@ class Partition:
     def read(self, plan: ReadPlan, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The records of `plan`, lazily, one RECORD_SCHEMA batch (or its `columns`) a row group, in order."""
         for segment in plan.segments:
-            cached = self._cache.get(f"{self.directory}/{segment.path}")
+            cached = self._in_memory(segment)
             if cached is None:
                 yield from segments.read(self._store, self.directory, segment, plan.start, plan.end, columns)
                 continue
             part = segments.between(cached, plan.start, plan.end)
             names = [name for name in RECORD_SCHEMA.names if columns is None or name in columns]
             yield part.select(names)
+
+    def _in_memory(self, segment: Segment) -> pa.RecordBatch | None:
+        """The records of a segment that was written or read here lately; a small one is read now.
+
+        Opening a small file costs more than what is in it, and many groups read the same tail.
+        """
+        path = f"{self.directory}/{segment.path}"
+        cached = self._cache.get(path)
+        if cached is None and segment.raw_bytes <= SMALL_SEGMENT_BYTES:
+            end = segment.last_offset + 1
+            batches = segments.read(self._store, self.directory, segment, segment.base_offset, end)
+            cached = pa.Table.from_batches(batches, RECORD_SCHEMA).combine_chunks().to_batches()[0]
+            self._cache.put(path, cached)
+        return cached
 
     def fetch(self, offset: int, max_bytes: int) -> pa.Table:
         """`plan_read` and `read` in one, as a Table of RECORD_SCHEMA."""

@@ -10,6 +10,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.gateway import RunningGateway, running_gateway, start_gateway
 
@@ -23,6 +24,19 @@ def test_an_orderly_stop_keeps_what_was_only_accepted(tmp_path: Path) -> None:
     with running_gateway(tmp_path) as again:
         offsets = again.client.get("/topics/t/partitions/0/offsets").json()
         assert offsets == {"beginning_offset": 0, "end_offset": 4}
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/maps").exists(), reason="no /proc: it shows what a process has loaded"
+)
+def test_a_gateway_never_loads_pandas(tmp_path: Path) -> None:
+    with running_gateway(tmp_path) as gateway:
+        gateway.create_topic("t")
+        assert gateway.produce("t", "a", None, partition=0).status_code == 200
+        assert len(gateway.client.get("/topics/t/partitions/0/records").json()) == 2
+        loaded = Path(f"/proc/{gateway.process.pid}/maps").read_text()
+        assert "pyarrow" in loaded
+        assert "pandas" not in loaded
 
 
 def test_a_stop_that_cannot_flush_in_time_says_so(tmp_path: Path) -> None:

@@ -1,0 +1,91 @@
+"""How far behind consumer groups are, for Prometheus: by group, topic and partition."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from coordinator.coordinator import Coordinator
+from log_tables.clock import Clock
+from log_tables.cluster import Cluster
+from log_tables.lag import Lag, lag
+from log_tables.partition import Partition
+
+LAG_SERIES_MAX = 10_000
+"""Partitions of groups with a series of their own in each metric; the others are summed up."""
+
+OTHER_GROUPS = "(other)"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """The lag of a group in a partition."""
+
+    group: str
+    topic: str
+    partition: int
+    lag: Lag
+
+
+class LagMetrics(Collector):
+    """Collects `lags`, which is asked whenever the metrics are read."""
+
+    def __init__(self, lags: Callable[[], Iterable[GroupLag]]) -> None:
+        self._lags = lags
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        return _families()
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        families = _families()
+        rest = Lag()
+        for number, found in enumerate(self._lags()):
+            if number >= LAG_SERIES_MAX:
+                rest = Lag(
+                    rest.records + found.lag.records,
+                    max(rest.seconds, found.lag.seconds),
+                    rest.size_bytes + found.lag.size_bytes,
+                )
+                continue
+            _add(families, [found.group, found.topic, str(found.partition)], found.lag)
+        if rest.records:
+            _add(families, [OTHER_GROUPS, "", ""], rest)
+        yield from families
+
+
+def _add(families: tuple[GaugeMetricFamily, ...], labels: list[str], behind: Lag) -> None:
+    for family, value in zip(families, (behind.records, behind.seconds, behind.size_bytes), strict=True):
+        family.add_metric(labels, value)
+
+
+def _families() -> tuple[GaugeMetricFamily, ...]:
+    labels = ["group", "topic", "partition"]
+    return (
+        GaugeMetricFamily("lakelog_consumer_lag_records", "Records not yet committed.", labels=labels),
+        GaugeMetricFamily("lakelog_consumer_lag_seconds", "Age of the oldest of them.", labels=labels),
+        GaugeMetricFamily("lakelog_consumer_lag_bytes", "What they take in storage.", labels=labels),
+    )
+
+
+def group_lags(coordinator: Coordinator, cluster: Cluster, clock: Clock) -> Iterator[GroupLag]:
+    """The lags of the groups that this gateway coordinates, as far as is known in memory."""
+    now_ms = clock.now_ms()
+    for group, topic, index, offset, partition in _committed(coordinator, cluster):
+        yield GroupLag(group, topic, index, lag(partition.snapshot, offset, now_ms))
+
+
+def follow_lags(coordinator: Coordinator, cluster: Cluster) -> None:
+    """Look for the ends of partitions that groups read and other processes write."""
+    for partition in {id(found[-1]): found[-1] for found in _committed(coordinator, cluster)}.values():
+        if not partition.leading:
+            partition.refresh()
+
+
+def _committed(coordinator: Coordinator, cluster: Cluster) -> Iterator[tuple[str, str, int, int, Partition]]:
+    """Group, topic, partition, committed offset, and the partition itself."""
+    for group in coordinator.known_groups():
+        for at in sorted(group.offsets):
+            committed, topic = group.committed(at), cluster.known(at.topic)
+            if committed is not None and topic is not None and topic.topic_id == committed.topic_id:
+                yield group.id, at.topic, at.partition, committed.offset, topic.partition(at.partition)
