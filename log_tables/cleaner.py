@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 
 from log_tables.layout import KEY, OFFSET, VALUE
 from log_tables.limits import (
-    COMPACTED_SEGMENT_BYTES,
     DELETE_HORIZON_STEPS,
     DIRTY_RECORDS_MIN,
     REPLAY_SEGMENT_RECORDS,
@@ -69,15 +68,15 @@ def is_dirty(snapshot: Snapshot) -> bool:
     return cost >= DIRTY_RECORDS_MIN and cost > clean
 
 
-def groups(inputs: Sequence[Segment]) -> Iterator[tuple[Segment, ...]]:
-    """`inputs` in order, as runs that each become one segment: COMPACTED_SEGMENT_BYTES, or a single one."""
+def groups(inputs: Sequence[Segment], segment_bytes: int) -> Iterator[tuple[Segment, ...]]:
+    """`inputs` in order, as runs of up to `segment_bytes` (uncompressed) that each become one segment."""
     run: list[Segment] = []
-    room = COMPACTED_SEGMENT_BYTES
+    room = segment_bytes
     for segment in inputs:
         wanted = segment.raw_bytes or segment.size
         if run and wanted > room:
             yield tuple(run)
-            run, room = [], COMPACTED_SEGMENT_BYTES
+            run, room = [], segment_bytes
         run.append(segment)
         room -= wanted
     if run:

@@ -18,7 +18,7 @@ from log_tables.clock import Clock
 from log_tables.commit import Commit, Txn
 from log_tables.errors import CorruptSegment, InvalidArgument
 from log_tables.layout import KEY, OFFSET, TXN_CLEANED, segment_name
-from log_tables.limits import DELETE_RETENTION_MS
+from log_tables.limits import COMPACTED_SEGMENT_BYTES, DELETE_RETENTION_MS
 from log_tables.record import RECORD_SCHEMA, int64s
 from log_tables.snapshot import Horizons, Segment, Snapshot
 from log_tables.store import Store
@@ -96,6 +96,7 @@ def clean(
     compression: str,
     min_compaction_lag_ms: int = 0,
     delete_retention_ms: int = DELETE_RETENTION_MS,
+    segment_bytes: int = COMPACTED_SEGMENT_BYTES,
 ) -> bool:
     """Compact `table` by key, whole, as far as it is older than `min_compaction_lag_ms`.
 
@@ -110,7 +111,7 @@ def clean(
     cleaning = Cleaning.of(snapshot, now_ms, delete_retention_ms)
     made = [
         compact(table.store, table.directory, group, newest, cleaning, compression, table.clock)
-        for group in cleaner.groups(inputs)
+        for group in cleaner.groups(inputs, segment_bytes)
     ]
     kept = [segment for segment in made if segment is not None]
     return commit_compaction(table, inputs, kept, inputs[-1].last_offset + 1)

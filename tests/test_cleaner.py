@@ -1,0 +1,270 @@
+"""What a compaction by key leaves: Kafka's rules, one by one, and against a plain Python model."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
+
+from log_tables import rewrite
+from log_tables.cleaner import Cleaning, cleanable, groups, is_dirty, latest_offsets, survivors
+from log_tables.clock import ManualClock
+from log_tables.commit import Metadata, Protocol, Txn
+from log_tables.fsck import check_partition
+from log_tables.layout import TXN_CLEANED, TXN_HIGH_WATERMARK
+from log_tables.limits import DELETE_HORIZON_STEPS, DIRTY_RECORDS_MIN, REPLAY_SEGMENT_RECORDS
+from log_tables.partition import Entry
+from log_tables.record import Record, binary_array, input_batch, with_offsets
+from log_tables.snapshot import Horizons, Segment, Snapshot, timestamp_text
+from log_tables.store import open_store
+from log_tables.testing import ClockedStore
+from tests.partitions import TABLE, another, new_partition, records
+
+KEYS = st.one_of(st.none(), st.sampled_from([b"", b"a", b"b", b"c"]))
+NOW_MS = 1_000_000
+
+
+def segment(base: int, last: int, count: int | None = None, at_ms: int = 0) -> Segment:
+    text = timestamp_text(at_ms * 1_000)
+    path = f"{base}.parquet"
+    return Segment(path, 10, base, last, count or last - base + 1, text, text, 0, (0, 0, 0), 100)
+
+
+def snapshot(*segments: Segment, cleaned: int = 0) -> Snapshot:
+    txns = {TXN_HIGH_WATERMARK: segments[-1].last_offset + 1 if segments else 0, TXN_CLEANED: cleaned}
+    found = {app_id: Txn(app_id, version) for app_id, version in txns.items()}
+    return Snapshot(1, Protocol(1, 2), Metadata("id", "{}"), segments, found)
+
+
+# Which are the newest.
+
+
+@given(st.lists(KEYS), st.data(), st.integers(1, 4))
+def test_the_latest_of_each_key_and_all_without_one(
+    keys: list[bytes | None], data: st.DataObject, parts: int
+) -> None:
+    expected = sorted(
+        offset
+        for offset, key in enumerate(keys)
+        if key is None or offset == max(other for other, same in enumerate(keys) if same == key)
+    )
+    rows = data.draw(st.permutations(list(enumerate(keys))))
+    column = pa.chunked_array(
+        [binary_array([key for _, key in rows[part::parts]]) for part in range(parts)], pa.binary()
+    )
+    offsets = [offset for part in range(parts) for offset, _ in rows[part::parts]]
+    assert latest_offsets(column, np.array(offsets, np.int64)).tolist() == expected
+
+
+def test_keys_may_come_as_one_array() -> None:
+    assert latest_offsets(binary_array([b"a", b"a", None]), np.array([7, 3, 5])).tolist() == [5, 7]
+
+
+# What becomes of tombstones.
+
+
+def left(
+    keys: list[bytes | None], values: list[bytes | None], horizons: Horizons = (), last_offset: int = 99
+) -> tuple[list[int], Horizons]:
+    """What stays of records at offsets 10, 11 …, all of them the newest of their keys."""
+    rows = [Record(value, key) for key, value in zip(keys, values, strict=True)]
+    offsets = np.arange(10, 10 + len(rows), dtype=np.int64)
+    batch = with_offsets([input_batch(rows, 0)], offsets)
+    cleaning = Cleaning(last_offset, NOW_MS, NOW_MS + 500)
+    kept, steps = survivors(batch, np.arange(5, 50, dtype=np.int64), horizons, cleaning)
+    return [10 + row for row in kept.tolist()], steps
+
+
+def test_a_tombstone_that_is_met_first_gets_a_horizon() -> None:
+    assert left([b"a", b"b", b"c"], [None, b"x", None]) == ([10, 11, 12], ((12, NOW_MS + 500),))
+
+
+def test_a_tombstone_goes_at_its_horizon_and_not_before() -> None:
+    horizons = ((10, NOW_MS), (11, NOW_MS + 1))
+    assert left([b"a", b"b", b"c"], [None] * 3, horizons) == (
+        [11, 12],
+        ((11, NOW_MS + 1), (12, NOW_MS + 500)),
+    )
+
+
+def test_a_record_without_key_and_value_is_no_tombstone() -> None:
+    assert left([None, b"a"], [None, None], ((11, NOW_MS),)) == ([10], ())
+
+
+def test_the_last_record_of_the_log_stays_though_its_horizon_is_past() -> None:
+    assert left([b"a", b"b"], [None, None], ((11, NOW_MS),), last_offset=11) == ([11], ((11, NOW_MS),))
+
+
+@given(st.integers(0, 2**41), st.integers(0, 2**50))
+def test_a_horizon_is_hardly_later_than_asked(now_ms: int, retention_ms: int) -> None:
+    horizon_ms = Cleaning.of(snapshot(segment(0, 3)), now_ms, retention_ms).horizon_ms
+    assert 0 <= horizon_ms - now_ms - retention_ms <= retention_ms / DELETE_HORIZON_STEPS
+
+
+# What is worth cleaning, and what may be.
+
+
+@pytest.mark.parametrize(
+    ("segments", "cleaned", "dirty"),
+    [
+        ((), 0, False),
+        ((segment(0, DIRTY_RECORDS_MIN),), 0, True),
+        ((segment(0, DIRTY_RECORDS_MIN),), DIRTY_RECORDS_MIN + 1, False),
+        ((segment(0, 99),), 0, False),
+        ((segment(0, 9_999), segment(10_000, 14_999)), 10_000, False),
+        ((segment(0, 9_999), segment(10_000, 19_999)), 10_000, True),
+        ((segment(0, 9_999, 4_000), segment(10_000, 14_999)), 10_000, True),
+        ((segment(0, 19_999),), 10_000, True),  # merged across what was cleaned
+        (
+            tuple(segment(n, n) for n in range(DIRTY_RECORDS_MIN // (1 + REPLAY_SEGMENT_RECORDS) - 1)),
+            0,
+            False,
+        ),
+        (tuple(segment(n, n) for n in range(DIRTY_RECORDS_MIN // (1 + REPLAY_SEGMENT_RECORDS) + 1)), 0, True),
+    ],
+)
+def test_dirty_is_what_costs_more_to_replay_than_the_rest(
+    segments: tuple[Segment, ...], cleaned: int, dirty: bool
+) -> None:
+    assert is_dirty(snapshot(*segments, cleaned=cleaned)) == dirty
+
+
+@pytest.mark.parametrize(
+    ("lag_ms", "cleaned", "count"),
+    [(0, 0, 3), (10, 0, 3), (11, 0, 1), (100, 0, 1), (101, 0, 0), (101, 5, 1), (11, 8, 3), (2**62, 0, 0)],
+)
+def test_what_is_younger_than_the_lag_is_not_touched_nor_what_follows(
+    lag_ms: int, cleaned: int, count: int
+) -> None:
+    old, young, older = (
+        segment(0, 4, at_ms=NOW_MS - 100),
+        segment(5, 7, at_ms=NOW_MS - 10),
+        segment(8, 9, at_ms=0),
+    )
+    assert len(cleanable(snapshot(old, young, older, cleaned=cleaned), NOW_MS, lag_ms)) == count
+
+
+def test_neighbours_are_grouped_up_to_a_size() -> None:
+    inputs = [segment(0, 1), segment(2, 3), replace(segment(4, 5), raw_bytes=500), segment(6, 7)]
+    assert [[s.base_offset for s in run] for run in groups(inputs, 250)] == [[0, 2], [4], [6]]
+    assert list(groups([], 250)) == []
+
+
+# Against a model.
+
+
+class Compaction(RuleBasedStateMachine):
+    """Updates, tombstones, records without a key, clocks that jump, merges, and cleanings in a row."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.clock = ManualClock()
+        self.partition = new_partition(ClockedStore(open_store("memory://"), self.clock), self.clock)
+        self.kept: dict[int, Record] = {}
+        self.horizons: dict[int, int] = {}
+        self.start = self.end = self.cleaned = 0
+
+    @rule(
+        rows=st.lists(st.tuples(KEYS, st.sampled_from([b"x", b"y", None])), min_size=1, max_size=6),
+        age_ms=st.integers(-20, 200),
+    )
+    def append(self, rows: list[tuple[bytes | None, bytes | None]], age_ms: int) -> None:
+        stamp = (self.clock.now_ms() - age_ms) * 1_000
+        made = [Record(value, key, (), stamp) for key, value in rows]
+        self.partition.append([Entry(input_batch(made, 0))])
+        for key, value in rows:
+            self.kept[self.end] = Record(value, key, (), stamp, self.end)
+            self.end += 1
+
+    @rule(ms=st.one_of(st.integers(0, 50), st.just(1_000)))
+    def wait(self, ms: int) -> None:
+        self.clock.advance(ms)
+
+    @rule(ms=st.integers(-50, 50))
+    def turn_the_clock(self, ms: int) -> None:
+        self.clock.jump(ms)
+
+    @rule(
+        lag_ms=st.one_of(st.just(0), st.integers(1, 100)),
+        retention_ms=st.sampled_from([0, 1, 40, 640]),
+        segment_bytes=st.sampled_from([1, 200, 1 << 20]),
+    )
+    def clean(self, lag_ms: int, retention_ms: int, segment_bytes: int) -> None:
+        end = self._cleanable_end(lag_ms)
+        committed = rewrite.clean(self.partition.table, "zstd", lag_ms, retention_ms, segment_bytes)
+        assert committed == (end is not None)
+        if end is None:
+            return
+        now_ms = self.clock.now_ms()
+        step = max(1, retention_ms // 64)
+        horizon_ms = (now_ms + retention_ms + step - 1) // step * step
+        taking_part = [record for offset, record in self.kept.items() if self.start <= offset < end]
+        newest = {record.key: record.offset for record in taking_part}
+        for record in taking_part:
+            assert record.offset is not None
+            if record.key is not None and (
+                newest[record.key] != record.offset
+                or (record.value is None and self._is_over(record.offset, now_ms, horizon_ms))
+            ):
+                del self.kept[record.offset]
+        self.cleaned = max(self.cleaned, end)
+
+    def _cleanable_end(self, lag_ms: int) -> int | None:
+        end = None
+        for item in self.partition.snapshot.segments:
+            inside = [
+                record.timestamp_us or 0
+                for offset, record in self.kept.items()
+                if item.base_offset <= offset <= item.last_offset
+            ]
+            too_young = any(stamp > (self.clock.now_ms() - lag_ms) * 1_000 for stamp in inside)
+            if lag_ms and item.last_offset >= self.cleaned and too_young:
+                break
+            end = item.last_offset + 1
+        return end
+
+    def _is_over(self, offset: int, now_ms: int, horizon_ms: int) -> bool:
+        """Whether a tombstone goes: it was met before, and its time has come."""
+        if offset not in self.horizons:
+            self.horizons[offset] = horizon_ms
+            return False
+        return self.horizons[offset] <= now_ms and offset != self.end - 1
+
+    @precondition(lambda self: len(self.partition.snapshot.segments) > 1)
+    @rule(data=st.data())
+    def merge(self, data: st.DataObject) -> None:
+        found = self.partition.snapshot.segments
+        first = data.draw(st.integers(0, len(found) - 2))
+        inputs = found[first : data.draw(st.integers(first + 2, len(found)))]
+        table = self.partition.table
+        made = rewrite.merge(table.store, TABLE, inputs, "lz4", self.clock)
+        assert rewrite.commit_merge(table, inputs, made)
+
+    @rule(data=st.data())
+    def truncate(self, data: st.DataObject) -> None:
+        before = data.draw(st.integers(self.start, self.end))
+        assert self.partition.truncate(before) == before
+        self.start = before
+
+    @rule(checkpoint=st.booleans())
+    def reopen(self, checkpoint: bool) -> None:
+        if checkpoint:
+            self.partition.checkpoint()
+        self.partition = another(self.partition)
+        self.partition.claim("http://next")
+
+    @invariant()
+    def a_reader_sees_what_is_left(self) -> None:
+        expected = [record for offset, record in self.kept.items() if offset >= self.start]
+        assert records(self.partition) == expected
+        assert records(self.partition, max_bytes=1) == expected
+        assert (self.partition.log_start, self.partition.high_watermark) == (self.start, self.end)
+        assert self.partition.snapshot.cleaned == self.cleaned
+
+    def teardown(self) -> None:
+        assert check_partition(self.partition.table.store, TABLE).problems == []
+
+
+TestCompaction = Compaction.TestCase
