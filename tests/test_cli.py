@@ -334,7 +334,7 @@ def test_a_question_is_answered_from_the_files(run: Run, root: Path) -> None:
         {"partition": 1, "last": 2, "n": 3},
     ]
     shown = lines(run("sql", "SELECT sum(amount) AS total FROM sales_json", "--data", str(root)))
-    assert [line.strip() for line in shown] == ["total", "15", "(1 rows)"]
+    assert [line.strip() for line in shown] == ["total", "15", "(1 row)"]
     for query in ("SELECT", "SELECT * FROM nowhere"):
         done = run("sql", query, "--data", str(root))
         assert done.exit_code in (FAILED, USAGE)

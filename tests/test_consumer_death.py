@@ -1,4 +1,4 @@
-"""Consumers and their gateway are killed under load: every record is processed, no commit is ahead of that."""
+"""Consumers and their gateway are killed under load: every record is processed, and no commit is early."""
 
 import subprocess
 import sys

@@ -207,9 +207,12 @@ EXAMPLE = re.compile(r"^```(sh|python)\n(.*?)^```(?:\n```(json|text)\n(.*?)^```)
 """Language and code of an example, kind and text of the answer that follows it, if one does."""
 
 
+NAMED_URL = "http://127.0.0.1:8082"
+
+
 def runnable(language: str, code: str, url: str) -> list[str]:
     """The command of an example, at another gateway than the one that it names."""
-    code = code.replace("http://127.0.0.1:8082", url)
+    code = code.replace(NAMED_URL, url)
     if language == "python":
         return [sys.executable, "-c", code]
     lines = [line for line in code.splitlines() if not line.startswith(("make ", "lakelog serve"))]
@@ -217,9 +220,10 @@ def runnable(language: str, code: str, url: str) -> list[str]:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl: the examples use it")
-def test_the_examples_of_the_readme_run_and_answer_as_they_say(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", ["README.md", "docs/consumers.md"])
+def test_the_examples_of_a_page_run_and_answer_as_they_say(tmp_path: Path, page: str) -> None:
     with running_gateway(tmp_path / "lakelog-data") as gateway:
-        for language, code, kind, answer in EXAMPLE.findall((ROOT / "README.md").read_text()):
+        for language, code, kind, answer in EXAMPLE.findall((ROOT / page).read_text()):
             command = runnable(language, code, gateway.url)
             environment = {**os.environ, "PYTHONPATH": str(ROOT), "LAKELOG_URL": gateway.url}
             done = subprocess.run(
@@ -227,6 +231,6 @@ def test_the_examples_of_the_readme_run_and_answer_as_they_say(tmp_path: Path) -
             )
             assert done.returncode == 0, f"{code}\n{done.stderr}"
             if kind == "json":
-                assert json.loads(done.stdout) == json.loads(answer), code
+                assert json.loads(done.stdout) == json.loads(answer.replace(NAMED_URL, gateway.url)), code
             if kind == "text":
                 assert done.stdout.split() == answer.split(), code

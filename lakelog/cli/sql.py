@@ -34,4 +34,5 @@ def sql(
     columns = [column.to_pylist() for column in shown.columns]
     print_table(found.column_names, list(zip(*columns, strict=True)))
     rest = found.num_rows - shown.num_rows
-    console.print(f"({found.num_rows} rows)" if not rest else f"({rest} more rows; --json prints all)")
+    rows = "row" if found.num_rows == 1 else "rows"
+    console.print(f"({found.num_rows} {rows})" if not rest else f"({rest} more rows; --json prints all)")
