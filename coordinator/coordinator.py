@@ -139,7 +139,7 @@ class Coordinator:
             self._consumer(shard, name, member).leave()
             shard.apply(name, Leave(member))
             await shard.settled(name)
-            del self._consumers[name, member]
+            self._consumers.pop((name, member), None)
 
         await self._leading(name, attempt)
 
@@ -312,7 +312,7 @@ class Coordinator:
                 shard.tick()
         for name, member in [*self._consumers]:
             if not any(member in shard.group(name).members for shard in self._shards.values()):
-                del self._consumers[name, member]
+                self._consumers.pop((name, member), None)
 
 
 def _check_name(name: str) -> None:
