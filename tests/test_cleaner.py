@@ -89,6 +89,12 @@ def test_a_tombstone_goes_at_its_horizon_and_not_before() -> None:
     )
 
 
+def test_a_tombstone_that_is_superseded_goes_and_leaves_no_horizon() -> None:
+    batch = with_offsets([input_batch([Record(None, b"a"), Record(b"x", b"a")], 0)], np.array([10, 11]))
+    kept, steps = survivors(batch, np.array([11]), ((10, NOW_MS),), Cleaning(99, NOW_MS, NOW_MS + 500))
+    assert (kept.tolist(), steps) == ([1], ())
+
+
 def test_a_record_without_key_and_value_is_no_tombstone() -> None:
     assert left([None, b"a"], [None, None], ((11, NOW_MS),)) == ([10], ())
 
