@@ -158,7 +158,7 @@ def test_the_map_has_every_file_of_the_chain_in_its_order() -> None:
 
 
 def test_every_invariant_is_documented_by_its_name() -> None:
-    documented = {cells[0].strip("`") for cells in rows(section(FORMAT, "13. Invariants")) if "_" in cells[0]}
+    documented = {cells[0].strip("`") for cells in rows(section(FORMAT, "14. Invariants")) if "_" in cells[0]}
     predicates = {
         name
         for name, function in inspect.getmembers(invariant, inspect.isfunction)
