@@ -8,13 +8,14 @@ import pytest
 from log_tables.clock import ManualClock
 from log_tables.cluster import Cluster
 from log_tables.errors import CorruptLog
-from log_tables.group_log import Committed, GroupKey, GroupValue, Key, OffsetKey, Value, encode
+from log_tables.group_log import GroupKey, GroupValue, OffsetKey
 from log_tables.lag import LAG_SCHEMA, LAG_TABLE, OFFSETS_SCHEMA, OFFSETS_TABLE, TABLES, Lag, lag, tables
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.partition import Entry, Partition
 from log_tables.record import Record, input_batch
 from log_tables.snapshot import Snapshot
 from log_tables.store import open_store
+from tests.groups import commit, say
 from tests.partitions import append, thin_out
 
 SECOND_MS = 1_000
@@ -35,25 +36,13 @@ def partition(cluster: Cluster, clock: ManualClock) -> Partition:
     return made
 
 
-def say(cluster: Cluster, *records: tuple[Key, Value | None], index: int = 0) -> None:
-    """Write to the log of groups, as a coordinator does."""
-    if cluster.known(CONSUMER_OFFSETS) is None:
-        cluster.create_topic(CONSUMER_OFFSETS, 2, internal=True)
-    log = cluster.lead(cluster.topic(CONSUMER_OFFSETS), index)
-    log.append([Entry(input_batch([encode(key, value) for key, value in records], 0))])
-
-
-def commit(cluster: Cluster, group: str, topic: str, partition: int, offset: int, index: int = 0) -> None:
-    committed = Committed(offset, cluster.topic(topic).topic_id, committed_ms=cluster.clock.now_ms())
-    say(cluster, (OffsetKey(group, topic, partition), committed), index=index)
-
-
 def sizes(snapshot: Snapshot) -> list[int]:
     return [segment.size for segment in snapshot.segments]
 
 
 def rows(cluster: Cluster, name: str) -> list[dict[str, object]]:
-    return tables(cluster, [name])[name].to_pylist()
+    found: list[dict[str, object]] = tables(cluster, [name])[name].to_pylist()
+    return found
 
 
 def test_the_lag_counts_records_seconds_and_bytes(partition: Partition, clock: ManualClock) -> None:

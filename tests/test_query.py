@@ -9,12 +9,11 @@ import pytest
 
 from log_tables.cluster import Cluster
 from log_tables.errors import InvalidArgument, StoreUnavailable
-from log_tables.group_log import Committed, OffsetKey, encode
-from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.partition import Entry, Partition
 from log_tables.query import query, query_stream
 from log_tables.record import Record, input_batch
 from log_tables.store import open_store
+from tests.groups import commit
 from tests.support import S3Server
 
 NOW_US = 1_700_000_000_000_000
@@ -192,23 +191,14 @@ def test_a_topic_that_has_the_name_of_json_columns_comes_first(cluster: Cluster)
     assert rows(cluster, "select value from t_json") == [(b"mine",)]
 
 
-def commit(cluster: Cluster, group: str, offset: int) -> None:
-    """Let `group` be at `offset` of the first partition of `orders`."""
-    if cluster.known(CONSUMER_OFFSETS) is None:
-        cluster.create_topic(CONSUMER_OFFSETS, internal=True)
-    committed = Committed(offset, cluster.topic("orders").topic_id)
-    record = encode(OffsetKey(group, "orders", 0), committed)
-    cluster.lead(cluster.topic(CONSUMER_OFFSETS), 0).append([Entry(input_batch([record], NOW_US))])
-
-
 def test_where_consumer_groups_are_can_be_asked(cluster: Cluster) -> None:
     append(cluster.create_topic("orders", 2).partition(0), *[b"x"] * 5)
     columns = query(cluster, "select * from consumer_offsets").schema.names
     assert columns[:5] == ["group", "topic", "partition", "offset", "metadata"]
     assert rows(cluster, "select * from consumer_lag") == []
-    commit(cluster, "audit", 1)
-    commit(cluster, "it's", 5)
-    commit(cluster, "audit", 2)
+    commit(cluster, "audit", "orders", 0, 1)
+    commit(cluster, "it's", "orders", 0, 5)
+    commit(cluster, "audit", "orders", 0, 2)
     assert rows(cluster, "select group, offset, lag from consumer_lag order by group") == [
         ("audit", 2, 3),
         ("it's", 5, 0),
@@ -227,7 +217,7 @@ def test_where_consumer_groups_are_can_be_asked(cluster: Cluster) -> None:
 
 def test_the_log_of_groups_is_a_topic_too(cluster: Cluster) -> None:
     append(cluster.create_topic("orders").partition(0), b"x")
-    commit(cluster, "g", 1)
+    commit(cluster, "g", "orders", 0, 1)
     assert rows(cluster, "select cast(key as varchar) from __consumer_offsets") == [
         ('{"kind":"offset","group":"g","topic":"orders","partition":0}',)
     ]
@@ -329,8 +319,8 @@ def test_a_table_that_cannot_be_read_is_typed_and_names_no_path(cluster: Cluster
         query(cluster, "select value from orders")
     assert segment.name in raised.value.message
     assert str(store_root).lstrip("/") not in raised.value.message
-    for commit in store_root.glob("topics/orders/0/_delta_log/*"):
-        commit.write_bytes(b"not JSON")
+    for version in store_root.glob("topics/orders/0/_delta_log/*"):
+        version.write_bytes(b"not JSON")
     with pytest.raises(StoreUnavailable) as raised:
         query(cluster, "select value from orders")
     assert str(store_root).lstrip("/") not in raised.value.message

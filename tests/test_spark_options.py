@@ -4,15 +4,16 @@ What Kafka's does: Spark's "Structured Streaming + Kafka Integration Guide", and
 """
 
 import json
+import re
 from collections.abc import Mapping
 
 import pytest
 
 from lakelog.spark.offsets import At, decode, encode
-from lakelog.spark.options import EARLIEST, LATEST, Options, Position, parse
+from lakelog.spark.options import EARLIEST, LATEST, Options, Place, Position, names_table, parse, table_of
 from lakelog.spark.ranges import Range, share_out, split
 from lakelog.spark.rows import COLUMNS, spark_schema
-from log_tables.errors import InvalidRequest
+from log_tables.errors import InvalidArgument, InvalidRequest
 
 ROOT = {"path": "/data/lakelog"}
 SOME = {**ROOT, "subscribe": "t"}
@@ -390,3 +391,25 @@ def test_parts_follow_one_another_and_cover_their_range() -> None:
         assert [part.start for part in parts] == [17, *(part.end for part in parts[:-1])]
         assert parts[-1].end == 117
         assert all(part.size > 0 for part in parts)
+
+
+def test_a_table_is_chosen_alone() -> None:
+    """Kafka: its groups are no table."""
+    given = {"PATH": "/data/lakelog", "Table": "consumer_lag", "storage.aws_region": "eu"}
+    assert names_table(given)
+    assert not names_table(SOME)
+    assert table_of(given) == (Place("/data/lakelog", (("aws_region", "eu"),)), "consumer_lag")
+    for wrong, said in (
+        (
+            {**given, "Table": "consumer_lags"},
+            "'consumer_lags' is none of the tables; there are consumer_offs",
+        ),
+        ({**given, "subscribe": "t"}, "the option subscribe is about the records of topics"),
+        ({**given, "colums": "lag"}, "did you mean columns?"),
+        ({"table": "consumer_lag"}, "the option path is missing"),
+    ):
+        with pytest.raises(InvalidArgument, match=re.escape(said)):
+            table_of(wrong)
+    assert "the option table is for batch queries" in refused(
+        {**ROOT, "table": "consumer_lag"}, streaming=True
+    )

@@ -8,9 +8,11 @@ import pytest
 
 from log_tables.cluster import Cluster
 from log_tables.errors import InvalidArgument, LakelogError, UnknownTopic
+from log_tables.lag import LAG_SCHEMA, OFFSETS_SCHEMA, TABLES
 from log_tables.partition import Entry, Partition
 from log_tables.record import Record, input_batch
 from log_tables.store import open_store
+from tests.groups import commit
 from tests.partitions import append_each, thin_out
 from tests.support import S3Server
 
@@ -67,7 +69,7 @@ def test_a_topic_is_a_view_over_all_its_partitions(spark: "SparkSession", cluste
     append(topic.partition(0), b"a", b"b", key=b"k")
     append(topic.partition(0), b"c")
     append(topic.partition(2), b"d", None)
-    assert register(spark, cluster) == ["__cluster_metadata", "orders"]
+    assert register(spark, cluster) == ["__cluster_metadata", "orders", *TABLES]
     view = spark.table("orders")
     assert view.schema.simpleString() == (
         "struct<topic:string,partition:int,offset:bigint,timestamp:timestamp,key:binary,value:binary,"
@@ -167,8 +169,10 @@ def test_any_topic_name_can_be_quoted(spark: "SparkSession", cluster: Cluster, n
 def test_any_directory_can_be_read(spark: "SparkSession", tmp_path: Path) -> None:
     cluster = Cluster.open(open_store(tmp_path / "größe & 100% #1" / "a b~2`it's"))
     append(cluster.create_topic("t").partition(0), b"x")
+    commit(cluster, "g", "t", 0, 1)
     register(spark, cluster)
     assert rows(spark, "select offset, value from t") == [(0, b"x")]
+    assert rows(spark, "select group, lag from consumer_lag") == [("g", 0)]
 
 
 def test_a_second_call_follows_the_topics(spark: "SparkSession", cluster: Cluster) -> None:
@@ -291,7 +295,7 @@ def test_a_schema_is_inferred_from_the_newest_records(spark: "SparkSession", clu
     )
     append(topic.partition(1), b'{"m":"x","Big":{"Case":1,"case":2}}', b"oops")
     views = register(spark, cluster, json={"t": True}, sample_records=6)
-    assert views == ["__cluster_metadata", "t", "t_json"]
+    assert views == ["__cluster_metadata", "t", "t_json", *TABLES]
     kinds = {field.name: field.dataType.simpleString() for field in spark.table("t_json").schema}
     assert {name: kinds.get(name) for name in ("old", "i", "f", "b", "s", "n", "m", "e", "l", "Big")} == {
         "old": "bigint",
@@ -377,3 +381,49 @@ def test_a_bucket_needs_a_file_system_that_spark_has(spark: "SparkSession", s3: 
     cluster.create_topic("t")
     with pytest.raises(InvalidArgument, match=r"s3a://.*S3AFileSystem.*hadoop-aws"):
         topics(spark, url, store_options=s3.options)
+
+
+def test_where_consumer_groups_are_is_looked_up_by_every_query(
+    spark: "SparkSession", cluster: Cluster
+) -> None:
+    partition = cluster.create_topic("orders", 2).partition(0)
+    append(partition, *[b"x"] * 5)
+    register(spark, cluster)
+    assert spark.table("consumer_lag").columns == LAG_SCHEMA.names
+    assert spark.table("consumer_offsets").columns == OFFSETS_SCHEMA.names
+    assert rows(spark, "select * from consumer_lag") == []
+    kept = spark.table("consumer_lag").where("lag > 0").select("group", "partition", "lag")
+    assert kept.collect() == []
+    commit(cluster, "g", "orders", 0, 2)
+    assert [tuple(row) for row in kept.collect()] == [("g", 0, 3)]
+    append(partition, b"x")
+    commit(cluster, "g", "orders", 0, 4)
+    commit(cluster, "g", "orders", 1, 0)
+    assert [tuple(row) for row in kept.collect()] == [("g", 0, 2)]
+    assert rows(spark, "select offset, topic_id from consumer_offsets order by partition") == [
+        (4, cluster.topic("orders").topic_id),
+        (0, cluster.topic("orders").topic_id),
+    ]
+    assert rows(spark, "select group, sum(lag) from consumer_lag group by group") == [("g", 2)]
+
+
+def test_the_tables_of_groups_can_be_had_in_plain_sql(spark: "SparkSession", cluster: Cluster) -> None:
+    append(cluster.create_topic("orders").partition(0), b"x")
+    options = f"OPTIONS (path '{cluster.store.url}', table 'consumer_lag')"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW behind USING lakelog {options}")
+    assert rows(spark, "select * from behind") == []
+    commit(cluster, "g", "orders", 0, 0)
+    assert rows(spark, "select group, topic, partition, lag from behind") == [("g", "orders", 0, 1)]
+
+
+def test_a_topic_of_the_name_of_a_table_comes_first(spark: "SparkSession", cluster: Cluster) -> None:
+    append(cluster.create_topic("consumer_lag").partition(0), b"mine")
+    cluster.create_topic("Consumer_Offsets")
+    register(spark, cluster, names="consumer_offsets")
+    assert register(spark, cluster) == ["__cluster_metadata", "Consumer_Offsets", "consumer_lag"]
+    assert rows(spark, "select value from consumer_lag") == [(b"mine",)]
+    assert "value" in spark.table("consumer_offsets").columns
+    cluster.delete_topic("consumer_lag")
+    register(spark, cluster)
+    assert rows(spark, "select * from consumer_lag") == []
+    assert spark.table("consumer_lag").columns == LAG_SCHEMA.names

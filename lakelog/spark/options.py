@@ -14,6 +14,7 @@ from typing import Literal
 from lakelog.spark.offsets import BEGIN, TOPIC_ID
 from lakelog.spark.rows import COLUMNS, HEADERS_COLUMN
 from log_tables.errors import InvalidArgument
+from log_tables.lag import TABLES
 from log_tables.topic import check_topic_name
 
 TopicPartition = tuple[str, int]
@@ -25,10 +26,11 @@ EARLIEST, LATEST = -2, -1
 """What stands for an end of the log in a JSON of offsets (Kafka's ListOffsets)."""
 
 STORAGE_PREFIX = "storage."
+TABLE = "table"
 
 _SELECTIONS = ("subscribe", "subscribePattern", "assign")
 _STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
-_BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", TABLE)
 NAMES = (
     "path",
     *_SELECTIONS,
@@ -108,13 +110,9 @@ def parse(given: Mapping[str, str], streaming: bool) -> Options:
     """The options of a batch or a streaming query. Raises InvalidArgument that names the wrong one."""
     known = {name.lower(): name for name in NAMES}
     options = {known[name.lower()]: value for name, value in given.items() if name.lower() in known}
-    storage = _storage(given)
     _check_names(given, known)
     _check_mode(options, streaming)
-    if not options.get("path", "").strip():
-        raise InvalidArgument(
-            'the option path is missing; name the root of the tables: .option("path", "/data/lakelog")'
-        )
+    place = _place(given)
     topics, pattern, assigned = _selection(options)
     least, most = _number(options, "minOffsetsPerTrigger"), _number(options, "maxOffsetsPerTrigger")
     if least is not None and most is not None and least > most:
@@ -124,7 +122,7 @@ def parse(given: Mapping[str, str], streaming: bool) -> Options:
     if "maxTriggerDelay" in options and least is None:
         raise InvalidArgument("maxTriggerDelay does nothing without minOffsetsPerTrigger; set both or none")
     return Options(
-        place=Place(_absolute(options["path"]), storage),
+        place=place,
         topics=topics,
         pattern=pattern,
         assigned=assigned,
@@ -163,17 +161,43 @@ def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
     return names
 
 
-def _absolute(path: str) -> str:
-    """A directory as the driver means it: executors work in directories of their own."""
-    return path if "://" in path else os.path.abspath(path)
+def names_table(given: Mapping[str, str]) -> bool:
+    """Whether a table is asked for, and no records."""
+    return any(name.lower() == TABLE for name in given)
 
 
-def _storage(given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple(
-        (name[len(STORAGE_PREFIX) :].lower(), given[name])
-        for name in sorted(given)
-        if name.lower().startswith(STORAGE_PREFIX)
+def table_of(given: Mapping[str, str]) -> tuple[Place, str]:
+    """Which of TABLES the option `table` names, and of which root. Raises InvalidArgument."""
+    _check_names(given, {name.lower(): name for name in NAMES})
+    options = {name.lower(): value for name, value in given.items()}
+    if options[TABLE] not in TABLES:
+        raise InvalidArgument(
+            f"table={options[TABLE]!r} is none of the tables; there are {', '.join(TABLES)}, and topics are "
+            "read with subscribe"
+        )
+    for name in given:
+        if name.lower() not in ("path", TABLE) and not name.lower().startswith(STORAGE_PREFIX):
+            raise InvalidArgument(
+                f"the option {name} is about the records of topics, and table={options[TABLE]} reads none; "
+                "drop one of the two"
+            )
+    return _place(given), options[TABLE]
+
+
+def _place(given: Mapping[str, str]) -> Place:
+    """A directory is absolute, as the driver means it: executors work in directories of their own."""
+    options = {name.lower(): given[name] for name in sorted(given)}
+    path = options.get("path", "")
+    if not path.strip():
+        raise InvalidArgument(
+            'the option path is missing; name the root of the tables: .option("path", "/data/lakelog")'
+        )
+    storage = tuple(
+        (name.removeprefix(STORAGE_PREFIX), value)
+        for name, value in options.items()
+        if name.startswith(STORAGE_PREFIX)
     )
+    return Place(path if "://" in path else os.path.abspath(path), storage)
 
 
 def _check_names(given: Mapping[str, str], known: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""The data source `lakelog`: topics as batches and as streams, in the shape of Spark's Kafka source."""
+"""The data source `lakelog`: topics as batches and as streams in the shape of Spark's Kafka source."""
 
 import os
 from pathlib import Path
@@ -8,9 +8,10 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from lakelog.spark.batch import BatchReader
-from lakelog.spark.options import columns_of
+from lakelog.spark.options import columns_of, names_table, table_of
 from lakelog.spark.rows import spark_schema
 from lakelog.spark.stream import StreamReader
+from lakelog.spark.tables import TableReader, table_schema
 from log_tables.errors import InvalidArgument
 
 
@@ -23,13 +24,15 @@ class LakelogSource(DataSource):
         return "lakelog"
 
     def schema(self) -> StructType:
-        """The rows' schema. Raises InvalidArgument for wrong `columns` or `includeHeaders`."""
+        """The rows' schema. Raises InvalidArgument for wrong `table`, `columns` or `includeHeaders`."""
+        if names_table(self.options):
+            return table_schema(table_of(self.options)[1])
         return spark_schema(columns_of(self.options))
 
-    def reader(self, schema: StructType) -> BatchReader:
+    def reader(self, schema: StructType) -> BatchReader | TableReader:
         """Raises InvalidArgument."""
         self._check_schema(schema)
-        return BatchReader(self.options)
+        return TableReader(self.options) if names_table(self.options) else BatchReader(self.options)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
         """Raises InvalidArgument."""

@@ -1,8 +1,8 @@
-"""Topics as SQL views over their Delta tables, which Spark scans natively."""
+"""Topics as SQL views over their Delta tables, which Spark scans natively; the tables of consumer groups."""
 
 import json as jsons
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from py4j.protocol import Py4JError
@@ -11,9 +11,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from lakelog.spark.json_fields import SUFFIX, Fold, Schema, given, inferred, said, with_fields
+from lakelog.spark.options import STORAGE_PREFIX, TABLE
 from lakelog.spark.rows import PARTITION, TOPIC
+from lakelog.spark.source import LakelogSource, register
 from log_tables.cluster import Cluster
 from log_tables.errors import InvalidArgument, UnknownTopic
+from log_tables.lag import TABLES
 from log_tables.layout import CLUSTER_METADATA, OFFSET
 from log_tables.partition import Partition
 from log_tables.record import RECORD_SCHEMA
@@ -42,6 +45,9 @@ def topics(
     start is taken here. A second call also drops the views of topics that are gone. `names` are the topics
     to register; without it all are, internal ones too.
 
+    Beside them `consumer_offsets` and `consumer_lag` say where the consumer groups are at the time of each
+    query. `names` may name them, too; a topic of such a name comes first.
+
     `json` adds `<topic>_json`: the fields of JSON values as columns. It is a schema, as DDL or StructType, or
     True to infer one from about `sample_records` of the newest records; for all these topics, or for some of
     them by name (`{"orders": "id long, total double", "clicks": True}`). A field that has the name of
@@ -58,25 +64,33 @@ def topics(
         raise InvalidArgument(f"sample_records={sample_records} samples nothing; make it 1 or more")
     store = open_store(root, store_options, create=False)
     cluster = Cluster.open(store, create=False)
+    known = _known(cluster)
+    chosen = known if names is None else dict.fromkeys([names] if isinstance(names, str) else names)
     with ThreadPoolExecutor(_OPENED_AT_ONCE, thread_name_prefix="lakelog-views") as pool:
-        tables = _tables(cluster, names, pool)
+        tables = _tables(cluster, chosen, pool)
         schemas = _schemas(json, tables, sample_records, pool)
     fold = _fold(spark)
     topic_of = _named(tables, schemas, fold)
     frames = {name: _records(spark, store, name, partitions) for name, partitions in tables.items()}
     typed = {name + SUFFIX: with_fields(name, frames[name], schema, fold) for name, schema in schemas.items()}
-    for view, frame in {**frames, **typed}.items():
+    taken = {fold(view) for view in topic_of}
+    groups = [name for name in TABLES if name in chosen and fold(name) not in taken]
+    of_groups = {name: _groups(spark, store.url, store_options or {}, name) for name in groups}
+    for view, frame in {**frames, **typed, **of_groups}.items():
         frame.createOrReplaceTempView(f"`{view}`")
-    _drop_others(spark, store.url, topic_of, {*_known(cluster)})
+    topic_of |= {name: name for name in groups}
+    _drop_others(spark, store.url, topic_of, known)
     return list(topic_of)
 
 
-def _known(cluster: Cluster) -> list[str]:
-    return [CLUSTER_METADATA, *(topic.name for topic in cluster.topics(include_internal=True))]
+def _known(cluster: Cluster) -> Collection[str]:
+    """The names of all that there is, in order: of topics, then of the tables of consumer groups."""
+    topics = [topic.name for topic in cluster.topics(include_internal=True)]
+    return dict.fromkeys([CLUSTER_METADATA, *topics, *TABLES])
 
 
-def _tables(cluster: Cluster, names: Iterable[str] | None, pool: ThreadPoolExecutor) -> dict[str, Partitions]:
-    """The partitions of the topics asked for, opened side by side."""
+def _tables(cluster: Cluster, names: Iterable[str], pool: ThreadPoolExecutor) -> dict[str, Partitions]:
+    """The partitions of the topics among `names`, opened side by side."""
 
     def opened(name: str) -> Partitions:
         if name == CLUSTER_METADATA:
@@ -84,9 +98,7 @@ def _tables(cluster: Cluster, names: Iterable[str] | None, pool: ThreadPoolExecu
         topic = cluster.topic(name)
         return [*pool.map(topic.partition, range(topic.partition_count))]
 
-    if names is None:
-        names = _known(cluster)
-    return {name: opened(name) for name in dict.fromkeys([names] if isinstance(names, str) else names)}
+    return {name: opened(name) for name in names if name not in TABLES or cluster.known(name) is not None}
 
 
 def _fold(spark: SparkSession) -> Fold:
@@ -136,6 +148,22 @@ def _records(spark: SparkSession, store: Store, name: str, partitions: Partition
         ) from None
 
 
+def _groups(spark: SparkSession, url: str, store_options: Mapping[str, str], table: str) -> DataFrame:
+    """The rows of one of TABLES: its task looks for them anew in every query."""
+    storage = {STORAGE_PREFIX + name: value for name, value in store_options.items()}
+
+    def loaded() -> DataFrame:
+        return spark.read.format(LakelogSource.name()).options(**storage, **{TABLE: table}).load(url)
+
+    try:
+        return loaded()
+    except PySparkException as error:
+        if error.getCondition() != "DATA_SOURCE_NOT_FOUND":
+            raise
+    register(spark)
+    return loaded()
+
+
 def _location(store: Store, path: str) -> str:
     """Where Spark finds `path`: Hadoop's client of S3 calls itself s3a."""
     location, _ = store.delta_location(path)
@@ -166,7 +194,7 @@ def _list(names: Iterable[str]) -> str:
     return ", ".join(listed[:20]) + (f" and {len(listed) - 20} more" if len(listed) > 20 else "")
 
 
-def _drop_others(spark: SparkSession, url: str, topic_of: Mapping[str, str], known: set[str]) -> None:
+def _drop_others(spark: SparkSession, url: str, topic_of: Mapping[str, str], known: Collection[str]) -> None:
     """Drop what an earlier call registered for topics that are gone, or as JSON that is no longer asked for.
 
     What was registered lives as long as the views do: with the session. A view that another root has taken

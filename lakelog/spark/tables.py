@@ -1,0 +1,56 @@
+"""The tables `consumer_offsets` and `consumer_lag`, which the option `table` reads.
+
+Spark plans a query of a Python source once and keeps the plan with the view that is made of it, but every
+execution runs the tasks anew. So the one task looks for itself, when it runs: a view is always up to date.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import (
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from lakelog.spark.options import table_of
+from lakelog.spark.slices import store_at
+from log_tables.cluster import Cluster
+from log_tables.lag import TABLES, tables
+
+_SPARK_TYPES: Mapping[pa.DataType, DataType] = {
+    pa.string(): StringType(),
+    pa.int32(): IntegerType(),
+    pa.int64(): LongType(),
+    pa.float64(): DoubleType(),
+    pa.timestamp("us", tz="UTC"): TimestampType(),
+}
+
+
+def table_schema(name: str) -> StructType:
+    """The Spark schema of one of TABLES."""
+    return StructType(
+        [StructField(field.name, _SPARK_TYPES[field.type], field.nullable) for field in TABLES[name]]
+    )
+
+
+class TableReader(DataSourceReader):
+    """Reads one of TABLES, as it is when it is read."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        """Raises InvalidArgument."""
+        self._place, self._table = table_of(given)
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(self._table)]
+
+    def read(self, _: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Raises InvalidArgument for a root that is none, CorruptLog, CorruptSegment, StoreUnavailable."""
+        cluster = Cluster.open(store_at(self._place), create=False)
+        yield from tables(cluster, [self._table])[self._table].to_batches()

@@ -1,0 +1,21 @@
+"""What groups have committed, written to `__consumer_offsets` as a coordinator does it, without one."""
+
+from log_tables.cluster import Cluster
+from log_tables.group_log import Committed, Key, OffsetKey, Value, encode
+from log_tables.layout import CONSUMER_OFFSETS
+from log_tables.partition import Entry
+from log_tables.record import input_batch
+
+
+def say(cluster: Cluster, *records: tuple[Key, Value | None], index: int = 0) -> None:
+    """Append to partition `index`, of two."""
+    if cluster.known(CONSUMER_OFFSETS) is None:
+        cluster.create_topic(CONSUMER_OFFSETS, 2, internal=True)
+    log = cluster.lead(cluster.topic(CONSUMER_OFFSETS), index)
+    log.append([Entry(input_batch([encode(key, value) for key, value in records], 0))])
+
+
+def commit(cluster: Cluster, group: str, topic: str, partition: int, offset: int, index: int = 0) -> None:
+    """Let `group` go on at `offset`; partition `index` is where the group is kept."""
+    committed = Committed(offset, cluster.topic(topic).topic_id, committed_ms=cluster.clock.now_ms())
+    say(cluster, (OffsetKey(group, topic, partition), committed), index=index)
