@@ -164,18 +164,20 @@ class Partitions(BaseModel):
         return [name.at for name in self.partitions]
 
 
-class PartitionOffset(PartitionName):
+class NotedOffset(PartitionName):
     offset: _Offset
+    metadata: str | None = Field(None, max_length=4_096, description="A note to keep beside the offset.")
 
 
-class NotedOffset(PartitionOffset):
+class ProcessedOffset(PartitionName):
+    offset: Annotated[int, Field(ge=-1, lt=2**63, description="Of the last record processed; -1: none.")]
     metadata: str | None = Field(None, max_length=4_096, description="A note to keep beside the offset.")
 
 
 class CommitBody(BaseModel):
     """The offset of the last record that was processed, for each partition."""
 
-    offsets: list[NotedOffset]
+    offsets: list[ProcessedOffset]
 
     def places(self, step: int) -> dict[TopicPartition, Place]:
         """What is to be committed, `step` beyond what stands here. Raises InvalidRecord for a repetition."""

@@ -100,6 +100,7 @@ class Participant:
     def commit(self, offsets: Offsets) -> None:
         """Commit the offsets of the next records. Raises Conflict, UnknownMember, OffsetOutOfRange."""
         self._member.commit(offsets)
+        self.places.finish(offsets)
         self._committed |= offsets
 
     def move(self, at: TopicPartition, offset: int) -> None:
@@ -132,7 +133,7 @@ class Participant:
         """Know where to begin where nothing is committed: nobody else could say it later."""
         new = self.owned - self.places.received.keys()
         for at in new - self._member.committed(new).keys():
-            self.places.received[at] = self._member.end(at)
+            self.places.move(at, self._member.end(at))
 
     def _recover(self) -> None:
         """Tell the gateway how far we are, so that nothing is skipped or repeated."""

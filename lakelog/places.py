@@ -34,6 +34,13 @@ class Places:
         self.finished |= self._handed
         self._handed = offsets
 
+    def finish(self, offsets: Offsets) -> None:
+        """The program has done with what is before these, as far as it got it."""
+        positions = self.positions
+        for at in offsets.keys() & positions.keys():
+            done = min(offsets[at], positions[at])
+            self.finished[at] = max(done, self.finished.get(at, done))
+
     def rewind(self, finished: bool = False) -> bool:
         """Receive again what was not handed out, or is not finished; says whether there is any of that."""
         before, self.received = self.received, dict(self.finished) if finished else self.positions

@@ -329,7 +329,7 @@ BAD: list[tuple[str, str, str, Any, int]] = [
         {"offsets": [{"topic": "{t}", "partition": 0, "offset": 9}]},
         41601,
     ),
-    ("negative", "POST", "offsets", {"offsets": [{"topic": "{t}", "partition": 0, "offset": -1}]}, 42206),
+    ("negative", "POST", "offsets", {"offsets": [{"topic": "{t}", "partition": 0, "offset": -2}]}, 42206),
     ("not assigned", "POST", "offsets", {"offsets": [{"topic": "{u}", "partition": 0, "offset": 0}]}, 40903),
     ("no such topic", "POST", "offsets", {"offsets": [{"topic": "no", "partition": 0, "offset": 0}]}, 40401),
     ("no such partition", "GET", "offsets", {"partitions": [{"topic": "{t}", "partition": 7}]}, 40402),
