@@ -48,6 +48,10 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
+OffsetsOf = Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
+"""An offset for each of some partitions."""
+
+
 @dataclass(frozen=True, slots=True)
 class Offsets:
     """What a partition holds: `end` is the offset that the next record gets."""
@@ -278,7 +282,7 @@ class Client:
         found = self._call("GET", f"/consumers/{_quoted(group)}/offsets").json()["offsets"]
         return {TopicPartition(each["topic"], each["partition"]): each["offset"] for each in found}
 
-    def set_offsets(self, group: str, offsets: Mapping[tuple[str, int], int], force: bool = False) -> None:
+    def set_offsets(self, group: str, offsets: OffsetsOf, force: bool = False) -> None:
         """Set the offsets of the next records that a group reads, without being one of its members.
 
         With `force` also while it has members, which go on from there. Raises Conflict, UnknownTopic,

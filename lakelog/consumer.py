@@ -1,7 +1,7 @@
 """A member of a consumer group: reads its share of topics, and commits how far it is."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
@@ -9,7 +9,7 @@ from typing import NamedTuple, Self, TypeVar
 import httpx
 import pyarrow as pa
 
-from lakelog.client import READ_BYTES, Client, TopicPartition
+from lakelog.client import READ_BYTES, Client, OffsetsOf, TopicPartition
 from lakelog.membership import Heart, Membership
 from lakelog.participant import Callback, Callbacks, Choice, Participant
 from lakelog.places import places
@@ -188,7 +188,7 @@ class Consumer:
         self._places.hand({at: self._places.received[at] for at in _partitions(table)})
         return table
 
-    def commit(self, offsets: Mapping[tuple[str, int], int] | None = None) -> None:
+    def commit(self, offsets: OffsetsOf | None = None) -> None:
         """Commit the offsets of the next records; without `offsets`, after all that was handed out.
 
         Durable on return. Raises Conflict for partitions that this consumer does not own (any more) and

@@ -1,10 +1,10 @@
 """How far a consumer is in each partition: received from the gateway, handed to the program, done with."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import pyarrow as pa
 
-from lakelog.client import TopicPartition
+from lakelog.client import OffsetsOf, TopicPartition
 
 Offsets = dict[TopicPartition, int]
 
@@ -58,6 +58,6 @@ class Places:
                 places.pop(at, None)
 
 
-def places(offsets: Mapping[tuple[str, int], int]) -> Offsets:
+def places(offsets: OffsetsOf) -> Offsets:
     """The same by TopicPartition, from any pairs."""
     return {TopicPartition(*at): offset for at, offset in offsets.items()}

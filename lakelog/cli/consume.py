@@ -1,4 +1,4 @@
-"""`lakelog consume`: print records from an offset on."""
+"""`lakelog consume`: print records from an offset on, or a group's share of them."""
 
 import sys
 import threading
@@ -12,18 +12,32 @@ import typer
 
 from lakelog.cli.common import GATEWAY, Json, Url, connect, iso_ms
 from log_tables.errors import InvalidArgument
+from log_tables.limits import MIB
 
 if TYPE_CHECKING:
     from lakelog.client import Client
+    from lakelog.consumer import Consumer
     from log_tables.record import Record
+
+Place = tuple[str, int]
+"""A topic and a partition."""
+
+FOLLOW_MS = 10_000
+IDLE_MS = 1_000
+"""How long one poll of a group's member waits; without --follow the command ends when nothing came for it."""
+
+POLL_BYTES = 16 * MIB
 
 
 def consume(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...")],
     start: Annotated[
         str, typer.Option("--from", help="earliest, latest, an offset, or an ISO-8601 time.")
     ] = "earliest",
     partition: Annotated[int | None, typer.Option(help="Default: all of them.")] = None,
+    group: Annotated[
+        str | None, typer.Option(help="As a member of this group: go on where it is, and commit.")
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more, until Ctrl-C.")] = False,
     limit: Annotated[int | None, typer.Option("--max", min=1, help="Stop after so many records.")] = None,
     url: Url = GATEWAY,
@@ -33,14 +47,20 @@ def consume(
 
     In JSON, keys and values are text; those that are not UTF-8 are base64, and called key_base64 and
     value_base64. Partitions come one after the other; with --follow as their records come.
+
+    With --group the topics are shared with the group's other members, what was printed is committed, and
+    --from (earliest or latest) is where to begin if nothing is. Without --follow it ends when nothing has
+    come for a second.
     """
+    if group is not None:
+        _consume_in(group, topics, start, partition, follow, limit, url, json)
+        return
     with connect(url) as client:
-        chosen = range(client.partition_count(topic)) if partition is None else [partition]
-        places = {index: _start(client, topic, index, start) for index in chosen}
-        records = (_follow if follow else _read)(client, topic, places)
+        places = _places(client, topics, partition, start)
+        records = (_follow if follow else _read)(client, places)
         try:
-            for index, record in islice(records, limit):
-                sys.stdout.buffer.write(_line(topic, index, record, json))
+            for place, record in islice(records, limit):
+                sys.stdout.buffer.write(_line(*place, record, json))
                 if follow:
                     sys.stdout.flush()
         except KeyboardInterrupt:
@@ -49,6 +69,68 @@ def consume(
         finally:
             records.close()
         sys.stdout.flush()
+
+
+def _consume_in(
+    group: str,
+    topics: list[str],
+    start: str,
+    partition: int | None,
+    follow: bool,
+    limit: int | None,
+    url: str,
+    json: bool,
+) -> None:
+    if start not in ("earliest", "latest"):
+        raise InvalidArgument(f"--from {start!r} is not earliest or latest, as it must be with --group")
+    from lakelog.consumer import Consumer
+
+    chosen: dict[str, Any] = {"topics": topics}
+    if partition is not None:
+        chosen = {"partitions": [(topic, partition) for topic in topics]}
+    with Consumer(url, group, auto_offset_reset=start, **chosen) as consumer:
+        printed: dict[Place, int] = {}
+        try:
+            _print_share(consumer, printed, follow, limit, json)
+        except KeyboardInterrupt:
+            sys.stdout.flush()
+            consumer.commit(printed)
+            if not follow:
+                raise
+        else:
+            consumer.commit(printed)
+
+
+def _print_share(
+    consumer: "Consumer", printed: dict[Place, int], follow: bool, limit: int | None, json: bool
+) -> None:
+    """Print what a member is given. `printed` is how far that got in what came last; the rest is committed
+    by itself.
+    """
+    from log_tables.record import to_records
+
+    while limit is None or limit > 0:
+        table = consumer.poll(FOLLOW_MS if follow else IDLE_MS, POLL_BYTES)
+        printed.clear()
+        if not table.num_rows and not follow:
+            return
+        table = table.slice(0, limit)
+        places = zip(table["topic"].to_pylist(), table["partition"].to_pylist(), strict=True)
+        for place, record in zip(places, to_records(table), strict=True):
+            sys.stdout.buffer.write(_line(*place, record, json))
+            assert record.offset is not None
+            printed[place] = record.offset + 1
+        sys.stdout.flush()
+        limit = None if limit is None else limit - table.num_rows
+
+
+def _places(client: "Client", topics: list[str], partition: int | None, start: str) -> dict[Place, int]:
+    """Where to begin in which partitions. Raises InvalidArgument, UnknownTopic, UnknownPartition."""
+    found = {}
+    for topic in topics:
+        for index in range(client.partition_count(topic)) if partition is None else [partition]:
+            found[topic, index] = _start(client, topic, index, start)
+    return found
 
 
 def _start(client: "Client", topic: str, partition: int, start: str) -> int:
@@ -70,37 +152,37 @@ def _start(client: "Client", topic: str, partition: int, start: str) -> int:
     return found.end if found.at is None else found.at
 
 
-def _read(client: "Client", topic: str, places: dict[int, int]) -> "Generator[tuple[int, Record]]":
-    for partition, offset in places.items():
-        for record in client.read(topic, partition, offset):
-            yield partition, record
+def _read(client: "Client", places: dict[Place, int]) -> "Generator[tuple[Place, Record]]":
+    for place, offset in places.items():
+        for record in client.read(*place, offset):
+            yield place, record
 
 
-def _follow(client: "Client", topic: str, places: dict[int, int]) -> "Generator[tuple[int, Record]]":
+def _follow(client: "Client", places: dict[Place, int]) -> "Generator[tuple[Place, Record]]":
     """The records of all partitions as they come: each partition has a thread that waits for them."""
     from log_tables.record import to_records
 
-    arrived: Queue[tuple[int, Any]] = Queue(maxsize=len(places))
+    arrived: Queue[tuple[Place, Any]] = Queue(maxsize=len(places))
     ended = threading.Event()
 
-    def wait_for(partition: int, offset: int) -> None:
+    def wait_for(place: Place, offset: int) -> None:
         try:
-            for table in client.read_tables(topic, partition, offset, follow=True):
-                arrived.put((partition, table))
+            for table in client.read_tables(*place, offset, follow=True):
+                arrived.put((place, table))
                 if ended.is_set():
                     return
         except Exception as error:  # noqa: BLE001 -- raised again where the records are awaited
-            arrived.put((partition, error))
+            arrived.put((place, error))
 
     for place in places.items():
         threading.Thread(target=wait_for, args=place, daemon=True).start()
     try:
         while True:
-            partition, got = arrived.get()
+            at, got = arrived.get()
             if isinstance(got, Exception):
                 raise got
             for record in to_records(got):
-                yield partition, record
+                yield at, record
     finally:
         ended.set()
 

@@ -1,0 +1,175 @@
+"""`lakelog group`: list, describe, lag, delete, reset-offsets."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lakelog.cli.common import GATEWAY, Json, Url, connect, console, iso_ms, print_json, print_table
+from log_tables.errors import InvalidArgument, UnknownGroup
+
+if TYPE_CHECKING:
+    from lakelog.client import Client, TopicPartition
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+Name = Annotated[str, typer.Argument(metavar="GROUP")]
+Force = Annotated[bool, typer.Option("--force", help="Also while the group has members.")]
+
+
+@app.command("list")
+def list_groups(url: Url = GATEWAY, json: Json = False) -> None:
+    """All groups, and what they do now."""
+    with connect(url) as client:
+        found = client.groups()
+    if json:
+        print_json(found)
+    else:
+        columns = ("group", "state", "strategy")
+        print_table(columns, [[each[name] for name in columns] for each in found])
+
+
+@app.command()
+def describe(name: Name, url: Url = GATEWAY, json: Json = False) -> None:
+    """A group's state, its members, and what these own."""
+    with connect(url) as client:
+        found = client.group(name)
+    if json:
+        members = [
+            {**each, "partitions": [at._asdict() for at in each["partitions"]]} for each in found["members"]
+        ]
+        print_json({**found, "members": members})
+        return
+    print_table(("setting", "value"), [(key, found[key]) for key in ("group", "state", "strategy")])
+    console.print()
+    rows = [
+        (each["member"], ", ".join(f"{topic}:{p}" for topic, p in each["partitions"]))
+        for each in found["members"]
+    ]
+    print_table(("member", "partitions"), rows)
+
+
+@app.command()
+def lag(name: Name, url: Url = GATEWAY, json: Json = False) -> None:
+    """How far behind a group is in each partition of which it has committed an offset."""
+    with connect(url) as client:
+        found = [asdict(each) for each in client.lags(name)]
+    if json:
+        print_json(found)
+        return
+    columns = (
+        "topic",
+        "partition",
+        "committed",
+        "log_end_offset",
+        "lag",
+        "lag_seconds",
+        "lag_bytes",
+        "owner",
+    )
+    print_table(columns, [list(each.values()) for each in found])
+
+
+@app.command()
+def delete(name: Name, force: Force = False, url: Url = GATEWAY, json: Json = False) -> None:
+    """Forget a group and its offsets."""
+    with connect(url) as client:
+        client.delete_group(name, force)
+    if json:
+        print_json({"deleted": name})
+    else:
+        console.print(f"deleted group {name}")
+
+
+@app.command("reset-offsets")
+def reset_offsets(
+    name: Name,
+    topic: Annotated[
+        list[str],
+        typer.Option(
+            metavar="TOPIC[:P,…]", help="All of its partitions, or these. Default: what is committed."
+        ),
+    ] = [],  # noqa: B006 -- typer copies it
+    to: Annotated[str | None, typer.Option(help="earliest, latest, an offset, or an ISO-8601 time.")] = None,
+    shift_by: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="From what is committed, N records on, or (negative) back."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, and change nothing.")] = False,
+    force: Force = False,
+    url: Url = GATEWAY,
+    json: Json = False,
+) -> None:
+    """Set where a group goes on. An offset outside of what the log holds becomes its nearest end."""
+    if (to is None) == (shift_by is None):
+        raise InvalidArgument("nothing says where to go; use --to or --shift-by, one of them")
+    with connect(url) as client:
+        old = _committed(client, name, known=not topic)
+        chosen = _chosen(client, topic) or sorted(old)
+        new = {at: _target(client, at, to, shift_by, old.get(at)) for at in chosen}
+        if new and not dry_run:
+            client.set_offsets(name, new, force)
+    rows = [(at.topic, at.partition, old.get(at), offset) for at, offset in new.items()]
+    columns = ("topic", "partition", "old", "new")
+    if json:
+        plan = [dict(zip(columns, row, strict=True)) for row in rows]
+        print_json({"group": name, "dry_run": dry_run, "offsets": plan})
+    else:
+        print_table(columns, rows)
+
+
+def _committed(client: "Client", group: str, *, known: bool) -> "dict[TopicPartition, int]":
+    """What the group has committed; nothing for one that is not there, unless it must be `known`."""
+    try:
+        return client.group_offsets(group)
+    except UnknownGroup:
+        if known:
+            raise
+        return {}
+
+
+def _chosen(client: "Client", texts: list[str]) -> "list[TopicPartition]":
+    """The partitions that `TOPIC` and `TOPIC:0,1` name. Raises InvalidArgument, UnknownTopic."""
+    from lakelog.client import TopicPartition
+
+    found: dict[TopicPartition, None] = {}
+    for text in texts:
+        name, separator, listed = text.partition(":")
+        if not separator:
+            partitions = list(range(client.partition_count(name)))
+        elif all(number.isdecimal() for number in listed.split(",")):
+            partitions = [int(number) for number in listed.split(",")]
+        else:
+            raise InvalidArgument(f"--topic {text!r} is not TOPIC or TOPIC:0,1; write it so")
+        found |= {TopicPartition(name, partition): None for partition in partitions}
+    return list(found)
+
+
+def _target(
+    client: "Client", at: "TopicPartition", to: str | None, shift_by: int | None, committed: int | None
+) -> int:
+    """Where a group goes on in a partition, within what that holds. Raises InvalidArgument."""
+    time_ms = None if to is None or to in ("earliest", "latest") or to.isdecimal() else _time_ms(to)
+    held = client.offsets(*at, time_ms)
+    if shift_by is not None:
+        if committed is None:
+            raise InvalidArgument(
+                f"the group has committed nothing of {at.topic}:{at.partition} to shift; use --to"
+            )
+        wanted = committed + shift_by
+    elif time_ms is not None:
+        wanted = held.end if held.at is None else held.at
+    else:
+        assert to is not None
+        named = {"earliest": held.beginning, "latest": held.end}
+        wanted = named[to] if to in named else int(to)
+    return min(max(wanted, held.beginning), held.end)
+
+
+def _time_ms(text: str) -> int:
+    try:
+        return iso_ms(text)
+    except ValueError:
+        raise InvalidArgument(
+            f"--to {text!r} is not earliest, latest, an offset or an ISO-8601 time; use one of them"
+        ) from None
