@@ -17,10 +17,12 @@ def matching(pattern: str, names: Sequence[str]) -> list[str]:
         raise InvalidSubscription(
             f"a topic_pattern has 1 to {PATTERN_MAX_CHARS} characters, not {len(pattern)}; shorten it"
         )
-    # Not pa.array(list): that imports pandas where it is installed, for most of a second.
-    column = binary_array([name.encode() for name in names]).view(pa.string())
+    # Not pa.array(list): that imports pandas where it is installed, for most of a second. Of no rows at all
+    # nothing would even look at the pattern.
+    column = binary_array([b"", *(name.encode() for name in names)]).view(pa.string())
     try:
-        found = pc.match_substring_regex(column, rf"\A(?:{pattern})\z").to_pylist()
+        pc.match_substring_regex(column[:1], pattern)  # "a)|(b" is one only within the brackets
+        found = pc.match_substring_regex(column, rf"\A(?:{pattern})\z").to_pylist()[1:]
     except pa.ArrowInvalid as error:
         said = str(error).removeprefix("Invalid regular expression: ")
         raise InvalidSubscription(
