@@ -16,7 +16,6 @@ from lakelog.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster import Cluster
 from log_tables.errors import (
-    InvalidConsumer,
     InvalidOffset,
     LakelogError,
     NotLeader,
@@ -25,14 +24,13 @@ from log_tables.errors import (
     UnknownGroup,
     UnknownMember,
 )
+from log_tables.group_log import check_group_name
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.partition import partition_for_key
 from log_tables.topic import Topic
 
 TICK_S = 0.25
 """How often sessions are looked at, and topics that came or went."""
-
-NAME_MAX_CHARS = 249
 
 Answer = TypeVar("Answer")
 
@@ -203,7 +201,7 @@ class Coordinator:
 
     async def _leading(self, name: str, attempt: Callable[[Shard], Awaitable[Answer]]) -> Answer:
         """What `attempt` gives for the shard of the group `name`, tried again when the term had ended."""
-        _check_name(name)
+        check_group_name(name)
         topic = await self._topic()
         index = partition_for_key(name.encode(), topic.partition_count)
         try:
@@ -313,10 +311,3 @@ class Coordinator:
         for name, member in [*self._consumers]:
             if not any(member in shard.group(name).members for shard in self._shards.values()):
                 self._consumers.pop((name, member), None)
-
-
-def _check_name(name: str) -> None:
-    if not 1 <= len(name) <= NAME_MAX_CHARS or not name.isprintable():
-        raise InvalidConsumer(
-            f"the group name {name[:40]!r} cannot be used; use 1 to {NAME_MAX_CHARS} printable characters"
-        )

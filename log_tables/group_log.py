@@ -8,10 +8,13 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from log_tables.errors import CorruptLog
+from log_tables.errors import CorruptLog, InvalidConsumer
 from log_tables.limits import BATCH_MAX_BYTES
 from log_tables.partition import Partition
 from log_tables.record import Record, to_records
+
+GROUP_NAME_MAX_CHARS = 249
+"""As long as a topic's."""
 
 
 class GroupKey(msgspec.Struct, frozen=True, tag_field="kind", tag="group"):
@@ -100,6 +103,15 @@ _VALUES: dict[type[Key], msgspec.json.Decoder[Value]] = {
     MemberKey: msgspec.json.Decoder(MemberValue),
     OffsetKey: msgspec.json.Decoder(Committed),
 }
+
+
+def check_group_name(name: str) -> None:
+    """Raise InvalidConsumer for a name that no group can have. It is a part of URLs, so a slash is none."""
+    if not 1 <= len(name) <= GROUP_NAME_MAX_CHARS or "/" in name or not name.isprintable():
+        raise InvalidConsumer(
+            f"the group name {name[:40]!r} cannot be used; use 1 to {GROUP_NAME_MAX_CHARS} printable "
+            "characters, none of them a slash"
+        )
 
 
 def encode(key: Key, value: Value | None) -> Record:

@@ -6,7 +6,7 @@ Source: "Structured Streaming + Kafka Integration Guide" of Spark 4.2. Spark han
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Literal
@@ -14,7 +14,9 @@ from typing import Literal
 from lakelog.spark.offsets import BEGIN, TOPIC_ID
 from lakelog.spark.rows import COLUMNS, HEADERS_COLUMN
 from log_tables.errors import InvalidArgument
+from log_tables.group_log import check_group_name
 from log_tables.lag import TABLES
+from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.topic import check_topic_name
 
 TopicPartition = tuple[str, int]
@@ -29,7 +31,7 @@ STORAGE_PREFIX = "storage."
 TABLE = "table"
 
 _SELECTIONS = ("subscribe", "subscribePattern", "assign")
-_STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "groupId", "gateway")
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", TABLE)
 NAMES = (
     "path",
@@ -104,6 +106,8 @@ class Options:
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: float
     columns: tuple[str, ...]
+    group_id: str | None
+    gateway: str | None
 
 
 def parse(given: Mapping[str, str], streaming: bool) -> Options:
@@ -136,6 +140,8 @@ def parse(given: Mapping[str, str], streaming: bool) -> Options:
         min_offsets_per_trigger=least,
         max_trigger_delay_ms=_delay_ms(options),
         columns=columns_of(options),
+        group_id=_group_id(options, topics),
+        gateway=_gateway(options),
     )
 
 
@@ -384,6 +390,29 @@ def _strategy(options: Mapping[str, str]) -> WithoutMatch:
     if text == "latest":
         return "latest"
     raise InvalidArgument(f"{option}={text!r} is neither error nor latest; correct it")
+
+
+def _group_id(options: Mapping[str, str], topics: Iterable[str]) -> str | None:
+    name = options.get("groupId")
+    if name is not None:
+        check_group_name(name)
+        if CONSUMER_OFFSETS in topics:
+            raise InvalidArgument(
+                f"groupId={name} is kept in {CONSUMER_OFFSETS}, so a query of that topic would read what it "
+                "commits and never come to its end; drop groupId"
+            )
+    return name
+
+
+def _gateway(options: Mapping[str, str]) -> str | None:
+    url = options.get("gateway")
+    if url is None:
+        return None
+    if "groupId" not in options:
+        raise InvalidArgument("gateway does nothing without groupId; set both or none")
+    if not re.fullmatch(r"https?://[^/\s]+(/\S*)?", url.strip()):
+        raise InvalidArgument(f"gateway={url!r} is no URL; give one such as http://127.0.0.1:8082")
+    return url.strip()
 
 
 def _delay_ms(options: Mapping[str, str]) -> float:

@@ -6,6 +6,8 @@ a process of its own that lives as long as the query. `read` alone runs in the e
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -25,6 +27,9 @@ from lakelog.spark.ranges import Range, share_out
 from lakelog.spark.slices import read
 from lakelog.spark.subscription import Subscription
 from log_tables.clock import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from lakelog.spark.progress import Progress
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -46,6 +51,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._opened.refresh()
         return self._opened
 
+    @cached_property
+    def _progress(self) -> "Progress":
+        """Made at the first use, too. It loads what only talks to gateways, and executors do without."""
+        from lakelog.spark.progress import Progress
+
+        assert self._options.group_id is not None
+        return Progress(self._options.group_id, self._options.gateway, self._clock)
+
     def initialOffset(self) -> Place:  # noqa: N802
         """Undecided: Spark would forget it. The end of the first micro-batch says where that begins."""
         return UNDECIDED
@@ -66,7 +79,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the next micro-batch ends; `start` when there is to be none.
 
         The first one comes at once, though it be empty: with it the checkpoint knows where the query began.
+        `start` is the end of a micro-batch that is done: Spark says so here earlier than by `commit`, and
+        here alone when nothing comes after it.
         """
+        end = self._end(start, limit)
+        if self._options.group_id is not None and start != UNDECIDED:
+            there = self._latest()
+            done = {(at.topic, at.partition): offset for at, offset in decode(start).items() if at in there}
+            self._progress.report(done, last=end == start)
+        return end
+
+    def _end(self, start: Place, limit: ReadLimit) -> Place:
         first = self._decided() if start == UNDECIDED else None
         self._subscription.refresh()
         if first is None:
@@ -165,6 +188,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read(partition, self._options)
 
     def stop(self) -> None:
-        """Let go of what the query held."""
+        """Let go of what the query held. Spark does not call it; it ends the process."""
         if self._opened is not None:
             self._opened.close()
+        if "_progress" in self.__dict__:
+            self._progress.close()
