@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from log_tables import partition as partitions
 from log_tables import rewrite
 from log_tables import segment as segments
 from log_tables.clock import ManualClock, SystemClock
@@ -218,6 +219,7 @@ def test_a_seek_into_a_large_segment_reads_a_part_of_it(
 ) -> None:
     monkeypatch.setattr(segments, "ROW_GROUP_MAX_ROWS", 4)
     monkeypatch.setattr(segments, "_WHOLE_BYTES", 0)
+    monkeypatch.setattr(partitions, "SMALL_SEGMENT_BYTES", 0)
     append(partition, *(b"%d" % n for n in range(40)))
     watched = FaultyStore(store)
     reader = another(partition, watched)
@@ -225,6 +227,16 @@ def test_a_seek_into_a_large_segment_reads_a_part_of_it(
     width = partition.snapshot.segments[0].raw_bytes // 40
     assert reader.fetch(18, 3 * width).column("value").to_pylist() == [b"18", b"19", b"20"]
     assert {call.operation for call in watched.calls} == {"get_range"}
+
+
+def test_a_small_segment_is_read_once(store: Store, partition: Partition) -> None:
+    append(partition, b"a", b"b", b"c")
+    watched = FaultyStore(store)
+    reader = another(partition, watched)
+    watched.calls.clear()
+    for offset, values in ((0, [b"a", b"b", b"c"]), (1, [b"b", b"c"]), (2, [b"c"])):
+        assert reader.fetch(offset, 1_000_000).column("value").to_pylist() == values
+    assert [call.operation for call in watched.calls] == ["get"]
 
 
 # Gaps, as a compaction by key leaves them.
