@@ -234,8 +234,8 @@ def test_a_small_segment_is_read_once(store: Store, partition: Partition) -> Non
     watched = FaultyStore(store)
     reader = another(partition, watched)
     watched.calls.clear()
-    for offset, values in ((0, [b"a", b"b", b"c"]), (1, [b"b", b"c"]), (2, [b"c"])):
-        assert reader.fetch(offset, 1_000_000).column("value").to_pylist() == values
+    for offset, there in ((0, [b"a", b"b", b"c"]), (1, [b"b", b"c"]), (2, [b"c"])):
+        assert reader.fetch(offset, 1_000_000).column("value").to_pylist() == there
     assert [call.operation for call in watched.calls] == ["get"]
 
 
