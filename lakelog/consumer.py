@@ -185,7 +185,7 @@ class Consumer:
             over = self._participant.settled and self._clock.monotonic() >= deadline
             if table.num_rows or over or self._stopped.is_set():
                 break
-        self._places.hand({at: self._places.received[at] for at in _partitions(table)})
+        self._places.hand(dict(self._places.received))
         return table
 
     def commit(self, offsets: OffsetsOf | None = None) -> None:
@@ -326,11 +326,6 @@ def to_consumer_records(table: pa.Table) -> Iterator[ConsumerRecord]:
         topics, partitions, offsets, keys, values, headers = (batch.column(n).to_pylist() for n in names)
         listed = (tuple((h["key"], h["value"]) for h in row or ()) for row in headers)
         yield from map(ConsumerRecord, topics, partitions, offsets, stamps, keys, values, listed)
-
-
-def _partitions(table: pa.Table) -> Iterator[TopicPartition]:
-    named = table.group_by(["topic", "partition"]).aggregate([])
-    return map(TopicPartition, named["topic"].to_pylist(), named["partition"].to_pylist())
 
 
 def _choice(topics: str | Iterable[str], pattern: str, partitions: Iterable[tuple[str, int]]) -> Choice:

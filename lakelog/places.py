@@ -23,11 +23,10 @@ class Places:
         return self.finished | self._handed
 
     def receive(self, table: pa.Table) -> None:
-        """The gateway has given these records."""
-        last = table.group_by(["topic", "partition"]).aggregate([("offset", "max")])
-        columns = (last[name].to_pylist() for name in ("topic", "partition", "offset_max"))
-        for topic, partition, offset in zip(*columns, strict=True):
-            self.received[TopicPartition(topic, partition)] = offset + 1
+        """The gateway has given these records: each batch is of one partition."""
+        for batch in table.to_batches():
+            last = {name: batch.column(name)[-1].as_py() for name in ("topic", "partition", "offset")}
+            self.received[TopicPartition(last["topic"], last["partition"])] = last["offset"] + 1
 
     def hand(self, offsets: Offsets) -> None:
         """The program gets what is before these, and has done with all that it got before."""

@@ -215,6 +215,14 @@ def test_consuming_begins_and_ends_where_it_is_told(
     assert lines(run("consume", topic, "--partition", "0", *flags)) == list(map(str, expected))
 
 
+def test_several_topics_are_read_one_after_the_other(run: Run, gateway: RunningGateway, topic: str) -> None:
+    other = gateway.create_topic(f"{topic}-other")
+    gateway.produce(topic, 1, partition=0)
+    gateway.produce(other, 2)
+    assert lines(run("consume", other, topic)) == ["2", "1"]
+    assert sorted(lines(run("consume", other, topic, "--group", topic))) == ["1", "2"]
+
+
 def test_following_prints_what_comes_later(gateway: RunningGateway, topic: str) -> None:
     command = [sys.executable, "-m", "lakelog", "consume", topic, "--follow", "--url", gateway.url]
     gateway.produce(topic, "before", partition=0)
@@ -275,6 +283,12 @@ def test_a_reader_that_has_had_enough_ends_the_command_quietly(gateway: RunningG
         (("consume", "T", "--partition", "7"), FAILED, "partition 7"),
         (("consume", "T", "--from", "yesterday"), USAGE, "'yesterday'"),
         (("consume", "T", "--from", "99"), FAILED, "99"),
+        (("consume", "nowhere", "--group", "g"), FAILED, "'nowhere'"),
+        (("consume", "T", "--group", "g", "--from", "1"), USAGE, "'1'"),
+        (("consume", "T", "--group", "g", "--partition", "7"), FAILED, "partition 7"),
+        (("group", "describe", "nobody"), FAILED, "'nobody'"),
+        (("group", "lag", "nobody"), FAILED, "'nobody'"),
+        (("group", "delete", "nobody"), FAILED, "'nobody'"),
         (("sql", "SELECT 1", "--data", "/no/such/root"), USAGE, "/no/such/root"),
         (("fsck", "--data", "/no/such/root"), USAGE, "/no/such/root"),
     ],
@@ -292,7 +306,16 @@ def test_what_goes_wrong_is_one_line_and_an_exit_code(
 
 
 @pytest.mark.parametrize(
-    "arguments", [("topic", "list"), ("produce", "t"), ("consume", "t"), ("bench",), ("topic", "create", "t")]
+    "arguments",
+    [
+        ("topic", "list"),
+        ("topic", "create", "t"),
+        ("produce", "t"),
+        ("consume", "t"),
+        ("consume", "t", "--group", "g"),
+        ("group", "list"),
+        ("bench",),
+    ],
 )
 def test_no_gateway_is_exit_code_3(run: Run, arguments: tuple[str, ...]) -> None:
     done = run(*arguments, "--url", f"http://127.0.0.1:{free_port()}", stdin=b"a line")

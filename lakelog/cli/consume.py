@@ -1,8 +1,10 @@
 """`lakelog consume`: print records from an offset on, or a group's share of them."""
 
+import signal
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from queue import Queue
 from typing import TYPE_CHECKING, Annotated, Any
@@ -85,43 +87,57 @@ def _consume_in(
         raise InvalidArgument(f"--from {start!r} is not earliest or latest, as it must be with --group")
     from lakelog.consumer import Consumer
 
+    with connect(url) as client:
+        for topic in topics:
+            client.partition_count(topic)  # who names one that is not there would wait for it
     chosen: dict[str, Any] = {"topics": topics}
     if partition is not None:
         chosen = {"partitions": [(topic, partition) for topic in topics]}
-    with Consumer(url, group, auto_offset_reset=start, **chosen) as consumer:
-        printed: dict[Place, int] = {}
-        try:
-            _print_share(consumer, printed, follow, limit, json)
-        except KeyboardInterrupt:
-            sys.stdout.flush()
-            consumer.commit(printed)
-            if not follow:
-                raise
-        else:
-            consumer.commit(printed)
+    with Consumer(url, group, auto_offset_reset=start, **chosen) as consumer, _interrupted(consumer) as asked:
+        printed = _print_share(consumer, asked, follow, limit, json)
+        consumer.commit(printed)
+        if asked.is_set() and not follow:
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def _interrupted(consumer: "Consumer") -> Iterator[threading.Event]:
+    """Set when Ctrl-C was pressed: nothing is interrupted in the middle. The second time it is as ever."""
+    asked = threading.Event()
+
+    def on_interrupt(_signal: int, _frame: object) -> None:
+        signal.signal(signal.SIGINT, before)
+        asked.set()
+        consumer.stop()
+
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _print_share(
-    consumer: "Consumer", printed: dict[Place, int], follow: bool, limit: int | None, json: bool
-) -> None:
-    """Print what a member is given. `printed` is how far that got in what came last; the rest is committed
-    by itself.
-    """
+    consumer: "Consumer", asked: threading.Event, follow: bool, limit: int | None, json: bool
+) -> dict[Place, int]:
+    """Print what a member is given. Returns how far that got in what came last; the rest commits itself."""
     from log_tables.record import to_records
 
-    while limit is None or limit > 0:
+    printed: dict[Place, int] = {}
+    while (limit is None or limit > 0) and not asked.is_set():
         table = consumer.poll(FOLLOW_MS if follow else IDLE_MS, POLL_BYTES)
-        printed.clear()
         if not table.num_rows and not follow:
-            return
+            return {}
         table = table.slice(0, limit)
         places = zip(table["topic"].to_pylist(), table["partition"].to_pylist(), strict=True)
+        printed = {}
         for place, record in zip(places, to_records(table), strict=True):
             sys.stdout.buffer.write(_line(*place, record, json))
             assert record.offset is not None
             printed[place] = record.offset + 1
         sys.stdout.flush()
         limit = None if limit is None else limit - table.num_rows
+    return printed
 
 
 def _places(client: "Client", topics: list[str], partition: int | None, start: str) -> dict[Place, int]:
