@@ -1,6 +1,6 @@
 """A job for a cluster: copies the records of the topic `t`, as a batch and as a stream.
 
-spark-submit tests/spark_counts.py ROOT TARGET [register]
+spark-submit tests/spark_counts.py ROOT TARGET [register | topics]
 """
 
 import json
@@ -23,6 +23,11 @@ def main(root: str, target: str, *words: str) -> None:
         from lakelog.spark import register
 
         register(spark)
+    if "topics" in words:
+        from lakelog.spark import topics
+
+        topics(spark, root, names="consumer_lag")  # which makes the source known, too
+        assert spark.sql("SELECT * FROM consumer_lag").collect() == []
     batch = spark.read.format("lakelog").option("subscribe", "t").load(root)
     batch.select("partition", "offset", "value").write.json(f"{target}/batch")
     stream = spark.readStream.format("lakelog").option("subscribe", "t").option("startingOffsets", "earliest")

@@ -51,12 +51,12 @@ class Cluster:
             topics.put("t", index, *[Record(b"%d-%d" % (index, offset)) for offset in range(100 + index)])
         return {(i, o): b"%d-%d" % (i, o) for i in range(PARTITIONS) for o in range(100 + i)}
 
-    def submit(self, *options: str | Path, register: bool = False) -> tuple[Path, list[Path]]:
+    def submit(self, *options: str | Path, word: str = "") -> tuple[Path, list[Path]]:
         """Run the job from an empty directory; returns where the driver and the executors found lakelog."""
         empty = self._directory / "cwd"
         empty.mkdir()
         job = (ROOT / "tests" / "spark_counts.py", self._directory / "root", self.target)
-        words = ("register",) if register else ()
+        words = (word,) if word else ()
         environment = {
             "PYSPARK_PYTHON": str(self.python),
             "PYTHONPATH": "",
@@ -93,8 +93,9 @@ def test_executors_find_the_package_where_it_is_installed(cluster: Cluster, whee
     cluster.check_rows()
 
 
-def test_executors_get_the_package_with_the_job(cluster: Cluster, wheel: Path) -> None:
-    driver, executors = cluster.submit("--py-files", wheel, register=True)
+@pytest.mark.parametrize("word", ["register", "topics"])
+def test_executors_get_the_package_with_the_job(cluster: Cluster, wheel: Path, word: str) -> None:
+    driver, executors = cluster.submit("--py-files", wheel, word=word)
     assert driver == wheel / "lakelog" / "__init__.py"
     for found in executors:
         assert found.is_relative_to(cluster.work)

@@ -157,8 +157,8 @@ def _groups(spark: SparkSession, url: str, store_options: Mapping[str, str], tab
 
     try:
         return loaded()
-    except PySparkException as error:
-        if error.getCondition() != "DATA_SOURCE_NOT_FOUND":
+    except Py4JError as error:  # PySpark does not know this one as an exception of its own
+        if "DATA_SOURCE_NOT_FOUND" not in str(error):
             raise
     register(spark)
     return loaded()
