@@ -10,7 +10,8 @@ from collections.abc import Mapping
 import pytest
 
 from lakelog.spark.offsets import At, decode, encode
-from lakelog.spark.options import EARLIEST, LATEST, Options, Place, Position, names_table, parse, table_of
+from lakelog.spark.options import Options, Place, names_table, parse, table_of
+from lakelog.spark.positions import EARLIEST, LATEST, Position
 from lakelog.spark.ranges import Range, share_out, split
 from lakelog.spark.rows import COLUMNS, spark_schema
 from log_tables.errors import InvalidArgument, InvalidRequest

@@ -6,8 +6,9 @@ from contextlib import closing
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from lakelog.spark.options import EARLIEST, parse
+from lakelog.spark.options import parse
 from lakelog.spark.plan import plan
+from lakelog.spark.positions import EARLIEST
 from lakelog.spark.ranges import Range
 from lakelog.spark.slices import read
 from lakelog.spark.subscription import Offsets, Subscription

@@ -6,12 +6,20 @@ Source: "Structured Streaming + Kafka Integration Guide" of Spark 4.2. Spark han
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Literal
 
-from lakelog.spark.offsets import BEGIN, TOPIC_ID
+from lakelog.spark.positions import (
+    EARLIEST,
+    LATEST,
+    Position,
+    TopicPartition,
+    json_object,
+    position,
+    whole_number,
+)
 from lakelog.spark.rows import COLUMNS, HEADERS_COLUMN
 from log_tables.errors import InvalidArgument
 from log_tables.group_log import check_group_name
@@ -19,13 +27,8 @@ from log_tables.lag import TABLES
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.topic import check_topic_name
 
-TopicPartition = tuple[str, int]
-
 WithoutMatch = Literal["error", "latest"]
 """What to do for a time after the last record."""
-
-EARLIEST, LATEST = -2, -1
-"""What stands for an end of the log in a JSON of offsets (Kafka's ListOffsets)."""
 
 STORAGE_PREFIX = "storage."
 TABLE = "table"
@@ -66,26 +69,6 @@ class Place:
 
     root: str
     storage: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """Where to begin or end: the same for every partition, or one each.
-
-    Of `offsets` EARLIEST and LATEST stand for the ends of the log; `times` are milliseconds since 1970, and
-    stand for the first record that is not older.
-    """
-
-    everywhere: int | None = None
-    everywhere_ms: int | None = None
-    offsets: Mapping[TopicPartition, int] | None = None
-    topic_ids: Mapping[str, str] = field(default_factory=dict)
-    times_ms: Mapping[TopicPartition, int] | None = None
-    option: str = ""
-
-    def named(self, partition: TopicPartition) -> int | None:
-        """The offset that stands there for a partition, EARLIEST and LATEST too; None where a time does."""
-        return self.everywhere if self.offsets is None else self.offsets.get(partition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +113,8 @@ def parse(given: Mapping[str, str], streaming: bool) -> Options:
         topics=topics,
         pattern=pattern,
         assigned=assigned,
-        starting=_position(options, "starting", LATEST if streaming else EARLIEST, streaming),
-        ending=_position(options, "ending", LATEST, streaming),
+        starting=position(options, "starting", LATEST if streaming else EARLIEST, streaming),
+        ending=position(options, "ending", LATEST, streaming),
         without_match=_strategy(options),
         fail_on_data_loss=_flag("failOnDataLoss", options.get("failOnDataLoss", "true")),
         min_partitions=_number(options, "minPartitions"),
@@ -265,9 +248,9 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 def _assigned(text: str) -> tuple[TopicPartition, ...]:
     hint = 'give JSON such as {"orders": [0, 1]}'
-    parsed = _json_object("assign", text, hint)
+    named = json_object("assign", text, hint)
     pairs: list[TopicPartition] = []
-    for topic, numbers in parsed.items():
+    for topic, numbers in named.items():
         check_topic_name(topic)
         if not isinstance(numbers, list) or not all(type(n) is int and n >= 0 for n in numbers):
             raise InvalidArgument(
@@ -279,99 +262,10 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
     return tuple(sorted(set(pairs)))
 
 
-def _position(options: Mapping[str, str], side: str, default: int, streaming: bool) -> Position:
-    """Kafka's order: the timestamp for all, then those by partition, then the offsets. All must be right."""
-    everywhere, by_time, by_offset = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
-    chosen = Position(everywhere=default)
-    if by_offset in options:
-        forbidden = None if streaming else (LATEST if side == "starting" else EARLIEST)
-        chosen = _offsets(by_offset, options[by_offset].strip(), forbidden)
-    if by_time in options:
-        hint = 'give JSON such as {"orders": {"0": 1767225600000}}, in milliseconds'
-        times, _ = _by_partition(by_time, options[by_time], 0, hint)
-        chosen = Position(times_ms=times, option=by_time)
-    if everywhere in options:
-        chosen = Position(everywhere_ms=_timestamp(everywhere, options[everywhere]), option=everywhere)
-    return chosen
-
-
-def _offsets(option: str, text: str, forbidden: int | None) -> Position:
-    """Offsets, of which one (EARLIEST or LATEST) may be `forbidden`, because a batch would read nothing."""
-    ends = {"earliest": EARLIEST, "latest": LATEST}
-    if text.lower() in ends:
-        position = Position(everywhere=ends[text.lower()])
-        named = [ends[text.lower()]]
-    else:
-        hint = (
-            'give earliest, latest, or JSON such as {"orders": {"0": 23, "1": -2}} (-2 earliest, -1 latest)'
-        )
-        offsets, topic_ids = _by_partition(option, text, EARLIEST, hint)
-        position = Position(offsets=offsets, topic_ids=topic_ids, option=option)
-        named = [*offsets.values()]
-    if forbidden in named:
-        raise InvalidArgument(
-            f"{option}={text!r} is not allowed in a batch query: it would read nothing of a partition; "
-            "name another place"
-        )
-    return position
-
-
-def _by_partition(
-    option: str, text: str, low: int, hint: str
-) -> tuple[dict[TopicPartition, int], dict[str, str]]:
-    """Numbers from `low` on by partition, and the topic ids that a progress report has between them."""
-    found, topic_ids = {}, {}
-    for topic, numbers in _json_object(option, text, hint).items():
-        if topic == BEGIN:
-            continue
-        check_topic_name(topic)
-        if not isinstance(numbers, dict):
-            raise InvalidArgument(f"{option} gives {topic} {json.dumps(numbers)}; {hint}")
-        for partition, number in numbers.items():
-            if partition == TOPIC_ID and isinstance(number, str):
-                topic_ids[topic] = number
-            elif not re.fullmatch(r"0|[1-9][0-9]{0,8}", partition) or type(number) is not int or number < low:
-                shown = json.dumps({partition: number})
-                raise InvalidArgument(f"{option} gives {topic} {shown}; {hint}")
-            else:
-                found[topic, int(partition)] = number
-    return found, topic_ids
-
-
-def _json_object(option: str, text: str, hint: str) -> dict[str, object]:
-    try:
-        parsed = json.loads(text)
-    except (ValueError, RecursionError):
-        parsed = None
-    if not isinstance(parsed, dict):
-        raise InvalidArgument(f"{option}={text!r} is not what it takes; {hint}")
-    return parsed
-
-
-def _timestamp(option: str, text: str) -> int:
-    return _parsed(option, text, _whole(0), "milliseconds since 1970 as a whole number, 0 or more")
-
-
 def _number(options: Mapping[str, str], option: str) -> int | None:
     if option not in options:
         return None
-    return _parsed(option, options[option], _whole(1), "a whole number above 0")
-
-
-def _whole(low: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,19}", text) or not low <= int(text) < 2**63:
-            raise ValueError
-        return int(text)
-
-    return read
-
-
-def _parsed(option: str, text: str, read: Callable[[str], int], expected: str) -> int:
-    try:
-        return read(text.strip())
-    except ValueError:
-        raise InvalidArgument(f"{option}={text!r} is not {expected}; correct it") from None
+    return whole_number(option, options[option], 1, "a whole number above 0")
 
 
 def _flag(option: str, text: str) -> bool:

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from lakelog.client import Client
 from lakelog.settings import DEFAULT_URL
-from lakelog.spark.options import TopicPartition
+from lakelog.spark.positions import TopicPartition
 from log_tables.clock import Clock
 from log_tables.errors import Conflict, LakelogError, Unreachable
 

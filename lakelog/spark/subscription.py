@@ -5,7 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from lakelog.spark.offsets import At
-from lakelog.spark.options import EARLIEST, LATEST, Options, Position, TopicPartition, WithoutMatch
+from lakelog.spark.options import Options, WithoutMatch
+from lakelog.spark.positions import EARLIEST, LATEST, Position, TopicPartition
 from lakelog.spark.slices import store_at
 from log_tables.cluster import Cluster
 from log_tables.errors import InvalidArgument, NotFound, UnknownPartition, UnknownTopic

@@ -1,0 +1,121 @@
+"""Where a query begins and ends, as options say it: offsets and times, for all partitions or for each."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lakelog.spark.offsets import BEGIN, TOPIC_ID
+from log_tables.errors import InvalidArgument
+from log_tables.topic import check_topic_name
+
+TopicPartition = tuple[str, int]
+
+EARLIEST, LATEST = -2, -1
+"""What stands for an end of the log in a JSON of offsets (Kafka's ListOffsets)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where to begin or end: the same for every partition, or one each.
+
+    Of `offsets` EARLIEST and LATEST stand for the ends of the log; `times` are milliseconds since 1970, and
+    stand for the first record that is not older.
+    """
+
+    everywhere: int | None = None
+    everywhere_ms: int | None = None
+    offsets: Mapping[TopicPartition, int] | None = None
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    times_ms: Mapping[TopicPartition, int] | None = None
+    option: str = ""
+
+    def named(self, partition: TopicPartition) -> int | None:
+        """The offset that stands there for a partition, EARLIEST and LATEST too; None where a time does."""
+        return self.everywhere if self.offsets is None else self.offsets.get(partition)
+
+
+def position(options: Mapping[str, str], side: str, default: int, streaming: bool) -> Position:
+    """What the options of one `side` ("starting", "ending") say; `default` stands for an end of the log.
+
+    Kafka's order: the timestamp for all, then those by partition, then the offsets. All must be right. Raises
+    InvalidArgument.
+    """
+    everywhere, by_time, by_offset = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
+    chosen = Position(everywhere=default)
+    if by_offset in options:
+        forbidden = None if streaming else (LATEST if side == "starting" else EARLIEST)
+        chosen = _offsets(by_offset, options[by_offset].strip(), forbidden)
+    if by_time in options:
+        hint = 'give JSON such as {"orders": {"0": 1767225600000}}, in milliseconds'
+        times, _ = _by_partition(by_time, options[by_time], 0, hint)
+        chosen = Position(times_ms=times, option=by_time)
+    if everywhere in options:
+        chosen = Position(everywhere_ms=_timestamp(everywhere, options[everywhere]), option=everywhere)
+    return chosen
+
+
+def _offsets(option: str, text: str, forbidden: int | None) -> Position:
+    """Offsets, of which one (EARLIEST or LATEST) may be `forbidden`, because a batch would read nothing."""
+    ends = {"earliest": EARLIEST, "latest": LATEST}
+    if text.lower() in ends:
+        chosen = Position(everywhere=ends[text.lower()])
+        named = [ends[text.lower()]]
+    else:
+        hint = (
+            'give earliest, latest, or JSON such as {"orders": {"0": 23, "1": -2}} (-2 earliest, -1 latest)'
+        )
+        offsets, topic_ids = _by_partition(option, text, EARLIEST, hint)
+        chosen = Position(offsets=offsets, topic_ids=topic_ids, option=option)
+        named = [*offsets.values()]
+    if forbidden in named:
+        raise InvalidArgument(
+            f"{option}={text!r} is not allowed in a batch query: it would read nothing of a partition; "
+            "name another place"
+        )
+    return chosen
+
+
+def _by_partition(
+    option: str, text: str, low: int, hint: str
+) -> tuple[dict[TopicPartition, int], dict[str, str]]:
+    """Numbers from `low` on by partition, and the topic ids that a progress report has between them."""
+    found, topic_ids = {}, {}
+    for topic, numbers in json_object(option, text, hint).items():
+        if topic == BEGIN:
+            continue
+        check_topic_name(topic)
+        if not isinstance(numbers, dict):
+            raise InvalidArgument(f"{option} gives {topic} {json.dumps(numbers)}; {hint}")
+        for partition, number in numbers.items():
+            if partition == TOPIC_ID and isinstance(number, str):
+                topic_ids[topic] = number
+            elif not re.fullmatch(r"0|[1-9][0-9]{0,8}", partition) or type(number) is not int or number < low:
+                shown = json.dumps({partition: number})
+                raise InvalidArgument(f"{option} gives {topic} {shown}; {hint}")
+            else:
+                found[topic, int(partition)] = number
+    return found, topic_ids
+
+
+def json_object(option: str, text: str, hint: str) -> dict[str, object]:
+    """What a JSON object holds. Raises InvalidArgument, which ends with `hint`."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise InvalidArgument(f"{option}={text!r} is not what it takes; {hint}")
+    return found
+
+
+def _timestamp(option: str, text: str) -> int:
+    return whole_number(option, text, 0, "milliseconds since 1970 as a whole number, 0 or more")
+
+
+def whole_number(option: str, text: str, low: int, expected: str) -> int:
+    """A number from `low` on, of 64 bits. Raises InvalidArgument: it is not what is `expected`."""
+    digits = text.strip()
+    if not re.fullmatch(r"[0-9]{1,19}", digits) or not low <= int(digits) < 2**63:
+        raise InvalidArgument(f"{option}={text!r} is not {expected}; correct it")
+    return int(digits)
