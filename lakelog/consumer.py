@@ -62,10 +62,10 @@ class Consumer:
 
     It reads `topics`, or those that the regular expression `pattern` matches, and shares them with the
     group's other members; or `partitions`, whatever the others read. Iterate over it for records, or `poll`
-    tables. A record is done with when the next one is asked for, a table at the next poll: with `auto_commit`
-    that is committed, every `auto_commit_interval_ms`, when a partition goes to another member, and at the
-    end. So every record is given at least once; and none twice to a member whose instance lives, also when
-    answers are lost or the gateway dies.
+    tables. A record is done with when the next one is asked for, a table at the next poll, and both when the
+    consumer is closed. With `auto_commit` that is committed every `auto_commit_interval_ms`, when a partition
+    goes to another member, and at the end. So every record is given at least once; and none twice to a member
+    whose instance lives, also when answers are lost or the gateway dies.
 
     `on_revoked(partitions)` is called before partitions are given up (a commit in it is valid), `on_assigned`
     after some are gained, `on_lost` when they were taken away: the instance was silent for longer than its
@@ -149,7 +149,7 @@ class Consumer:
             return
         self._retry_s = 0
         with suppress(LakelogError):  # `error` says what went wrong
-            self.close()
+            self._close()
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         return self
@@ -245,11 +245,16 @@ class Consumer:
         self._stopped.set()
 
     def close(self) -> None:
-        """Leave the group; with auto-commit, commit what is done with. Closing twice is fine.
+        """Leave the group; with auto-commit, commit all that was handed out. Closing twice is fine.
 
-        What was handed out last is not done with, as nothing was asked for after it: `commit` it first, or
-        somebody gets it again. Raises Unreachable and others when that could not be done.
+        A `with` block that ends by an exception commits only what was done with before: what was handed out
+        last somebody gets again. Raises Unreachable and others when that could not be done.
         """
+        if not self._closed:
+            self._places.hand({})
+            self._close()
+
+    def _close(self) -> None:
         if self._closed:
             return
         self._heart.stop()

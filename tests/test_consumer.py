@@ -198,16 +198,32 @@ def test_what_is_committed_is_where_the_next_one_begins(
 def test_auto_commit_has_only_what_is_done_with(
     gateway: RunningGateway, client: Client, make: Make, topic: str
 ) -> None:
+    def fail_at_one() -> None:
+        with make() as consumer:
+            for record in consumer:
+                assert 1 / (record.offset - 1)
+
+    def fail_after_a_table() -> None:
+        with make() as consumer:
+            assert polled(consumer, 4) == {0: [1, 2, 3, 4]}
+            assert 1 / 0
+
+    gateway.produce(topic, *range(5), partition=0)
+    for failing in (fail_at_one, fail_after_a_table):
+        with pytest.raises(ZeroDivisionError):
+            failing()
+        assert committed(client, topic) == {0: 1}
+
+
+def test_an_orderly_end_commits_all_that_was_handed_out(
+    gateway: RunningGateway, client: Client, make: Make, topic: str
+) -> None:
     gateway.produce(topic, *range(5), partition=0)
     with make() as consumer:
         assert [record.offset for record in islice(consumer, 3)] == [0, 1, 2]
-    assert committed(client, topic) == {0: 2}  # the loop ended while it had 2
+    assert committed(client, topic) == {0: 3}
     with make() as consumer:
-        assert polled(consumer, 3) == {0: [2, 3, 4]}
-    assert committed(client, topic) == {0: 2}
-    with make() as consumer:
-        assert polled(consumer, 3) == {0: [2, 3, 4]}
-        assert consumer.poll(0).num_rows == 0
+        assert polled(consumer, 2) == {0: [3, 4]}
     assert committed(client, topic) == {0: 5}
 
 

@@ -17,6 +17,8 @@ from log_tables.errors import InvalidArgument
 from log_tables.limits import MIB
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from lakelog.client import Client
     from lakelog.consumer import Consumer
     from log_tables.record import Record
@@ -93,11 +95,12 @@ def _consume_in(
     chosen: dict[str, Any] = {"topics": topics}
     if partition is not None:
         chosen = {"partitions": [(topic, partition) for topic in topics]}
-    with Consumer(url, group, auto_offset_reset=start, **chosen) as consumer, _interrupted(consumer) as asked:
-        printed = _print_share(consumer, asked, follow, limit, json)
-        consumer.commit(printed)
-        if asked.is_set() and not follow:
-            raise KeyboardInterrupt
+    chosen |= {"auto_offset_reset": start, "auto_commit": False}
+    with Consumer(url, group, **chosen) as consumer, _interrupted(consumer) as asked:
+        _print_share(consumer, asked, follow, limit, json)
+        consumer.commit()
+    if asked.is_set() and not follow:
+        raise KeyboardInterrupt
 
 
 @contextmanager
@@ -119,25 +122,30 @@ def _interrupted(consumer: "Consumer") -> Iterator[threading.Event]:
 
 def _print_share(
     consumer: "Consumer", asked: threading.Event, follow: bool, limit: int | None, json: bool
-) -> dict[Place, int]:
-    """Print what a member is given. Returns how far that got in what came last; the rest commits itself."""
+) -> None:
+    """Print what a member is given. What is beyond `limit` it gives back."""
     from log_tables.record import to_records
 
-    printed: dict[Place, int] = {}
     while (limit is None or limit > 0) and not asked.is_set():
         table = consumer.poll(FOLLOW_MS if follow else IDLE_MS, POLL_BYTES)
         if not table.num_rows and not follow:
-            return {}
-        table = table.slice(0, limit)
-        places = zip(table["topic"].to_pylist(), table["partition"].to_pylist(), strict=True)
-        printed = {}
-        for place, record in zip(places, to_records(table), strict=True):
+            return
+        taken = table.slice(0, limit)
+        for place, record in zip(_where(taken), to_records(taken), strict=True):
             sys.stdout.buffer.write(_line(*place, record, json))
-            assert record.offset is not None
-            printed[place] = record.offset + 1
         sys.stdout.flush()
-        limit = None if limit is None else limit - table.num_rows
-    return printed
+        if limit is not None:
+            limit -= taken.num_rows
+            rest = table.slice(taken.num_rows)
+            firsts: dict[Place, int] = {}
+            for place, offset in zip(_where(rest), rest["offset"].to_pylist(), strict=True):
+                firsts.setdefault(place, offset)
+            for place, offset in firsts.items():
+                consumer.seek(*place, offset)
+
+
+def _where(table: "pa.Table") -> Iterator[Place]:
+    return zip(table["topic"].to_pylist(), table["partition"].to_pylist(), strict=True)
 
 
 def _places(client: "Client", topics: list[str], partition: int | None, start: str) -> dict[Place, int]:
