@@ -95,8 +95,7 @@ def _consume_in(
     chosen: dict[str, Any] = {"topics": topics}
     if partition is not None:
         chosen = {"partitions": [(topic, partition) for topic in topics]}
-    chosen |= {"auto_offset_reset": start, "auto_commit": False}
-    with Consumer(url, group, **chosen) as consumer, _interrupted(consumer) as asked:
+    with Consumer(url, group, auto_offset_reset=start, **chosen) as consumer, _interrupted(consumer) as asked:
         _print_share(consumer, asked, follow, limit, json)
         consumer.commit()
     if asked.is_set() and not follow:
