@@ -7,6 +7,7 @@ what nobody else still owns. So partitions that stay where they are are never in
 ever has two owners. What a member owns it may commit; what it has lost it may not.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -215,10 +216,7 @@ def _of_member(  # noqa: PLR0911 -- one for each event
         case Assign():
             return _assigned(group, member, event)
         case Unsubscribe():
-            freed = replace(
-                member, topics=frozenset(), pattern="", assigned=False, owned=NOTHING, positions={}
-            )
-            return _rebalanced(_with(group, freed), [freed.id])
+            return _unsubscribed(group, member)
         case Seek():
             return _sought(group, member, event)
         case Leave():
@@ -311,9 +309,7 @@ def _committed(group: Group, member: Member, event: Commit) -> tuple[Group, Reco
             f"members of the group {group.id!r} share its topics: a consumer instance with partitions of its "
             "own cannot commit there; use another group"
         )
-    kept = {at: offset for at, offset in member.positions.items() if at not in event.offsets}
-    changed = replace(member, positions=kept)
-    return _with_offsets(_with(group, changed), event.offsets, event.at_ms, member.id)
+    return _with_offsets(group, [member], event.offsets, event.at_ms, member.id)
 
 
 def _reset(group: Group, event: Reset) -> tuple[Group, Records]:
@@ -321,23 +317,24 @@ def _reset(group: Group, event: Reset) -> tuple[Group, Records]:
         raise GroupNotEmpty(
             f"the group {group.id!r} has members, which own its offsets; stop them first, or force it"
         )
-    for at in event.offsets:
-        group.check(at)
-    for member in group.members.values():
-        if not event.offsets.keys().isdisjoint(member.positions):
-            kept = {at: offset for at, offset in member.positions.items() if at not in event.offsets}
-            group = _with(group, replace(member, positions=kept))
-    return _with_offsets(group, event.offsets, event.at_ms, "")
+    return _with_offsets(group, group.members.values(), event.offsets, event.at_ms, "")
 
 
 def _with_offsets(
-    group: Group, offsets: Mapping[TopicPartition, Place], at_ms: int, member: str
+    group: Group, movers: Iterable[Member], offsets: Mapping[TopicPartition, Place], at_ms: int, by: str
 ) -> tuple[Group, Records]:
+    """`group` with these offsets committed; `movers` go on from there, wherever they were set to."""
     made = {
-        at: Committed(place.offset, group.check(at).topic_id, place.metadata, at_ms, member)
+        at: Committed(place.offset, group.check(at).topic_id, place.metadata, at_ms, by)
         for at, place in offsets.items()
     }
     records: Records = [(OffsetKey(group.id, *at), committed) for at, committed in made.items()]
+    for member in movers:
+        if not offsets.keys().isdisjoint(member.positions):
+            kept = {at: offset for at, offset in member.positions.items() if at not in offsets}
+            moved = replace(member, positions=kept)
+            group = _with(group, moved)
+            records.append(_saying(group, moved))
     return replace(group, offsets={**group.offsets, **made}), records
 
 
@@ -361,7 +358,9 @@ def _topics_changed(group: Group, event: TopicsChanged) -> tuple[Group, Records]
 
     def stays(at: TopicPartition) -> bool:
         topic, known = event.topics.get(at.topic), before.get(at.topic)
-        return topic is not None and (known is None or known.topic_id == topic.topic_id)
+        if topic is None or at.partition >= topic.partitions:
+            return False
+        return known is None or known.topic_id == topic.topic_id
 
     group = replace(group, topics=event.topics)
     dead = [at for at in group.offsets if group.committed(at) is None]
@@ -448,36 +447,26 @@ def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[
 
     They know of no topics yet: a TopicsChanged is the first thing that has to happen to them.
     """
-    groups: dict[str, Group] = {}
-    for key, value in records:
-        group = groups.setdefault(key.group, Group(key.group))
-        groups[key.group] = _restored(group, key, value, now_ms)
+    generations: dict[str, int] = {}
+    members: defaultdict[str, dict[str, Member]] = defaultdict(dict)
+    offsets: defaultdict[str, dict[TopicPartition, Committed]] = defaultdict(dict)
+    for key, value in dict(records).items():  # the newest of each key
+        match key, value:
+            case _, None:
+                pass
+            case GroupKey(group), GroupValue(generation):
+                generations[group] = generation
+            case MemberKey(group, member), MemberValue():
+                members[group][member] = _remembered(member, value, now_ms)
+            case OffsetKey(group, topic, partition), Committed():
+                offsets[group][TopicPartition(topic, partition)] = value
+            case _:
+                raise AssertionError(f"{key} has the value {value}")
+    groups = generations.keys() | members.keys() | offsets.keys()
     return {
-        name: group for name, group in groups.items() if group.members or group.offsets or group.generation
+        group: Group(group, generations.get(group, 0), members[group], offsets[group])
+        for group in sorted(groups)
     }
-
-
-def _restored(group: Group, key: Key, value: Value | None, now_ms: float) -> Group:
-    match key, value:
-        case GroupKey(), GroupValue(generation):
-            return replace(group, generation=generation)
-        case GroupKey(), None:
-            return replace(group, generation=0)
-        case MemberKey(member=name), MemberValue():
-            return _with(group, _remembered(name, value, now_ms))
-        case MemberKey(member=name), None:
-            return replace(group, members={n: m for n, m in group.members.items() if n != name})
-        case OffsetKey(topic=topic, partition=partition), Committed():
-            at = TopicPartition(topic, partition)
-            members = {
-                name: replace(m, positions={a: o for a, o in m.positions.items() if a != at})
-                for name, m in group.members.items()
-            }
-            return replace(group, members=members, offsets={**group.offsets, at: value})
-        case OffsetKey(topic=topic, partition=partition), None:
-            at = TopicPartition(topic, partition)
-            return replace(group, offsets={a: c for a, c in group.offsets.items() if a != at})
-    raise AssertionError(f"{key} has the value {value}")
 
 
 def _remembered(name: str, value: MemberValue, now_ms: float) -> Member:
