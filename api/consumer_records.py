@@ -18,7 +18,6 @@ from api.media import Format, accepts
 from api.wire_arrow import POLL_SCHEMA, encode_stream, located
 from coordinator.assignment import TopicPartition
 from coordinator.consumer import Consumer, Polled, Reading
-from coordinator.events import Heartbeat
 from log_tables.errors import InvalidArgument
 
 router = APIRouter(prefix="/consumers/{group}/instances/{instance}", tags=["v2 consumers"])
@@ -53,8 +52,7 @@ async def poll(
     A record that the format cannot show ends the answer before it, and answers 42203 when it is the first.
     """
     here = gateway(request)
-    found = await here.coordinator.happen(group, Heartbeat(instance))
-    config = found.member(instance).config
+    config = (await here.coordinator.member(group, instance)).config
     form = FORMATS[config.format]
     if not accepts(request, form):
         raise FormatMismatch(

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from coordinator.assignment import TopicPartition
 from coordinator.consumer import Consumer, Polled
-from coordinator.events import Delete, Event, Leave, Place, Reset, TopicState
-from coordinator.group import Group
+from coordinator.events import Delete, Event, Heartbeat, Leave, Place, Reset, TopicState
+from coordinator.group import Group, Member
 from coordinator.shard import Shard
 from ingest.writer import Writer
 from lakelog.settings import Settings
@@ -80,11 +80,22 @@ class Coordinator:
         """
 
         async def attempt(shard: Shard) -> Group:
+            if isinstance(event, Heartbeat):
+                # Nothing is appended that could meet a newer claim: look whether there is one.
+                await asyncio.to_thread(shard.refresh)
             group = shard.apply(name, event)
             await shard.settled(name)
             return group
 
         self.follow_topics()
+        return await self._leading(name, attempt)
+
+    async def member(self, name: str, member: str) -> Member:
+        """A member, as is known here. Raises UnknownMember."""
+
+        async def attempt(shard: Shard) -> Member:
+            return shard.group(name).member(member)
+
         return await self._leading(name, attempt)
 
     async def poll(
@@ -163,6 +174,8 @@ class Coordinator:
         """The group `name`, as is durable. Raises UnknownGroup."""
 
         async def attempt(shard: Shard) -> Group:
+            await asyncio.to_thread(shard.refresh)
+            shard.check_leading()
             await shard.settled(name)
             return shard.group(name)
 
@@ -177,9 +190,11 @@ class Coordinator:
         self.follow_topics()
         if not await self._has_topic():
             return []
-        topic = await self._topic()
-        shards = [await self._shard(index) for index in range(topic.partition_count)]
-        return sorted((group for shard in shards for group in shard.groups()), key=lambda group: group.id)
+        found: list[Group] = []
+        for index in range((await self._topic()).partition_count):
+            await asyncio.to_thread((await self._shard(index)).refresh)
+            found += (await self._shard(index)).groups()
+        return sorted(found, key=lambda group: group.id)
 
     def known_groups(self) -> list[Group]:
         """The groups that this process coordinates now."""

@@ -43,6 +43,11 @@ class Shard:
         """Whether this process still speaks for these groups, as far as it knows."""
         return self._lost is None and self._accumulator.partition.leading
 
+    def check_leading(self) -> None:
+        """Raises NotLeader when this process does not speak for these groups any more."""
+        if not self.leading:
+            raise NotLeader("this gateway does not coordinate the group any more; repeat the request")
+
     def group(self, name: str) -> Group:
         """The group `name`: an empty one when nothing is known of it."""
         return self._groups.get(name) or Group(name, topics=self._topics)
@@ -56,10 +61,7 @@ class Shard:
 
         Raises what `step` raises, and NotLeader.
         """
-        if not self.leading:
-            raise NotLeader(
-                f"this gateway does not coordinate the group {name!r} any more; repeat the request"
-            )
+        self.check_leading()
         before = self.group(name)
         after, records = step(before, event, self._now_ms())
         if records:
