@@ -25,6 +25,8 @@ GROUP = "g"
 Offsets = dict[TopicPartition, tuple[str, int]]
 """What must be committed: the topic's incarnation and the offset."""
 
+Taken = dict[str, Partitions]
+
 
 @dataclass
 class Client:
@@ -43,7 +45,8 @@ class Life:
     """A group in a world of topics, clients, and a coordinator that dies.
 
     `heard` are the records of the steps up to the last one that somebody was answered, `unheard` those of
-    each later step, with what was committed after it: a crash may lose them, the last first.
+    each later step, with what was expected after it: a crash may lose them, the last first. `taken` is what
+    members have lost without their doing and were not told of yet: by silence, or with its topic.
     """
 
     group: Group = field(default_factory=lambda: Group(GROUP))
@@ -51,9 +54,10 @@ class Life:
     topics: dict[str, TopicState] = field(default_factory=dict)
     clients: dict[str, Client] = field(default_factory=dict)
     offsets: Offsets = field(default_factory=dict)
+    taken: Taken = field(default_factory=dict)
     heard: Records = field(default_factory=list)
-    unheard: list[tuple[Records, Offsets]] = field(default_factory=list)
-    heard_offsets: Offsets = field(default_factory=dict)
+    unheard: list[tuple[Records, Offsets, Taken]] = field(default_factory=list)
+    expected: tuple[Offsets, Taken] = field(default_factory=lambda: ({}, {}))
     incarnations: int = 0
 
     # What happens.
@@ -66,8 +70,8 @@ class Life:
         before = self.group
         self.group, records = step(before, event, self.now_ms)
         self.offsets = committed_after(self.offsets, before, event)
-        self.unheard.append((records, self.offsets))
         self._client_side(before, event)
+        self.unheard.append((records, self.offsets, self.taken))
         check_step(before, event, self.group)
         self.check()
         if heard:
@@ -75,14 +79,14 @@ class Life:
 
     def settle(self) -> None:
         """Everything is durable."""
-        self.heard += [record for records, _ in self.unheard for record in records]
-        self.heard_offsets = self.offsets
+        self.heard += [record for records, _, _ in self.unheard for record in records]
+        self.expected = self.offsets, self.taken
         self.unheard.clear()
 
     def crash(self, lost: int) -> None:
         """The coordinator dies with the last `lost` steps that nobody has heard of; another takes over."""
         del self.unheard[len(self.unheard) - min(lost, len(self.unheard)) :]
-        self.offsets = self.unheard[-1][1] if self.unheard else self.heard_offsets
+        self.offsets, self.taken = self.unheard[-1][1:] if self.unheard else self.expected
         self.settle()
         self.group = restore(self.heard, self.now_ms).get(GROUP, Group(GROUP))
         self.follow(heard=False)
@@ -117,6 +121,7 @@ class Life:
     def welcome(self, name: str, knows: bool) -> None:
         """A client speaks for the member that joined; `knows` says whether it asks for generations."""
         self.clients[name] = Client(0 if knows else None)
+        self._knows(name)
 
     def poll(self, name: str, heard: bool = True) -> None:
         """A client asks for records; `heard` is whether the answer reaches it.
@@ -133,9 +138,15 @@ class Life:
         member = self.group.members[name]
         if client.generation is None:
             client.held = member.owned
+            self._knows(name)
         elif member.epoch > client.generation:
             client.generation = member.epoch
             client.held = member.owned - self.group.to_revoke(member)
+            self._knows(name)
+
+    def _knows(self, name: str) -> None:
+        self.taken = {**self.taken, name: NOTHING}
+        self.settle()
 
     def everybody_polls(self) -> None:
         """Until all know and own what they should. Members that nobody speaks for are deleted first.
@@ -155,19 +166,17 @@ class Life:
             assert client.held == member.owned or not member.subscribed
 
     def _client_side(self, before: Group, event: Event) -> None:
-        """What a client did by itself, or what a silent one has lost, it does not hold any more."""
+        """What a client gave up by itself it does not hold any more; what else it has lost it cannot know."""
         match event:
             case Leave(name) | Unsubscribe(name) | Assign(name) if name in self.clients:
                 self.clients[name].held = NOTHING
             case Delete():
                 self.clients.clear()
-            case TopicsChanged():
-                for client in self.clients.values():
-                    client.held = frozenset(at for at in client.held if _stays(at, before, event))
-            case Tick():
-                for name, client in self.clients.items():
-                    if name not in self.group.members or self.group.members[name].dormant:
-                        client.held = NOTHING
+            case TopicsChanged() | Tick():
+                owned = {name: member.owned for name, member in before.members.items()}
+                now = {name: member.owned for name, member in self.group.members.items()}
+                lost = {name: owned[name] - now.get(name, NOTHING) for name in owned}
+                self.taken = {name: self.taken.get(name, NOTHING) | lost[name] for name in owned}
             case _:
                 pass
         self.clients = {name: client for name, client in self.clients.items() if name in self.group.members}
@@ -177,11 +186,12 @@ class Life:
     def check(self) -> None:
         check_owners(self.group)
         assert {at: (c.topic_id, c.offset) for at, c in self.group.offsets.items()} == self.offsets
-        written = [*self.heard, *(record for records, _ in self.unheard for record in records)]
+        written = [*self.heard, *(record for records, _, _ in self.unheard for record in records)]
         check_restored(self.group, written, self.now_ms)
         for name, client in self.clients.items():
             member = self.group.members[name]
-            assert member.assigned or client.held <= member.owned, f"{name} was not told"
+            held = client.held - self.taken.get(name, NOTHING)
+            assert member.assigned or held <= member.owned, f"{name} was not told"
 
 
 def committed_after(offsets: Offsets, before: Group, event: Event) -> Offsets:
