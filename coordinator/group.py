@@ -403,7 +403,11 @@ def _rebalanced(group: Group, changed: Iterable[str]) -> tuple[Group, Records]:
     counts = {name: topic.partitions for name, topic in group.topics.items()}
     owned: Assignment = {m.id: m.owned for m in sharing.values()}
     target = STRATEGIES[group.strategy](subscriptions, counts, owned)
-    concerned = {*changed, *(m.id for m in sharing.values() if m.owned - target[m.id])}
+    # Who was told of a loss must hear that it is none any more; of a move that a restart interrupted nobody
+    # knows who was told.
+    before = group.target or (target if target == owned else {})
+    concerned = {*changed}
+    concerned |= {m for m in sharing if owned[m] - target[m] or owned[m] - before.get(m, NOTHING)}
     group = replace(group, target=target)
     if not concerned:
         return group, []

@@ -265,7 +265,7 @@ def _check_member(before: Group, event: Event, after: Group, name: str) -> None:
         by_itself = own and isinstance(event, Unsubscribe | Assign)
         assert by_itself or by_topics or by_silence
     if now.epoch != was.epoch and not own:
-        assert lost or after.to_revoke(now) or by_silence, "it was told of nothing"
+        assert lost or after.to_revoke(now) or before.to_revoke(was) or by_silence, "it was told of nothing"
 
 
 def _stays(at: TopicPartition, before: Group, event: TopicsChanged) -> bool:

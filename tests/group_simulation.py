@@ -106,7 +106,9 @@ class Simulation:
             return
         self._joined += 1
         name = f"m{self._joined}"
-        asked = self._strategy if not self.life.group.members or self._chance(0.5) else ""
+        group = self.life.group
+        may_ask = not group.members or (group.strategy == self._strategy and self._chance(0.5))
+        asked = self._strategy if may_ask else ""
         config = MemberConfig(session_timeout_ms=2_000, max_poll_interval_ms=800, strategy=asked)
         self.life.happen(Join(name, config))
         self.life.welcome(name, self._chance(0.7))

@@ -292,6 +292,15 @@ def test_who_was_told_of_one_loss_must_be_told_of_another() -> None:
     assert len(driven.owned("a")) == 2
 
 
+def test_who_was_told_of_a_loss_is_told_when_it_keeps_all_after_all() -> None:
+    driven = Driven().joined("a").settled().joined("b")
+    told = driven.member("a").epoch
+    driven.happen(Poll("a", told - 1), Leave("b"))
+    assert driven.group.to_revoke(driven.member("a")) == at()
+    assert driven.member("a").epoch > told
+    assert driven.owned("a") == at(0, 1)
+
+
 def test_who_keeps_everything_is_told_nothing() -> None:
     driven = Driven({"t": TopicState("id", 6)}).joined("a", "b", "c").settled()
     epochs = [driven.member(name).epoch for name in "ab"]
@@ -589,6 +598,14 @@ def test_after_a_restart_a_move_goes_on_where_it_was() -> None:
     assert other.owned("a") == at(0, 1)
     other.settled()
     assert len(other.owned("b")) == 1
+
+
+def test_after_a_restart_in_the_middle_of_a_move_everybody_is_told_anew() -> None:
+    driven = Driven({"t": TopicState("id-t", 6)}).joined("a", "b").settled().joined("c")
+    driven.happen(Poll("a"))
+    told = driven.member("a").epoch
+    other = driven.restored({"t": TopicState("id-t", 6)})
+    assert other.member("a").epoch > told, "nobody knows what it was told before"
 
 
 def test_groups_are_restored_each_for_itself() -> None:
