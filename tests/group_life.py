@@ -169,7 +169,8 @@ class Life:
         """What a client gave up by itself it does not hold any more; what else it has lost it cannot know."""
         match event:
             case Leave(name) | Unsubscribe(name) | Assign(name) if name in self.clients:
-                self.clients[name].held = NOTHING
+                # Whether that came about it may not hear: it begins anew with what it is told next.
+                self.clients[name] = Client(None if self.clients[name].generation is None else 0)
             case Delete():
                 self.clients.clear()
             case TopicsChanged() | Tick():
