@@ -10,9 +10,7 @@ from coordinator.assignment import TopicPartition
 from coordinator.events import Place
 from lakelog.settings import Settings
 from log_tables.errors import InvalidConsumer, InvalidRecord
-from log_tables.group_log import MemberConfig
-
-NAME_MAX_CHARS = 249
+from log_tables.group_log import MemberConfig, check_member_name
 
 FORMATS = {form.name.lower(): form for form in Format}
 """The embedded formats by their names in a consumer's configuration."""
@@ -88,13 +86,8 @@ class NewConsumer(BaseModel):
     def chosen_name(self) -> str | None:
         """The name that was asked for. Raises InvalidConsumer."""
         name = self.id if self.id is not None else self.name
-        if name is not None and (
-            not 1 <= len(name) <= NAME_MAX_CHARS or "/" in name or not name.isprintable()
-        ):
-            raise InvalidConsumer(
-                f"the name {name[:40]!r} cannot be used; take 1 to {NAME_MAX_CHARS} printable characters, "
-                "none of them a slash"
-            )
+        if name is not None:
+            check_member_name(name)
         return name
 
     def config(self, settings: Settings) -> MemberConfig:
@@ -164,9 +157,8 @@ class Partitions(BaseModel):
         return [name.at for name in self.partitions]
 
 
-class NotedOffset(PartitionName):
+class PartitionOffset(PartitionName):
     offset: _Offset
-    metadata: str | None = Field(None, max_length=4_096, description="A note to keep beside the offset.")
 
 
 class ProcessedOffset(PartitionName):
@@ -205,5 +197,5 @@ class PartitionTime(PartitionName):
 class SeekBody(BaseModel):
     """Offsets, and times to be looked up."""
 
-    offsets: list[NotedOffset] = []
+    offsets: list[PartitionOffset] = []
     timestamps: list[PartitionTime] = []

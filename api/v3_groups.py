@@ -164,7 +164,7 @@ async def get_lag(
     found = await here.coordinator.group(group)
     at = TopicPartition(topic, partition)
     found.check(at)
-    lags = await run_in_threadpool(_lags, here, found)
+    lags = await run_in_threadpool(_lags, here, found, at)
     if at not in lags:
         raise UnknownPartition(f"the group {group!r} has committed nothing of {at}; it has no lag there")
     return _lag_view(request, cluster, found, at, *lags[at])
@@ -197,11 +197,13 @@ async def get_lag_summary(here: Here, request: Request, cluster: ClusterId, grou
     )
 
 
-def _lags(here: Gateway, group: Group) -> dict[TopicPartition, tuple[Snapshot, Lag]]:
-    """What each partition holds now, and how far behind the group is in it."""
+def _lags(
+    here: Gateway, group: Group, only: TopicPartition | None = None
+) -> dict[TopicPartition, tuple[Snapshot, Lag]]:
+    """What each partition, or `only` one, holds now, and how far behind the group is in it."""
     found = {}
     now_ms = here.clock.now_ms()
-    for at in sorted(group.offsets):
+    for at in sorted(group.offsets) if only is None else [only]:
         committed = group.committed(at)
         if committed is not None:
             snapshot = here.cluster.topic(at.topic).partition(at.partition).refresh()

@@ -6,17 +6,17 @@ last committed, or where the member was set to.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from coordinator.assignment import TopicPartition
-from coordinator.events import Commit, Place, Poll, Seek
+from coordinator.events import Commit, Heartbeat, Place, Poll, Seek
 from coordinator.group import Group, Member
 from coordinator.shard import Shard
 from log_tables.clock import Clock
 from log_tables.cluster import Cluster
-from log_tables.errors import NotAssigned
+from log_tables.errors import NotAssigned, OffsetOutOfRange
 from log_tables.partition import Partition, ReadPlan
 
 WAIT_FIRST_S = 0.02
@@ -49,6 +49,7 @@ class Polled:
 
 @dataclass(slots=True)
 class _Position:
+    topic_id: str
     partition: Partition
     offset: int
 
@@ -70,32 +71,36 @@ class Consumer:
         self,
         generation: int | None,
         max_bytes: int,
-        timeout_s: float,
+        deadline: float,
         ended: Callable[[], Awaitable[bool]],
     ) -> Polled:
-        """Records of what the member owns: fetch.min.bytes of them, or after `timeout_s` what there is.
+        """Records of what the member owns: fetch.min.bytes of them, or at `deadline` what there is.
 
         With `generation`, the newest that the client knows, it answers at once without records when there is
         a newer one to know. `ended` says that nobody waits any more. Raises UnknownMember, NotLeader,
         StoreUnavailable, Damaged.
         """
         self._serial += 1
-        serial, deadline, pause_s = self._serial, self._clock.monotonic() + timeout_s, WAIT_FIRST_S
+        serial, pause_s = self._serial, WAIT_FIRST_S
         changed = asyncio.Event()
         self.shard.listen(self._group, changed)
         try:
             while True:
                 changed.clear()
-                member = await self._acknowledge(generation)
+                await self._acknowledge(generation)
+                await self._look(serial)
+                member = self.shard.group(self._group).member(self._member)
                 if self._serial != serial or (generation is not None and generation < member.epoch):
+                    await self.shard.settled(self._group)  # a generation that is told must not come twice
                     return Polled(serial, member.epoch, [])
+                seen = self._high_watermarks()
                 readings = self._plan(max_bytes)
                 left = deadline - self._clock.monotonic()
-                enough = sum(map(_bytes, readings)) >= member.config.fetch_min_bytes
-                if (readings and enough) or left <= 0 or await ended():
-                    return Polled(serial, member.epoch, readings)
-                await self._wait(changed, min(left, pause_s if self._followed() else WAIT_LED_S))
-                pause_s = min(pause_s * 1.5, WAIT_MAX_S)
+                if _is_enough(readings, member.config.fetch_min_bytes) or left <= 0 or await ended():
+                    return Polled(serial, member.epoch, readings if self._serial == serial else [])
+                longest = min(WAIT_LED_S, _liveness_s(member))
+                await self._wait(changed, seen, min(left, pause_s if self._followed() else longest))
+                pause_s = min(pause_s * 1.5, WAIT_MAX_S, longest)
         finally:
             self.shard.unlisten(self._group, changed)
 
@@ -121,6 +126,8 @@ class Consumer:
         if offsets is None:
             offsets = {at: Place(offset) for at, offset in self._given.items()}
         self._commit(offsets)
+        if not offsets:
+            self.shard.apply(self._group, Heartbeat(self._member))
         await self.shard.settled(self._group)
 
     def seek(self, positions: Mapping[TopicPartition, int]) -> None:
@@ -151,7 +158,7 @@ class Consumer:
         if group.member(self._member).config.auto_commit:
             self._auto_commit(group, lambda _at: True)
 
-    async def _acknowledge(self, generation: int | None) -> Member:
+    async def _acknowledge(self, generation: int | None) -> None:
         """Take note that the client has done with what it was given, and give it what it may own now."""
         group = self.shard.group(self._group)
         before = group.member(self._member)
@@ -164,12 +171,11 @@ class Consumer:
             self._auto_commit_due(group, before, generation)
         group = self.shard.apply(self._group, Poll(self._member, generation))
         member = group.member(self._member)
-        if member.owned != before.owned or member.epoch != before.epoch:
-            await self.shard.settled(self._group)
         # What it did not own just now it may have lost and got again: others were there meanwhile.
         self._drop(self._positions.keys() - (before.owned & member.owned))
-        await self._look(group, member)
-        return member
+        self._drop([at for at, place in self._positions.items() if not _is_of(place, group, at)])
+        if member.owned != before.owned or member.epoch != before.epoch:
+            await self.shard.settled(self._group)
 
     def _auto_commit_due(self, group: Group, member: Member, generation: int | None) -> None:
         now = self._clock.monotonic()
@@ -188,19 +194,20 @@ class Consumer:
         given = self._given.items()
         self._commit({at: Place(offset) for at, offset in given if at in member.owned and chosen(at)})
 
-    async def _look(self, group: Group, member: Member) -> None:
-        """Know what is in the partitions now, and where to go on in those that are new."""
-        new = [at for at in sorted(member.owned) if at not in self._positions]
+    async def _look(self, serial: int) -> None:
+        """Know what is in the partitions now, and where to go on in those that are new.
+
+        Where it waits, another request may come between: what was known before does not count after.
+        """
+        group = self.shard.group(self._group)
+        owned = group.member(self._member).owned
+        new = [at for at in sorted(owned) if at not in self._positions]
         if new:
             opened = await asyncio.to_thread(self._open, group, new)
-            begun = {}
-            for at, partition in opened.items():
-                offset = self._start(group, member, at, partition)
-                if offset is None:
-                    offset = begun[at] = partition.high_watermark
-                self._positions[at] = _Position(partition, offset)
-            if begun:
-                await self._begin(member, begun)
+            if self._serial != serial:
+                return
+            if self._begin(opened):
+                await self.shard.settled(self._group)
         now, behind = self._clock.monotonic(), self._followed()
         if now - self._looked >= WAIT_LED_S:
             self._looked, behind = now, [place.partition for place in self._positions.values()]
@@ -212,7 +219,10 @@ class Consumer:
         opened = {}
         for at in new:
             topic = self._cluster.known(at.topic)
-            if topic is not None and topic.topic_id == group.topics[at.topic].topic_id:
+            known = group.topics.get(at.topic)
+            if topic is None or known is None or topic.topic_id != known.topic_id:
+                continue
+            if at.partition < topic.partition_count:
                 opened[at] = topic.partition(at.partition)
         _refresh(opened.values())
         return opened
@@ -226,17 +236,25 @@ class Consumer:
             offset = partition.log_start
         return offset
 
-    async def _begin(self, member: Member, begun: dict[TopicPartition, int]) -> None:
-        """Remember the ends at which a member begins: what comes after is not to be missed.
+    def _begin(self, opened: Mapping[TopicPartition, Partition]) -> bool:
+        """Find the places in partitions that are new; says whether that changed the group.
 
-        If it dies, or the gateway, before it has committed anything, the next one must not begin at a later
-        end (docs/decisions/0016-begin-at-latest.md).
+        Who begins at the end is remembered there: if it dies, or the gateway, before it has committed
+        anything, the next one must not begin at a later end (docs/decisions/0016-begin-at-latest.md).
         """
-        if member.assigned:
+        group = self.shard.group(self._group)
+        member = group.member(self._member)
+        begun = {}
+        for at in sorted(opened.keys() & (member.owned - self._positions.keys())):
+            offset = self._start(group, member, at, opened[at])
+            if offset is None:
+                offset = begun[at] = opened[at].high_watermark
+            self._positions[at] = _Position(group.topics[at.topic].topic_id, opened[at], offset)
+        if begun and member.assigned:
             self.shard.apply(self._group, Seek(self._member, begun))
-        else:
+        elif begun:
             self._commit({at: Place(offset) for at, offset in begun.items()})
-        await self.shard.settled(self._group)
+        return bool(begun)
 
     def _plan(self, max_bytes: int) -> list[Reading]:
         """A share of `max_bytes` from every partition that has records, another one first each time."""
@@ -248,7 +266,10 @@ class Consumer:
         readings = []
         for at in (*ready[turn:], *ready[:turn]):
             position = self._positions[at]
-            plan = position.partition.plan_read(position.offset, share)
+            try:
+                plan = position.partition.plan_read(position.offset, share)
+            except OffsetOutOfRange:
+                continue  # records were deleted just now: the next look goes by auto.offset.reset
             if plan.segments:
                 readings.append(Reading(at, position.partition, plan))
             else:
@@ -272,22 +293,43 @@ class Consumer:
         """The partitions that another process may append to without our notice."""
         return [place.partition for place in self._positions.values() if not place.partition.leading]
 
-    async def _wait(self, changed: asyncio.Event, timeout_s: float) -> None:
-        """Return when there may be records, when the group changes, or after `timeout_s`."""
+    def _high_watermarks(self) -> list[tuple[Partition, int]]:
+        return [(place.partition, place.partition.high_watermark) for place in self._positions.values()]
+
+    async def _wait(
+        self, changed: asyncio.Event, seen: list[tuple[Partition, int]], timeout_s: float
+    ) -> None:
+        """Return when there is more than was `seen`, when the group changes, or after `timeout_s`."""
         loop = asyncio.get_running_loop()
-        before = [(place, place.partition.high_watermark) for place in self._positions.values()]
 
         def wake() -> None:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(changed.set)
 
         with ExitStack() as stack:
-            for place, high_watermark in before:
-                stack.callback(place.partition.on_commit(wake))
-                if place.partition.high_watermark != high_watermark:
+            for partition, high_watermark in seen:
+                stack.callback(partition.on_commit(wake))
+                if partition.high_watermark != high_watermark:
                     changed.set()
             with suppress(TimeoutError):
                 await asyncio.wait_for(changed.wait(), timeout_s)
+
+
+def _is_of(position: _Position, group: Group, at: TopicPartition) -> bool:
+    """Whether the topic of `at` is still the one that the position is in."""
+    topic = group.topics.get(at.topic)
+    return topic is not None and topic.topic_id == position.topic_id
+
+
+def _liveness_s(member: Member) -> float:
+    """How often a poll that waits must be heard of, so that its member does not look dead."""
+    return min(member.config.session_timeout_ms, member.config.max_poll_interval_ms) / 1000 / 3
+
+
+def _is_enough(readings: Sequence[Reading], least_bytes: int) -> bool:
+    """Whether an answer has `least_bytes`, or as many as it can hold."""
+    full = any(reading.plan.end < reading.plan.high_watermark for reading in readings)
+    return bool(readings) and (full or sum(map(_bytes, readings)) >= least_bytes)
 
 
 def _refresh(partitions: Iterable[Partition]) -> None:

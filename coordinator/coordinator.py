@@ -8,8 +8,17 @@ from typing import TypeVar
 
 from coordinator.assignment import TopicPartition
 from coordinator.consumer import Consumer, Polled
-from coordinator.events import Delete, Event, Heartbeat, Leave, Place, Reset, TopicState
-from coordinator.group import Group, Member
+from coordinator.events import (
+    Delete,
+    Event,
+    Heartbeat,
+    Leave,
+    Place,
+    Reset,
+    TopicsChanged,
+    TopicState,
+)
+from coordinator.group import Group, Member, restore, step
 from coordinator.shard import Shard
 from ingest.writer import Writer
 from lakelog.settings import Settings
@@ -17,16 +26,15 @@ from log_tables.clock import Clock
 from log_tables.cluster import Cluster
 from log_tables.errors import (
     InvalidOffset,
-    LakelogError,
     NotLeader,
     OffsetOutOfRange,
     TopicExists,
     UnknownGroup,
     UnknownMember,
 )
-from log_tables.group_log import check_group_name
+from log_tables.group_log import check_group_name, replay
 from log_tables.layout import CONSUMER_OFFSETS
-from log_tables.partition import partition_for_key
+from log_tables.partition import Partition, partition_for_key
 from log_tables.topic import Topic
 
 TICK_S = 0.25
@@ -108,13 +116,14 @@ class Coordinator:
         ended: Callable[[], Awaitable[bool]],
     ) -> tuple[Consumer, Polled]:
         """`Consumer.poll` of a member, and the consumer whose `advance` is to be told what became of it."""
+        deadline = self._clock.monotonic() + timeout_s
 
         async def over() -> bool:
             return self._closed or await ended()
 
         async def attempt(shard: Shard) -> tuple[Consumer, Polled]:
             consumer = self._consumer(shard, name, member)
-            return consumer, await consumer.poll(generation, max_bytes, timeout_s, over)
+            return consumer, await consumer.poll(generation, max_bytes, deadline, over)
 
         return await self._leading(name, attempt)
 
@@ -157,48 +166,66 @@ class Coordinator:
 
         Raises GroupNotEmpty, OffsetOutOfRange, UnknownTopic, UnknownPartition.
         """
+
+        async def attempt(shard: Shard) -> Group:
+            group = shard.apply(name, Reset(offsets, self._clock.now_ms(), force))
+            # At once: what a member was given before must not be committed over it.
+            for member in group.members:
+                consumer = self._consumers.get((name, member))
+                if consumer is not None:
+                    consumer.forget(offsets)
+            await shard.settled(name)
+            return group
+
         await self._check_ends(offsets)
-        group = await self.happen(name, Reset(offsets, self._clock.now_ms(), force))
-        for member in group.members:
-            consumer = self._consumers.get((name, member))
-            if consumer is not None:
-                consumer.forget(offsets)
-        return group
+        self.follow_topics()
+        return await self._leading(name, attempt)
 
     async def delete(self, name: str, force: bool) -> None:
         """Forget a group. Raises UnknownGroup, GroupNotEmpty."""
+
+        async def attempt(shard: Shard) -> None:
+            shard.apply(name, Delete(force))
+            self._forget(name)
+            await shard.settled(name)
+
         await self.group(name)
-        await self.happen(name, Delete(force))
+        await self._leading(name, attempt)
 
     async def group(self, name: str) -> Group:
         """The group `name`, as is durable. Raises UnknownGroup."""
-
-        async def attempt(shard: Shard) -> Group:
-            await asyncio.to_thread(shard.refresh)
-            shard.check_leading()
-            await shard.settled(name)
-            return shard.group(name)
-
-        self.follow_topics()
-        group = await self._leading(name, attempt) if await self._has_topic() else Group(name)
-        if not group.exists:
+        check_group_name(name)
+        index = await self._index(name) if await self._has_topic() else None
+        found = [] if index is None else await self._seen(index)
+        group = next((group for group in found if group.id == name), None)
+        if group is None:
             raise UnknownGroup(f"there is no consumer group {name!r}; see which there are")
         return group
 
     async def groups(self) -> list[Group]:
         """Every group that there is, by name."""
-        self.follow_topics()
         if not await self._has_topic():
             return []
-        found: list[Group] = []
-        for index in range((await self._topic()).partition_count):
-            await asyncio.to_thread((await self._shard(index)).refresh)
-            found += (await self._shard(index)).groups()
+        indexes = range((await self._topic()).partition_count)
+        found = [group for index in indexes for group in await self._seen(index)]
         return sorted(found, key=lambda group: group.id)
+
+    async def _seen(self, index: int) -> list[Group]:
+        """The groups of a partition of `__consumer_offsets`, as they are; no leadership is claimed for it."""
+        self.follow_topics()
+        shard = self._shards.get(index)
+        if shard is not None:
+            await asyncio.to_thread(shard.refresh)
+            await shard.all_settled()
+            if shard.leading:
+                return shard.groups()
+        partition = (await self._topic()).partition(index)
+        groups = await asyncio.to_thread(_read_groups, partition, self._now_ms())
+        return [step(group, TopicsChanged(self._topics), self._now_ms())[0] for group in groups.values()]
 
     def known_groups(self) -> list[Group]:
         """The groups that this process coordinates now."""
-        return [group for shard in self._shards.values() if shard.leading for group in shard.groups()]
+        return [group for shard in [*self._shards.values()] if shard.leading for group in shard.groups()]
 
     def follow_topics(self) -> None:
         """Tell the groups of topics that came or went since the last time."""
@@ -217,12 +244,20 @@ class Coordinator:
     async def _leading(self, name: str, attempt: Callable[[Shard], Awaitable[Answer]]) -> Answer:
         """What `attempt` gives for the shard of the group `name`, tried again when the term had ended."""
         check_group_name(name)
-        topic = await self._topic()
-        index = partition_for_key(name.encode(), topic.partition_count)
+        index = await self._index(name)
         try:
             return await attempt(await self._shard(index))
         except NotLeader:
             return await attempt(await self._shard(index))
+
+    async def _index(self, name: str) -> int:
+        """Which partition of `__consumer_offsets` the group `name` belongs to."""
+        return partition_for_key(name.encode(), (await self._topic()).partition_count)
+
+    def _forget(self, name: str) -> None:
+        """The places of the group's members are void."""
+        for key in [key for key in self._consumers if key[0] == name]:
+            del self._consumers[key]
 
     def _consumer(self, shard: Shard, name: str, member: str) -> Consumer:
         """The places of a member. Raises UnknownMember."""
@@ -255,7 +290,9 @@ class Coordinator:
         await asyncio.to_thread(shard.read)
         self.follow_topics()
         shard.follow(self._topics)
-        self._shards[index] = shard
+        before, self._shards[index] = self._shards.get(index), shard
+        if before is not None:
+            before.wake()
         return shard
 
     async def _topic(self) -> Topic:
@@ -310,19 +347,29 @@ class Coordinator:
     async def _tick_always(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            try:
-                await self._tick()
-            except LakelogError as error:
-                # The next request of a group takes it over again, or says what is wrong.
-                _log.warning("looking after consumer groups failed: %s", error)
+            self.follow_topics()
+            for index, shard in [*self._shards.items()]:
+                try:
+                    await self._tick(index, shard)
+                except Exception:  # noqa: BLE001 -- one must not keep the others from being looked after
+                    _log.exception("looking after the consumer groups of partition %d failed", index)
 
-    async def _tick(self) -> None:
-        self.follow_topics()
-        for shard in [*self._shards.values()]:
-            if shard.leading:
-                await asyncio.to_thread(shard.refresh)
-            if shard.leading:
+    async def _tick(self, index: int, shard: Shard) -> None:
+        await asyncio.to_thread(shard.refresh)
+        if shard.leading:
+            with suppress(NotLeader):
                 shard.tick()
-        for name, member in [*self._consumers]:
-            if not any(member in shard.group(name).members for shard in self._shards.values()):
-                self._consumers.pop((name, member), None)
+        elif self._shards.get(index) is shard:
+            del self._shards[index]
+        for (name, member), consumer in [*self._consumers.items()]:
+            if consumer.shard is shard and not (shard.leading and member in shard.group(name).members):
+                del self._consumers[name, member]
+
+    def _now_ms(self) -> float:
+        return self._clock.monotonic() * 1_000
+
+
+def _read_groups(partition: Partition, now_ms: float) -> dict[str, Group]:
+    """What a partition of `__consumer_offsets` says of its groups; blocking."""
+    partition.refresh()
+    return restore(replay(partition), now_ms)

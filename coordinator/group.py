@@ -362,6 +362,12 @@ def _topics_changed(group: Group, event: TopicsChanged) -> tuple[Group, Records]
             return False
         return known is None or known.topic_id == topic.topic_id
 
+    def left(member: Member) -> Member:
+        """What a member has of topics that are what they were; what it chose by hand it keeps."""
+        owned = member.owned if member.assigned else frozenset(filter(stays, member.owned))
+        kept = {at: offset for at, offset in member.positions.items() if stays(at)}
+        return replace(member, owned=owned, positions=kept)
+
     group = replace(group, topics=event.topics)
     dead = [at for at in group.offsets if group.committed(at) is None]
     records: Records = [(OffsetKey(group.id, *at), None) for at in dead]
@@ -370,11 +376,12 @@ def _topics_changed(group: Group, event: TopicsChanged) -> tuple[Group, Records]
     # Of a topic that is gone there is nothing to give up in order.
     losers = []
     for member in group.members.values():
-        owned = frozenset(filter(stays, member.owned))
-        if owned != member.owned:
-            kept = {at: offset for at, offset in member.positions.items() if at in owned}
-            group = _with(group, replace(member, owned=owned, positions=kept))
+        changed = left(member)
+        group = _with(group, changed)
+        if changed.owned != member.owned:
             losers.append(member.id)
+        elif changed.positions != member.positions:
+            records.append(_saying(group, changed))
     group, more = _rebalanced(group, losers)
     return group, records + more
 
@@ -442,6 +449,7 @@ def _saying(group: Group, member: Member) -> tuple[Key, Value | None]:
         owned,
         member.epoch,
         positions,
+        {name: group.topics[name].topic_id for name in sorted({*owned, *positions}) if name in group.topics},
     )
     return MemberKey(group.id, member.id), value
 
@@ -449,11 +457,13 @@ def _saying(group: Group, member: Member) -> tuple[Key, Value | None]:
 def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[str, Group]:
     """The groups that `records`, in their order, say; every member is as if it were heard of now.
 
-    They know of no topics yet: a TopicsChanged is the first thing that has to happen to them.
+    Of topics they know the incarnations that members had to do with: a TopicsChanged is the first thing that
+    has to happen to them.
     """
     generations: dict[str, int] = {}
     members: defaultdict[str, dict[str, Member]] = defaultdict(dict)
     offsets: defaultdict[str, dict[TopicPartition, Committed]] = defaultdict(dict)
+    topics: defaultdict[str, dict[str, TopicState]] = defaultdict(dict)
     for key, value in dict(records).items():  # the newest of each key
         match key, value:
             case _, None:
@@ -462,13 +472,14 @@ def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[
                 generations[group] = generation
             case MemberKey(group, member), MemberValue():
                 members[group][member] = _remembered(member, value, now_ms)
+                topics[group] |= {name: TopicState(topic_id, 0) for name, topic_id in value.topic_ids.items()}
             case OffsetKey(group, topic, partition), Committed():
                 offsets[group][TopicPartition(topic, partition)] = value
             case _:
                 raise AssertionError(f"{key} has the value {value}")
     groups = generations.keys() | members.keys() | offsets.keys()
     return {
-        group: Group(group, generations.get(group, 0), members[group], offsets[group])
+        group: Group(group, generations.get(group, 0), members[group], offsets[group], topics[group])
         for group in sorted(groups)
     }
 

@@ -23,7 +23,7 @@ def matching(pattern: str, names: Sequence[str]) -> list[str]:
     try:
         pc.match_substring_regex(column[:1], pattern)  # "a)|(b" is one only within the brackets
         found = pc.match_substring_regex(column, rf"\A(?:{pattern})\z").to_pylist()[1:]
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, UnicodeEncodeError) as error:
         said = str(error).removeprefix("Invalid regular expression: ")
         raise InvalidSubscription(
             f"the topic_pattern {pattern[:100]!r} is no regular expression ({said[:200]}); use RE2's syntax"

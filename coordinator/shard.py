@@ -24,6 +24,7 @@ class Shard:
     def __init__(self, accumulator: Accumulator, clock: Clock) -> None:
         """`accumulator` is that of the partition, which this process must lead; `read` comes first."""
         self._accumulator, self._clock = accumulator, clock
+        self._term = accumulator.partition.term
         self._groups: dict[str, Group] = {}
         self._topics: Mapping[str, TopicState] = {}
         self._appended: dict[str, asyncio.Future[int | None]] = {}
@@ -41,7 +42,9 @@ class Shard:
     @property
     def leading(self) -> bool:
         """Whether this process still speaks for these groups, as far as it knows."""
-        return self._lost is None and self._accumulator.partition.leading
+        partition = self._accumulator.partition
+        # Of a later term, in which another process may have been between, another shard knows.
+        return self._lost is None and partition.leading and partition.term == self._term
 
     def check_leading(self) -> None:
         """Raises NotLeader when this process does not speak for these groups any more."""
@@ -95,6 +98,11 @@ class Shard:
         """
         done = self._appended.get(name)
         if done is not None:
+            await asyncio.shield(done)
+
+    async def all_settled(self) -> None:
+        """The same for every group."""
+        for done in [*self._appended.values()]:
             await asyncio.shield(done)
 
     def listen(self, name: str, event: asyncio.Event) -> None:

@@ -13,8 +13,8 @@ from log_tables.limits import BATCH_MAX_BYTES
 from log_tables.partition import Partition
 from log_tables.record import Record, to_records
 
-GROUP_NAME_MAX_CHARS = 249
-"""As long as a topic's."""
+NAME_MAX_CHARS = 249
+"""Of a group or a member: as long as a topic's."""
 
 
 class GroupKey(msgspec.Struct, frozen=True, tag_field="kind", tag="group"):
@@ -68,7 +68,7 @@ class MemberValue(msgspec.Struct, frozen=True, omit_defaults=True):
     """A member: how it chooses partitions (one of `topics`, `pattern`, `assigned`), and what it owns.
 
     `epoch` is the generation of its last change; `positions` are the places that it was set to and that it
-    has not committed since.
+    has not committed since; `topic_ids` the incarnations of the topics of both.
     """
 
     config: MemberConfig
@@ -78,6 +78,7 @@ class MemberValue(msgspec.Struct, frozen=True, omit_defaults=True):
     owned: dict[str, list[int]] = {}
     epoch: int = 0
     positions: dict[str, dict[int, int]] = {}
+    topic_ids: dict[str, str] = {}
 
 
 class Committed(msgspec.Struct, frozen=True):
@@ -106,11 +107,22 @@ _VALUES: dict[type[Key], msgspec.json.Decoder[Value]] = {
 
 
 def check_group_name(name: str) -> None:
-    """Raise InvalidConsumer for a name that no group can have. It is a part of URLs, so a slash is none."""
-    if not 1 <= len(name) <= GROUP_NAME_MAX_CHARS or "/" in name or not name.isprintable():
+    """Raise InvalidConsumer for a name that no group can have."""
+    _check_name("group", name)
+
+
+def check_member_name(name: str) -> None:
+    """Raise InvalidConsumer for a name that no member can have."""
+    _check_name("consumer instance", name)
+
+
+def _check_name(what: str, name: str) -> None:
+    """It is a part of URLs, and so neither has a slash nor is `.` or `..`."""
+    usable = 1 <= len(name) <= NAME_MAX_CHARS and "/" not in name and name.isprintable()
+    if not usable or name in (".", ".."):
         raise InvalidConsumer(
-            f"the group name {name[:40]!r} cannot be used; use 1 to {GROUP_NAME_MAX_CHARS} printable "
-            "characters, none of them a slash"
+            f"the {what} cannot be called {name[:40]!r}; use 1 to {NAME_MAX_CHARS} printable characters, no "
+            "slash, and not . or .."
         )
 
 

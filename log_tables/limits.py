@@ -68,7 +68,7 @@ CACHE_BYTES = 64 * MIB
 """Batches freshly committed, or read from small segments, kept in memory over all partitions of a process."""
 
 SMALL_SEGMENT_BYTES = 64 * KIB
-"""A segment of so many uncompressed bytes is read whole and kept: opening it costs more than what it holds."""
+"""A segment of so many uncompressed bytes is read whole and kept: opening costs more than what it holds."""
 
 MODIFICATION_STEP_MS = 1
 """`modificationTime` grows by at least this from one segment to the next."""

@@ -116,6 +116,11 @@ class Partition:
         """Whether this process may append, as far as it knows."""
         return self._sequencer is not None and self._epoch == self.snapshot.leader_epoch
 
+    @property
+    def term(self) -> int:
+        """Which term of leadership in this process this is: it changes whenever one begins or ends."""
+        return self._term
+
     def claim(self, url: str) -> None:
         """Become the leader, by one commit that fences every older one. `url` says where this gateway is.
 

@@ -552,12 +552,15 @@ def test_what_was_committed_of_a_topic_made_again_meanwhile_does_not_count() -> 
     assert restore(other.records, 0)["g"].offsets == {}
 
 
-def test_partitions_that_a_topic_made_again_meanwhile_has_not_are_nobodys() -> None:
+def test_what_was_had_of_a_topic_made_again_while_nobody_looked_is_void() -> None:
     driven = Driven().joined("a").settled()
     driven.happen(Join("b", MemberConfig()), Assign("b", at(0, 1)))
+    driven.happen(Seek("a", {T0: 7}), Seek("b", {T0: 8}))
     other = driven.restored({"t": TopicState("id-new", 1)})
-    assert other.owned("a") == at(0)
-    assert other.owned("b") == at(0)
+    assert other.owned("a") == at()
+    assert other.owned("b") == at(0, 1), "what it chose by hand it keeps"
+    assert other.member("a").positions == other.member("b").positions == {}
+    assert other.settled().owned("a") == at(0)
 
 
 # Restarts.
