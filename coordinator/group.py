@@ -10,6 +10,7 @@ ever has two owners. What a member owns it may commit; what it has lost it may n
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from coordinator.assignment import STRATEGIES, Assignment, TopicPartition
 from coordinator.events import (
@@ -151,7 +152,7 @@ class Group:
         """The topics that `member` subscribes to; of a pattern those that it matches now."""
         if not member.pattern:
             return member.topics
-        return frozenset(matching(member.pattern, [name for name in self.topics if not is_internal(name)]))
+        return _matching(member.pattern, tuple(name for name in self.topics if not is_internal(name)))
 
     def check_owned(self, member: Member, partitions: Iterable[TopicPartition]) -> None:
         """Raise NotAssigned for the first of `partitions` that `member` does not own."""
@@ -177,6 +178,11 @@ class Group:
                 f"topic {at.topic} has no partition {at.partition}; it has 0 to {topic.partitions - 1}"
             )
         return topic
+
+
+@lru_cache(maxsize=64)  # when a topic comes, many groups ask for the same
+def _matching(pattern: str, names: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(matching(pattern, names))
 
 
 def step(group: Group, event: Event, now_ms: float) -> tuple[Group, Records]:

@@ -386,7 +386,13 @@ def _state(gateway: RunningGateway, reader: Instance, topic: str) -> Any:
 
 @pytest.mark.parametrize(
     ("pattern", "why"),
-    [("(", "missing"), ("(?=a)b", "perl"), ("a" * 2_000, "1000"), ("[[:bad:]]", "class")],
+    [
+        ("(", "missing"),
+        ("(?=a)b", "perl"),
+        ("a" * 2_000, "1000"),
+        ("[[:bad:]]", "class"),
+        ("\ud800", "surrogates"),
+    ],
 )
 def test_a_malformed_pattern_is_refused(gateway: RunningGateway, group: str, pattern: str, why: str) -> None:
     reader = Instance(gateway.client, group, "reader")
