@@ -129,6 +129,19 @@ def test_sticky_moves_exactly_what_it_must_of_900_partitions_when_the_eleventh_m
     assert moves(after, again) == 0
 
 
+@pytest.mark.parametrize(("few", "many", "moving"), [(1, 2, 5_000), (2, 100, 9_800), (100, 101, 99)])
+def test_sticky_moves_exactly_what_it_must_of_10_000_partitions(few: int, many: int, moving: int) -> None:
+    """The coordinator serves nobody meanwhile, so what a move costs must not grow with what is held."""
+    topics = {f"t{number}": 100 for number in range(100)}
+    names = [f"C{number:03}" for number in range(many)]
+    before = sticky(everyone(*names[:few], topics=" ".join(topics)), topics, NOTHING_OWNED)
+    after = sticky(everyone(*names, topics=" ".join(topics)), topics, before)
+    share, larger = divmod(10_000, many)
+    assert spread(after) == [share] * (many - larger) + [share + 1] * larger
+    assert moves(before, after) == moving
+    assert sticky(everyone(*names, topics=" ".join(topics)), topics, after) == after
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 def test_what_there_is_not_is_given_to_nobody(strategy: Strategy) -> None:
     assert strategy({}, {"t": 3}, {}) == {}
