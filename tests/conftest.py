@@ -1,6 +1,7 @@
 """What every test may ask for: a clock, a place for tables, an S3 server, Spark, a gateway."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,6 +25,10 @@ __all__ = ["clock", "gateway", "s3", "seed", "spark", "store_root", "topic", "wh
 settings.register_profile("test", deadline=None, print_blob=True, derandomize=True)
 settings.register_profile("torture", settings.get_profile("test"), max_examples=2_000, derandomize=False)
 settings.load_profile("test")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's background job: what a test starts would ignore Ctrl-C, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SEED = int(os.environ.get("LAKELOG_SEED", "1"))
 
