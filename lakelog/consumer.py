@@ -64,8 +64,10 @@ class Consumer:
     group's other members; or `partitions`, whatever the others read. Iterate over it for records, or `poll`
     tables. A record is done with when the next one is asked for, a table at the next poll, and both when the
     consumer is closed. With `auto_commit` that is committed every `auto_commit_interval_ms`, when a partition
-    goes to another member, and at the end. So every record is given at least once; and none twice to a member
-    whose instance lives, also when answers are lost or the gateway dies.
+    goes to another member, and at the end. So every record is given at least once. Where an
+    answer is lost or a request fails, none is given twice to a member whose instance lives; when the gateway
+    dies between two polls, unnoticed, what was not committed comes again. A name is the member: two processes
+    must not use one.
 
     `on_revoked(partitions)` is called before partitions are given up (a commit in it is valid), `on_assigned`
     after some are gained, `on_lost` when they were taken away: the instance was silent for longer than its
