@@ -217,7 +217,7 @@ class Cluster:
 
     def alter_topic(self, name: str, configs: Mapping[str, str | None]) -> Topic:
         """Set settings, or with None put them back to their defaults. Raises UnknownTopic, InvalidConfig."""
-        check_writable(name)
+        check_writable(self.topic(name).name)
 
         def record(known: TopicRecord | None) -> TopicRecord:
             live = _live(name, known)
@@ -232,9 +232,9 @@ class Cluster:
 
     def add_partitions(self, name: str, count: int) -> Topic:
         """Grow a topic to `count` partitions in all. Raises UnknownTopic, InvalidArgument."""
+        topic = self.topic(name)
         check_writable(name)
         _check_partitions(count)
-        topic = self.topic(name)
         self._create_tables(topic.directory, range(topic.partition_count, count), topic.config)
 
         def record(known: TopicRecord | None) -> TopicRecord:
@@ -254,9 +254,9 @@ class Cluster:
 
         Damaged partitions, which take no appends, do not stand in the way.
         """
-        check_writable(name)
         self.refresh()
         topic = self.topic(name)
+        check_writable(name)
 
         def record(known: TopicRecord | None) -> TopicRecord:
             live = _same(topic, known)

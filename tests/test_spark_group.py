@@ -186,8 +186,8 @@ def test_group_id_and_gateway_are_checked_at_the_start() -> None:
         parse({**given, "groupId": "g", "gateway": " https://h/x "}, streaming=True).gateway == "https://h/x"
     )
     for wrong, said in (
-        ({"groupId": ""}, "the group name '' cannot be used"),
-        ({"groupId": "a/b"}, "the group name 'a/b' cannot be used"),
+        ({"groupId": ""}, "the group cannot be called ''"),
+        ({"groupId": "a/b"}, "the group cannot be called 'a/b'"),
         ({"groupId": "g" * 250}, "use 1 to 249 printable characters"),
         ({"gateway": "http://h:8082"}, "gateway does nothing without groupId"),
         ({"groupId": "g", "gateway": "h:8082"}, "gateway='h:8082' is no URL"),
