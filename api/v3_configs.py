@@ -10,8 +10,9 @@ from api.errors import error_responses
 from api.gateway import Here
 from api.limited import LimitedRoute
 from api.v3 import ClusterId, TopicName
+from log_tables.config import SETTINGS
 from log_tables.errors import NotFound
-from log_tables.topic import SETTINGS, Topic
+from log_tables.topic import Topic
 
 router = APIRouter(
     prefix="/v3/clusters/{cluster_id}/topics/{topic}", tags=["v3 topics"], route_class=LimitedRoute

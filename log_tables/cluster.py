@@ -13,6 +13,7 @@ from contextlib import suppress
 import msgspec
 
 from log_tables.clock import Clock, SystemClock
+from log_tables.config import TopicConfig
 from log_tables.errors import (
     AlreadyExists,
     CorruptLog,
@@ -44,7 +45,7 @@ from log_tables.record import Record, input_batch, to_records
 from log_tables.segment import SegmentCache
 from log_tables.store import Store
 from log_tables.table import create_table
-from log_tables.topic import Topic, TopicConfig, check_writable, is_internal
+from log_tables.topic import Topic, check_writable, is_internal
 
 _INCARNATION = re.compile(r"(?P<name>[a-zA-Z0-9._-]+)(~(?P<number>\d+))?")
 

@@ -1,20 +1,18 @@
-"""Topics: their names, their configuration by Kafka's names, and their partitions."""
+"""Topics: their names and their partitions."""
 
 import re
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from log_tables.clock import Clock
-from log_tables.errors import CorruptLog, InvalidConfig, InvalidTopicName, ObjectMissing, UnknownPartition
+from log_tables.config import TopicConfig
+from log_tables.errors import CorruptLog, InvalidTopicName, ObjectMissing, UnknownPartition
 from log_tables.layout import partition_directory, topic_directory
-from log_tables.limits import RECORD_HARD_MAX_BYTES, RECORD_MAX_BYTES, TOPIC_NAME_MAX_CHARS
-from log_tables.partition import Partition, PartitionConfig
-from log_tables.segment import COMPRESSIONS, SegmentCache
+from log_tables.limits import TOPIC_NAME_MAX_CHARS
+from log_tables.partition import Partition
+from log_tables.segment import SegmentCache
 from log_tables.store import Store
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
-_INTEGER = re.compile(r"-?\d{1,19}")
 
 
 def check_topic_name(name: str) -> None:
@@ -40,121 +38,6 @@ def check_writable(name: str) -> None:
     check_topic_name(name)
     if is_internal(name):
         raise InvalidTopicName(f"the topic {name!r} is internal: lakelog alone writes it; choose another")
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One topic setting: its Kafka name, default, meaning, and what values it takes."""
-
-    name: str
-    default: str
-    meaning: str
-    choices: tuple[str, ...] = ()
-    low: int = 0
-    high: int = 2**63 - 1
-
-    def check(self, value: str) -> None:
-        """Raise InvalidConfig, naming the value and what is allowed."""
-        if self.choices:
-            if value not in self.choices:
-                raise InvalidConfig(
-                    f"{self.name}={value!r} is not known; use one of {', '.join(self.choices)}"
-                )
-        elif not _INTEGER.fullmatch(value) or not self.low <= int(value) <= self.high:
-            raise InvalidConfig(f"{self.name}={value!r} is not a number from {self.low} to {self.high}")
-
-
-SETTINGS = {
-    setting.name: setting
-    for setting in (
-        Setting("compression.type", "zstd", "How segments are compressed.", choices=COMPRESSIONS),
-        Setting(
-            "max.message.bytes",
-            str(RECORD_MAX_BYTES),
-            "The largest record (key and value), in bytes.",
-            low=1,
-            high=RECORD_HARD_MAX_BYTES,
-        ),
-        Setting(
-            "message.timestamp.type",
-            "CreateTime",
-            "Whether a record's timestamp is the producer's or the time of the append.",
-            choices=("CreateTime", "LogAppendTime"),
-        ),
-        Setting(
-            "file.delete.delay.ms",
-            "60000",
-            "How long the files of a deleted topic stay, in milliseconds.",
-        ),
-        Setting(
-            "producer.id.expiration.ms",
-            str(24 * 60 * 60 * 1000),
-            "How long the sequences of an idle idempotent producer are remembered, in milliseconds.",
-            low=1,
-        ),
-    )
-}
-
-
-@dataclass(frozen=True, slots=True)
-class TopicConfig:
-    """The configuration of a topic: `overrides` are the settings that somebody set, by Kafka's names."""
-
-    overrides: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def parse(cls, configs: Mapping[str, str]) -> "TopicConfig":
-        """Check and keep `configs`. Raises InvalidConfig."""
-        for name, value in configs.items():
-            setting = SETTINGS.get(name)
-            if setting is None:
-                raise InvalidConfig(
-                    f"the topic setting {name!r} is not known; known are {', '.join(SETTINGS)}"
-                )
-            setting.check(value)
-        return cls(dict(configs))
-
-    def altered(self, changes: Mapping[str, str | None]) -> "TopicConfig":
-        """With `changes` applied; None puts a setting back to its default. Raises InvalidConfig."""
-        for name in changes:
-            if name not in SETTINGS:
-                raise InvalidConfig(
-                    f"the topic setting {name!r} is not known; known are {', '.join(SETTINGS)}"
-                )
-        kept = {name: value for name, value in self.overrides.items() if name not in changes}
-        return self.parse({**kept, **{name: value for name, value in changes.items() if value is not None}})
-
-    def __getitem__(self, name: str) -> str:
-        """The effective value of a setting."""
-        return self.overrides.get(name, SETTINGS[name].default)
-
-    def as_dict(self) -> dict[str, str]:
-        """Every setting with its effective value."""
-        return {name: self[name] for name in SETTINGS}
-
-    @property
-    def max_message_bytes(self) -> int:
-        return int(self["max.message.bytes"])
-
-    @property
-    def file_delete_delay_ms(self) -> int:
-        return int(self["file.delete.delay.ms"])
-
-    @property
-    def producer_expiration_ms(self) -> int:
-        return int(self["producer.id.expiration.ms"])
-
-    def partition_config(self) -> PartitionConfig:
-        return PartitionConfig(
-            self["compression.type"],
-            self["message.timestamp.type"] == "LogAppendTime",
-            self.producer_expiration_ms,
-        )
-
-    def table_properties(self) -> dict[str, str]:
-        """What Delta tools should know of the configuration, as table properties."""
-        seconds = max(1, self.producer_expiration_ms // 1000)
-        return {"delta.setTransactionRetentionDuration": f"interval {seconds} seconds"}
 
 
 class Topic:

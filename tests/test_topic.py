@@ -1,20 +1,18 @@
 """Names and settings of topics: Kafka's, checked, and never a path out of the root."""
 
-from collections.abc import Callable
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from log_tables.clock import ManualClock
-from log_tables.errors import CorruptLog, InvalidConfig, InvalidTopicName, LakelogError, UnknownPartition
+from log_tables.config import TopicConfig
+from log_tables.errors import CorruptLog, InvalidTopicName, LakelogError, UnknownPartition
 from log_tables.layout import partition_directory, topic_directory
-from log_tables.limits import RECORD_HARD_MAX_BYTES, RECORD_MAX_BYTES
 from log_tables.partition import PartitionConfig
 from log_tables.segment import SegmentCache
 from log_tables.store import Store, open_store
 from log_tables.table import create_table
-from log_tables.topic import SETTINGS, Topic, TopicConfig, check_topic_name, check_writable, is_internal
+from log_tables.topic import Topic, check_topic_name, check_writable, is_internal
 
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "...", "..a", "-", "a" * 249, "__internal", "0"])
@@ -54,66 +52,6 @@ def test_internal_topics_are_read_and_never_written() -> None:
     check_writable("_mine")
     with pytest.raises(InvalidTopicName, match="internal"):
         check_writable("__consumer_offsets")
-
-
-def test_what_nobody_set_has_its_default() -> None:
-    config = TopicConfig.parse({"compression.type": "lz4"})
-    assert config.as_dict() == {**{s.name: s.default for s in SETTINGS.values()}, "compression.type": "lz4"}
-    assert config.overrides == {"compression.type": "lz4"}
-    assert config.max_message_bytes == RECORD_MAX_BYTES
-    assert config.file_delete_delay_ms == 60_000
-    assert config.partition_config() == PartitionConfig("lz4", False, 86_400_000)
-
-
-def test_every_default_is_a_value_that_may_be_set() -> None:
-    TopicConfig.parse({setting.name: setting.default for setting in SETTINGS.values()})
-    assert all(setting.meaning.endswith(".") for setting in SETTINGS.values())
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("no.such.setting", "1"),
-        ("compression.type", "brotli"),
-        ("compression.type", "ZSTD"),
-        ("message.timestamp.type", ""),
-        ("max.message.bytes", "0"),
-        ("max.message.bytes", str(RECORD_HARD_MAX_BYTES + 1)),
-        ("max.message.bytes", "1e3"),
-        ("max.message.bytes", " 1"),
-        ("max.message.bytes", "1" * 30),
-        ("file.delete.delay.ms", "-1"),
-        ("producer.id.expiration.ms", "0"),
-        ("producer.id.expiration.ms", "day"),
-    ],
-)
-def test_a_setting_that_is_not_known_or_not_allowed_is_named(name: str, value: str) -> None:
-    attempts: tuple[Callable[[], object], ...] = (
-        lambda: TopicConfig.parse({name: value}),
-        lambda: TopicConfig().altered({name: value}),
-    )
-    for attempt in attempts:
-        with pytest.raises(InvalidConfig) as raised:
-            attempt()
-        assert name in raised.value.message
-
-
-def test_altering_keeps_the_rest_and_none_is_the_default_again() -> None:
-    config = TopicConfig.parse({"compression.type": "lz4", "max.message.bytes": "5"})
-    changed = config.altered({"max.message.bytes": None, "file.delete.delay.ms": "7"})
-    assert changed.overrides == {"compression.type": "lz4", "file.delete.delay.ms": "7"}
-    assert config.altered({"max.message.bytes": None})["max.message.bytes"] == str(RECORD_MAX_BYTES)
-    with pytest.raises(InvalidConfig):
-        config.altered({"no.such.setting": None})
-
-
-def test_delta_is_told_how_long_producers_are_remembered() -> None:
-    def told(milliseconds: int) -> str:
-        config = TopicConfig.parse({"producer.id.expiration.ms": str(milliseconds)})
-        return config.table_properties()["delta.setTransactionRetentionDuration"]
-
-    assert told(90_000) == "interval 90 seconds"
-    assert told(1) == "interval 1 seconds"
 
 
 @pytest.fixture
