@@ -112,8 +112,8 @@ async def _arrow_stream(
     here: Gateway, consumer: Consumer, polled: Polled
 ) -> AsyncIterator[memoryview | bytes]:
     """The stream, made as it is read. The consumer goes on behind it once the last record was taken."""
-    messages = encode_stream(_batches(here, polled.readings), POLL_SCHEMA)
-    following = {reading.at: reading.plan.end for reading in polled.readings}
+    following: dict[TopicPartition, int] = {}
+    messages = encode_stream(_batches(here, polled.readings, following), POLL_SCHEMA)
     message = await run_in_threadpool(next, messages, None)
     while message is not None:
         coming = await run_in_threadpool(next, messages, None)
@@ -124,10 +124,15 @@ async def _arrow_stream(
         message = coming
 
 
-def _batches(here: Gateway, readings: list[Reading]) -> Iterator[pa.RecordBatch]:
+def _batches(
+    here: Gateway, readings: list[Reading], following: dict[TopicPartition, int]
+) -> Iterator[pa.RecordBatch]:
+    """What `readings` give; `following` gets where each partition goes on once its records were taken."""
     for reading in readings:
         begin, records, size = here.clock.monotonic(), 0, 0
-        for batch in reading.partition.read(reading.plan):
+        plan = reading.partition.settle(reading.plan)
+        for batch in reading.partition.read(plan):
             records, size = records + batch.num_rows, size + batch.nbytes
             yield located(batch, *reading.at)
+        following[reading.at] = plan.end
         here.metrics.topic(reading.at.topic).fetched(records, size, here.clock.monotonic() - begin)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Annotated, Any
 
+import pyarrow as pa
 from fastapi import APIRouter, Query
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
@@ -117,8 +118,13 @@ async def _arrow_answer(here: Gateway, topic: str, partition: Partition, plan: R
     The first one is read before the answer begins, so that a segment that cannot be read is a clear error.
     """
     metrics, begin = here.metrics.topic(topic), here.clock.monotonic()
-    batches = partition.read(plan)
-    first = await run_in_threadpool(next, batches, None)
+
+    def opened() -> tuple[ReadPlan, Iterator[pa.RecordBatch], pa.RecordBatch | None]:
+        settled = partition.settle(plan)
+        batches = partition.read(settled)
+        return settled, batches, next(batches, None)
+
+    settled, batches, first = await run_in_threadpool(opened)
 
     def stream() -> Iterator[memoryview | bytes]:
         size = records = 0
@@ -134,7 +140,7 @@ async def _arrow_answer(here: Gateway, topic: str, partition: Partition, plan: R
             yield message
         metrics.fetched(records, size, here.clock.monotonic() - begin)
 
-    return StreamingResponse(stream(), media_type=Format.ARROW.value, headers=_headers(plan, plan.end))
+    return StreamingResponse(stream(), media_type=Format.ARROW.value, headers=_headers(settled, settled.end))
 
 
 async def _json_answer(
@@ -157,6 +163,7 @@ def json_rows(
     """
     rows: list[str] = []
     size = 0
+    plan = partition.settle(plan)
     for batch in partition.read(plan):
         for start in range(0, batch.num_rows, JSON_ROWS):
             part = batch.slice(start, JSON_ROWS)

@@ -5,6 +5,7 @@ Everything that goes wrong between the two ends the term of leadership: what was
 is void, and the next claim starts from what the log says.
 """
 
+import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from log_tables.clock import Clock
 from log_tables.commit import Commit, CommitInfo, ProducedBatch, Txn
 from log_tables.errors import InvalidArgument, InvalidOffset, LakelogError, NotLeader, OffsetOutOfRange
 from log_tables.layout import (
+    OFFSET,
     TXN_HIGH_WATERMARK,
     TXN_LEADER,
     TXN_LOG_START,
@@ -32,7 +34,7 @@ from log_tables.limits import (
     TIMESTAMP_MAX_US,
     TIMESTAMP_MIN_US,
 )
-from log_tables.record import RECORD_SCHEMA, constant_timestamps, with_offsets
+from log_tables.record import RECORD_SCHEMA, constant_timestamps, int64s, with_offsets
 from log_tables.sequencer import Entry, Producer, Sequenced, Sequencer, producers_of
 from log_tables.snapshot import ProducerState, Segment, Snapshot, timestamp_text, timestamp_us
 from log_tables.store import Store
@@ -52,13 +54,18 @@ class PartitionConfig:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """Which offsets a read gives: start ≤ offset < end, and the segments that hold them."""
+    """Which offsets a read gives: start ≤ offset < end, and the segments that hold them.
+
+    With a `limit` the last segment has gaps and so many of its records would be enough: where they end only
+    the file knows (`Partition.settle`).
+    """
 
     start: int
     end: int
     log_start: int
     high_watermark: int
     segments: tuple[Segment, ...] = ()
+    limit: int | None = None
 
 
 def partition_for_key(key: bytes, count: int) -> int:
@@ -238,8 +245,9 @@ class Partition:
     def plan_read(self, offset: int, max_bytes: int) -> ReadPlan:
         """Choose what to read from `offset` on: about `max_bytes` of records, at least one if there is one.
 
-        The plan is made from what is known now (`refresh` first to know more). At the high watermark it is
-        empty. Raises InvalidOffset, OffsetOutOfRange.
+        The plan is made from what is known now (`refresh` first to know more), without I/O. At the high
+        watermark it is empty. A segment with gaps it takes whole: `settle` cuts that down to `max_bytes`.
+        Raises InvalidOffset, OffsetOutOfRange.
         """
         snapshot = self.snapshot
         low, high = snapshot.log_start, snapshot.high_watermark
@@ -252,7 +260,7 @@ class Partition:
                 high_watermark=high,
             )
         chosen: list[Segment] = []
-        end, room = offset, max_bytes
+        end, room, limit = offset, max_bytes, None
         for segment in snapshot.segments[snapshot.first_segment(offset) :]:
             start = max(offset, segment.base_offset)
             width = max(1, segment.raw_bytes // segment.records)
@@ -261,14 +269,32 @@ class Partition:
                 break
             chosen.append(segment)
             available = segment.last_offset + 1 - start
-            # Between the records of a compacted segment are gaps: only a whole one surely holds a record.
-            taken = min(wanted, available) if segment.dense else available
+            taken = min(wanted, available, segment.records)
             end, room = start + taken, room - taken * width
-            if taken < available:
+            if not segment.dense:
+                # Between its records are gaps: only all of it surely holds `taken` records, or even one.
+                end = segment.last_offset + 1
+                limit = wanted if wanted < min(available, segment.records) else None
+            if limit is not None or end <= segment.last_offset:
                 break
         else:
             end = high
-        return ReadPlan(offset, end, low, high, tuple(chosen))
+        return ReadPlan(offset, end, low, high, tuple(chosen), limit)
+
+    def settle(self, plan: ReadPlan) -> ReadPlan:
+        """`plan` with an end that keeps to its `limit`, which takes a look at the offsets of one segment.
+
+        Raises CorruptSegment, StoreUnavailable.
+        """
+        if plan.limit is None:
+            return plan
+        last, left = dataclasses.replace(plan, segments=plan.segments[-1:]), plan.limit
+        for batch in self.read(last, (OFFSET,)):
+            if batch.num_rows >= left:
+                end = int(int64s(batch.column(OFFSET))[left - 1]) + 1
+                return dataclasses.replace(plan, end=end, limit=None)
+            left -= batch.num_rows
+        return dataclasses.replace(plan, limit=None)
 
     def read(self, plan: ReadPlan, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The records of `plan`, lazily, one RECORD_SCHEMA batch (or its `columns`) a row group, in order."""
@@ -296,8 +322,9 @@ class Partition:
         return cached
 
     def fetch(self, offset: int, max_bytes: int) -> pa.Table:
-        """`plan_read` and `read` in one, as a Table of RECORD_SCHEMA."""
-        return pa.Table.from_batches(self.read(self.plan_read(offset, max_bytes)), RECORD_SCHEMA)
+        """`plan_read`, `settle` and `read` in one, as a Table of RECORD_SCHEMA."""
+        plan = self.settle(self.plan_read(offset, max_bytes))
+        return pa.Table.from_batches(self.read(plan), RECORD_SCHEMA)
 
     def position(self, timestamp_us: int) -> int | None:
         """The earliest offset whose timestamp is ≥ `timestamp_us` (microseconds), else None."""

@@ -46,8 +46,8 @@ class Instance:
         found: list[dict[str, Any]] = answer.json()
         return found
 
-    def poll_arrow(self, timeout: int = 0) -> pa.Table:
-        answer = self.client.get(f"{self.path}/records", params={"timeout": timeout})
+    def poll_arrow(self, timeout: int = 0, **query: Any) -> pa.Table:
+        answer = self.client.get(f"{self.path}/records", params={"timeout": timeout, **query})
         assert answer.status_code == 200, answer.text
         with pa.ipc.open_stream(answer.content) as reader:
             return reader.read_all()

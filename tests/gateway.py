@@ -13,6 +13,12 @@ from typing import Any
 import httpx
 import pytest
 
+from log_tables.clock import SystemClock
+from log_tables.layout import partition_directory, topic_directory
+from log_tables.partition import Partition
+from log_tables.store import open_store
+from tests.partitions import thin_out
+
 
 @dataclass
 class RunningGateway:
@@ -117,3 +123,10 @@ def topic(gateway: RunningGateway, request: pytest.FixtureRequest) -> str:
     """A new topic of two partitions, named after the test."""
     name = "".join(c if c.isalnum() or c in "._-" else "-" for c in request.node.name)
     return gateway.create_topic(name[:200], partitions=2)
+
+
+def leave_every_tenth(gateway: RunningGateway, topic: str) -> None:
+    """Compact partition 0 of `topic` behind the gateway's back: offsets 0, 10, 20 … stay, in one segment."""
+    directory = partition_directory(topic_directory(topic), 0)
+    partition = Partition(open_store(gateway.data), directory, SystemClock())
+    thin_out(partition, partition.snapshot.segments, lambda offset: offset % 10 == 0)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.consumers import JSON, Instance, settle
-from tests.gateway import RunningGateway, running_gateway
+from tests.gateway import RunningGateway, leave_every_tenth, running_gateway
 from tests.support import wait_until
 
 
@@ -233,6 +233,19 @@ def test_max_bytes_and_fetch_min_bytes(gateway: RunningGateway, topic: str, grou
     patient = Instance(gateway.client, f"{group}-p", "reader", fetch_min_bytes=10_000_000)
     patient.subscribe(topic)
     assert len(patient.poll(timeout=50)) == 50
+
+
+@pytest.mark.parametrize("form", ["json", "arrow"])
+def test_a_poll_of_a_segment_with_gaps_keeps_to_its_bytes(
+    gateway: RunningGateway, topic: str, group: str, form: str
+) -> None:
+    gateway.produce(topic, *range(100), partition=0)
+    leave_every_tenth(gateway, topic)
+    reader = Instance(gateway.client, group, "reader", format=form)
+    reader.subscribe(topic)
+    for offset in range(0, 100, 10):
+        rows = reader.poll(max_bytes=1) if form == "json" else reader.poll_arrow(max_bytes=1).to_pylist()
+        assert [row["offset"] for row in rows] == [offset]
 
 
 def test_a_record_that_is_not_json_stops_its_partition_only(

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from log_tables.record import RECORD_SCHEMA
-from tests.gateway import RunningGateway, running_gateway
+from tests.gateway import RunningGateway, leave_every_tenth, running_gateway
 from tests.test_produce import ARROW, BINARY, JSON, TEXT, post, records, refused, stream
 
 
@@ -103,6 +103,22 @@ def test_records_without_a_time_get_that_of_the_gateway_once(gateway: RunningGat
     first, second = (record["timestamp"] for record in fetch(gateway, topic).json())
     assert first == second > 1_600_000_000_000
     assert [record["timestamp"] for record in fetch(gateway, topic).json()] == [first, second]
+
+
+@pytest.mark.parametrize("accept", [JSON, ARROW])
+def test_a_fetch_of_a_segment_with_gaps_keeps_to_its_bytes(
+    gateway: RunningGateway, topic: str, accept: str
+) -> None:
+    gateway.produce(topic, *range(100), partition=0)
+    leave_every_tenth(gateway, topic)
+    found, following = [], 0
+    while following <= 90:
+        answer = fetch(gateway, topic, accept, offset=following, max_bytes=100)
+        rows = answer.json() if accept == JSON else table(answer).to_pylist()
+        assert 1 <= len(rows) < 5
+        found += [row["offset"] for row in rows]
+        _, following, _ = place(answer)
+    assert found == [*range(0, 100, 10)]
 
 
 @pytest.mark.parametrize("accept", ["application/json", "*/*", "text/html, application/json;q=0.9", ""])

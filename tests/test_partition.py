@@ -264,6 +264,31 @@ def test_a_read_inside_a_gap_goes_on_at_the_next_record(sparse: Partition, max_b
         assert list(held(reader, max_bytes)) == [2, 5, 7, 10, 11]
 
 
+@pytest.mark.parametrize("small_bytes", [0, 1 << 16])
+def test_a_read_of_a_segment_with_gaps_keeps_to_its_bytes(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch, small_bytes: int
+) -> None:
+    monkeypatch.setattr(segments, "ROW_GROUP_MAX_ROWS", 4)
+    monkeypatch.setattr(partitions, "SMALL_SEGMENT_BYTES", small_bytes)
+    for base in (0, 40):
+        append(partition, *(b"%02d" % n for n in range(base, base + 40)))
+    thin_out(partition, partition.snapshot.segments[:1], lambda offset: offset < 3 or offset % 3 == 0)
+    left = [0, 1, 2, *range(3, 40, 3), *range(40, 80)]
+    (first, _), reader = partition.snapshot.segments, another(partition)
+    width = first.raw_bytes // first.records
+    for start in range(41):
+        wanted = [offset for offset in left if offset >= start]
+        for count in (1, 2, 3, 7, 20):
+            plan = reader.settle(reader.plan_read(start, count * width))
+            found = [row.offset or 0 for part in reader.read(plan) for row in to_records(part)]
+            assert found == wanted[: len(found)]
+            assert 1 <= len(found) <= count
+            assert found[-1] < plan.end <= wanted[len(found)]
+    whole = reader.plan_read(1, width)
+    assert (whole.end, whole.limit, reader.settle(whole).end) == (first.last_offset + 1, 1, 2)
+    assert [r.offset for part in reader.read(whole) for r in to_records(part)] == left[1:16]
+
+
 def test_a_gap_stays_when_the_log_goes_on(sparse: Partition) -> None:
     assert append(sparse, b"15") == 15
     assert list(held(another(sparse))) == [2, 5, 7, 10, 11, 15]
