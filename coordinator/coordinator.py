@@ -24,6 +24,7 @@ from ingest.writer import Writer
 from lakelog.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster import Cluster
+from log_tables.config import COMPACT
 from log_tables.errors import (
     InvalidOffset,
     NotLeader,
@@ -309,9 +310,9 @@ class Coordinator:
         if found is not None:
             return found
         with suppress(TopicExists):
-            self._cluster.create_topic(
-                CONSUMER_OFFSETS, self._settings.offsets_topic_num_partitions, internal=True
-            )
+            partitions = self._settings.offsets_topic_num_partitions
+            configs = {"cleanup.policy": COMPACT}
+            self._cluster.create_topic(CONSUMER_OFFSETS, partitions, configs, internal=True)
         return self._cluster.topic(CONSUMER_OFFSETS)
 
     async def _has_topic(self) -> bool:

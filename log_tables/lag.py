@@ -1,6 +1,6 @@
 """How far behind a consumer group is, from committed offsets and what tables say of their segments."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -41,11 +41,6 @@ LAG_SCHEMA = pa.schema(
 )
 """The table `consumer_lag`: how far behind each group is in each partition that it has committed."""
 
-OFFSETS_TABLE, LAG_TABLE = "consumer_offsets", "consumer_lag"
-
-TABLES: Mapping[str, pa.Schema] = {OFFSETS_TABLE: OFFSETS_SCHEMA, LAG_TABLE: LAG_SCHEMA}
-"""What SQL offers beside the topics, by name. A topic of the same name comes first."""
-
 
 @dataclass(frozen=True, slots=True)
 class Lag:
@@ -82,10 +77,11 @@ def lag(snapshot: Snapshot, offset: int, now_ms: int) -> Lag:
     return Lag(snapshot.high_watermark - begin, max(0, waited_ms) / 1000, size)
 
 
-def group_offsets(cluster: Cluster) -> GroupOffsets:
+def group_offsets(cluster: Cluster, ends: bool) -> GroupOffsets:
     """What every group has committed, read from the tables as they are now; blocking.
 
-    Raises CorruptLog, CorruptSegment, StoreUnavailable.
+    With `ends` the partitions that they are of are looked at, too. Raises CorruptLog, CorruptSegment,
+    StoreUnavailable.
     """
     topic = cluster.known(CONSUMER_OFFSETS)
     found = {} if topic is None else committed_offsets(_fresh(topic.partitions()))
@@ -97,24 +93,10 @@ def group_offsets(cluster: Cluster) -> GroupOffsets:
         if known is None or known.topic_id != value.topic_id:
             continue  # of a topic that was deleted: the gateway has not noticed yet
         committed[key] = value
-        partitions[key.topic, key.partition] = known.partition(key.partition)
+        if ends:
+            partitions[key.topic, key.partition] = known.partition(key.partition)
     _fresh(partitions.values())
     return GroupOffsets(committed, partitions)
-
-
-def tables(cluster: Cluster, names: Collection[str]) -> dict[str, pa.Table]:
-    """Those of TABLES that `names` names, of one look at the groups and the clock; blocking.
-
-    The topics are as last refreshed. Raises CorruptLog, CorruptSegment, StoreUnavailable.
-    """
-    if not names:
-        return {}
-    offsets = group_offsets(cluster)
-    made = {
-        OFFSETS_TABLE: offsets_table(offsets),
-        LAG_TABLE: lag_table(offsets, cluster.clock.now_ms()),
-    }
-    return {name: made[name] for name in names}
 
 
 def _fresh(partitions: Iterable[Partition]) -> list[Partition]:

@@ -5,6 +5,7 @@ import re
 TOPICS = "topics"
 CLUSTER_METADATA = "__cluster_metadata"
 CONSUMER_OFFSETS = "__consumer_offsets"
+MAINTENANCE = "__maintenance"
 
 OFFSET = "offset"
 TIMESTAMP = "timestamp"

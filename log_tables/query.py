@@ -20,7 +20,6 @@ from deltalake.exceptions import DeltaError
 from log_tables.cluster import Cluster
 from log_tables.errors import InvalidArgument, LakelogError, StoreUnavailable
 from log_tables.json_columns import typed_columns
-from log_tables.lag import TABLES, tables
 from log_tables.layout import (
     CLUSTER_METADATA,
     KEY,
@@ -31,6 +30,7 @@ from log_tables.layout import (
     partition_directory,
 )
 from log_tables.record import RECORD_SCHEMA
+from log_tables.tables import TABLES, tables
 
 PARTITION = "partition"
 TOPIC = "topic"

@@ -104,6 +104,11 @@ class Table:
         """What is known of the table now, without asking the store."""
         return self._snapshot
 
+    @property
+    def checkpointed(self) -> int:
+        """The version of the newest checkpoint known."""
+        return self._checkpointed
+
     def refresh(self, wait: bool = False) -> Snapshot:
         """Read the commits made since. While a commit of this process is in flight, only when `wait`.
 

@@ -9,12 +9,14 @@ from log_tables.clock import ManualClock
 from log_tables.cluster import Cluster
 from log_tables.errors import CorruptLog
 from log_tables.group_log import GroupKey, GroupValue, OffsetKey
-from log_tables.lag import LAG_SCHEMA, LAG_TABLE, OFFSETS_SCHEMA, OFFSETS_TABLE, TABLES, Lag, lag, tables
+from log_tables.lag import LAG_SCHEMA, OFFSETS_SCHEMA, Lag, lag
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.partition import Entry, Partition
 from log_tables.record import Record, input_batch
+from log_tables.run_log import RUNS_SCHEMA
 from log_tables.snapshot import Snapshot
 from log_tables.store import open_store
+from log_tables.tables import LAG_TABLE, OFFSETS_TABLE, TABLES, tables
 from tests.groups import commit, say
 from tests.partitions import append, thin_out
 
@@ -92,8 +94,9 @@ def test_an_empty_root_has_empty_tables_with_their_columns(cluster: Cluster) -> 
     assert {name: table.schema for name, table in found.items()} == {
         "consumer_offsets": OFFSETS_SCHEMA,
         "consumer_lag": LAG_SCHEMA,
+        "maintenance_runs": RUNS_SCHEMA,
     }
-    assert [table.num_rows for table in found.values()] == [0, 0]
+    assert [table.num_rows for table in found.values()] == [0, 0, 0]
     assert tables(cluster, []) == {}
 
 

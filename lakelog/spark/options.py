@@ -23,8 +23,8 @@ from lakelog.spark.positions import (
 from lakelog.spark.rows import COLUMNS, HEADERS_COLUMN
 from log_tables.errors import InvalidArgument
 from log_tables.group_log import check_group_name
-from log_tables.lag import TABLES
 from log_tables.layout import CONSUMER_OFFSETS
+from log_tables.tables import TABLES
 from log_tables.topic import check_topic_name
 
 WithoutMatch = Literal["error", "latest"]

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 from lakelog.spark.options import table_of
 from lakelog.spark.slices import store_at
 from log_tables.cluster import Cluster
-from log_tables.lag import TABLES, tables
+from log_tables.tables import TABLES, tables
 
 _SPARK_TYPES: Mapping[pa.DataType, DataType] = {
     pa.string(): StringType(),

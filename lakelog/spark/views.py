@@ -16,11 +16,11 @@ from lakelog.spark.rows import PARTITION, TOPIC
 from lakelog.spark.source import LakelogSource, register
 from log_tables.cluster import Cluster
 from log_tables.errors import InvalidArgument, UnknownTopic
-from log_tables.lag import TABLES
 from log_tables.layout import CLUSTER_METADATA, OFFSET
 from log_tables.partition import Partition
 from log_tables.record import RECORD_SCHEMA
 from log_tables.store import Store, open_store
+from log_tables.tables import TABLES
 
 _PARTITIONS_MAX = 1_000  # a union of more takes Spark minutes to plan, or does not parse
 _REGISTERED = "lakelog.views"  # a setting of the session: what this module registered, by root

@@ -1,0 +1,106 @@
+"""Retention: segments go from the head of the log, whole, and the log start moves up (Kafka's retention.*).
+
+Only metadata is read and written. A segment goes by time when its newest record is older than
+`retention.ms`, and by size when the log without it still holds `retention.bytes`.
+"""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from jobs.outcome import Outcome
+from jobs.spread import Spark
+from jobs.state import OPENED_AT_ONCE, PartitionState, partition_of
+from log_tables.clock import timer
+from log_tables.cluster import Cluster
+from log_tables.config import TopicConfig
+from log_tables.errors import LakelogError
+from log_tables.limits import TIMESTAMP_MIN_US
+from log_tables.snapshot import Segment, timestamp_text
+
+NAME = "retention"
+
+
+@dataclass(frozen=True, slots=True)
+class Expire:
+    """Delete what is below offset `before` of a partition: `segments` whole ones."""
+
+    topic: str
+    partition: int
+    directory: str
+    before: int
+    segments: int
+    records: int
+    size_bytes: int
+
+    def __str__(self) -> str:
+        return (
+            f"delete {self.segments} segments ({self.records:,} records, {self.size_bytes:,} bytes) below "
+            f"offset {self.before}"
+        )
+
+
+def plan(states: Sequence[PartitionState], now_ms: int) -> tuple[Expire, ...]:
+    """What is to be deleted, by the settings of each topic; `now_ms` is milliseconds since 1970."""
+    return tuple(
+        _expire(state, gone) for state in states if (gone := expired(state.segments, state.config, now_ms))
+    )
+
+
+def expired(segments: Sequence[Segment], config: TopicConfig, now_ms: int) -> Sequence[Segment]:
+    """Those of `segments`, from the first on, that are too old, or more than may be kept."""
+    count = max(_too_old(segments, config.retention_ms, now_ms), _too_many(segments, config.retention_bytes))
+    return segments[:count]
+
+
+def _too_old(segments: Sequence[Segment], retention_ms: int | None, now_ms: int) -> int:
+    if retention_ms is None:
+        return 0
+    oldest = timestamp_text(max(TIMESTAMP_MIN_US, (now_ms - retention_ms) * 1_000))
+    return next((at for at, item in enumerate(segments) if item.max_timestamp >= oldest), len(segments))
+
+
+def _too_many(segments: Sequence[Segment], retention_bytes: int | None) -> int:
+    if retention_bytes is None:
+        return 0
+    rest = sum(segment.size for segment in segments)
+    for at, segment in enumerate(segments):
+        rest -= segment.size
+        if rest < retention_bytes:
+            return at
+    return len(segments)
+
+
+def _expire(state: PartitionState, gone: Sequence[Segment]) -> Expire:
+    return Expire(
+        state.topic,
+        state.partition,
+        state.directory,
+        gone[-1].last_offset + 1,
+        len(gone),
+        sum(segment.records for segment in gone),
+        sum(segment.size for segment in gone),
+    )
+
+
+def run(_: Spark, cluster: Cluster, steps: Sequence[Expire]) -> Iterator[Outcome]:
+    """Do `steps`, each in one commit, without Spark: there is nothing to compute."""
+
+    def expire(step: Expire) -> Outcome:
+        started = timer()
+        try:
+            partition_of(cluster, step.topic, step.partition, step.directory).truncate(step.before)
+        except LakelogError as error:
+            return Outcome(NAME, step.topic, step.partition, error=error.message)
+        return Outcome(
+            NAME,
+            step.topic,
+            step.partition,
+            files_before=step.segments,
+            bytes_before=step.size_bytes,
+            records=step.records,
+            seconds=timer() - started,
+        )
+
+    with ThreadPoolExecutor(OPENED_AT_ONCE) as pool:
+        yield from pool.map(expire, steps)

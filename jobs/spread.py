@@ -1,0 +1,56 @@
+"""Functions of log_tables over many items, spread over Spark's executors as one job.
+
+Executors import `log_tables` and nothing of `jobs`: what is sent to them refers to functions there.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from log_tables.errors import LakelogError
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+
+Spark = Callable[[], SparkSession]
+"""The session, started when a job first needs it."""
+
+
+class Failure(str):
+    """Why an item could not be done."""
+
+    __slots__ = ()
+
+
+def spread(spark: Spark, function: Callable[[Item], Made], items: Sequence[Item]) -> list[Made | Failure]:
+    """`function` of each item, in order: one Spark job, one task an item.
+
+    What an item raises is a Failure in its place. When the whole job fails, because an item takes its worker
+    with it, the items are tried in halves: in the end only those fail that fail alone.
+    """
+    if not items:
+        return []
+    said = f"{function.__module__}.{function.__qualname__}"
+
+    def attempt(item: Item) -> tuple[Made | None, str]:
+        try:
+            return function(item), ""
+        except LakelogError as error:
+            return None, error.message
+        except Exception as error:  # noqa: BLE001 -- told as the item's failure
+            return None, f"{said}: {type(error).__name__}: {error}"
+
+    try:
+        made = spark().sparkContext.parallelize(items, len(items)).map(attempt).collect()
+    except Py4JJavaError as error:
+        if len(items) == 1:
+            return [Failure(f"{said}: the task failed in Spark: {_first_line(error)}")]
+        half = len(items) // 2
+        return spread(spark, function, items[:half]) + spread(spark, function, items[half:])
+    return [Failure(reason) if result is None else result for result, reason in made]
+
+
+def _first_line(error: Py4JJavaError) -> str:
+    return str(error.java_exception.getMessage()).splitlines()[0]
