@@ -9,7 +9,7 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,9 +37,9 @@ PRUNED_MAX = 10
 class LocalStore:
     """A directory of a POSIX file system that has hard links and an honest fsync. Thread-safe."""
 
-    def __init__(self, root: Path, clock: Clock) -> None:
-        """The store at `root`, an absolute path of a directory that exists."""
-        self.url = root.as_uri()
+    def __init__(self, root: Path, clock: Clock, options: Mapping[str, str] | None = None) -> None:
+        """The store at `root`, an absolute path of a directory that exists. It uses none of its options."""
+        self.url, self.options = root.as_uri(), dict(options or {})
         self._root = str(root)
         self._clock = clock
         self._durable = {self._root}

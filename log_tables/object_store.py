@@ -53,7 +53,7 @@ class ObjectStore:
         `aws_endpoint`, `AWS_REGION`, `allow_http`, `timeout` … Raises InvalidArgument.
         """
         self.url = url if url.endswith("://") else url.rstrip("/")
-        self._options = dict(options)
+        self.options = dict(options)
         in_memory = url.startswith("memory:")
         try:
             self._backend = MemoryStore() if in_memory else _connect(self.url, options)
@@ -145,7 +145,7 @@ class ObjectStore:
     def delta_location(self, path: str) -> tuple[str, dict[str, str]]:
         if isinstance(self._backend, MemoryStore):
             raise InvalidArgument(f"{self.url} is visible to this process only; use a directory or a bucket")
-        return f"{self.url}/{check_path(path)}", dict(self._options)
+        return f"{self.url}/{check_path(path)}", dict(self.options)
 
 
 def _connect(url: str, options: Mapping[str, str]) -> obstore.store.ObjectStore:

@@ -29,6 +29,9 @@ class Store(Protocol):
     url: str
     """The root as a URL: what `open_store` takes."""
 
+    options: Mapping[str, str]
+    """The options that `open_store` took with it; they may hold secrets."""
+
     def get(self, path: str) -> bytes:
         """The whole object. Raises ObjectMissing."""
         ...
@@ -108,7 +111,8 @@ def open_store(
     text = os.fspath(url)
     parts = urlsplit(text) if "://" in text else None
     if parts is None or (parts.scheme == "file" and not parts.netloc):
-        return _open_directory(text if parts is None else unquote(parts.path), text, create, clock)
+        path = text if parts is None else unquote(parts.path)
+        return _open_directory(path, text, options or {}, create, clock)
     if parts.scheme not in _SCHEMES:
         raise InvalidArgument(
             f"the scheme {parts.scheme!r} of {text} is not known; "
@@ -122,7 +126,9 @@ def open_store(
     return store
 
 
-def _open_directory(path: str, text: str, create: bool, clock: Clock | None) -> Store:
+def _open_directory(
+    path: str, text: str, options: Mapping[str, str], create: bool, clock: Clock | None
+) -> Store:
     if not path:
         raise InvalidArgument("the root of the tables is empty; name a directory or a URL")
     root = Path(path).absolute()
@@ -130,4 +136,4 @@ def _open_directory(path: str, text: str, create: bool, clock: Clock | None) -> 
         if not create:
             raise InvalidArgument(f"there is no directory {text}; name the root of the tables")
         make_root(root, text)
-    return LocalStore(root, clock or SystemClock())
+    return LocalStore(root, clock or SystemClock(), options)

@@ -107,7 +107,7 @@ class _Wrapper:
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
-        self.url = inner.url
+        self.url, self.options = inner.url, inner.options
 
     def _call(self, operation: str, path: str, perform: Callable[[], T]) -> T:  # noqa: ARG002
         return perform()
