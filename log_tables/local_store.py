@@ -39,7 +39,8 @@ class LocalStore:
 
     def __init__(self, root: Path, clock: Clock, options: Mapping[str, str] | None = None) -> None:
         """The store at `root`, an absolute path of a directory that exists. It uses none of its options."""
-        self.url, self.options = root.as_uri(), dict(options or {})
+        self.url = root.as_uri()
+        self.options: Mapping[str, str] = dict(options or {})
         self._root = str(root)
         self._clock = clock
         self._durable = {self._root}

@@ -53,7 +53,7 @@ class ObjectStore:
         `aws_endpoint`, `AWS_REGION`, `allow_http`, `timeout` … Raises InvalidArgument.
         """
         self.url = url if url.endswith("://") else url.rstrip("/")
-        self.options = dict(options)
+        self.options: Mapping[str, str] = dict(options)
         in_memory = url.startswith("memory:")
         try:
             self._backend = MemoryStore() if in_memory else _connect(self.url, options)
