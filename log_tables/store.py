@@ -30,9 +30,6 @@ class Store(Protocol):
     """The root as a URL: what `open_store` takes."""
 
     options: Mapping[str, str]
-    """What `open_store` was given beside it."""
-
-    options: Mapping[str, str]
     """The options that `open_store` took with it; they may hold secrets."""
 
     def get(self, path: str) -> bytes:
