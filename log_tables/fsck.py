@@ -45,7 +45,9 @@ from log_tables.store import Store
 
 @dataclass(slots=True)
 class PartitionReport:
-    """What was found in one table. `orphans` are segment files that no version refers to: harmless."""
+    """What was found in one table. `unreferenced` are segment files that are no part of its newest version:
+    harmless, and a vacuum's to delete.
+    """
 
     directory: str
     version: int = -1
@@ -54,7 +56,7 @@ class PartitionReport:
     log_start: int = 0
     high_watermark: int = 0
     leader_epoch: int = 0
-    orphans: int = 0
+    unreferenced: int = 0
     problems: list[str] = field(default_factory=list)
 
 
@@ -131,8 +133,9 @@ def check_partition(store: Store, directory: str) -> PartitionReport:
     for segment in snapshot.segments:
         report.records += segment.records
         report.problems += _check_segment(store, directory, segment)
-    report.orphans = sum(
-        segment_base_offset(item.path) is not None and not snapshot.holds(item.path.rsplit("/", 1)[-1])
+    live = {segment.path for segment in snapshot.segments}
+    report.unreferenced = sum(
+        segment_base_offset(item.path) is not None and item.path.rsplit("/", 1)[-1] not in live
         for item in store.list(f"{directory}/")
     )
     return report

@@ -37,8 +37,24 @@ CONFIRMATION_MAX_AGE_S = 30 * 60
 """A leader whose last confirmed commit is older re-opens the table: half of LOG_RETENTION_MS, so that a
 fence cannot have been cleaned between the look and the put, short of a clock that loses half an hour."""
 
-TOMBSTONE_RETENTION_MS = 24 * 60 * 60 * 1000
-"""How long a removed file stays known and on disk, for readers of an older version."""
+TOMBSTONE_RETENTION_MS = LOG_RETENTION_MS
+"""How long a removed file stays known. Every checkpoint holds them all, and at 20 commits a second a
+partition removes 1.7 million a day. As long as commits stay: who looks within the hour whether its
+own commit counted (`Table.transact`) finds its file in the table or among the removed."""
+
+FILE_RETENTION_MS = 24 * 60 * 60 * 1000
+"""How long a removed file stays on disk, for readers of an older version: vacuum goes by it."""
+
+REWRITE_MAX_AGE_MS = 3 * 60 * 60 * 1000
+"""A rewrite that put its first output longer ago is dropped, not committed: half of VACUUM_MARK_AGE_MS, so
+that no file that a vacuum has marked becomes part of a table, short of a clock that loses three hours."""
+
+VACUUM_MARK_AGE_MS = 2 * REWRITE_MAX_AGE_MS
+"""An unreferenced file below the high watermark that is younger, by the store's clock, may belong to a
+rewrite that is about to be committed; an older one is nobody's."""
+
+LEDGER_NAMES_MAX = 100_000
+"""Names in one ledger of a vacuum: 5 MB, read at once."""
 
 DELETE_RETENTION_MS = 24 * 60 * 60 * 1000
 """Default of `delete.retention.ms`, as Kafka's: how long a compaction by key leaves a tombstone that it has

@@ -28,6 +28,7 @@ from log_tables.layout import (
 from log_tables.limits import (
     CHECKPOINT_INTERVAL_COMMITS,
     CONFIRMATION_MAX_AGE_S,
+    FILE_RETENTION_MS,
     LOG_RETENTION_MS,
     TOMBSTONE_RETENTION_MS,
 )
@@ -54,7 +55,7 @@ def create_table(
         configuration={
             "delta.checkpointInterval": str(CHECKPOINT_INTERVAL_COMMITS),
             "delta.logRetentionDuration": f"interval {LOG_RETENTION_MS // 3_600_000} hours",
-            "delta.deletedFileRetentionDuration": f"interval {TOMBSTONE_RETENTION_MS // 3_600_000} hours",
+            "delta.deletedFileRetentionDuration": f"interval {FILE_RETENTION_MS // 3_600_000} hours",
             # Another tool that writes a checkpoint must not clean what fencing relies on.
             "delta.enableExpiredLogCleanup": "false",
             **(configuration or {}),
@@ -145,7 +146,7 @@ class Table:
                 elif self._is_stale():
                     # The answer took so long that the log may have been cleaned around an old version.
                     self._reopen_after_put()
-                    if commit.adds and all(self._snapshot.holds(add.path) for add in commit.adds):
+                    if self._counted(commit, asked):
                         return commit
                 else:
                     self._snapshot, self._confirmed = self._snapshot.apply(commit), asked
@@ -206,6 +207,20 @@ class Table:
                 f"to see that it counts ({error.message}); an idempotent producer repeats the request, "
                 "others read first"
             ) from None
+
+    def _counted(self, commit: Commit, asked: float) -> bool:
+        """Whether `commit`, put at some time since `asked`, is in the log that has just been opened again.
+
+        Not one without new files: whoever made it makes it again. Raises OutcomeUnknown.
+        """
+        if any(self._snapshot.holds(add.path) for add in commit.adds):
+            return True
+        if not commit.adds or (self.clock.boottime() - asked) * 1000 < TOMBSTONE_RETENTION_MS:
+            return False
+        raise OutcomeUnknown(
+            f"a commit to {self.directory} was put, and the answer took so long that its files may have been "
+            "removed and forgotten since; an idempotent producer repeats the request, others read first"
+        )
 
     def _reopen(self) -> None:
         self._snapshot = self._reopened()

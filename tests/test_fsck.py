@@ -82,7 +82,7 @@ def test_a_sound_root_has_no_problems_and_is_described(partition: Partition) -> 
     metadata, found = report.partitions
     assert (metadata.directory, metadata.records) == (METADATA, 1)
     assert (found.directory, found.version, found.segments, found.records) == (DIRECTORY, 4, 3, 6)
-    assert (found.log_start, found.high_watermark, found.leader_epoch, found.orphans) == (0, 6, 1, 0)
+    assert (found.log_start, found.high_watermark, found.leader_epoch, found.unreferenced) == (0, 6, 1, 0)
     assert report.as_dict()["sound"] is True
 
 
@@ -102,7 +102,7 @@ def test_what_was_merged_compacted_truncated_checkpointed_and_cleaned_is_sound(
     assert partition.clean_log() > 0
     append(partition, b"d", producer=Producer(7, 1, 0))
     found = check(store).partitions[1]
-    assert (found.problems, found.orphans) == ([], 0)
+    assert (found.problems, found.unreferenced) == ([], 3)
     assert (found.records, found.log_start, found.high_watermark) == (7, 1, 8)
 
 
@@ -111,10 +111,10 @@ def test_a_root_without_data_is_no_root(store_root: Path) -> None:
         check(open_store(store_root))
 
 
-def test_an_orphan_is_counted_and_no_problem(partition: Partition) -> None:
+def test_an_unreferenced_file_is_counted_and_no_problem(partition: Partition) -> None:
     partition.table.store.put_new(f"{DIRECTORY}/00000000000000000006-0123abcd.parquet", b"never committed")
     report = check(partition.table.store)
-    assert (report.partitions[1].orphans, report.problems) == (1, [])
+    assert (report.partitions[1].unreferenced, report.problems) == (1, [])
 
 
 def test_a_deleted_topic_is_not_looked_at(partition: Partition, store: Store) -> None:

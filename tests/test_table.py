@@ -25,6 +25,7 @@ from log_tables.errors import (
 from log_tables.layout import TXN_LEADER, checkpoint_path, commit_path, last_checkpoint_path
 from log_tables.limits import CONFIRMATION_MAX_AGE_S, LOG_RETENTION_MS, TOMBSTONE_RETENTION_MS
 from log_tables.partition import Partition
+from log_tables.rewrite import commit_merge, merge
 from log_tables.snapshot import Snapshot
 from log_tables.store import Store, open_store
 from log_tables.table import Table, commit_info, create_table
@@ -90,7 +91,31 @@ def test_a_leader_that_slept_past_a_cleanup_is_fenced(partition: Partition) -> N
     assert values(another(partition)) == [b"mine", b"theirs", b"theirs too"]
 
 
-def test_a_leader_that_slept_in_its_put_is_fenced(store: Store, partition: Partition) -> None:
+def test_a_leader_that_slept_in_its_put_is_fenced(
+    store: Store, clock: ManualClock, partition: Partition
+) -> None:
+    append(partition, b"mine")
+    other = another(partition)
+
+    def sleep() -> None:
+        clock.advance(STALE_MS + 1)
+        other.checkpoint()
+        other.clean_log()
+
+    sleepy = another(partition, FaultyStore(store, [Fault(2, before(sleep), COMMITS, LOG)]))
+    sleepy.claim("http://sleepy")
+    other.claim("http://second")
+    append(other, b"theirs")
+    clock.advance(ALMOST_STALE_MS)
+    with pytest.raises(NotLeader):
+        append(sleepy, b"lost")
+    assert log_versions(other)[0] == [other.snapshot.version - 1, other.snapshot.version]
+    assert values(another(partition)) == [b"mine", b"theirs"]
+
+
+def test_a_leader_that_slept_in_its_put_for_an_hour_does_not_know_what_became_of_it(
+    store: Store, partition: Partition
+) -> None:
     append(partition, b"mine")
     other = another(partition)
 
@@ -101,9 +126,49 @@ def test_a_leader_that_slept_in_its_put_is_fenced(store: Store, partition: Parti
 
     sleepy = another(partition, FaultyStore(store, [Fault(2, before(sleep), COMMITS, LOG)]))
     sleepy.claim("http://sleepy")
-    with pytest.raises(NotLeader):
+    with pytest.raises(OutcomeUnknown, match="may have been removed and forgotten"):
         append(sleepy, b"lost")
+    assert not sleepy.leading
     assert values(another(partition)) == [b"mine", b"theirs"]
+
+
+def test_a_leader_whose_segment_was_merged_and_forgotten_in_its_put_does_not_say_that_it_was_fenced(
+    store: Store, partition: Partition
+) -> None:
+    """An hour after a merge nothing tells of its inputs any more: absence is no proof."""
+    other = another(partition)
+
+    def sleep() -> None:
+        other.claim("http://second")
+        append(other, b"theirs")
+        inputs = other.snapshot.segments
+        assert commit_merge(other.table, inputs, merge(store, TABLE, inputs, "zstd", other.clock))
+        bury(other)
+
+    sleepy = another(partition, FaultyStore(store, [Fault(2, after(sleep), COMMITS, LOG)]))
+    sleepy.claim("http://sleepy")
+    with pytest.raises(OutcomeUnknown, match="may have been removed and forgotten"):
+        append(sleepy, b"mine")
+    assert not sleepy.leading
+    assert values(another(partition)) == [b"mine", b"theirs"]
+
+
+def test_a_leader_whose_answer_came_within_the_hour_knows_its_segment_among_the_removed(
+    store: Store, clock: ManualClock, partition: Partition
+) -> None:
+    other = another(partition)
+
+    def sleep() -> None:
+        other.refresh()
+        other.truncate(1)
+        clock.advance(LOG_RETENTION_MS - 1)
+        other.checkpoint()
+
+    sleepy = another(partition, FaultyStore(store, [Fault(2, after(sleep), COMMITS, LOG)]))
+    sleepy.claim("http://sleepy")
+    assert append(sleepy, b"mine") == 0
+    assert sleepy.leading
+    assert sleepy.snapshot.segments == ()
 
 
 def test_a_leader_whose_answer_came_an_hour_late_knows_that_it_won(

@@ -22,7 +22,7 @@ def fsck(data: Data = None, json: Json = False) -> None:
                 "log start",
                 "high watermark",
                 "epoch",
-                "orphans",
+                "unreferenced",
                 "problems",
             ),
             [
@@ -34,7 +34,7 @@ def fsck(data: Data = None, json: Json = False) -> None:
                     p.log_start,
                     p.high_watermark,
                     p.leader_epoch,
-                    p.orphans,
+                    p.unreferenced,
                     len(p.problems),
                 )
                 for p in report.partitions
