@@ -21,6 +21,7 @@ class Kind(Enum):
 
     APPEND = "append"
     CLAIM = "claim"
+    TIER = "tier"
     MAINTENANCE = "maintenance"
 
 
@@ -47,6 +48,26 @@ def appends_are_contiguous(before: Snapshot, commit: Commit) -> Broken:
     return None
 
 
+def tiers_follow_the_high_watermark(before: Snapshot, commit: Commit) -> Broken:
+    """A move into a remote table puts segments behind what is there, and moves the high watermark to their end.
+
+    Only the remote table is looked at: whether what lies between was deleted is for who commits to see.
+    """
+    if not commit.adds or commit.removes:
+        return f"a move has {len(commit.adds)} adds and {len(commit.removes)} removes, not adds alone"
+    first, last = segment_of(commit.adds[0]), segment_of(commit.adds[-1])
+    if first.base_offset < before.high_watermark:
+        return (
+            f"a move begins at offset {first.base_offset}, below the high watermark {before.high_watermark}"
+        )
+    if _txn(commit, TXN_HIGH_WATERMARK) != last.last_offset + 1:
+        return (
+            f"a move up to offset {last.last_offset} says the high watermark "
+            f"{_txn(commit, TXN_HIGH_WATERMARK)}"
+        )
+    return None
+
+
 def high_watermark_never_moves_back(before: Snapshot, after: Snapshot) -> Broken:
     if after.high_watermark < before.high_watermark:
         return f"the high watermark moved back from {before.high_watermark} to {after.high_watermark}"
@@ -65,6 +86,12 @@ def cleaned_never_moves_back(before: Snapshot, after: Snapshot) -> Broken:
         return f"compaction by key moved back from offset {before.cleaned} to {after.cleaned}"
     if after.cleaned > after.high_watermark:
         return f"compaction by key is at {after.cleaned}, above the high watermark {after.high_watermark}"
+    return None
+
+
+def tiered_never_moves_back(before: Snapshot, after: Snapshot) -> Broken:
+    if after.tiered < before.tiered:
+        return f"the border to the remote tier moved back from {before.tiered} to {after.tiered}"
     return None
 
 
@@ -88,6 +115,18 @@ def segments_are_ordered(after: Snapshot) -> Broken:
         end = segment.last_offset + 1
     if end > after.high_watermark:
         return f"the last segment ends at {end}, above the high watermark {after.high_watermark}"
+    return None
+
+
+def segments_begin_at_the_border(after: Snapshot) -> Broken:
+    """What is below the border is in the remote tier alone, and the border at most at the high watermark."""
+    if after.tiered > after.high_watermark:
+        return f"the remote tier ends at {after.tiered}, above the high watermark {after.high_watermark}"
+    if after.segments and after.segments[0].base_offset < after.tiered:
+        return (
+            f"segment {after.segments[0].path} begins at {after.segments[0].base_offset}, below the border "
+            f"{after.tiered} to the remote tier"
+        )
     return None
 
 
@@ -143,10 +182,12 @@ _STEPS: tuple[Callable[[Snapshot, Snapshot], Broken], ...] = (
     high_watermark_never_moves_back,
     log_start_never_moves_back,
     cleaned_never_moves_back,
+    tiered_never_moves_back,
     leader_epoch_never_moves_back,
 )
 _STATES: tuple[Callable[[Snapshot], Broken], ...] = (
     segments_are_ordered,
+    segments_begin_at_the_border,
     modification_time_is_monotone,
 )
 
@@ -165,7 +206,11 @@ def broken_step(before: Snapshot, commit: Commit) -> Broken:
         return first_broken((appends_are_contiguous(before, commit), *steps, _tail_is_monotone(after)))
     if kind is Kind.CLAIM:
         return first_broken(steps)
+    if kind is Kind.TIER:
+        states = (check(after) for check in _STATES)
+        return first_broken((tiers_follow_the_high_watermark(before, commit), *steps, *states))
     states = (check(after) for check in _STATES) if commit.adds else ()
+    steps = (*steps, segments_begin_at_the_border(after))
     rewrite = (adds_lie_within_removes(before, commit), *steps, *states)
     return first_broken((*rewrite, rewrite_keeps_records(before, commit)))
 
@@ -179,11 +224,11 @@ def _tail_is_monotone(after: Snapshot) -> Broken:
 
 
 def kind_of(before: Snapshot, commit: Commit) -> Kind:
-    """What `commit` is, by the transaction that it carries."""
+    """What `commit` is, by the transaction that it carries. A remote table has no appends, but moves."""
     if _txn(commit, TXN_LEADER) is not None and _txn(commit, TXN_LEADER) != before.leader_epoch:
         return Kind.CLAIM
     if _txn(commit, TXN_HIGH_WATERMARK) is not None:
-        return Kind.APPEND
+        return Kind.APPEND if before.cluster is None else Kind.TIER
     return Kind.MAINTENANCE
 
 

@@ -17,6 +17,8 @@ TXN_HIGH_WATERMARK = "lakelog.log"
 TXN_LEADER = "lakelog.leader"
 TXN_LOG_START = "lakelog.start"
 TXN_CLEANED = "lakelog.cleaned"
+TXN_TIERED = "lakelog.tiered"
+PROPERTY_CLUSTER = "lakelog.cluster"
 _TXN_PRODUCER = re.compile(r"lakelog\.producer\.(\d+)\.(seq|end)")
 
 _COMMIT = re.compile(r"(\d{20})\.json")

@@ -15,10 +15,12 @@ from log_tables.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint
 from log_tables.commit import Add, Commit, Metadata, Protocol, Remove, Txn, read_commit
 from log_tables.errors import CorruptLog, ObjectMissing, UnsupportedTable
 from log_tables.layout import (
+    PROPERTY_CLUSTER,
     TXN_CLEANED,
     TXN_HIGH_WATERMARK,
     TXN_LEADER,
     TXN_LOG_START,
+    TXN_TIERED,
     producer_end_txn,
     producer_sequence_txn,
 )
@@ -60,6 +62,7 @@ class Segment(msgspec.Struct, frozen=True, gc=False):
     up: strings of one width compare as times do, and a table with 10,000 segments opens without parsing
     them. `raw_bytes` are the uncompressed bytes of its records, 0 where the writer did not say. `horizons`
     are those of its tombstones that a compaction by key has met already (KIP-534), in order of offset.
+    `remote` says that the file is in the remote table of the partition; it is no part of the Delta action.
     """
 
     path: str
@@ -73,6 +76,7 @@ class Segment(msgspec.Struct, frozen=True, gc=False):
     nulls: tuple[int, int, int]
     raw_bytes: int
     horizons: Horizons = ()
+    remote: bool = False
 
     @property
     def dense(self) -> bool:
@@ -192,6 +196,16 @@ class Snapshot:
     def cleaned(self) -> int:
         """The offset up to which compaction by key has come: below it records may be missing."""
         return self._txn(TXN_CLEANED)
+
+    @property
+    def tiered(self) -> int:
+        """Where the table begins: records below are in the remote table. 0: there is none."""
+        return self._txn(TXN_TIERED)
+
+    @property
+    def cluster(self) -> str | None:
+        """Of a remote table, the id of the cluster whose partition it continues; None of any other."""
+        return self.metadata.configuration.get(PROPERTY_CLUSTER)
 
     @property
     def leader_epoch(self) -> int:

@@ -17,7 +17,14 @@ from log_tables.commit import ENGINE, Add, Commit, CommitInfo, Metadata, Protoco
 from log_tables.errors import CorruptLog, ForeignCommit, LakelogError, UnsupportedTable
 from log_tables.fsck import check_partition
 from log_tables.invariant import Kind, broken_state, broken_step, classify
-from log_tables.layout import TXN_CLEANED, TXN_HIGH_WATERMARK, TXN_LEADER, TXN_LOG_START
+from log_tables.layout import (
+    PROPERTY_CLUSTER,
+    TXN_CLEANED,
+    TXN_HIGH_WATERMARK,
+    TXN_LEADER,
+    TXN_LOG_START,
+    TXN_TIERED,
+)
 from log_tables.limits import LOG_RETENTION_MS
 from log_tables.partition import Partition
 from log_tables.record import RECORD_SCHEMA
@@ -73,6 +80,48 @@ def test_what_keeps_the_invariants_is_let_through(name: str) -> None:
     commit, kind = GOOD[name]
     assert broken_step(BEFORE, commit) is None
     assert classify(TABLE, BEFORE, commit) is kind
+
+
+def tiered(gone: list[Segment], border: int) -> Commit:
+    return changed(rewritten([], gone, data_change=True), txns=(Txn(TXN_TIERED, border),))
+
+
+def moved(*made: Segment, end: int | None = None) -> Commit:
+    txn = Txn(TXN_HIGH_WATERMARK, made[-1].last_offset + 1 if end is None else end)
+    return Commit(OURS, txns=(txn,), adds=tuple(item.add(True) for item in made))
+
+
+REMOTE = changed(BEFORE, metadata=Metadata("id", "{}", configuration={PROPERTY_CLUSTER: "a cluster"}))
+
+
+def test_a_remote_table_takes_moves_that_only_add_behind_what_it_holds() -> None:
+    two = moved(segment(12, 15, modified=50), segment(18, 19, modified=60))  # 10-11 and 16-17 were deleted
+    assert broken_step(REMOTE, two) is None
+    assert classify(TABLE, REMOTE, two) is Kind.TIER
+    assert "begins at offset 9, below the high watermark 10" in (
+        broken_step(REMOTE, moved(segment(9, 12, modified=50))) or ""
+    )
+    assert "says the high watermark 21" in (
+        broken_step(REMOTE, moved(segment(10, 12, modified=50), end=21)) or ""
+    )
+    assert "inside the one before" in (
+        broken_step(REMOTE, moved(segment(12, 15, modified=50), segment(14, 19, modified=50))) or ""
+    )
+    with_removes = changed(two, removes=(BEFORE.segments[0].remove(0, True),))
+    assert "not adds alone" in (broken_step(REMOTE, with_removes) or "")
+    assert "not adds alone" in (broken_step(REMOTE, changed(two, adds=())) or "")
+
+
+def test_the_border_to_the_remote_tier_only_moves_forward_and_nothing_is_below_it() -> None:
+    step = tiered([BEFORE.segments[0]], 5)
+    assert classify(TABLE, BEFORE, step) is Kind.MAINTENANCE
+    after = BEFORE.apply(step)
+    assert (BEFORE.tiered, after.tiered) == (0, 5)
+    assert broken_step(after, tiered([], 4)) == "the border to the remote tier moved back from 5 to 4"
+    assert broken_step(BEFORE, tiered([BEFORE.segments[0]], 6)) == (
+        "segment 5.parquet begins at 5, below the border 6 to the remote tier"
+    )
+    assert "above the high watermark 10" in (broken_step(BEFORE, tiered(list(BEFORE.segments), 11)) or "")
 
 
 LATER = appended(segment(10, 12, modified=50))
