@@ -27,9 +27,10 @@ from log_tables.snapshot import Horizons, Segment, Snapshot, timestamp_text
 class Cleaning:
     """What one cleaning of a partition goes by, the same for all its segments.
 
-    `last_offset` is that of the last record of the log; times are milliseconds since 1970.
+    `log_start` is where the log begins and `last_offset` its last record; times are milliseconds since 1970.
     """
 
+    log_start: int
     last_offset: int
     now_ms: int
     horizon_ms: int
@@ -39,7 +40,7 @@ class Cleaning:
         """A cleaning of `snapshot`, begun at `now_ms`."""
         step = max(1, delete_retention_ms // DELETE_HORIZON_STEPS)
         horizon_ms = -(-(now_ms + delete_retention_ms) // step) * step
-        return cls(snapshot.high_watermark - 1, now_ms, horizon_ms)
+        return cls(snapshot.log_start, snapshot.high_watermark - 1, now_ms, horizon_ms)
 
 
 def cleanable(snapshot: Snapshot, now_ms: int, min_compaction_lag_ms: int = 0) -> tuple[Segment, ...]:
@@ -84,20 +85,28 @@ def groups(inputs: Sequence[Segment], segment_bytes: int) -> Iterator[tuple[Segm
 
 
 def latest_offsets(keys: pa.Array | pa.ChunkedArray, offsets: np.ndarray) -> np.ndarray:
-    """Of records with these keys and offsets (int64), in any order: the offsets of the newest of each key and
-    of all without a key, ascending.
+    """Of records with these keys and offsets (int64), in any order: the offsets of the newest of each key,
+    ascending.
 
     Every record of a key must be among them, or what is missing is older than what is here.
     """
-    if len(offsets) == 0:
-        return offsets
+    return np.sort(newest_of_keys(keys, offsets)[1])
+
+
+def newest_of_keys(
+    keys: pa.Array | pa.ChunkedArray, offsets: np.ndarray
+) -> tuple[pa.BinaryArray, np.ndarray]:
+    """Each of `keys` once, in any order, and the highest of its `offsets` (int64); nulls are left out."""
     column = keys if isinstance(keys, pa.ChunkedArray) else pa.chunked_array([keys])
-    parts = column.dictionary_encode().chunks  # they share one dictionary
+    parts = column.dictionary_encode().chunks  # they share one dictionary, which grows from part to part
+    if not parts:
+        return pa.nulls(0, pa.binary()), np.empty(0, np.int64)
+    unique = max((part.dictionary for part in parts), key=len)
     codes = np.concatenate([_codes(part) for part in parts])
-    newest = np.full(max(len(part.dictionary) for part in parts), -1, np.int64)
+    newest = np.full(len(unique), -1, np.int64)
     keyed = codes >= 0
     np.maximum.at(newest, codes[keyed], offsets[keyed])
-    return np.sort(np.concatenate([newest[newest >= 0], offsets[~keyed]]))
+    return unique, newest
 
 
 def _codes(part: pa.DictionaryArray) -> np.ndarray:
@@ -117,11 +126,13 @@ def survivors(
 ) -> tuple[np.ndarray, Horizons]:
     """Which rows of `records` (RECORD_SCHEMA, by offset) stay, and the horizons of the tombstones in them.
 
-    `latest` is what `latest_offsets` gives for all records that take part in the cleaning, or any part of it
-    that covers these; `horizons` are those of the segments that hold `records`.
+    `latest` is what `latest_offsets` gives for all records that take part in the cleaning, from the log start
+    on, or any part of it that covers these; `horizons` are those of the segments that hold `records`.
     """
     offsets = int64s(records.column(OFFSET))
     stays = np.isin(offsets, latest[slice(*np.searchsorted(latest, [offsets[0], offsets[-1] + 1]))])
+    keyless = _where(pc.is_null(records.column(KEY)))
+    stays[keyless] = offsets[keyless] >= cleaning.log_start
     deletes = _where(pc.and_(pc.is_null(records.column(VALUE)), pc.is_valid(records.column(KEY))))
     deletes = deletes[stays[deletes]]
     until, met = _until(offsets[deletes], horizons, cleaning.horizon_ms)

@@ -42,13 +42,11 @@ def snapshot(*segments: Segment, cleaned: int = 0) -> Snapshot:
 
 
 @given(st.lists(KEYS), st.data(), st.integers(1, 4))
-def test_the_latest_of_each_key_and_all_without_one(
-    keys: list[bytes | None], data: st.DataObject, parts: int
-) -> None:
+def test_the_latest_of_each_key(keys: list[bytes | None], data: st.DataObject, parts: int) -> None:
     expected = sorted(
         offset
         for offset, key in enumerate(keys)
-        if key is None or offset == max(other for other, same in enumerate(keys) if same == key)
+        if key is not None and offset == max(other for other, same in enumerate(keys) if same == key)
     )
     rows = data.draw(st.permutations(list(enumerate(keys))))
     column = pa.chunked_array(
@@ -59,20 +57,29 @@ def test_the_latest_of_each_key_and_all_without_one(
 
 
 def test_keys_may_come_as_one_array() -> None:
-    assert latest_offsets(binary_array([b"a", b"a", None]), np.array([7, 3, 5])).tolist() == [5, 7]
+    assert latest_offsets(binary_array([b"a", b"a", None]), np.array([7, 3, 5])).tolist() == [7]
+
+
+def test_a_record_without_a_key_stays_from_the_log_start_on() -> None:
+    assert left([None, None, b"a"], [b"1", b"2", b"3"]) == ([10, 11, 12], ())
+    assert left([None, None, b"a"], [b"1", b"2", b"3"], log_start=11) == ([11, 12], ())
 
 
 # What becomes of tombstones.
 
 
 def left(
-    keys: list[bytes | None], values: list[bytes | None], horizons: Horizons = (), last_offset: int = 99
+    keys: list[bytes | None],
+    values: list[bytes | None],
+    horizons: Horizons = (),
+    last_offset: int = 99,
+    log_start: int = 0,
 ) -> tuple[list[int], Horizons]:
     """What stays of records at offsets 10, 11 …, all of them the newest of their keys."""
     rows = [Record(value, key) for key, value in zip(keys, values, strict=True)]
     offsets = np.arange(10, 10 + len(rows), dtype=np.int64)
     batch = with_offsets([input_batch(rows, 0)], offsets)
-    cleaning = Cleaning(last_offset, NOW_MS, NOW_MS + 500)
+    cleaning = Cleaning(log_start, last_offset, NOW_MS, NOW_MS + 500)
     kept, steps = survivors(batch, np.arange(5, 50, dtype=np.int64), horizons, cleaning)
     return [10 + row for row in kept.tolist()], steps
 
@@ -91,7 +98,7 @@ def test_a_tombstone_goes_at_its_horizon_and_not_before() -> None:
 
 def test_a_tombstone_that_is_superseded_goes_and_leaves_no_horizon() -> None:
     batch = with_offsets([input_batch([Record(None, b"a"), Record(b"x", b"a")], 0)], np.array([10, 11]))
-    kept, steps = survivors(batch, np.array([11]), ((10, NOW_MS),), Cleaning(99, NOW_MS, NOW_MS + 500))
+    kept, steps = survivors(batch, np.array([11]), ((10, NOW_MS),), Cleaning(0, 99, NOW_MS, NOW_MS + 500))
     assert (kept.tolist(), steps) == ([1], ())
 
 
