@@ -27,29 +27,42 @@ class Failure(str):
 def spread(spark: Spark, function: Callable[[Item], Made], items: Sequence[Item]) -> list[Made | Failure]:
     """`function` of each item, in order: one Spark job, one task an item.
 
-    What an item raises is a Failure in its place. When the whole job fails, because an item takes its worker
-    with it, the items are tried in halves: in the end only those fail that fail alone.
+    What an item raises is a Failure in its place, and nobody else's.
+    """
+    said = f"{function.__module__}.{function.__qualname__}"
+
+    def attempt(item: Item) -> tuple[Made] | str:
+        try:
+            return (function(item),)
+        except LakelogError as error:
+            return error.message
+        except Exception as error:  # noqa: BLE001 -- told as the item's failure
+            return f"{said}: {type(error).__name__}: {error}"
+
+    def job(part: Sequence[Item]) -> list[Made | Failure]:
+        found = spark().sparkContext.parallelize(part, len(part)).map(attempt).collect()
+        return [Failure(result) if isinstance(result, str) else result[0] for result in found]
+
+    return halving(job, items)
+
+
+def halving(
+    job: Callable[[Sequence[Item]], list[Made | Failure]], items: Sequence[Item]
+) -> list[Made | Failure]:
+    """What `job`, a Spark job, makes of each item.
+
+    When all of it fails, because an item takes its worker with it, the items are tried in halves: in the end
+    only those fail that fail alone.
     """
     if not items:
         return []
-    said = f"{function.__module__}.{function.__qualname__}"
-
-    def attempt(item: Item) -> tuple[Made | None, str]:
-        try:
-            return function(item), ""
-        except LakelogError as error:
-            return None, error.message
-        except Exception as error:  # noqa: BLE001 -- told as the item's failure
-            return None, f"{said}: {type(error).__name__}: {error}"
-
     try:
-        made = spark().sparkContext.parallelize(items, len(items)).map(attempt).collect()
+        return job(items)
     except Py4JJavaError as error:
         if len(items) == 1:
-            return [Failure(f"{said}: the task failed in Spark: {_first_line(error)}")]
+            return [Failure(f"the task failed in Spark: {_first_line(error)}")]
         half = len(items) // 2
-        return spread(spark, function, items[:half]) + spread(spark, function, items[half:])
-    return [Failure(reason) if result is None else result for result, reason in made]
+        return halving(job, items[:half]) + halving(job, items[half:])
 
 
 def _first_line(error: Py4JJavaError) -> str:

@@ -1,0 +1,182 @@
+"""Compaction by key: of each key the newest record stays, with its offset (Kafka's cleanup.policy=compact).
+
+A Spark shuffle brings the keys of a partition together (log_tables/key_shuffle.py), so that one may be larger
+than any memory. Which records stay is log_tables/cleaner.py's to say. All of a partition is one commit: a
+tombstone may go only together with what it deletes.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from jobs.outcome import Outcome
+from jobs.spread import Failure, Spark, halving
+from jobs.state import PartitionState, partition_of
+from log_tables.cleaner import Cleaning, cleanable, groups
+from log_tables.clock import timer
+from log_tables.cluster import Cluster
+from log_tables.errors import LakelogError
+from log_tables.key_shuffle import Borders, KeyGroup, compact_group, newest_here, newest_of_bucket
+from log_tables.limits import COMPACTED_SEGMENT_BYTES
+from log_tables.rewrite import commit_compaction
+from log_tables.snapshot import Segment
+from log_tables.store import Store
+
+NAME = "key_compaction"
+
+BUCKET_RECORDS = 2_000_000
+"""Records whose keys one task brings together: at some 100 bytes each, what a small executor holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compact:
+    """Compact `inputs`, all of a partition's segments that may be touched, by key."""
+
+    topic: str
+    partition: int
+    directory: str
+    inputs: tuple[Segment, ...]
+    compression: str
+    cleaning: Cleaning
+
+    @property
+    def records(self) -> int:
+        return sum(segment.records for segment in self.inputs)
+
+    def __str__(self) -> str:
+        return f"compact {len(self.inputs)} segments ({self.records:,} records) by key"
+
+
+def plan(states: Sequence[PartitionState], now_ms: int) -> tuple[Compact, ...]:
+    """Which partitions to compact: those that are dirty enough; `now_ms` is milliseconds since 1970."""
+    found = (_compact(state, now_ms) for state in states if state.config.compacted)
+    return tuple(step for step in found if step is not None)
+
+
+def _compact(state: PartitionState, now_ms: int) -> Compact | None:
+    config = state.config
+    inputs = cleanable(state.snapshot, now_ms, config.min_compaction_lag_ms)
+    if dirty_ratio(inputs, state.snapshot.cleaned) <= config.min_cleanable_dirty_ratio:
+        return None
+    cleaning = Cleaning.of(state.snapshot, now_ms, config.delete_retention_ms)
+    return Compact(
+        state.topic, state.partition, state.directory, inputs, config["compression.type"], cleaning
+    )
+
+
+def dirty_ratio(segments: Sequence[Segment], cleaned: int) -> float:
+    """The part of `segments`, by bytes, that compaction has not seen: it has come to offset `cleaned`."""
+    dirty = sum(segment.size for segment in segments if segment.last_offset >= cleaned)
+    return dirty / max(1, sum(segment.size for segment in segments))
+
+
+def run(spark: Spark, cluster: Cluster, steps: Sequence[Compact]) -> Iterator[Outcome]:
+    """Do `steps` in one Spark job, then commit each. What fails, fails alone."""
+    started = timer()
+    made = halving(lambda part: compacted(spark, cluster.store, part), steps)
+    for step, result in zip(steps, made, strict=True):
+        yield _committed(cluster, step, result, timer() - started)
+
+
+def compacted(spark: Spark, store: Store, steps: Sequence[Compact]) -> list[tuple[Segment, ...] | Failure]:
+    """For each step the segments that its inputs become, written and not committed."""
+    by_step = key_groups(store, steps)
+    tasks = [group for groups_ in by_step for group in groups_]
+    buckets = sum(groups_[0].buckets for groups_ in by_step)
+
+    def first(group: KeyGroup) -> Iterator[tuple[int, object]]:
+        try:
+            yield from newest_here(group)
+        except Exception as error:  # noqa: BLE001 -- told as the partition's failure
+            for bucket in range(group.buckets):
+                yield group.first_bucket + bucket, (group.borders, str(error))
+
+    def second(gathered: tuple[int, Iterable[Any]]) -> Iterator[tuple[int, object]]:
+        parts = [*gathered[1]]
+        failed = next((part for part in parts if isinstance(part, tuple)), None)
+        if failed is None:
+            yield from newest_of_bucket(parts)
+            return
+        borders, reason = failed
+        for index in range(len(borders.begins)):
+            yield borders.first_group + index, reason
+
+    def third(
+        gathered: tuple[int, tuple[Iterable[KeyGroup], Iterable[Any]]],
+    ) -> tuple[int, Segment | None, str]:
+        number, ((group,), newest) = gathered
+        parts = [*newest]
+        try:
+            reason = next((part for part in parts if isinstance(part, str)), "")
+            return number, None if reason else compact_group(group, parts), reason
+        except Exception as error:  # noqa: BLE001 -- told as the partition's failure
+            return number, None, str(error)
+
+    context = spark().sparkContext
+    groups_of_keys = context.parallelize(tasks, len(tasks)).flatMap(first).groupByKey(buckets, int)
+    pairs = context.parallelize([(group.number, group) for group in tasks], len(tasks))
+    found = pairs.cogroup(groups_of_keys.flatMap(second), len(tasks)).map(third).collect()
+    results = {number: (segment, reason) for number, segment, reason in found}
+    return [_of_step([results[group.number] for group in groups_]) for groups_ in by_step]
+
+
+def key_groups(store: Store, steps: Sequence[Compact]) -> list[list[KeyGroup]]:
+    """The tasks of each step, numbered over all."""
+    runs = [[*groups(step.inputs, COMPACTED_SEGMENT_BYTES)] for step in steps]
+    buckets = [-(-step.records // BUCKET_RECORDS) for step in steps]
+    first_groups = [0, *accumulate(len(found) for found in runs)]
+    first_buckets = [0, *accumulate(buckets)]
+    made = []
+    for at, (step, found) in enumerate(zip(steps, runs, strict=True)):
+        borders = Borders(first_groups[at], tuple(run[0].base_offset for run in found))
+        made.append(
+            [
+                KeyGroup(
+                    first_groups[at] + index,
+                    store.url,
+                    dict(store.options),
+                    step.directory,
+                    run,
+                    step.compression,
+                    step.cleaning,
+                    first_buckets[at],
+                    buckets[at],
+                    borders,
+                )
+                for index, run in enumerate(found)
+            ]
+        )
+    return made
+
+
+def _of_step(results: Sequence[tuple[Segment | None, str]]) -> tuple[Segment, ...] | Failure:
+    failed = next((reason for _, reason in results if reason), None)
+    if failed is not None:
+        return Failure(failed)
+    return tuple(segment for segment, _ in results if segment is not None)
+
+
+def _committed(
+    cluster: Cluster, step: Compact, made: tuple[Segment, ...] | Failure, seconds: float
+) -> Outcome:
+    if isinstance(made, Failure):
+        return Outcome(NAME, step.topic, step.partition, seconds=seconds, error=str(made))
+    try:
+        table = partition_of(cluster, step.topic, step.partition, step.directory).table
+        done = commit_compaction(table, step.inputs, made, step.inputs[-1].last_offset + 1)
+    except LakelogError as error:
+        return Outcome(NAME, step.topic, step.partition, seconds=seconds, error=error.message)
+    reason = None if done else "another process rewrote the segments meanwhile; the next run looks again"
+    return Outcome(
+        NAME,
+        step.topic,
+        step.partition,
+        files_before=len(step.inputs),
+        files_after=len(made),
+        bytes_before=sum(segment.size for segment in step.inputs),
+        bytes_after=sum(segment.size for segment in made),
+        records=step.records,
+        seconds=seconds,
+        error=reason,
+    )
