@@ -5,7 +5,7 @@ spread over tasks: `latest` over all inputs, `compact` for each group of neighbo
 `commit_compaction`. All groups are committed at once: a tombstone may go only together with what it deletes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -16,22 +16,34 @@ from log_tables import segment as segments
 from log_tables.cleaner import Cleaning
 from log_tables.clock import Clock
 from log_tables.commit import Commit, Txn
+from log_tables.digest import Digest
 from log_tables.errors import CorruptSegment, InvalidArgument
 from log_tables.layout import KEY, OFFSET, TXN_CLEANED, segment_name
 from log_tables.limits import COMPACTED_SEGMENT_BYTES, DELETE_RETENTION_MS
 from log_tables.record import RECORD_SCHEMA, int64s
+from log_tables.segment import Description, SegmentWriter
 from log_tables.snapshot import Horizons, Segment, Snapshot
 from log_tables.store import Store
 from log_tables.table import Table, commit_info
 
-__all__ = ["clean", "clean_if_dirty", "commit_compaction", "commit_merge", "compact", "latest", "merge"]
+__all__ = [
+    "clean",
+    "clean_if_dirty",
+    "commit_compaction",
+    "commit_merge",
+    "compact",
+    "keys",
+    "latest",
+    "merge",
+]
 
 
 def merge(store: Store, table: str, inputs: Sequence[Segment], compression: str, clock: Clock) -> Segment:
     """Write the records of `inputs`, neighbours in order, as one new segment file; nothing is committed.
 
-    Raises InvalidArgument for segments that do not follow one another, CorruptSegment when the inputs do not
-    hold what their stats say, or when what was written does not read back as the very same records.
+    Holds one input, the new file, and about one row group at a time. Raises InvalidArgument for segments that
+    do not follow one another, CorruptSegment when the inputs do not hold what their stats say, or when the
+    new file does not read back as the very same records.
     """
     records = _read(store, table, inputs)
     return _write(store, table, records, inputs[-1], _horizons(inputs), compression, clock)
@@ -43,7 +55,14 @@ def commit_merge(table: Table, inputs: Sequence[Segment], made: Segment) -> bool
 
 
 def latest(store: Store, table: str, inputs: Sequence[Segment], log_start: int) -> np.ndarray:
-    """`cleaner.latest_offsets` of the records of `inputs` from the log start on; reads keys only.
+    """`cleaner.latest_offsets` of the records of `inputs` from the log start on. Raises CorruptSegment."""
+    return cleaner.latest_offsets(*keys(store, table, inputs, log_start))
+
+
+def keys(
+    store: Store, table: str, inputs: Sequence[Segment], log_start: int
+) -> tuple[pa.ChunkedArray, np.ndarray]:
+    """The keys of the records of `inputs` from the log start on, and their offsets (int64); reads no values.
 
     Raises CorruptSegment.
     """
@@ -53,10 +72,8 @@ def latest(store: Store, table: str, inputs: Sequence[Segment], log_start: int) 
         for item in inputs
         for batch in segments.read(store, table, item, log_start, item.last_offset + 1, columns)
     ]
-    if not batches:
-        return np.empty(0, np.int64)
-    offsets = np.concatenate([int64s(batch.column(OFFSET)) for batch in batches])
-    return cleaner.latest_offsets(pa.chunked_array([batch.column(KEY) for batch in batches]), offsets)
+    offsets = [np.empty(0, np.int64), *(int64s(batch.column(OFFSET)) for batch in batches)]
+    return pa.chunked_array([batch.column(KEY) for batch in batches], pa.binary()), np.concatenate(offsets)
 
 
 def compact(
@@ -73,14 +90,15 @@ def compact(
     `newest` is what `latest` gives for the whole partition, or the part of it that covers `inputs`. Returns
     None when no record stays, and a single input itself when all of it does. Raises as `merge` does.
     """
-    records = _read(store, table, inputs)
+    batches = _read(store, table, inputs)
+    records = pa.Table.from_batches(batches, RECORD_SCHEMA).combine_chunks().to_batches()[0]
     rows, horizons = cleaner.survivors(records, newest, _horizons(inputs), cleaning)
     if len(rows) == 0:
         return None
     if len(inputs) == 1 and len(rows) == records.num_rows and horizons == inputs[0].horizons:
         return inputs[0]
     kept = records.take(pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)]))
-    return _write(store, table, kept, inputs[-1], horizons, compression, clock)
+    return _write(store, table, [kept], inputs[-1], horizons, compression, clock)
 
 
 def commit_compaction(table: Table, inputs: Sequence[Segment], made: Sequence[Segment], cleaned: int) -> bool:
@@ -125,45 +143,74 @@ def clean_if_dirty(table: Table, compression: str) -> bool:
     return cleaner.is_dirty(table.snapshot) and clean(table, compression)
 
 
-def _read(store: Store, table: str, inputs: Sequence[Segment]) -> pa.RecordBatch:
+def _read(store: Store, table: str, inputs: Sequence[Segment]) -> Iterator[pa.RecordBatch]:
     """The records of `inputs`, neighbours in order. Raises InvalidArgument, CorruptSegment."""
     if not inputs or any(a.last_offset >= b.base_offset for a, b in pairwise(inputs)):
         raise InvalidArgument("a rewrite takes one or more segments in offset order; list them so")
-    end = inputs[-1].last_offset + 1
-    batches = [batch for item in inputs for batch in segments.read(store, table, item, item.base_offset, end)]
-    records = pa.Table.from_batches(batches, RECORD_SCHEMA).combine_chunks().to_batches()[0]
-    if records.num_rows != sum(item.records for item in inputs):
-        raise CorruptSegment(
-            f"{len(inputs)} segments of {table} from offset {inputs[0].base_offset} hold "
-            f"{records.num_rows} records, "
-            f"their stats say {sum(item.records for item in inputs)}; run `lakelog fsck`"
-        )
-    return records
+    return _records(store, table, inputs)
+
+
+def _records(store: Store, table: str, inputs: Sequence[Segment]) -> Iterator[pa.RecordBatch]:
+    for item in inputs:
+        found = 0
+        for batch in segments.read(store, table, item, item.base_offset, item.last_offset + 1):
+            found += batch.num_rows
+            yield batch
+        if found != item.records:
+            raise CorruptSegment(
+                f"segment {table}/{item.path} holds {found} records in its offsets, its stats say "
+                f"{item.records}; restore it from a backup"
+            )
 
 
 def _write(
     store: Store,
     table: str,
-    records: pa.RecordBatch,
+    records: Iterable[pa.RecordBatch],
     newest: Segment,
     horizons: Horizons,
     compression: str,
     clock: Clock,
 ) -> Segment:
-    """`records` as a new segment, in the place of inputs of which `newest` is the last. Raises CorruptSegment
-    when it does not read back as the very same records.
+    """`records`, at least one, as a new segment in the place of inputs of which `newest` is the last.
+
+    Raises CorruptSegment when what would be put does not read back as the very same records, in order.
     """
-    data = segments.encode(records, compression)
-    path = segment_name(int64s(records.column(OFFSET))[0], clock.random_hex(8))
-    # The newest input's time: it lies between the neighbours', so modificationTime stays monotone.
-    made = segments.describe(path, records, data.size, newest.modification_time, horizons)
+    writer, given = SegmentWriter(compression), Digest()
+    for batch in records:
+        given.update(batch)
+        writer.add(batch)
+    data = writer.finish()
+    found = _checked(data, given.value(), newest)
+    path = segment_name(found.base_offset, clock.random_hex(8))
     store.put_new(f"{table}/{path}", data)
-    written = pa.Table.from_batches(
-        segments.read(store, table, made, made.base_offset, made.last_offset + 1), RECORD_SCHEMA
+    # The newest input's time: it lies between the neighbours', so modificationTime stays monotone.
+    return found.segment(path, data.size, newest.modification_time, horizons)
+
+
+def _checked(data: pa.Buffer, digest: bytes, newest: Segment) -> Description:
+    """What the file `data` holds, if that is in order and has this `digest`. Raises CorruptSegment."""
+    found, read, ordered = Description(), Digest(), True
+    try:
+        for batch in segments.decode(data):
+            offsets = int64s(batch.column(OFFSET))
+            ordered = ordered and offsets[0] > found.last_offset and bool(np.all(np.diff(offsets) > 0))
+            found.add(batch)
+            read.update(batch)
+    except (pa.ArrowException, OSError) as error:
+        raise _not_as_written(newest, str(error)) from None
+    if not ordered:
+        raise _not_as_written(newest, "its offsets do not grow")
+    if read.value() != digest:
+        raise _not_as_written(newest, "its records are not those that were put into it")
+    return found
+
+
+def _not_as_written(newest: Segment, reason: str) -> CorruptSegment:
+    return CorruptSegment(
+        f"the rewrite of segments up to {newest.path} does not read back ({reason}), and was not committed; "
+        "run `lakelog fsck`, and check the memory of this machine"
     )
-    if not written.equals(pa.Table.from_batches([records])):
-        raise CorruptSegment(f"segment {path} of {table} did not read back as written; check the disk")
-    return made
 
 
 def _horizons(inputs: Sequence[Segment]) -> Horizons:

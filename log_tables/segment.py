@@ -11,7 +11,14 @@ import pyarrow.parquet as pq
 
 from log_tables.errors import CorruptSegment, ObjectMissing
 from log_tables.layout import HEADERS, KEY, OFFSET, TIMESTAMP, VALUE
-from log_tables.limits import CACHE_BYTES, MIB, ROW_GROUP_MAX_ROWS, ROW_GROUP_TARGET_BYTES
+from log_tables.limits import (
+    CACHE_BYTES,
+    MIB,
+    ROW_GROUP_MAX_ROWS,
+    ROW_GROUP_TARGET_BYTES,
+    TIMESTAMP_MAX_US,
+    TIMESTAMP_MIN_US,
+)
 from log_tables.record import RECORD_SCHEMA, batch_bytes, int64s
 from log_tables.snapshot import Horizons, Segment, timestamp_text
 from log_tables.store import Store
@@ -24,57 +31,128 @@ _WHOLE_BYTES = 8 * MIB
 
 
 def encode(batch: pa.RecordBatch, compression: str) -> pa.Buffer:
-    """RECORD_SCHEMA rows, ordered by offset, as the bytes of a Parquet file.
+    """RECORD_SCHEMA rows, ordered by offset, as the bytes of a Parquet file."""
+    writer = SegmentWriter(compression)
+    writer.add(batch)
+    return writer.finish()
+
+
+class SegmentWriter:
+    """RECORD_SCHEMA batches, ordered by offset, become a Parquet file in memory, a full row group at a time.
 
     Offsets and timestamps are delta-encoded (a few bytes a page), keys and values plain: the compression
     finds their repetitions faster than a dictionary does. Only offset and timestamp carry statistics. Each
     page has a checksum, so that a byte that rots on the disk is noticed, as in Kafka's batches.
     """
-    sink = pa.BufferOutputStream()
-    writer = pq.ParquetWriter(
-        sink,
-        RECORD_SCHEMA,
-        compression="none" if compression == "uncompressed" else compression,
-        compression_level=_ZSTD_LEVEL if compression == "zstd" else None,
-        use_dictionary=False,
-        column_encoding={OFFSET: "DELTA_BINARY_PACKED", TIMESTAMP: "DELTA_BINARY_PACKED"},
-        write_statistics=[OFFSET, TIMESTAMP],
-        store_schema=False,
-        write_page_checksum=True,
-    )
-    with writer:
-        writer.write_table(pa.Table.from_batches([batch]), row_group_size=_row_group_rows(batch))
-    return sink.getvalue()
+
+    def __init__(self, compression: str) -> None:
+        self._sink = pa.BufferOutputStream()
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            RECORD_SCHEMA,
+            compression="none" if compression == "uncompressed" else compression,
+            compression_level=_ZSTD_LEVEL if compression == "zstd" else None,
+            use_dictionary=False,
+            column_encoding={OFFSET: "DELTA_BINARY_PACKED", TIMESTAMP: "DELTA_BINARY_PACKED"},
+            write_statistics=[OFFSET, TIMESTAMP],
+            store_schema=False,
+            write_page_checksum=True,
+        )
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take `batch`; of what has come, less than a row group waits for more."""
+        self._wait(batch)
+        while self._rows >= (size := self._group_rows()):
+            rows = pa.concat_batches(self._waiting) if len(self._waiting) > 1 else self._waiting[0]
+            self._writer.write_table(pa.Table.from_batches([rows.slice(0, size)]), row_group_size=size)
+            self._waiting, self._rows, self._bytes = [], 0, 0
+            if rows.num_rows == size:
+                return
+            self._wait(rows.slice(size))
+
+    def finish(self) -> pa.Buffer:
+        """Write what waits, as the last row group, and give the whole file."""
+        if self._waiting:
+            self._writer.write_table(pa.Table.from_batches(self._waiting), row_group_size=self._rows)
+        self._writer.close()
+        return self._sink.getvalue()
+
+    def _wait(self, batch: pa.RecordBatch) -> None:
+        self._waiting.append(batch)
+        self._rows += batch.num_rows
+        self._bytes += batch_bytes(batch)
+
+    def _group_rows(self) -> int:
+        """How many rows like those that wait make a full row group."""
+        width = max(1, self._bytes // max(1, self._rows))
+        return min(ROW_GROUP_MAX_ROWS, max(1, ROW_GROUP_TARGET_BYTES // width))
 
 
-def _row_group_rows(batch: pa.RecordBatch) -> int:
-    width = max(1, batch_bytes(batch) // max(1, batch.num_rows))
-    rows: int = min(ROW_GROUP_MAX_ROWS, max(1, ROW_GROUP_TARGET_BYTES // width))
-    return rows
+def decode(data: pa.Buffer) -> Iterator[pa.RecordBatch]:
+    """The records of a file that `SegmentWriter` has made, one batch a row group.
+
+    Raises ArrowException or OSError when it cannot be read.
+    """
+    with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
+        for group in range(file.metadata.num_row_groups):
+            for batch in file.read_row_group(group, use_threads=False).to_batches():
+                yield conform(batch)
+
+
+class Description:
+    """What the stats of a segment say, gathered from the batches that it holds, at least one record."""
+
+    def __init__(self) -> None:
+        self.base_offset = self.last_offset = -1
+        self.records = self._bytes = 0
+        self._earliest, self._latest = TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+        self._nulls = (0, 0, 0)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take note of the next rows (RECORD_SCHEMA, ordered by offset)."""
+        offsets, stamps = int64s(batch.column(OFFSET)), int64s(batch.column(TIMESTAMP))
+        if len(offsets) == 0:
+            return
+        if self.records == 0:
+            self.base_offset = int(offsets[0])
+        self.last_offset = int(offsets[-1])
+        self.records += len(offsets)
+        self._bytes += batch_bytes(batch)
+        self._earliest = min(self._earliest, int(stamps.min()))
+        self._latest = max(self._latest, int(stamps.max()))
+        keys, values, headers = self._nulls
+        self._nulls = (
+            keys + batch.column(KEY).null_count,
+            values + batch.column(VALUE).null_count,
+            headers + batch.column(HEADERS).null_count,
+        )
+
+    def segment(self, path: str, size: int, modification_time: int, horizons: Horizons = ()) -> Segment:
+        """The segment that a file `path` of `size` bytes with these records is."""
+        return Segment(
+            path,
+            size,
+            self.base_offset,
+            self.last_offset,
+            self.records,
+            timestamp_text(self._earliest),
+            timestamp_text(self._latest, up=True),
+            modification_time,
+            self._nulls,
+            self._bytes,
+            horizons,
+        )
 
 
 def describe(
     path: str, batch: pa.RecordBatch, size: int, modification_time: int, horizons: Horizons = ()
 ) -> Segment:
     """The Segment (its Delta stats) of a file `path` of `size` bytes that holds `batch`."""
-    stamps, offsets = int64s(batch.column(TIMESTAMP)), int64s(batch.column(OFFSET))
-    return Segment(
-        path,
-        size,
-        int(offsets[0]),
-        int(offsets[-1]),
-        batch.num_rows,
-        timestamp_text(int(stamps.min())),
-        timestamp_text(int(stamps.max()), up=True),
-        modification_time,
-        (
-            batch.column(KEY).null_count,
-            batch.column(VALUE).null_count,
-            batch.column(HEADERS).null_count,
-        ),
-        batch_bytes(batch),
-        horizons,
-    )
+    description = Description()
+    description.add(batch)
+    return description.segment(path, size, modification_time, horizons)
 
 
 def read(
@@ -149,11 +227,14 @@ def _groups(file: pq.ParquetFile, segment: Segment, start: int, end: int) -> Ite
 
     Not by their statistics: asking for those of a broken file can end the process (pyarrow 26).
     """
-    last = segment.base_offset - 1
-    for index in range(file.metadata.num_row_groups):
+    last, count = segment.base_offset - 1, file.metadata.num_row_groups
+    for index in range(count):
         first, last = last + 1, last + file.metadata.row_group(index).num_rows
         if not segment.dense:
             first, last = _ends(file.read_row_group(index, columns=[OFFSET], use_threads=False))
+            # What the stats say, for `read` to compare.
+            first = segment.base_offset if index == 0 else first
+            last = segment.last_offset if index == count - 1 else last
         if first >= end:
             return
         if last >= start:
@@ -175,7 +256,9 @@ def between(batch: pa.RecordBatch, start: int, end: int) -> pa.RecordBatch:
 
 def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
     """`batch` with exactly the types and flags of RECORD_SCHEMA: Parquet leaves some to the reader."""
-    schema = pa.schema([RECORD_SCHEMA.field(name) for name in batch.schema.names])
+    names = batch.schema.names
+    whole = names == RECORD_SCHEMA.names
+    schema = RECORD_SCHEMA if whole else pa.schema([RECORD_SCHEMA.field(name) for name in names])
     columns = [
         column if column.type == kind.type else column.cast(kind.type)
         for column, kind in zip(batch.columns, schema, strict=True)

@@ -6,8 +6,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from msgspec.structs import replace
 
 from log_tables import rewrite
 from log_tables.cleaner import Cleaning
@@ -17,7 +20,7 @@ from log_tables.fsck import check_partition
 from log_tables.layout import commit_path
 from log_tables.limits import DELETE_HORIZON_STEPS, DIRTY_RECORDS_MIN
 from log_tables.partition import Entry, Partition, Producer
-from log_tables.record import Record, input_batch
+from log_tables.record import RECORD_SCHEMA, Record, input_batch
 from log_tables.segment import COMPRESSIONS
 from log_tables.snapshot import TAG_BYTES, TAG_HORIZONS, Segment
 from log_tables.store import Store, open_store
@@ -67,7 +70,7 @@ def partition(store: Store, clock: ManualClock) -> Partition:
     return partition
 
 
-def merged(partition: Partition, inputs: tuple[Segment, ...], compression: str = "zstd") -> Segment:
+def merged(partition: Partition, inputs: Sequence[Segment], compression: str = "zstd") -> Segment:
     return rewrite.merge(partition.table.store, TABLE, inputs, compression, partition.clock)
 
 
@@ -145,17 +148,56 @@ def test_a_merge_of_a_segment_that_is_broken_makes_nothing(partition: Partition,
     assert len(list(store.list(TABLE))) == before
 
 
-def test_a_merge_that_does_not_read_back_is_not_committed(partition: Partition, store: Store) -> None:
-    inputs = partition.snapshot.segments[:2]
-    other = store.get(f"{TABLE}/{inputs[0].path}")
+@pytest.fixture(params=["a record less", "a record twice", "another order", "other values", "a broken file"])
+def miswriting(
+    partition: Partition, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Partition:
+    """A partition whose next Parquet files do not hold what they are given."""
+    write, end = pq.ParquetWriter.write_table, pq.ParquetWriter.close
 
-    def rotten(perform: object) -> None:
-        path = faulty.calls[-1].path
-        store.put(path, other)
+    def wrong(writer: pq.ParquetWriter, rows: pa.Table, row_group_size: int) -> None:
+        every = [*range(rows.num_rows)]
+        taken = {"a record less": every[1:], "a record twice": [0, *every], "another order": every[::-1]}
+        rows = rows.take(taken.get(request.param, every))
+        if request.param == "other values":
+            rows = rows.set_column(3, RECORD_SCHEMA.field(3), rows["key"])
+        write(writer, rows, row_group_size=row_group_size)
 
-    faulty = FaultyStore(store, [Fault(1, rotten, {"put_new"})])
-    with pytest.raises(CorruptSegment):
-        rewrite.merge(faulty, TABLE, inputs, "zstd", partition.clock)
+    def broken(writer: pq.ParquetWriter) -> None:
+        ending = writer.is_open
+        end(writer)
+        if ending and request.param == "a broken file":
+            writer.where.write(b"more")
+
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", wrong)
+    monkeypatch.setattr(pq.ParquetWriter, "close", broken)
+    return partition
+
+
+def test_what_does_not_read_back_is_not_even_put(miswriting: Partition, store: Store) -> None:
+    before = list(store.list(TABLE))
+    with pytest.raises(CorruptSegment, match="does not read back"):
+        merged(miswriting, miswriting.snapshot.segments)
+    with pytest.raises(CorruptSegment, match="does not read back"):
+        clean(miswriting)
+    assert list(store.list(TABLE)) == before
+
+
+def test_a_merge_of_a_segment_whose_stats_lie_makes_nothing(partition: Partition, store: Store) -> None:
+    first, second, third, *_ = partition.snapshot.segments
+    thin_out(partition, [second, third], lambda offset: offset in (3, 4))
+    _, sparse, *_ = partition.snapshot.segments
+    for wrong in (
+        replace(sparse, base_offset=2),
+        replace(sparse, last_offset=5),
+        replace(sparse, records=3),
+        replace(first, last_offset=2),
+        replace(first, records=3),
+    ):
+        before = list(store.list(TABLE))
+        with pytest.raises(CorruptSegment, match=wrong.path):
+            merged(partition, [wrong])
+        assert list(store.list(TABLE)) == before
 
 
 def test_of_two_merges_of_the_same_segments_one_is_committed(partition: Partition) -> None:
@@ -451,15 +493,6 @@ def test_compactions_beside_appends_lose_nothing(keyed: Partition) -> None:
     }
     assert len({r.key for r in found}) == 15
     assert check_partition(keyed.table.store, TABLE).problems == []
-
-
-def test_a_compaction_that_does_not_read_back_is_not_committed(keyed: Partition, store: Store) -> None:
-    other = store.get(f"{TABLE}/{keyed.snapshot.segments[0].path}")
-    faulty = FaultyStore(store, [Fault(1, lambda _: store.put(faulty.calls[-1].path, other), {"put_new"})])
-    version = keyed.snapshot.version
-    with pytest.raises(CorruptSegment):
-        clean(another(keyed, faulty))
-    assert another(keyed).snapshot.version == version
 
 
 FAILURES = [crash_before, crash_after, unavailable, refused, answer_lost, repeated, nothing_landed]

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from log_tables import segment as segments
 from log_tables.errors import CorruptSegment, StoreUnavailable
 from log_tables.record import RECORD_SCHEMA, Record, input_batch, to_records, with_offsets
-from log_tables.segment import COMPRESSIONS, SegmentCache, between, describe, encode, first_at
+from log_tables.segment import (
+    COMPRESSIONS,
+    SegmentCache,
+    SegmentWriter,
+    between,
+    describe,
+    encode,
+    first_at,
+)
 from log_tables.snapshot import Segment
 from log_tables.store import Store, open_store
 from log_tables.testing import Fault, FaultyStore, unavailable
@@ -116,6 +124,21 @@ def test_rows_are_grouped_so_that_a_seek_reads_few(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(segments, "ROW_GROUP_TARGET_BYTES", 1)
     by_bytes = pq.ParquetFile(pa.BufferReader(encode(numbered(3), "lz4")))
     assert by_bytes.num_row_groups == 3
+
+
+@pytest.mark.parametrize("cut", [1, 3, 7, 10, 11, 25, 95])
+def test_small_batches_are_gathered_into_full_row_groups(monkeypatch: pytest.MonkeyPatch, cut: int) -> None:
+    rows = numbered(95)
+    for name, limit, size in (("ROW_GROUP_TARGET_BYTES", 2_000, 58), ("ROW_GROUP_MAX_ROWS", 10, 10)):
+        monkeypatch.setattr(segments, name, limit)
+        writer = SegmentWriter("zstd")
+        for start in range(0, 95, cut):
+            writer.add(rows.slice(start, cut))
+        data = writer.finish()
+        assert pa.Table.from_batches(segments.decode(data)).equals(pa.Table.from_batches([rows]))
+        counts = [part.num_rows for part in segments.decode(data)]
+        assert sum(counts) == 95
+        assert all(abs(count - size) <= size // 10 for count in counts[:-1])
 
 
 @pytest.fixture
