@@ -49,7 +49,7 @@ def appends_are_contiguous(before: Snapshot, commit: Commit) -> Broken:
 
 
 def tiers_follow_the_high_watermark(before: Snapshot, commit: Commit) -> Broken:
-    """A move into a remote table puts segments behind what is there, and moves the high watermark to their end.
+    """A move into a remote table puts segments behind what is there; its end is the new high watermark.
 
     Only the remote table is looked at: whether what lies between was deleted is for who commits to see.
     """
@@ -206,11 +206,10 @@ def broken_step(before: Snapshot, commit: Commit) -> Broken:
         return first_broken((appends_are_contiguous(before, commit), *steps, _tail_is_monotone(after)))
     if kind is Kind.CLAIM:
         return first_broken(steps)
+    checks = _STATES if commit.adds else (segments_begin_at_the_border,)
+    states = (check(after) for check in checks)
     if kind is Kind.TIER:
-        states = (check(after) for check in _STATES)
         return first_broken((tiers_follow_the_high_watermark(before, commit), *steps, *states))
-    states = (check(after) for check in _STATES) if commit.adds else ()
-    steps = (*steps, segments_begin_at_the_border(after))
     rewrite = (adds_lie_within_removes(before, commit), *steps, *states)
     return first_broken((*rewrite, rewrite_keeps_records(before, commit)))
 

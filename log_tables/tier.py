@@ -1,0 +1,290 @@
+"""The remote tier: the old segments of a partition, under a second root, in a Delta table of their own.
+
+A segment moves in three steps, each safe to be killed in and safe beside another process that does the same:
+`copy` writes its file there, `commit_move` commits it there and only then removes it here. Where they meet
+is said here, by `lakelog.tiered`. The remote table's high watermark is the end of what was ever copied; what
+it holds below the partition's log start is nobody's any more, and `remove_expired` takes it out.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+
+import pyarrow as pa
+from msgspec.structs import replace
+
+from log_tables import segment as segments
+from log_tables.clock import Clock, SystemClock
+from log_tables.commit import Commit, Txn
+from log_tables.errors import (
+    AlreadyExists,
+    CorruptLog,
+    CorruptSegment,
+    InvalidArgument,
+    ObjectMissing,
+    StoreUnavailable,
+)
+from log_tables.layout import (
+    PROPERTY_CLUSTER,
+    TXN_HIGH_WATERMARK,
+    TXN_LOG_START,
+    TXN_TIERED,
+    segment_name,
+)
+from log_tables.record import RECORD_SCHEMA
+from log_tables.snapshot import Segment, Snapshot
+from log_tables.store import Data, Store, open_store
+from log_tables.table import Table, commit_info, create_table
+
+
+class RemoteRoot:
+    """The second root of a cluster. It is opened at its first use. Thread-safe."""
+
+    def __init__(self, url: str, cluster_id: str, clock: Clock, opened: Callable[[], Store]) -> None:
+        """`opened` gives its store; `cluster_id` is whose tables are looked for there."""
+        self.url, self.cluster_id, self._clock, self._opened = url, cluster_id, clock, opened
+        self._lock = threading.Lock()
+        self._store: Store | None = None
+
+    @property
+    def store(self) -> Store:
+        """Its store. Raises StoreUnavailable as long as it cannot be opened."""
+        with self._lock:
+            if self._store is None:
+                try:
+                    self._store = self._opened()
+                except InvalidArgument:
+                    raise StoreUnavailable(
+                        "the remote root is not there, or its options do not fit; mount it or correct the "
+                        "options, and repeat the request"
+                    ) from None
+            return self._store
+
+    def table(self, directory: str) -> Table:
+        """The remote table of the partition at `directory`, as it is now.
+
+        Raises StoreUnavailable while it cannot be opened, because it is missing, too; CorruptLog when it is
+        another cluster's, ForeignCommit.
+        """
+        try:
+            return self._opened_table(directory)
+        except ObjectMissing:
+            raise StoreUnavailable(
+                f"the remote root has no table {directory}; mount or restore it, and repeat the request"
+            ) from None
+
+    def make_table(self, directory: str) -> Table:
+        """The same, made if there is none. Raises as `table` does."""
+        try:
+            return self._opened_table(directory)
+        except ObjectMissing:
+            with suppress(AlreadyExists):  # another process may just have made it
+                create_table(self.store, directory, self._clock, {PROPERTY_CLUSTER: self.cluster_id})
+            return self.table(directory)
+
+    def _opened_table(self, directory: str) -> Table:
+        table = Table(self.store, directory, self._clock)
+        _check_cluster(table.snapshot, directory, self.cluster_id)
+        return table
+
+
+def _check_cluster(snapshot: Snapshot, directory: str, cluster_id: str) -> None:
+    if snapshot.cluster != cluster_id:
+        whose = f"cluster {snapshot.cluster}" if snapshot.cluster else "no remote tier"
+        raise CorruptLog(
+            f"the remote table {directory} is of {whose}, not of cluster {cluster_id}; give each cluster a "
+            "remote root of its own"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Copying:
+    """What one task copies: `segments`, neighbours in order, of the table at `directory`.
+
+    `local` and `remote` are the URLs of the roots, `options` those of both; `held` is the high watermark of
+    the remote table.
+    """
+
+    local: str
+    remote: str
+    options: tuple[tuple[str, str], ...]
+    directory: str
+    segments: tuple[Segment, ...]
+    held: int
+    compression: str
+
+
+def copied(task: Copying) -> tuple[Segment, ...]:
+    """`copy` in a process that has nothing open."""
+    local, remote = _store(task.local, task.options), _store(task.remote, task.options)
+    return copy(local, remote, task.directory, task.segments, task.held, task.compression, SystemClock())
+
+
+@lru_cache(maxsize=16)
+def _store(url: str, options: tuple[tuple[str, str], ...]) -> Store:
+    return open_store(url, dict(options), create=False)
+
+
+def copy(
+    local: Store,
+    remote: Store,
+    directory: str,
+    given: Sequence[Segment],
+    held: int,
+    compression: str,
+    clock: Clock,
+) -> tuple[Segment, ...]:
+    """Write the files of the segments `given` to the remote root, and read them back; nothing is committed.
+
+    Returns the segments as they are there, for `commit_move`. Left out is what lies below `held`, the high
+    watermark of the remote table; of a segment around it (merged, when a part of it had been copied already)
+    what is at or above it is written anew. Raises CorruptSegment, StoreUnavailable.
+    """
+    return tuple(
+        _copied(local, remote, directory, item, clock)
+        if item.base_offset >= held
+        else _tail(local, remote, directory, item, held, compression, clock)
+        for item in given
+        if item.last_offset >= held
+    )
+
+
+def _copied(local: Store, remote: Store, directory: str, item: Segment, clock: Clock) -> Segment:
+    try:
+        data = local.get(f"{directory}/{item.path}")
+    except ObjectMissing:
+        raise CorruptSegment(
+            f"segment {directory}/{item.path} is missing; look with `lakelog fsck`"
+        ) from None
+    if len(data) != item.size:
+        raise CorruptSegment(
+            f"segment {directory}/{item.path} has {len(data)} bytes, the log says {item.size}; look with "
+            "`lakelog fsck`"
+        )
+    made = replace(item, path=segment_name(item.base_offset, clock.random_hex(8)))
+    _put(remote, f"{directory}/{made.path}", data)
+    return made
+
+
+def _tail(
+    local: Store, remote: Store, directory: str, item: Segment, held: int, compression: str, clock: Clock
+) -> Segment:
+    rows = [*segments.read(local, directory, item, held, item.last_offset + 1)]
+    records = pa.Table.from_batches(rows, RECORD_SCHEMA).combine_chunks().to_batches()[0]
+    data = segments.encode(records, compression)
+    base: int = records.column(0)[0].as_py()
+    path = segment_name(base, clock.random_hex(8))
+    made = segments.describe(path, records, data.size, item.modification_time)
+    _put(remote, f"{directory}/{path}", data)
+    written = [*segments.read(remote, directory, made, base, made.last_offset + 1)]
+    if not pa.Table.from_batches(written, RECORD_SCHEMA).equals(pa.Table.from_batches([records])):
+        raise _not_as_written(f"{directory}/{path}")
+    return made
+
+
+def _put(remote: Store, path: str, data: Data) -> None:
+    """Put a new object and see that it reads back as the same bytes."""
+    expected = blake2b(data).digest()
+    remote.put_new(path, data)
+    if blake2b(remote.get(path)).digest() != expected:
+        raise _not_as_written(path)
+
+
+def _not_as_written(path: str) -> CorruptSegment:
+    return CorruptSegment(f"{path} did not read back from the remote root as written; check its store")
+
+
+def commit_move(local: Table, remote: Table, copied: Sequence[Segment]) -> tuple[Segment, ...]:
+    """Commit what `copy` has copied in the remote table, then remove from the local one what is there.
+
+    Returns the segments that were removed here. What another process has moved meanwhile is left out of
+    `copied`; all of it is when the rest does not go on where the remote table ends (its files are orphans).
+    With nothing copied a move is completed that was killed between the two commits. The newest segment
+    always stays: it says when the next one may be from. Raises StoreUnavailable, OutcomeUnknown,
+    ForeignCommit.
+    """
+    # First the local table: what was not below the end of the remote one then is not removed on its account.
+    here = local.refresh(wait=True)
+    remote.refresh(wait=True)
+    _add(remote, here, copied)
+    return _release(local, remote.snapshot.high_watermark)
+
+
+def _add(remote: Table, here: Snapshot, copied: Sequence[Segment]) -> None:
+    info = commit_info(remote.clock, "TIER")
+
+    def build(there: Snapshot) -> Commit | None:
+        check_reaches(there, here, remote.directory)
+        wanted = [item for item in copied if item.last_offset >= max(there.high_watermark, here.log_start)]
+        if not wanted or not _connected(here, there.high_watermark, wanted):
+            return None
+        adds = tuple(item.add(data_change=True) for item in wanted)
+        return Commit(info, txns=(Txn(TXN_HIGH_WATERMARK, wanted[-1].last_offset + 1),), adds=adds)
+
+    remote.transact(build)
+
+
+def check_reaches(there: Snapshot, here: Snapshot, directory: str) -> None:
+    """Raise StoreUnavailable when the remote table `there` ends before the local one, `here`, begins.
+
+    It is not the one to which the records went: a lost mount, a root that was restored from an old copy.
+    """
+    if there.high_watermark < here.tiered and here.log_start < here.tiered:
+        raise StoreUnavailable(
+            f"the remote table {directory} ends at offset {there.high_watermark}, and the local one begins "
+            f"at {here.tiered}; mount or restore the remote root, and repeat the request"
+        )
+
+
+def _connected(here: Snapshot, held: int, wanted: Sequence[Segment]) -> bool:
+    """Whether `wanted` follow each other, and what is held, without leaving out a record of the log."""
+    if wanted[0].base_offset < held:
+        return False
+    expected = max(held, here.log_start)
+    for item in wanted:
+        if item.base_offset > expected and here.between(expected, item.base_offset):
+            return False
+        expected = item.last_offset + 1
+    return True
+
+
+def _release(local: Table, held: int) -> tuple[Segment, ...]:
+    """Remove from the local table what the remote one holds, which is all below `held`."""
+    info = commit_info(local.clock, "TIER")
+    gone: list[Segment] = []
+
+    def build(snapshot: Snapshot) -> Commit | None:
+        gone[:] = [item for item in snapshot.segments[:-1] if item.last_offset < held]
+        if not gone:
+            return None
+        now_ms = local.clock.now_ms()
+        removes = tuple(item.remove(now_ms, data_change=True) for item in gone)
+        return Commit(info, txns=(Txn(TXN_TIERED, gone[-1].last_offset + 1),), removes=removes)
+
+    local.transact(build)
+    return tuple(gone)
+
+
+def remove_expired(remote: Table, log_start: int) -> tuple[Segment, ...]:
+    """Remove from the remote table the segments that lie wholly below the log start of their partition.
+
+    Returns them. Raises StoreUnavailable, OutcomeUnknown, ForeignCommit.
+    """
+    remote.refresh(wait=True)
+    info = commit_info(remote.clock, "DELETE RECORDS")
+    gone: list[Segment] = []
+
+    def build(snapshot: Snapshot) -> Commit | None:
+        gone[:] = [item for item in snapshot.segments if item.last_offset < log_start]
+        if not gone:
+            return None
+        now_ms = remote.clock.now_ms()
+        removes = tuple(item.remove(now_ms, data_change=True) for item in gone)
+        start = max(snapshot.log_start, min(log_start, snapshot.high_watermark))
+        return Commit(info, txns=(Txn(TXN_LOG_START, start),), removes=removes)
+
+    remote.transact(build)
+    return tuple(gone)

@@ -1,0 +1,49 @@
+"""A partition with a remote tier to try things on: moving segments, and what is where."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from log_tables.clock import Clock
+from log_tables.partition import Partition
+from log_tables.snapshot import Segment
+from log_tables.store import Store, open_store
+from log_tables.table import Table
+from log_tables.tier import RemoteRoot, commit_move, copy
+
+CLUSTER = "a-cluster"
+
+
+def remote_root(directory: Path, clock: Clock, store: Store | None = None) -> RemoteRoot:
+    """The remote root at `directory`, through `store` when one is given."""
+
+    def opened() -> Store:
+        return store or open_store(directory, create=False)
+
+    return RemoteRoot(directory.as_uri(), CLUSTER, clock, opened)
+
+
+def move(local: Table, root: RemoteRoot, count: int) -> tuple[Segment, ...]:
+    """Move the first `count` segments of `local`, as a maintenance run does; returns what went from there."""
+    local.refresh(wait=True)
+    remote = root.make_table(local.directory)
+    wanted = local.snapshot.segments[local.snapshot.first_segment(local.snapshot.log_start) :][:count]
+    made = copied(local, root, wanted)
+    return commit_move(local, remote, made)
+
+
+def copied(local: Table, root: RemoteRoot, wanted: Sequence[Segment]) -> tuple[Segment, ...]:
+    """Copy `wanted` to the remote root, and commit nothing."""
+    held = root.make_table(local.directory).snapshot.high_watermark
+    return copy(local.store, root.store, local.directory, wanted, held, "zstd", local.clock)
+
+
+def bases(segments: Sequence[Segment]) -> list[int]:
+    """Where each segment begins."""
+    return [segment.base_offset for segment in segments]
+
+
+def tiered(partition: Partition, root: RemoteRoot, count: int) -> tuple[list[int], list[int]]:
+    """Move the first `count` segments of `partition`; returns where those there and those here begin."""
+    move(partition.table, root, count)
+    partition.refresh()
+    return bases(root.table(partition.directory).snapshot.segments), bases(partition.snapshot.segments)
