@@ -19,11 +19,13 @@ TXN_LOG_START = "lakelog.start"
 TXN_CLEANED = "lakelog.cleaned"
 TXN_TIERED = "lakelog.tiered"
 PROPERTY_CLUSTER = "lakelog.cluster"
+PROPERTY_FILE_RETENTION = "delta.deletedFileRetentionDuration"
 _TXN_PRODUCER = re.compile(r"lakelog\.producer\.(\d+)\.(seq|end)")
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 _SEGMENT = re.compile(r"(\d{20})-[0-9a-f]{8}\.parquet")
+_LEDGER = re.compile(r"\d{20}-[0-9a-f]{8}\.json")
 
 
 def topic_directory(name: str, incarnation: int = 1) -> str:
@@ -49,6 +51,20 @@ def checkpoint_path(table: str, version: int) -> str:
 
 def last_checkpoint_path(table: str) -> str:
     return f"{table}/_delta_log/_last_checkpoint"
+
+
+def vacuum_directory(table: str) -> str:
+    """Where the ledgers of vacuums are: Delta tools pass over names that begin with `_`."""
+    return f"{table}/_vacuum"
+
+
+def ledger_path(table: str, store_ms: int, suffix: str) -> str:
+    """The ledger of a vacuum that began at `store_ms`; `suffix` is 8 hexadecimal digits."""
+    return f"{table}/_vacuum/{store_ms:020}-{suffix}.json"
+
+
+def is_ledger(path: str) -> bool:
+    return _LEDGER.fullmatch(path.rsplit("/", 1)[-1]) is not None
 
 
 def segment_name(base_offset: int, suffix: str) -> str:

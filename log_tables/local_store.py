@@ -62,8 +62,7 @@ class LocalStore:
             return ObjectInfo(path, found.st_size, _modified_ms(found))
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
-        found = self._walk(check_directory(prefix))
-        yield from sorted((item for item in found if item.path > start_after), key=lambda item: item.path)
+        return (item for item in self._walk(check_directory(prefix)) if item.path > start_after)
 
     def list_dirs(self, prefix: str) -> Sequence[str]:
         directory = check_directory(prefix)
@@ -72,7 +71,8 @@ class LocalStore:
         return [path for path in paths if any(True for _ in self._walk(path))]
 
     def _walk(self, directory: str) -> Iterator[ObjectInfo]:
-        for entry in self._scan(directory):
+        """Every object below `directory`, ordered by path; of a million files only the names are held."""
+        for entry in sorted(self._scan(directory), key=_order):
             path = _join(directory, entry.name)
             if entry.is_dir(follow_symlinks=False):
                 yield from self._walk(path)
@@ -273,6 +273,11 @@ def _exists(path: str) -> AlreadyExists:
 
 def _advice(error: OSError) -> str:
     return f"{error.strerror}; {_ADVICE.get(error.errno or 0, 'check the disk')}"
+
+
+def _order(entry: os.DirEntry[str]) -> str:
+    """What puts directory entries in the order of the paths below them."""
+    return f"{entry.name}/" if entry.is_dir(follow_symlinks=False) else entry.name
 
 
 def _join(directory: str, name: str) -> str:

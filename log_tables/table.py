@@ -18,6 +18,7 @@ from log_tables.commit import (
 from log_tables.errors import AlreadyExists, CorruptLog, OutcomeUnknown, StoreUnavailable
 from log_tables.invariant import broken_step, check_harmless, classify, is_ours
 from log_tables.layout import (
+    PROPERTY_FILE_RETENTION,
     TXN_HIGH_WATERMARK,
     TXN_LEADER,
     TXN_LOG_START,
@@ -55,7 +56,7 @@ def create_table(
         configuration={
             "delta.checkpointInterval": str(CHECKPOINT_INTERVAL_COMMITS),
             "delta.logRetentionDuration": f"interval {LOG_RETENTION_MS // 3_600_000} hours",
-            "delta.deletedFileRetentionDuration": f"interval {FILE_RETENTION_MS // 3_600_000} hours",
+            PROPERTY_FILE_RETENTION: f"interval {FILE_RETENTION_MS // 3_600_000} hours",
             # Another tool that writes a checkpoint must not clean what fencing relies on.
             "delta.enableExpiredLogCleanup": "false",
             **(configuration or {}),
