@@ -67,6 +67,14 @@ most about as many of them, however often it is cleaned."""
 COMPACTED_SEGMENT_BYTES = 64 * MIB
 """Uncompressed bytes that a compaction by key puts into one segment: what it holds at once."""
 
+MERGE_GROWTH = 4
+"""A merge makes a segment at least so many times as large as the largest that goes into it. So a record is
+rewritten about log4(segment.bytes / bytes of an append) times: 6 from 32 KiB to 128 MiB; what waits for its
+turn is at most three segments of each size."""
+
+LAST_MERGE_GROWTH = 2
+"""The same where nothing more fits in: what waits there would wait for ever, so that one more time pays."""
+
 REPLAY_SEGMENT_RECORDS = 25
 """Replaying a log of keys spends as long on opening a segment as on this many records (0.3 ms)."""
 
