@@ -170,20 +170,28 @@ class Table:
             self._checkpointed = max(self._checkpointed, snapshot.version)
             self._snapshot = self._snapshot.pruned(now_ms, producer_expiration_ms)
 
-    def clean_log(self) -> int:
+    def clean_log(self, dry_run: bool = False) -> int:
         """Delete commits and checkpoints before the newest checkpoint; returns how many files.
 
-        Never one younger than LOG_RETENTION_MS by the store's own clock: a leader that slept relies on
-        meeting the claim that fenced it (docs/FORMAT.md, "Log cleanup"). Nor any after such a one, and the
-        oldest first: whoever still finds a version may rely on those after it.
+        With `dry_run` none is deleted. Never one younger than LOG_RETENTION_MS by the store's own clock: a
+        leader that slept relies on meeting the claim that fenced it (docs/FORMAT.md, "Log cleanup"). Nor any
+        after such a one, and the oldest first: whoever still finds a version may rely on those after it. So
+        any process may do it, several at once, and be killed in it.
         """
+        paths = self._cleanable()
+        for path in () if dry_run else paths:
+            self.store.delete(path)
+        return len(paths)
+
+    def _cleanable(self) -> list[str]:
+        """The files of the log that are to be deleted, in this order."""
         files = list(self.store.list(log_directory(self.directory) + "/"))
         # One beyond what we have followed may be another tool's, with the commit that it hides.
         followed = self._snapshot.version
         checkpoints = (checkpoint_version(file.path) for file in files)
         newest = max((v for v in checkpoints if v is not None and v <= followed), default=0)
         horizon = self.store.now_ms() - LOG_RETENTION_MS
-        cleaned = 0
+        paths = []
         for file in files:
             version = commit_version(file.path)
             if version is None:
@@ -192,9 +200,8 @@ class Table:
                 continue
             if version >= newest or file.modified_ms >= horizon:
                 break
-            self.store.delete(file.path)
-            cleaned += 1
-        return cleaned
+            paths.append(file.path)
+        return paths
 
     def _is_stale(self) -> bool:
         return self.clock.boottime() - self._confirmed > CONFIRMATION_MAX_AGE_S

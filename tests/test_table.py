@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from log_tables import table as tables
 from log_tables.clock import SystemClock
@@ -22,6 +23,7 @@ from log_tables.errors import (
     OutcomeUnknown,
     UnsupportedTable,
 )
+from log_tables.fsck import check_partition
 from log_tables.layout import TXN_LEADER, checkpoint_path, commit_path, last_checkpoint_path
 from log_tables.limits import CONFIRMATION_MAX_AGE_S, LOG_RETENTION_MS, TOMBSTONE_RETENTION_MS
 from log_tables.partition import Partition
@@ -369,6 +371,65 @@ def test_what_is_younger_than_an_hour_or_not_below_a_checkpoint_is_never_cleaned
     assert log_versions(partition) == ([5], [5])
     clock.advance(LOG_RETENTION_MS)
     assert partition.clean_log() == 0
+
+
+def test_a_dry_run_of_a_cleanup_says_how_many_and_deletes_none(
+    store: Store, clock: ManualClock, partition: Partition
+) -> None:
+    append_each(partition, [b"0", b"1"])
+    partition.checkpoint()
+    clock.advance(LOG_RETENTION_MS + 1)
+    watched = FaultyStore(store)
+    table = Table(watched, TABLE, clock)
+    assert table.clean_log(dry_run=True) == 3
+    assert watched.writes() == 0
+    assert table.clean_log() == 3
+    assert watched.writes() == 3
+    assert table.clean_log(dry_run=True) == 0
+
+
+@pytest.mark.parametrize("nth", range(1, 9))
+def test_another_process_may_tidy_a_log_beside_its_leader(
+    store: Store, clock: ManualClock, partition: Partition, nth: int
+) -> None:
+    """Both write checkpoints and clean, at any step of the other, and the one that began first ends last."""
+    append_each(partition, [b"0", b"1", b"2"])
+    clock.advance(LOG_RETENTION_MS + 1)
+
+    def tidy() -> None:
+        append(partition, b"3")
+        partition.checkpoint()
+        partition.clean_log()
+
+    operations = {"get", "list", "put", "delete", "now_ms"}
+    driver = another(partition, FaultyStore(store, [Fault(nth + 9, before(tidy), operations)]))
+    for _ in range(3):
+        driver.checkpoint()
+        driver.clean_log()
+    assert values(another(partition)) == [b"0", b"1", b"2", b"3"]
+    assert append(partition, b"4") == 4
+    assert values(another(partition)) == [b"0", b"1", b"2", b"3", b"4"]
+    assert check_partition(store, TABLE).problems == []
+
+
+def test_other_readers_find_the_newest_version_when_the_hint_was_set_back(store_root: Path) -> None:
+    """By a slow process: to a checkpoint that was cleaned, and to one before a hole."""
+    partition = new_partition(open_store(store_root), SystemClock())
+    slow = another(partition)
+    append_each(partition, [b"0", b"1", b"2", b"3"])
+    partition.checkpoint()
+    for path in (store_root / TABLE / "_delta_log").iterdir():
+        os.utime(path, (0, 0))
+    assert partition.clean_log() == 5
+    slow.checkpoint()
+    location = partition.table.store.delta_location(TABLE)[0]
+    assert log_versions(partition) == ([5], [1, 5])
+    assert DeltaTable(location).to_pyarrow_table().num_rows == 4
+    os.utime(store_root / checkpoint_path(TABLE, 1), (0, 0))
+    assert partition.clean_log() == 1
+    assert b'"version":1' in partition.table.store.get(last_checkpoint_path(TABLE))
+    assert DeltaTable(location).version() == 5
+    assert values(another(partition)) == [b"0", b"1", b"2", b"3"]
 
 
 def test_a_cleanup_leaves_no_hole_before_a_young_file(clock: ManualClock, partition: Partition) -> None:
