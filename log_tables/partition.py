@@ -39,6 +39,7 @@ from log_tables.sequencer import Entry, Producer, Sequenced, Sequencer, producer
 from log_tables.snapshot import ProducerState, Segment, Snapshot, timestamp_text, timestamp_us
 from log_tables.store import Store
 from log_tables.table import Table, commit_info
+from log_tables.tier import RemoteRoot, RemoteTier
 
 __all__ = ["Entry", "Partition", "PartitionConfig", "Producer", "ReadPlan", "Sequenced", "partition_for_key"]
 
@@ -83,8 +84,9 @@ class Partition:
         clock: Clock,
         config: PartitionConfig | None = None,
         cache: segments.SegmentCache | None = None,
+        remote: Callable[[], RemoteRoot | None] = lambda: None,
     ) -> None:
-        """Open the partition whose table is at `directory`.
+        """Open the partition whose table is at `directory`; `remote` gives the root of its remote tier.
 
         Raises ObjectMissing, UnsupportedTable, ForeignCommit.
         """
@@ -92,6 +94,7 @@ class Partition:
         self.config = config or PartitionConfig()
         self._cache = cache or segments.SegmentCache()
         self.table = Table(store, directory, clock)
+        self._tier = RemoteTier(directory, remote)
         self._sequencing = threading.Lock()
         self._committing = threading.Lock()
         self._epoch: int | None = None
@@ -103,6 +106,21 @@ class Partition:
     @property
     def snapshot(self) -> Snapshot:
         return self.table.snapshot
+
+    def reaches(self, offset: int) -> bool:
+        """Whether `log_from(offset)`, and with it `plan_read`, answers from memory."""
+        here = self.snapshot
+        return offset >= here.tiered or self._tier.is_known(here)
+
+    def log_from(self, offset: int) -> Snapshot:
+        """`snapshot`, and if `offset` is below its first segment the remote ones, too (`Segment.remote`).
+
+        Raises StoreUnavailable when the remote root is needed and does not answer, CorruptLog, ForeignCommit.
+        """
+        return self._log_from(self.snapshot, offset)
+
+    def _log_from(self, here: Snapshot, offset: int) -> Snapshot:
+        return here if offset >= here.tiered else self._tier.joined(here)
 
     @property
     def log_start(self) -> int:
@@ -245,9 +263,9 @@ class Partition:
     def plan_read(self, offset: int, max_bytes: int) -> ReadPlan:
         """Choose what to read from `offset` on: about `max_bytes` of records, at least one if there is one.
 
-        The plan is made from what is known now (`refresh` first to know more), without I/O. At the high
-        watermark it is empty. A segment with gaps it takes whole: `settle` cuts that down to `max_bytes`.
-        Raises InvalidOffset, OffsetOutOfRange.
+        The plan is made from what is known now (`refresh` first to know more), without I/O for an offset that
+        it `reaches`. At the high watermark it is empty. A segment with gaps it takes whole: `settle` cuts
+        that down to `max_bytes`. Raises InvalidOffset, OffsetOutOfRange, and what `log_from` raises.
         """
         snapshot = self.snapshot
         low, high = snapshot.log_start, snapshot.high_watermark
@@ -259,6 +277,7 @@ class Partition:
                 log_start_offset=low,
                 high_watermark=high,
             )
+        snapshot = self._log_from(snapshot, offset)
         chosen: list[Segment] = []
         end, room, limit = offset, max_bytes, None
         for segment in snapshot.segments[snapshot.first_segment(offset) :]:
@@ -298,12 +317,15 @@ class Partition:
 
     def read(self, plan: ReadPlan, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The records of `plan`, lazily, one RECORD_SCHEMA batch (or its `columns`) a row group, in order."""
-        for segment in plan.segments:
+        # A segment ends where the next one begins, whatever lies around the border to the remote tier.
+        ends = (*(segment.base_offset for segment in plan.segments[1:]), plan.end)
+        for segment, following in zip(plan.segments, ends, strict=False):
+            end = min(following, plan.end)
             cached = self._in_memory(segment)
             if cached is None:
-                yield from segments.read(self._store, self.directory, segment, plan.start, plan.end, columns)
+                yield from self._stored(segment, plan.start, end, columns)
                 continue
-            part = segments.between(cached, plan.start, plan.end)
+            part = segments.between(cached, plan.start, end)
             names = [name for name in RECORD_SCHEMA.names if columns is None or name in columns]
             yield part.select(names)
 
@@ -316,10 +338,17 @@ class Partition:
         cached = self._cache.get(path)
         if cached is None and segment.raw_bytes <= SMALL_SEGMENT_BYTES:
             end = segment.last_offset + 1
-            batches = segments.read(self._store, self.directory, segment, segment.base_offset, end)
+            batches = self._stored(segment, segment.base_offset, end)
             cached = pa.Table.from_batches(batches, RECORD_SCHEMA).combine_chunks().to_batches()[0]
             self._cache.put(path, cached)
         return cached
+
+    def _stored(
+        self, segment: Segment, start: int, end: int, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        if segment.remote:
+            return self._tier.read(segment, start, end, columns)
+        return segments.read(self._store, self.directory, segment, start, end, columns)
 
     def fetch(self, offset: int, max_bytes: int) -> pa.Table:
         """`plan_read`, `settle` and `read` in one, as a Table of RECORD_SCHEMA."""
@@ -327,8 +356,12 @@ class Partition:
         return pa.Table.from_batches(self.read(plan), RECORD_SCHEMA)
 
     def position(self, timestamp_us: int) -> int | None:
-        """The earliest offset whose timestamp is ≥ `timestamp_us` (microseconds), else None."""
+        """The earliest offset whose timestamp is ≥ `timestamp_us` (microseconds), else None.
+
+        Raises what `log_from` raises, CorruptSegment.
+        """
         snapshot = self.snapshot
+        snapshot = self._log_from(snapshot, snapshot.log_start)
         sought = min(max(timestamp_us, TIMESTAMP_MIN_US), TIMESTAMP_MAX_US + 1)
         text = timestamp_text(sought)
         for segment in snapshot.segments[snapshot.first_segment(snapshot.log_start) :]:

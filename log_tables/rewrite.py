@@ -6,6 +6,7 @@ spread over tasks: `latest` over all inputs, `compact` for each group of neighbo
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -14,19 +15,21 @@ import pyarrow as pa
 from log_tables import cleaner
 from log_tables import segment as segments
 from log_tables.cleaner import Cleaning
-from log_tables.clock import Clock
+from log_tables.clock import Clock, SystemClock
 from log_tables.commit import Commit, Txn
 from log_tables.digest import Digest
 from log_tables.errors import CorruptSegment, InvalidArgument
 from log_tables.layout import KEY, OFFSET, TXN_CLEANED, segment_name
-from log_tables.limits import COMPACTED_SEGMENT_BYTES, DELETE_RETENTION_MS
-from log_tables.record import RECORD_SCHEMA, int64s
+from log_tables.limits import COMPACTED_SEGMENT_BYTES, DELETE_RETENTION_MS, REWRITE_MAX_AGE_MS
+from log_tables.record import int64s
 from log_tables.segment import Description, SegmentWriter
 from log_tables.snapshot import Horizons, Segment, Snapshot
-from log_tables.store import Store
+from log_tables.store import Store, open_store
 from log_tables.table import Table, commit_info
 
 __all__ = [
+    "Merging",
+    "check_fresh",
     "clean",
     "clean_if_dirty",
     "commit_compaction",
@@ -35,6 +38,7 @@ __all__ = [
     "keys",
     "latest",
     "merge",
+    "tail",
 ]
 
 
@@ -47,6 +51,34 @@ def merge(store: Store, table: str, inputs: Sequence[Segment], compression: str,
     """
     records = _read(store, table, inputs)
     return _write(store, table, records, inputs[-1], _horizons(inputs), compression, clock)
+
+
+def tail(
+    source: Store, target: Store, table: str, item: Segment, start: int, compression: str, clock: Clock
+) -> Segment:
+    """Write the records of the segment `item` from offset `start` on as a new segment file of `target`.
+
+    `table` is its directory in both stores; nothing is committed. Raises CorruptSegment.
+    """
+    records = segments.read(source, table, item, start, item.last_offset + 1)
+    return _write(target, table, records, item, item.horizons, compression, clock)
+
+
+@dataclass(frozen=True, slots=True)
+class Merging:
+    """What one task merges: `inputs`, neighbours in order, of the table at `directory` below `url`."""
+
+    url: str
+    options: dict[str, str] = field(repr=False)
+    directory: str
+    inputs: tuple[Segment, ...]
+    compression: str
+
+
+def merged(task: Merging) -> Segment:
+    """`merge` in a process that has nothing open."""
+    store = open_store(task.url, task.options, create=False)
+    return merge(store, task.directory, task.inputs, task.compression, SystemClock())
 
 
 def commit_merge(table: Table, inputs: Sequence[Segment], made: Segment) -> bool:
@@ -90,15 +122,30 @@ def compact(
     `newest` is what `latest` gives for the whole partition, or the part of it that covers `inputs`. Returns
     None when no record stays, and a single input itself when all of it does. Raises as `merge` does.
     """
-    batches = _read(store, table, inputs)
-    records = pa.Table.from_batches(batches, RECORD_SCHEMA).combine_chunks().to_batches()[0]
-    rows, horizons = cleaner.survivors(records, newest, _horizons(inputs), cleaning)
-    if len(rows) == 0:
+    before = _horizons(inputs)
+    after: list[tuple[int, int]] = []
+    writer, given, kept = SegmentWriter(compression), Digest(), 0
+    for batch in _read(store, table, inputs):
+        rows, steps = cleaner.survivors(batch, newest, before, cleaning)
+        after = _continued(after, steps)
+        if len(rows):
+            part = batch.take(pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)]))
+            given.update(part)
+            writer.add(part)
+            kept += len(rows)
+    if kept == 0:
         return None
-    if len(inputs) == 1 and len(rows) == records.num_rows and horizons == inputs[0].horizons:
+    horizons = tuple(after)
+    if len(inputs) == 1 and kept == inputs[0].records and horizons == before:
         return inputs[0]
-    kept = records.take(pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)]))
-    return _write(store, table, [kept], inputs[-1], horizons, compression, clock)
+    return _put(store, table, writer, given, inputs[-1], horizons, clock)
+
+
+def _continued(steps: list[tuple[int, int]], following: Horizons) -> list[tuple[int, int]]:
+    """`steps` and those of the next batch: a run of the same time that goes on there stays one step."""
+    if steps and following and steps[-1][1] == following[0][1]:
+        steps = steps[:-1]
+    return [*steps, *following]
 
 
 def commit_compaction(table: Table, inputs: Sequence[Segment], made: Sequence[Segment], cleaned: int) -> bool:
@@ -172,14 +219,27 @@ def _write(
     compression: str,
     clock: Clock,
 ) -> Segment:
-    """`records`, at least one, as a new segment in the place of inputs of which `newest` is the last.
-
-    Raises CorruptSegment when what would be put does not read back as the very same records, in order.
-    """
+    """`records`, at least one, as a new segment; as `_put`."""
     writer, given = SegmentWriter(compression), Digest()
     for batch in records:
         given.update(batch)
         writer.add(batch)
+    return _put(store, table, writer, given, newest, horizons, clock)
+
+
+def _put(
+    store: Store,
+    table: str,
+    writer: SegmentWriter,
+    given: Digest,
+    newest: Segment,
+    horizons: Horizons,
+    clock: Clock,
+) -> Segment:
+    """What `writer` was given, as a new segment in the place of inputs of which `newest` is the last.
+
+    Raises CorruptSegment when what would be put does not read back as the very same records, in order.
+    """
     data = writer.finish()
     found = _checked(data, given.value(), newest)
     path = segment_name(found.base_offset, clock.random_hex(8))
@@ -211,6 +271,15 @@ def _not_as_written(newest: Segment, reason: str) -> CorruptSegment:
         f"the rewrite of segments up to {newest.path} does not read back ({reason}), and was not committed; "
         "run `lakelog fsck`, and check the memory of this machine"
     )
+
+
+def check_fresh(clock: Clock, begun: float) -> None:
+    """Raise InvalidArgument when files that were put since `begun` (`boottime`) may have been vacuumed."""
+    if clock.boottime() - begun > REWRITE_MAX_AGE_MS / 1000:
+        raise InvalidArgument(
+            f"the rewrite took longer than {REWRITE_MAX_AGE_MS // 3_600_000} hours and was not committed: its "
+            "files may be taken for orphans; give the job more cores"
+        )
 
 
 def _horizons(inputs: Sequence[Segment]) -> Horizons:

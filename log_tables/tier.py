@@ -6,16 +6,19 @@ is said here, by `lakelog.tiered`. The remote table's high watermark is the end 
 it holds below the partition's log start is nobody's any more, and `remove_expired` takes it out.
 """
 
+import dataclasses
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
+from typing import TypeVar
 
 import pyarrow as pa
 from msgspec.structs import replace
 
+from log_tables import rewrite
 from log_tables import segment as segments
 from log_tables.clock import Clock, SystemClock
 from log_tables.commit import Commit, Txn
@@ -34,10 +37,11 @@ from log_tables.layout import (
     TXN_TIERED,
     segment_name,
 )
-from log_tables.record import RECORD_SCHEMA
 from log_tables.snapshot import Segment, Snapshot
 from log_tables.store import Data, Store, open_store
 from log_tables.table import Table, commit_info, create_table
+
+Answer = TypeVar("Answer")
 
 
 class RemoteRoot:
@@ -98,6 +102,86 @@ def _check_cluster(snapshot: Snapshot, directory: str, cluster_id: str) -> None:
             f"the remote table {directory} is of {whose}, not of cluster {cluster_id}; give each cluster a "
             "remote root of its own"
         )
+
+
+class RemoteTier:
+    """What one partition has in the remote root, for its readers. Thread-safe."""
+
+    def __init__(self, directory: str, root: Callable[[], RemoteRoot | None]) -> None:
+        """Of the partition at `directory`. `root` gives the remote root of now, None without one."""
+        self._directory, self._root_now = directory, root
+        self._lock = threading.Lock()
+        self._opened: tuple[RemoteRoot, Table] | None = None
+        self._joined: tuple[Snapshot, Snapshot, Snapshot] | None = None
+
+    def is_known(self, here: Snapshot) -> bool:
+        """Whether `joined` answers from memory."""
+        opened = self._opened
+        if here.tiered <= here.log_start:
+            return True
+        return opened is not None and opened[1].snapshot.high_watermark >= here.tiered
+
+    def joined(self, here: Snapshot) -> Snapshot:
+        """`here`, the local snapshot, with the remote segments that come before its own.
+
+        Blocking, unless `is_known`. Raises StoreUnavailable, CorruptLog, ForeignCommit.
+        """
+        if here.tiered <= here.log_start:
+            return here
+        with self._lock:
+            table = self._table()
+            if table.snapshot.high_watermark < here.tiered:
+                check_reaches(self._asked(lambda: table.refresh(wait=True)), here, self._directory)
+            there = table.snapshot
+            if self._joined is None or self._joined[0] is not here or self._joined[1] is not there:
+                self._joined = (here, there, _join(here, there))
+            return self._joined[2]
+
+    def _table(self) -> Table:
+        root = self._root()
+        if self._opened is None or self._opened[0] is not root:
+            self._opened = root, self._asked(lambda: root.table(self._directory))
+        return self._opened[1]
+
+    def _root(self) -> RemoteRoot:
+        root = self._root_now()
+        if root is None:
+            raise CorruptLog(
+                f"records of {self._directory} are in a remote root, and the metadata log names none; name "
+                "it with `lakelog maintain --remote-root`"
+            )
+        return root
+
+    def _asked(self, ask: Callable[[], Answer]) -> Answer:
+        try:
+            return ask()
+        except StoreUnavailable as error:
+            raise _of_remote(error) from None
+
+    def read(
+        self, segment: Segment, start: int, end: int, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """`segment.read` of a segment that is there. Raises StoreUnavailable, when the root is not there too,
+        and CorruptSegment.
+        """
+        root = self._root()
+        try:
+            yield from segments.read(root.store, self._directory, segment, start, end, columns)
+        except StoreUnavailable as error:
+            raise _of_remote(error) from None
+        except CorruptSegment:
+            self._asked(lambda: root.table(self._directory))  # a lost mount has no table either
+            raise
+
+
+def _join(here: Snapshot, there: Snapshot) -> Snapshot:
+    old = (replace(item, remote=True) for item in there.between(here.log_start, here.tiered))
+    return dataclasses.replace(here, segments=(*old, *here.segments))
+
+
+def _of_remote(error: StoreUnavailable) -> StoreUnavailable:
+    said = error.message
+    return StoreUnavailable(said if "remote" in said else f"the remote root does not answer: {said}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,16 +256,12 @@ def _copied(local: Store, remote: Store, directory: str, item: Segment, clock: C
 def _tail(
     local: Store, remote: Store, directory: str, item: Segment, held: int, compression: str, clock: Clock
 ) -> Segment:
-    rows = [*segments.read(local, directory, item, held, item.last_offset + 1)]
-    records = pa.Table.from_batches(rows, RECORD_SCHEMA).combine_chunks().to_batches()[0]
-    data = segments.encode(records, compression)
-    base: int = records.column(0)[0].as_py()
-    path = segment_name(base, clock.random_hex(8))
-    made = segments.describe(path, records, data.size, item.modification_time)
-    _put(remote, f"{directory}/{path}", data)
-    written = [*segments.read(remote, directory, made, base, made.last_offset + 1)]
-    if not pa.Table.from_batches(written, RECORD_SCHEMA).equals(pa.Table.from_batches([records])):
-        raise _not_as_written(f"{directory}/{path}")
+    made = rewrite.tail(local, remote, directory, item, held, compression, clock)
+    found = sum(
+        batch.num_rows for batch in segments.read(remote, directory, made, held, made.last_offset + 1)
+    )
+    if found != made.records:
+        raise _not_as_written(f"{directory}/{made.path}")
     return made
 
 

@@ -15,11 +15,12 @@ from log_tables.segment import read
 from log_tables.snapshot import Segment
 from log_tables.store import Data, open_store
 from log_tables.table import Table, create_table
-from log_tables.testing import Crash, Failure, Fault, FaultyStore, crash_after, crash_before
+from log_tables.testing import Crash, Failure, Fault, FaultyStore, crash_after, crash_before, unavailable
 from log_tables.tier import Copying, RemoteRoot, commit_move, copied, remove_expired
 from tests import tiers
 from tests.partitions import TABLE, another, append, append_each, new_partition
-from tests.tiers import bases, move, remote_root, tiered
+from tests.partitions import held as values_held
+from tests.tiers import bases, move, remote_root, tiered, with_tier
 
 VALUES = [f"{number}".encode() for number in range(12)]
 
@@ -115,6 +116,7 @@ def test_a_move_that_is_killed_anywhere_is_completed_by_the_next(
 ) -> None:
     """Each write of a move is a place to die: the next life finds every record in one of the two tables."""
     root.make_table(TABLE)
+    follower = with_tier(partition, root)
     for number in range(1, 100):
         start = partition.refresh().segments[0].base_offset
         fault = [Fault(number, failure)]
@@ -123,6 +125,8 @@ def test_a_move_that_is_killed_anywhere_is_completed_by_the_next(
         with suppress(Crash):
             move(Table(here, TABLE, clock), remote_root(away, clock, there), 1)
         check_whole(partition, root)
+        follower.refresh()
+        check_whole(follower, root)  # one that reads from before the first move on
         move(partition.table, root, 0 if partition.refresh().tiered > start else 1)
         check_whole(partition, root)
         assert partition.refresh().tiered == start + 2
@@ -135,12 +139,16 @@ def test_a_move_that_is_killed_anywhere_is_completed_by_the_next(
 
 
 def check_whole(partition: Partition, root: RemoteRoot) -> None:
-    """Every record is there or here, and none below the border is here."""
-    here, there = partition.refresh(), root.table(TABLE).snapshot
+    """Every record is there or here, none below the border is here, and readers find each once."""
+    reader = with_tier(partition, root)
+    here, there = reader.snapshot, root.table(TABLE).snapshot
     assert there.high_watermark >= here.tiered
-    below = tuple(item for item in there.segments if item.base_offset < here.tiered)
-    assert held(root, below) == [str(number).encode() for number in range(here.tiered)]
     assert here.segments[0].base_offset == here.tiered
+    expected = {number: str(number).encode() for number in range(here.log_start, here.high_watermark)}
+    assert values_held(reader) == expected
+    for start in range(max(here.log_start, here.tiered - 3), here.high_watermark):
+        (first, *_) = to_records(reader.fetch(start, 1).combine_chunks().to_batches()[0])
+        assert (first.offset, first.value) == (start, str(start).encode())
 
 
 def test_two_movers_at_once_move_each_segment_once(partition: Partition, root: RemoteRoot) -> None:
@@ -280,3 +288,115 @@ def test_a_remote_root_that_is_not_there_may_come_back(
     with pytest.raises(StoreUnavailable, match=f"the remote root has no table {TABLE}"):
         root.table(TABLE)
     assert bases(move(partition.table, root, 1)) == [0]
+
+
+def test_a_read_from_the_beginning_crosses_the_border(partition: Partition, root: RemoteRoot) -> None:
+    reader = with_tier(partition, root)
+    move(partition.table, root, 3)
+    assert [segment.remote for segment in reader.log_from(0).segments] == [False] * 6  # as it knew it
+    reader.refresh()
+    assert not reader.reaches(0)
+    assert [segment.remote for segment in reader.log_from(0).segments] == [True] * 3 + [False] * 3
+    assert reader.reaches(0)
+    assert list(values_held(reader, 1).values()) == VALUES
+    assert list(values_held(reader).values()) == VALUES
+    assert reader.log_from(6) is reader.snapshot
+    assert reader.log_from(5) is reader.log_from(0)
+
+
+def test_a_reader_follows_the_border(partition: Partition, root: RemoteRoot) -> None:
+    reader = with_tier(partition, root)
+    for moved in range(5):
+        move(partition.table, root, 1)
+        reader.refresh()
+        assert reader.snapshot.tiered == 2 * (moved + 1)
+        assert list(values_held(reader).values()) == VALUES
+
+
+def test_a_time_is_found_in_the_remote_part(store_root: Path, root: RemoteRoot, clock: ManualClock) -> None:
+    made = new_partition(open_store(store_root), clock)
+    for number in range(6):
+        append(made, b"", at_us=1_000_000 * (10 + number))
+    move(made.table, root, 3)
+    reader = with_tier(made, root)
+    assert [reader.position(1_000_000 * second) for second in (0, 10, 12, 13, 15, 16)] == [
+        0,
+        0,
+        2,
+        3,
+        5,
+        None,
+    ]
+    assert reader.position(11_000_001) == 2
+    made.truncate(2)
+    reader.refresh()
+    assert reader.position(0) == 2
+
+
+def test_deleting_records_reaches_into_the_remote_part(partition: Partition, root: RemoteRoot) -> None:
+    move(partition.table, root, 3)
+    reader = with_tier(partition, root)
+    assert reader.truncate(3) == 3
+    check_whole(partition_now(partition), root)
+    assert list(values_held(reader)) == [*range(3, 12)]
+    assert bases(reader.snapshot.segments) == [6, 8, 10]
+    assert reader.truncate(7) == 7  # beyond the border: nothing remote is asked for any more
+    root.store.delete(f"{TABLE}/_delta_log/{0:020}.json")
+    assert list(values_held(with_tier(partition, root))) == [*range(7, 12)]
+
+
+def partition_now(partition: Partition) -> Partition:
+    partition.refresh()
+    return partition
+
+
+def test_without_the_remote_root_the_local_part_is_read_on(
+    partition: Partition, away: Path, clock: ManualClock
+) -> None:
+    root = remote_root(away, clock)
+    move(partition.table, root, 3)
+    opened = with_tier(partition, root)
+    assert opened.log_from(0).segments[0].remote
+    away.rename(away.with_name("gone"))
+    unopened = with_tier(partition, remote_root(away, clock))
+    for reader in (opened, unopened):
+        assert reader.fetch(6, 1 << 20).num_rows == 6
+        with pytest.raises(StoreUnavailable, match="the remote root"):
+            reader.fetch(5, 1 << 20)
+    with pytest.raises(StoreUnavailable, match="the remote root is not there"):
+        unopened.position(0)
+    away.with_name("gone").rename(away)
+    for reader in (opened, unopened):
+        assert list(values_held(reader).values()) == VALUES
+
+
+def test_a_remote_store_that_does_not_answer_is_named(
+    partition: Partition, away: Path, clock: ManualClock
+) -> None:
+    move(partition.table, remote_root(away, clock), 3)
+    faulty = FaultyStore(
+        open_store(away), [Fault(1, unavailable, {"get"}), Fault(1, unavailable, {"get"}, "parquet")]
+    )
+    reader = with_tier(partition, remote_root(away, clock, faulty))
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="the remote root does not answer"):
+            reader.fetch(0, 1)
+    assert list(values_held(reader).values()) == VALUES
+
+
+def test_a_remote_segment_that_is_missing_is_damage(partition: Partition, root: RemoteRoot) -> None:
+    move(partition.table, root, 3)
+    reader = with_tier(partition, root)
+    root.store.delete(f"{TABLE}/{reader.log_from(0).segments[0].path}")
+    with pytest.raises(CorruptSegment, match="is missing"):
+        reader.fetch(0, 1 << 20)
+
+
+def test_without_the_name_of_a_remote_root_nothing_below_the_border_is_read(
+    partition: Partition, root: RemoteRoot
+) -> None:
+    move(partition.table, root, 3)
+    lost = another(partition)
+    assert lost.fetch(6, 1 << 20).num_rows == 6
+    with pytest.raises(CorruptLog, match="the metadata log names none"):
+        lost.fetch(0, 1)

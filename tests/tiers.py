@@ -37,6 +37,17 @@ def copied(local: Table, root: RemoteRoot, wanted: Sequence[Segment]) -> tuple[S
     return copy(local.store, root.store, local.directory, wanted, held, "zstd", local.clock)
 
 
+def with_tier(partition: Partition, root: RemoteRoot) -> Partition:
+    """The same partition as another process opens it that knows its remote root."""
+    return Partition(
+        partition.table.store,
+        partition.directory,
+        partition.clock,
+        partition.config,
+        remote=lambda: root,
+    )
+
+
 def bases(segments: Sequence[Segment]) -> list[int]:
     """Where each segment begins."""
     return [segment.base_offset for segment in segments]
