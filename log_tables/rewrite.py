@@ -277,8 +277,8 @@ def check_fresh(clock: Clock, begun: float) -> None:
     """Raise InvalidArgument when files that were put since `begun` (`boottime`) may have been vacuumed."""
     if clock.boottime() - begun > REWRITE_MAX_AGE_MS / 1000:
         raise InvalidArgument(
-            f"the rewrite took longer than {REWRITE_MAX_AGE_MS // 3_600_000} hours and was not committed: its "
-            "files may be taken for orphans; give the job more cores"
+            f"the rewrite took longer than {REWRITE_MAX_AGE_MS // 3_600_000} hours and was not committed: "
+            "its files may be taken for orphans; give the job more cores"
         )
 
 
