@@ -32,10 +32,12 @@ class Digest:
             hasher.update(int64s(batch.column(name)).data)
         headers = batch.column(HEADERS)
         self._headers[0].update(_lengths(headers).data)
-        pairs = headers.flatten()
-        self._headers[1].update(_nulls(pairs).data)
-        columns = (batch.column(KEY), batch.column(VALUE), *pairs.flatten())
-        for hashers, column in zip(self._bytes, columns, strict=True):
+        columns = [batch.column(KEY), batch.column(VALUE)]
+        if headers.null_count < len(headers):
+            pairs = headers.flatten()
+            self._headers[1].update(_nulls(pairs).data)
+            columns += pairs.flatten()
+        for hashers, column in zip(self._bytes, columns, strict=False):
             hashers.update(column)
 
     def value(self) -> bytes:
