@@ -13,12 +13,13 @@ from deltalake import DeltaTable
 from msgspec.structs import replace
 
 from log_tables import rewrite
+from log_tables import segment as segments
 from log_tables.cleaner import Cleaning
 from log_tables.clock import ManualClock
 from log_tables.errors import CorruptLog, CorruptSegment, InvalidArgument, LakelogError
 from log_tables.fsck import check_partition
 from log_tables.layout import commit_path
-from log_tables.limits import DELETE_HORIZON_STEPS, DIRTY_RECORDS_MIN
+from log_tables.limits import DELETE_HORIZON_STEPS, DIRTY_RECORDS_MIN, KIB, MIB
 from log_tables.partition import Entry, Partition, Producer
 from log_tables.record import RECORD_SCHEMA, Record, input_batch
 from log_tables.segment import COMPRESSIONS
@@ -117,6 +118,29 @@ def test_merges_of_merges_and_of_what_is_below_the_log_start(partition: Partitio
     assert list(held(another(partition))) == [3, 4, 5, 6, 7, 8, 9]
     partition.truncate(10)
     assert partition.snapshot.segments == ()
+
+
+def test_a_merge_holds_a_row_group_and_not_all_records(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "ROW_GROUP_TARGET_BYTES", 256 * KIB)
+    partition = new_partition(store, clock)
+    for _ in range(64):
+        append(partition, *[b"x" * KIB] * 64)
+    held_bytes: list[int] = []
+
+    def look(perform: Callable[[], object]) -> object:
+        held_bytes.append(pa.total_allocated_bytes())
+        return perform()
+
+    watched = FaultyStore(store, [Fault(n, look, {"get", "put_new"}) for n in range(1, 66)])
+    inputs = partition.snapshot.segments
+    made = rewrite.merge(watched, TABLE, inputs, "zstd", clock)
+    assert len(held_bytes) == 65
+    assert max(held_bytes) - held_bytes[0] < MIB < made.raw_bytes / 4
+    groups = [part.num_rows for part in segments.decode(pa.py_buffer(store.get(f"{TABLE}/{made.path}")))]
+    assert len(groups) == pytest.approx(made.raw_bytes / (256 * KIB), abs=2)
+    assert max(groups[:-1]) - min(groups[:-1]) <= 2
 
 
 def test_what_does_not_follow_in_order_cannot_be_merged(partition: Partition) -> None:
