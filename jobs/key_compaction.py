@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from jobs.outcome import Outcome
-from jobs.spread import Failure, Spark, halving
+from jobs.outcome import OVERTAKEN, Outcome
+from jobs.spread import Failure, Spark, batches, halving
 from jobs.state import PartitionState, partition_of
 from log_tables.cleaner import Cleaning, cleanable, groups
 from log_tables.clock import timer
@@ -19,7 +19,7 @@ from log_tables.cluster import Cluster
 from log_tables.errors import LakelogError
 from log_tables.key_shuffle import Borders, KeyGroup, compact_group, newest_here, newest_of_bucket
 from log_tables.limits import COMPACTED_SEGMENT_BYTES
-from log_tables.rewrite import commit_compaction
+from log_tables.rewrite import check_fresh, commit_compaction
 from log_tables.snapshot import Segment
 from log_tables.store import Store
 
@@ -43,6 +43,10 @@ class Compact:
     @property
     def records(self) -> int:
         return sum(segment.records for segment in self.inputs)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self.inputs)
 
     def __str__(self) -> str:
         return f"compact {len(self.inputs)} segments ({self.records:,} records) by key"
@@ -72,11 +76,12 @@ def dirty_ratio(segments: Sequence[Segment], cleaned: int) -> float:
 
 
 def run(spark: Spark, cluster: Cluster, steps: Sequence[Compact]) -> Iterator[Outcome]:
-    """Do `steps` in one Spark job, then commit each. What fails, fails alone."""
-    started = timer()
-    made = halving(lambda part: compacted(spark, cluster.store, part), steps)
-    for step, result in zip(steps, made, strict=True):
-        yield _committed(cluster, step, result, timer() - started)
+    """Do `steps` in one Spark job, then commit each; a lot of bytes is several such jobs."""
+    for batch in batches(steps, lambda step: step.size_bytes):
+        begun, started = cluster.clock.boottime(), timer()
+        made = halving(lambda part: compacted(spark, cluster.store, part), batch)
+        for step, result in zip(batch, made, strict=True):
+            yield _committed(cluster, step, result, begun, timer() - started)
 
 
 def compacted(spark: Spark, store: Store, steps: Sequence[Compact]) -> list[tuple[Segment, ...] | Failure]:
@@ -158,25 +163,26 @@ def _of_step(results: Sequence[tuple[Segment | None, str]]) -> tuple[Segment, ..
 
 
 def _committed(
-    cluster: Cluster, step: Compact, made: tuple[Segment, ...] | Failure, seconds: float
+    cluster: Cluster, step: Compact, made: tuple[Segment, ...] | Failure, begun: float, seconds: float
 ) -> Outcome:
     if isinstance(made, Failure):
         return Outcome(NAME, step.topic, step.partition, seconds=seconds, error=str(made))
     try:
+        check_fresh(cluster.clock, begun)
         table = partition_of(cluster, step.topic, step.partition, step.directory).table
-        done = commit_compaction(table, step.inputs, made, step.inputs[-1].last_offset + 1)
-    except LakelogError as error:
-        return Outcome(NAME, step.topic, step.partition, seconds=seconds, error=error.message)
-    reason = None if done else "another process rewrote the segments meanwhile; the next run looks again"
+        cleaned = step.inputs[-1].last_offset + 1
+        error = None if commit_compaction(table, step.inputs, made, cleaned) else OVERTAKEN
+    except LakelogError as raised:
+        error = raised.message
     return Outcome(
         NAME,
         step.topic,
         step.partition,
         files_before=len(step.inputs),
         files_after=len(made),
-        bytes_before=sum(segment.size for segment in step.inputs),
+        bytes_before=step.size_bytes,
         bytes_after=sum(segment.size for segment in made),
         records=step.records,
         seconds=seconds,
-        error=reason,
+        error=error,
     )

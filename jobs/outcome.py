@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+OVERTAKEN = "another process changed the segments meanwhile; the next run looks again"
+"""Why a rewrite was dropped: nothing is wrong."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:

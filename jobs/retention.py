@@ -49,18 +49,20 @@ def plan(states: Sequence[PartitionState], now_ms: int) -> tuple[Expire, ...]:
 
 def expired(segments: Sequence[Segment], config: TopicConfig, now_ms: int) -> Sequence[Segment]:
     """Those of `segments`, from the first on, that are too old, or more than may be kept."""
-    count = max(_too_old(segments, config.retention_ms, now_ms), _too_many(segments, config.retention_bytes))
+    count = max(too_old(segments, config.retention_ms, now_ms), too_many(segments, config.retention_bytes))
     return segments[:count]
 
 
-def _too_old(segments: Sequence[Segment], retention_ms: int | None, now_ms: int) -> int:
+def too_old(segments: Sequence[Segment], retention_ms: int | None, now_ms: int) -> int:
+    """How many of `segments`, from the first on, hold nothing younger than `retention_ms`; None keeps all."""
     if retention_ms is None:
         return 0
     oldest = timestamp_text(max(TIMESTAMP_MIN_US, (now_ms - retention_ms) * 1_000))
     return next((at for at, item in enumerate(segments) if item.max_timestamp >= oldest), len(segments))
 
 
-def _too_many(segments: Sequence[Segment], retention_bytes: int | None) -> int:
+def too_many(segments: Sequence[Segment], retention_bytes: int | None) -> int:
+    """How many of `segments`, from the first on, are more than `retention_bytes`; None keeps all."""
     if retention_bytes is None:
         return 0
     rest = sum(segment.size for segment in segments)

@@ -1,11 +1,21 @@
 """Segment compaction: small segments become larger ones, with every record and its offset as they were."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby, takewhile
 
+from jobs.outcome import OVERTAKEN, Outcome
+from jobs.spread import Failure, Spark, batches, spread
+from jobs.state import PartitionState, store_of, table_of
+from log_tables.clock import timer
+from log_tables.cluster import Cluster
 from log_tables.config import TopicConfig
+from log_tables.errors import LakelogError
 from log_tables.limits import LAST_MERGE_GROWTH, MERGE_GROWTH
+from log_tables.rewrite import Merging, check_fresh, commit_merge, merged
 from log_tables.snapshot import Segment
+
+NAME = "segment_compaction"
 
 
 def runs(segments: Sequence[Segment], config: TopicConfig, now_ms: int) -> tuple[tuple[Segment, ...], ...]:
@@ -55,3 +65,87 @@ def _worthwhile(chunk: tuple[Segment, ...], growth: int) -> Iterator[tuple[Segme
         else:
             at = sizes.index(largest)
             waiting += (run[at + 1 :], run[:at])
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Put one segment in the place of `inputs`, neighbours in order: in the remote table if `remote`."""
+
+    topic: str
+    partition: int
+    directory: str
+    remote: bool
+    inputs: tuple[Segment, ...]
+    compression: str
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self.inputs)
+
+    def __str__(self) -> str:
+        where = " in the remote root" if self.remote else ""
+        return (
+            f"merge {len(self.inputs)} segments ({self.size_bytes:,} bytes) from offset "
+            f"{self.inputs[0].base_offset}{where}"
+        )
+
+
+def plan(states: Sequence[PartitionState], now_ms: int) -> tuple[Merge, ...]:
+    """What is to be merged, by the settings of each topic; `now_ms` is milliseconds since 1970."""
+    return tuple(step for state in states for step in _merges(state, now_ms))
+
+
+def _merges(state: PartitionState, now_ms: int) -> Iterator[Merge]:
+    segments, cleaned = state.snapshot.segments, state.snapshot.cleaned
+    border = next((at for at, item in enumerate(segments) if item.last_offset >= cleaned), len(segments))
+    # What a compaction by key has seen stays apart from what is new, or all would count as new.
+    for part in (segments[:border], segments[border:]):
+        for inputs in runs(part, state.config, now_ms):
+            yield _merge(state, False, inputs)
+    if state.remote is not None:
+        for inputs in runs(state.remote.segments, state.config, now_ms):
+            yield _merge(state, True, inputs)
+
+
+def _merge(state: PartitionState, remote: bool, inputs: tuple[Segment, ...]) -> Merge:
+    compression = state.config["compression.type"]
+    return Merge(state.topic, state.partition, state.directory, remote, inputs, compression)
+
+
+def run(spark: Spark, cluster: Cluster, steps: Sequence[Merge]) -> Iterator[Outcome]:
+    """Do `steps`, each a task of one Spark job, then commit them; a lot of bytes is several such jobs."""
+    for batch in batches(steps, lambda step: step.size_bytes):
+        begun, started = cluster.clock.boottime(), timer()
+        made = spread(spark, merged, [_merging(cluster, step) for step in batch])
+        for step, result in zip(batch, made, strict=True):
+            yield _committed(cluster, step, result, begun, timer() - started)
+
+
+def _merging(cluster: Cluster, step: Merge) -> Merging:
+    store = store_of(cluster, step.remote)
+    return Merging(store.url, dict(store.options), step.directory, step.inputs, step.compression)
+
+
+def _committed(
+    cluster: Cluster, step: Merge, made: Segment | Failure, begun: float, seconds: float
+) -> Outcome:
+    if isinstance(made, Failure):
+        return Outcome(NAME, step.topic, step.partition, seconds=seconds, error=str(made))
+    try:
+        check_fresh(cluster.clock, begun)
+        table = table_of(cluster, step.topic, step.partition, step.directory, step.remote)
+        error = None if commit_merge(table, step.inputs, made) else OVERTAKEN
+    except LakelogError as raised:
+        error = raised.message
+    return Outcome(
+        NAME,
+        step.topic,
+        step.partition,
+        files_before=len(step.inputs),
+        files_after=1,
+        bytes_before=step.size_bytes,
+        bytes_after=made.size,
+        records=made.records,
+        seconds=seconds,
+        error=error,
+    )

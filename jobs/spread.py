@@ -3,16 +3,20 @@
 Executors import `log_tables` and nothing of `jobs`: what is sent to them refers to functions there.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from log_tables.errors import LakelogError
+from log_tables.limits import MIB
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
+
+JOB_BYTES = 64 * 1024 * MIB
+"""What one Spark job rewrites: it is committed in time, and not lost when the next one is killed."""
 
 Spark = Callable[[], SparkSession]
 """The session, started when a job first needs it."""
@@ -44,6 +48,20 @@ def spread(spark: Spark, function: Callable[[Item], Made], items: Sequence[Item]
         return [Failure(result) if isinstance(result, str) else result[0] for result in found]
 
     return halving(job, items)
+
+
+def batches(items: Sequence[Item], size: Callable[[Item], int]) -> Iterator[Sequence[Item]]:
+    """`items` in order, as few parts of up to JOB_BYTES each as there can be."""
+    part: list[Item] = []
+    room = JOB_BYTES
+    for item in items:
+        if part and size(item) > room:
+            yield part
+            part, room = [], JOB_BYTES
+        part.append(item)
+        room -= size(item)
+    if part:
+        yield part
 
 
 def halving(

@@ -1,15 +1,19 @@
 """What the jobs know when they plan: one value for each partition of the root."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from log_tables.cluster import Cluster
 from log_tables.config import COMPACT, TopicConfig
-from log_tables.errors import LakelogError, UnknownTopic
+from log_tables.errors import InvalidArgument, LakelogError, StoreUnavailable, UnknownTopic
 from log_tables.layout import CLUSTER_METADATA
 from log_tables.partition import Partition
 from log_tables.snapshot import Segment, Snapshot
+from log_tables.store import Store
+from log_tables.table import Table
+from log_tables.tier import RemoteRoot
 
 _COMPACTED = TopicConfig.parse({"cleanup.policy": COMPACT})
 
@@ -19,7 +23,12 @@ OPENED_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """A partition as it is when a run begins. `checkpointed` is the version of its newest checkpoint."""
+    """A partition as it is when a run begins.
+
+    `checkpointed` is the version of its newest checkpoint, `remote` its table in the remote root, if it has
+    one, or `unreachable` why that cannot be said; `tidied_ms` is when this process last tidied up its
+    directory (milliseconds since 1970).
+    """
 
     topic: str
     partition: int
@@ -27,11 +36,16 @@ class PartitionState:
     config: TopicConfig
     snapshot: Snapshot
     checkpointed: int = 0
+    remote: Snapshot | None = None
+    unreachable: str = ""
+    tidied_ms: int | None = None
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """Its segments, in order of offset."""
-        return self.snapshot.segments
+        """All of its segments, remote ones first, in order of offset: a local one may be there, too."""
+        here = self.snapshot
+        there = () if self.remote is None else self.remote.between(here.log_start, here.tiered)
+        return (*there, *here.segments)
 
     @property
     def name(self) -> str:
@@ -48,18 +62,23 @@ class Unreadable:
     reason: str
 
 
-def look(cluster: Cluster) -> tuple[list[PartitionState], list[Unreadable]]:
+def look(
+    cluster: Cluster, tidied: Mapping[str, int] = MappingProxyType({})
+) -> tuple[list[PartitionState], list[Unreadable]]:
     """Every partition of the root as it is now, internal ones too, in order of their names.
 
-    A partition that cannot be opened is told apart and stands in nobody's way. Raises what `Cluster.refresh`
-    raises when the metadata log cannot be read.
+    `tidied` holds when which directories were last tidied up (milliseconds since 1970).
+    A partition that cannot be opened, or not all of it, is told apart and stands in nobody's way. Raises
+    what `Cluster.refresh` raises when the metadata log cannot be read.
     """
     cluster.metadata_log.refresh(wait=True)
     cluster.refresh()
     with ThreadPoolExecutor(OPENED_AT_ONCE) as pool:
-        found = [*pool.map(lambda at: _look(cluster, *at), _places(cluster))]
+        found = [*pool.map(lambda at: _look(cluster, at[0], at[1], tidied), _places(cluster))]
     states = [state for state in found if isinstance(state, PartitionState)]
-    return states, [state for state in found if isinstance(state, Unreadable)]
+    unreadable = [state for state in found if isinstance(state, Unreadable)]
+    cut_off = [Unreadable(s.topic, s.partition, s.unreachable) for s in states if s.unreachable]
+    return states, [*unreadable, *cut_off]
 
 
 def partition_of(cluster: Cluster, topic: str, index: int, directory: str) -> Partition:
@@ -72,6 +91,28 @@ def partition_of(cluster: Cluster, topic: str, index: int, directory: str) -> Pa
     return partition
 
 
+def table_of(cluster: Cluster, topic: str, index: int, directory: str, remote: bool) -> Table:
+    """The table of a partition that a step was planned for: in the remote root if `remote`.
+
+    Raises UnknownTopic, StoreUnavailable, InvalidArgument without a remote root.
+    """
+    if not remote:
+        return partition_of(cluster, topic, index, directory).table
+    return remote_of(cluster).table(directory)
+
+
+def store_of(cluster: Cluster, remote: bool) -> Store:
+    """The store of the root, or of the remote one. Raises StoreUnavailable, InvalidArgument."""
+    return remote_of(cluster).store if remote else cluster.store
+
+
+def remote_of(cluster: Cluster) -> RemoteRoot:
+    """The remote root of the cluster. Raises InvalidArgument when it has none."""
+    if cluster.remote is None:
+        raise InvalidArgument("this root has no remote root; name one with lakelog maintain --remote-root")
+    return cluster.remote
+
+
 def _places(cluster: Cluster) -> Iterator[tuple[str, int]]:
     yield CLUSTER_METADATA, 0
     for topic in cluster.topics(include_internal=True):
@@ -79,7 +120,7 @@ def _places(cluster: Cluster) -> Iterator[tuple[str, int]]:
             yield topic.name, index
 
 
-def _look(cluster: Cluster, topic: str, index: int) -> PartitionState | Unreadable:
+def _look(cluster: Cluster, topic: str, index: int, tidied: Mapping[str, int]) -> PartitionState | Unreadable:
     try:
         if topic == CLUSTER_METADATA:
             partition, config = cluster.metadata_log, _COMPACTED
@@ -89,5 +130,24 @@ def _look(cluster: Cluster, topic: str, index: int) -> PartitionState | Unreadab
         snapshot = partition.refresh(wait=True)
     except LakelogError as error:
         return Unreadable(topic, index, error.message)
-    checkpointed = partition.table.checkpointed
-    return PartitionState(topic, index, partition.directory, config, snapshot, checkpointed)
+    state = PartitionState(
+        topic,
+        index,
+        partition.directory,
+        config,
+        snapshot,
+        partition.table.checkpointed,
+        tidied_ms=tidied.get(partition.directory),
+    )
+    return _with_remote(cluster, state) if config.remote_storage or snapshot.tiered else state
+
+
+def _with_remote(cluster: Cluster, state: PartitionState) -> PartitionState:
+    """`state` with what its partition has in the remote root, or why that cannot be said."""
+    try:
+        table = remote_of(cluster).find(state.directory)
+        if table is None and state.snapshot.tiered > state.snapshot.log_start:
+            raise StoreUnavailable(f"the remote root has no table {state.directory}; mount or restore it")
+    except LakelogError as error:
+        return replace(state, unreachable=error.message)
+    return replace(state, remote=None if table is None else table.snapshot)

@@ -52,6 +52,10 @@ class Settings(BaseSettings):
         repr=False,
         description="Object store options (endpoint, region, keys), beside its own variables.",
     )
+    remote_root: str = Field(
+        default="",
+        description="Where remote.storage.enable moves old segments: a directory or a URL. Kept in the root.",
+    )
     host: str = Field(default="127.0.0.1", min_length=1, description="Address to listen on.")
     port: int = Field(default=8082, ge=0, le=65_535, description="TCP port to listen on; 0 takes a free one.")
     advertised_url: str = Field(
@@ -116,6 +120,11 @@ class Settings(BaseSettings):
         default=1_000,
         ge=10,
         description="How often, in ms, topics made or changed by other processes are looked for.",
+    )
+    maintain_interval_ms: int = Field(
+        default=300_000,
+        ge=1_000,
+        description="How often, in ms, `lakelog serve --maintain` begins a run of the maintenance jobs.",
     )
     shutdown_timeout_ms: int = Field(
         default=30_000,

@@ -26,6 +26,7 @@ from log_tables.errors import (
     AlreadyExists,
     CorruptLog,
     CorruptSegment,
+    Damaged,
     InvalidArgument,
     ObjectMissing,
     StoreUnavailable,
@@ -35,6 +36,7 @@ from log_tables.layout import (
     TXN_HIGH_WATERMARK,
     TXN_LOG_START,
     TXN_TIERED,
+    log_directory,
     segment_name,
 )
 from log_tables.snapshot import Segment, Snapshot
@@ -80,6 +82,13 @@ class RemoteRoot:
                 f"the remote root has no table {directory}; mount or restore it, and repeat the request"
             ) from None
 
+    def find(self, directory: str) -> Table | None:
+        """The same, None when there is none. Raises as `table` does."""
+        try:
+            return self._opened_table(directory)
+        except ObjectMissing:
+            return None
+
     def make_table(self, directory: str) -> Table:
         """The same, made if there is none. Raises as `table` does."""
         try:
@@ -88,6 +97,28 @@ class RemoteRoot:
             with suppress(AlreadyExists):  # another process may just have made it
                 create_table(self.store, directory, self._clock, {PROPERTY_CLUSTER: self.cluster_id})
             return self.table(directory)
+
+    def remove(self, directory: str) -> None:
+        """Remove all that is below the directory `directory` of a deleted topic, but another cluster's tables.
+
+        Raises StoreUnavailable.
+        """
+        for table in self.store.list_dirs(f"{directory}/"):
+            if self._may_remove(table):
+                # The log last, and its beginning at the very end: until then it says whose the table is.
+                paths = [item.path for item in self.store.list(f"{table}/")]
+                for path in sorted(
+                    paths, key=lambda path: (log_directory("") not in path, path), reverse=True
+                ):
+                    self.store.delete(path)
+
+    def _may_remove(self, table: str) -> bool:
+        try:
+            return Table(self.store, table, self._clock).snapshot.cluster == self.cluster_id
+        except ObjectMissing:
+            return True  # of a table that is gone: a mover that slept has written here since
+        except Damaged:
+            return False
 
     def _opened_table(self, directory: str) -> Table:
         table = Table(self.store, directory, self._clock)

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from lakelog.cli import bench, consume, demo, fsck, group, produce, serve, sql, topic
+from lakelog.cli import bench, consume, demo, fsck, group, maintain, produce, serve, sql, topic
 from log_tables.errors import InvalidRequest, LakelogError, Unreachable
 
 FAILED, USAGE, UNREACHABLE, INTERRUPTED = 1, 2, 3, 130
@@ -57,6 +57,7 @@ app.command("consume")(consume.consume)
 app.add_typer(group.app, name="group", help="List, describe, measure, delete and reset consumer groups.")
 app.command("sql")(sql.sql)
 app.command("fsck")(fsck.fsck)
+app.command("maintain")(maintain.maintain)
 app.command("bench")(bench.bench)
 app.command("demo")(demo.demo)
 

@@ -1,0 +1,109 @@
+"""Housekeeping: checkpoints that are due, logs that nobody needs any more, and files that nobody refers to.
+
+A gateway writes the checkpoints of what it leads itself; a partition that no gateway leads gets them here.
+Which files may go is log_tables/vacuum.py's to say.
+"""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from jobs.outcome import Outcome
+from jobs.spread import Spark
+from jobs.state import OPENED_AT_ONCE, PartitionState, partition_of, table_of
+from log_tables.clock import timer
+from log_tables.cluster import Cluster
+from log_tables.errors import LakelogError
+from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS
+from log_tables.table import Table
+from log_tables.vacuum import vacuum
+
+NAME = "housekeeping"
+
+TIDY_INTERVAL_MS = 60 * 60 * 1000
+"""How often a scheduler lists a table to see what may go from it: nothing may before it is an hour old."""
+
+TEMPORARY_MAX_AGE_MS = 60 * 60 * 1000
+"""A temporary file that is older belongs to a put that was killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tidy:
+    """Tidy up one table of a partition: the remote one if `remote`. With `clean` its directory is listed."""
+
+    topic: str
+    partition: int
+    directory: str
+    remote: bool
+    checkpoint: bool
+    clean: bool
+
+    def __str__(self) -> str:
+        what = ["write a checkpoint"] if self.checkpoint else []
+        what += ["clean the log and vacuum"] if self.clean else []
+        return " and ".join(what) + (" (remote)" if self.remote else "")
+
+
+def plan(states: Sequence[PartitionState], now_ms: int) -> tuple[Tidy, ...]:
+    """What is due; `now_ms` is milliseconds since 1970."""
+    return tuple(step for state in states for step in _steps(state, now_ms))
+
+
+def _steps(state: PartitionState, now_ms: int) -> Iterator[Tidy]:
+    clean = state.tidied_ms is None or abs(now_ms - state.tidied_ms) >= TIDY_INTERVAL_MS
+    checkpoint = state.snapshot.version - state.checkpointed >= CHECKPOINT_INTERVAL_COMMITS
+    if checkpoint or clean:
+        yield Tidy(state.topic, state.partition, state.directory, False, checkpoint, clean)
+    if state.remote is not None and clean:
+        yield Tidy(state.topic, state.partition, state.directory, True, True, clean)
+
+
+def run(_: Spark, cluster: Cluster, steps: Sequence[Tidy]) -> Iterator[Outcome]:
+    """Do `steps` side by side; then remove the files of deleted topics, and what killed puts left."""
+    with ThreadPoolExecutor(OPENED_AT_ONCE) as pool:
+        yield from (outcome for outcome in pool.map(lambda step: _tidy(cluster, step), steps) if outcome)
+    if any(step.clean for step in steps):
+        cluster.sweep()
+        cluster.store.remove_temporaries(TEMPORARY_MAX_AGE_MS)
+
+
+def _tidy(cluster: Cluster, step: Tidy) -> Outcome | None:
+    """What was done, None when there was nothing to do."""
+    started = timer()
+    try:
+        partition = partition_of(cluster, step.topic, step.partition, step.directory)
+        table = _table(cluster, step)
+        if step.checkpoint:
+            table.checkpoint(partition.config.producer_expiration_ms)
+        cleaned = table.clean_log() if step.clean else 0
+        swept = vacuum(table) if step.clean else None
+    except LakelogError as error:
+        return Outcome(NAME, step.topic, step.partition, seconds=timer() - started, error=error.message)
+    deleted, size = (0, 0) if swept is None else (swept.deleted, swept.deleted_bytes)
+    if not (step.checkpoint or cleaned or deleted):
+        return None
+    return Outcome(
+        NAME,
+        step.topic,
+        step.partition,
+        files_before=cleaned + deleted,
+        files_after=int(step.checkpoint),
+        bytes_before=size,
+        seconds=timer() - started,
+    )
+
+
+def preview(cluster: Cluster, step: Tidy) -> str:
+    """What `step` would do, after a look at the table. Raises what opening and listing it raise."""
+    if not step.clean:
+        return str(step)
+    table = _table(cluster, step)
+    found = vacuum(table, dry_run=True)
+    return (
+        f"{step}: {table.clean_log(dry_run=True)} files of the log, {found.deleted} unreferenced files "
+        f"({found.deleted_bytes:,} bytes); mark {found.marked}, {found.waiting} are waiting"
+    )
+
+
+def _table(cluster: Cluster, step: Tidy) -> Table:
+    return table_of(cluster, step.topic, step.partition, step.directory, step.remote)

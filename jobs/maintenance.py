@@ -1,0 +1,132 @@
+"""One run of maintenance: every job in turn, each planned on what the one before has left."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from jobs import housekeeping, key_compaction, retention, segment_compaction, tiering
+from jobs.outcome import Outcome
+from jobs.spread import Spark
+from jobs.state import PartitionState, Unreadable, look
+from log_tables.cluster import Cluster
+from log_tables.errors import InvalidArgument, LakelogError
+from log_tables.run_log import Run, record_runs
+
+
+class Step(Protocol):
+    """What a job means to do to a partition; as text, for people."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def partition(self) -> int: ...
+
+    def __str__(self) -> str: ...
+
+
+class Job(NamedTuple):
+    """`plan` says what to do, from values alone; `run` does it, and tells what became of each step.
+
+    `preview` says what a step would do, where that takes a look at the store.
+    """
+
+    name: str
+    plan: Callable[[Sequence[PartitionState], int], Sequence[Step]]
+    run: Callable[[Spark, Cluster, Sequence[Any]], Iterable[Outcome]]
+    preview: Callable[[Cluster, Any], str] = lambda _, step: str(step)
+
+
+# What is deleted need not be rewritten, and what is merged moves in fewer files.
+JOBS = (
+    Job(retention.NAME, retention.plan, retention.run),
+    Job(key_compaction.NAME, key_compaction.plan, key_compaction.run),
+    Job(segment_compaction.NAME, segment_compaction.plan, segment_compaction.run),
+    Job(tiering.NAME, tiering.plan, tiering.run),
+    Job(housekeeping.NAME, housekeeping.plan, housekeeping.run, housekeeping.preview),
+)
+"""In the order in which they run."""
+
+LOOK = "look"
+"""What failed, instead of a job, for a partition that could not be opened."""
+
+
+def jobs_named(names: Sequence[str]) -> tuple[Job, ...]:
+    """The jobs with these names, all when there are none. Raises InvalidArgument."""
+    known = [job.name for job in JOBS]
+    for name in names:
+        if name not in known:
+            raise InvalidArgument(f"there is no job {name!r}; there are {', '.join(known)}")
+    return tuple(job for job in JOBS if not names or job.name in names)
+
+
+class Maintenance:
+    """The jobs of one root, for one scheduler process; not for several threads."""
+
+    def __init__(self, cluster: Cluster, spark: Spark, jobs: Sequence[Job] = JOBS) -> None:
+        self._cluster, self._spark, self._jobs = cluster, spark, jobs
+        self._tidied: dict[str, int] = {}
+
+    def previews(self) -> Iterator[tuple[str, Step, str]]:
+        """(Job, step, what it would do) for all that is to be done now, as far as can be seen before it.
+
+        Raises what the metadata log raises when it cannot be read.
+        """
+        states, unreadable = look(self._cluster)
+        for job in self._jobs:
+            for step in job.plan(states, self._cluster.clock.now_ms()):
+                yield job.name, step, self._preview(job, step)
+        yield from ((LOOK, found, found.reason) for found in unreadable)
+
+    def _preview(self, job: Job, step: Step) -> str:
+        try:
+            return job.preview(self._cluster, step)
+        except LakelogError as error:
+            return f"{step}: {error.message}"
+
+    def run(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Outcome]:
+        """Do every job once, recording what it did, until `stop` says so between two of them.
+
+        A partition that fails stands in nobody's way: its outcome has an error, and the next run tries again.
+        """
+        run, started_ms = self._cluster.clock.unique_id(), self._cluster.clock.now_ms()
+        told: set[Unreadable] = set()
+        for job in self._jobs:
+            if stop():
+                return
+            now_ms = self._cluster.clock.now_ms()
+            states, unreadable = look(self._cluster, self._tidied)
+            steps = job.plan(states, now_ms)
+            done = [*_failed({*unreadable} - told), *job.run(self._spark, self._cluster, steps)]
+            told |= {*unreadable}
+            self._remember(steps, done, now_ms)
+            record_runs(self._cluster, [_row(outcome, run, started_ms) for outcome in done])
+            yield from done
+
+    def _remember(self, steps: Sequence[Step], done: Sequence[Outcome], now_ms: int) -> None:
+        """Note which directories were tidied up: to list them costs too much for every run."""
+        failed = {(outcome.topic, outcome.partition) for outcome in done if outcome.error}
+        tidied = (step for step in steps if isinstance(step, housekeeping.Tidy) and step.clean)
+        done_at = {step.directory: now_ms for step in tidied if (step.topic, step.partition) not in failed}
+        self._tidied |= done_at
+
+
+def _failed(found: Iterable[Unreadable]) -> Iterator[Outcome]:
+    for one in sorted(found, key=lambda one: (one.topic, one.partition)):
+        yield Outcome(LOOK, one.topic, one.partition, error=one.reason)
+
+
+def _row(outcome: Outcome, run: str, started_ms: int) -> Run:
+    return Run(
+        run,
+        started_ms,
+        outcome.job,
+        outcome.topic,
+        outcome.partition,
+        outcome.files_before,
+        outcome.files_after,
+        outcome.bytes_before,
+        outcome.bytes_after,
+        outcome.records,
+        outcome.seconds,
+        outcome.error,
+    )

@@ -1,0 +1,51 @@
+"""What a scheduler counts, for Prometheus; docs/maintenance.md lists every metric."""
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
+
+from jobs.outcome import Outcome
+
+
+class Metrics:
+    """The measurements of one scheduler process."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        self._runs = Counter(
+            "lakelog_maintenance_runs", "Runs, by how they ended.", ["result"], registry=registry
+        )
+        self._seconds = Gauge(
+            "lakelog_maintenance_run_seconds", "How long the last run took.", registry=registry
+        )
+        self._succeeded = Gauge(
+            "lakelog_maintenance_last_success_timestamp_seconds",
+            "When a run last ended without an error, in seconds since 1970.",
+            registry=registry,
+        )
+        self._partitions = Counter(
+            "lakelog_maintenance_partitions",
+            "Partitions that a job changed, or failed to.",
+            ["job", "result"],
+            registry=registry,
+        )
+        self._files = Counter(
+            "lakelog_maintenance_files_removed", "Files less than before.", ["job"], registry=registry
+        )
+        self._bytes = Counter(
+            "lakelog_maintenance_bytes_read",
+            "Bytes of the segments that took part.",
+            ["job"],
+            registry=registry,
+        )
+
+    def partition_done(self, outcome: Outcome) -> None:
+        """A job is done with a partition."""
+        self._partitions.labels(outcome.job, "failed" if outcome.error else "done").inc()
+        if not outcome.error:
+            self._files.labels(outcome.job).inc(max(0, outcome.files_before - outcome.files_after))
+            self._bytes.labels(outcome.job).inc(outcome.bytes_before)
+
+    def run_done(self, failed: bool, seconds: float, now_s: float) -> None:
+        """A run ended, at `now_s` seconds since 1970."""
+        self._runs.labels("failed" if failed else "done").inc()
+        self._seconds.set(seconds)
+        if not failed:
+            self._succeeded.set(now_s)

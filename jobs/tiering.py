@@ -1,0 +1,159 @@
+"""Tiered storage: old segments move to the remote root, and what retention has passed there goes (KIP-405).
+
+A segment moves when it is older than `local.retention.ms`, or when the log without it still has
+`local.retention.bytes` here, and no merge is going to touch it. Tasks copy; the driver commits, there and
+then here (log_tables/tier.py).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from jobs.outcome import Outcome
+from jobs.retention import too_many, too_old
+from jobs.segment_compaction import runs
+from jobs.spread import Failure, Spark, spread
+from jobs.state import PartitionState, partition_of, remote_of
+from log_tables.clock import timer
+from log_tables.cluster import Cluster
+from log_tables.errors import LakelogError
+from log_tables.limits import MIB
+from log_tables.snapshot import Segment
+from log_tables.tier import Copying, commit_move, copied, remove_expired
+
+NAME = "tiering"
+
+COPY_BYTES = 256 * MIB
+"""What one task copies, at least a segment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Move `segments`, the first of a partition, to the remote table, which ends at offset `held`.
+
+    Without segments a move is completed that was killed before. `expired` remote ones go: those below
+    `log_start`.
+    """
+
+    topic: str
+    partition: int
+    directory: str
+    segments: tuple[Segment, ...]
+    held: int
+    compression: str
+    log_start: int
+    expired: int
+
+    def __str__(self) -> str:
+        size = sum(segment.size for segment in self.segments)
+        return (
+            f"move {len(self.segments)} segments ({size:,} bytes) to the remote root, delete "
+            f"{self.expired} there"
+        )
+
+
+def plan(states: Sequence[PartitionState], now_ms: int) -> tuple[Move, ...]:
+    """What is to move, by the settings of each topic; `now_ms` is milliseconds since 1970."""
+    found = (_move(state, now_ms) for state in states if not state.unreachable)
+    return tuple(step for step in found if step is not None)
+
+
+def _move(state: PartitionState, now_ms: int) -> Move | None:
+    segments = movable(state, now_ms) if state.config.remote_storage else ()
+    held, expired, left_behind = 0, 0, False
+    if state.remote is not None:
+        held, log_start = state.remote.high_watermark, state.snapshot.log_start
+        expired = sum(item.last_offset < log_start for item in state.remote.segments)
+        left_behind = any(item.last_offset < held for item in state.snapshot.segments[:-1])
+    if not (segments or expired or left_behind):
+        return None
+    return Move(
+        state.topic,
+        state.partition,
+        state.directory,
+        segments,
+        held,
+        state.config["compression.type"],
+        state.snapshot.log_start,
+        expired,
+    )
+
+
+def movable(state: PartitionState, now_ms: int) -> tuple[Segment, ...]:
+    """The segments, from the first on, that are past the local retention and closed; never the newest."""
+    config, segments = state.config, state.snapshot.segments[:-1]
+    past = max(
+        too_old(segments, config.local_retention_ms, now_ms),
+        too_many(state.snapshot.segments, config.local_retention_bytes),
+    )
+    merging = runs(state.snapshot.segments, config, now_ms)
+    first_open = merging[0][0].base_offset if merging else state.snapshot.high_watermark
+    youngest_ms = now_ms - config.merge_min_age_ms
+    closed = (
+        item
+        for item in segments[:past]
+        if item.last_offset < first_open and item.modification_time <= youngest_ms
+    )
+    return tuple(closed)
+
+
+def run(spark: Spark, cluster: Cluster, steps: Sequence[Move]) -> Iterator[Outcome]:
+    """Copy what all `steps` move in one Spark job, then commit each. What fails, fails alone."""
+    started = timer()
+    tasks = [(at, task) for at, step in enumerate(steps) for task in _copyings(cluster, step)]
+    made = spread(spark, copied, [task for _, task in tasks])
+    of_step: list[list[Sequence[Segment] | Failure]] = [[] for _ in steps]
+    for (at, _), result in zip(tasks, made, strict=True):
+        of_step[at].append(result)
+    for step, results in zip(steps, of_step, strict=True):
+        yield _committed(cluster, step, results, timer() - started)
+
+
+def _copyings(cluster: Cluster, step: Move) -> Iterator[Copying]:
+    """The tasks of a step: parts of its segments, of about COPY_BYTES."""
+    part: list[Segment] = []
+    for segment in step.segments:
+        if part and sum(item.size for item in part) + segment.size > COPY_BYTES:
+            yield _copying(cluster, step, part)
+            part = []
+        part.append(segment)
+    if part:
+        yield _copying(cluster, step, part)
+
+
+def _copying(cluster: Cluster, step: Move, part: Sequence[Segment]) -> Copying:
+    store, remote = cluster.store, remote_of(cluster)
+    options = tuple(store.options.items())
+    return Copying(store.url, remote.url, options, step.directory, tuple(part), step.held, step.compression)
+
+
+def _committed(
+    cluster: Cluster, step: Move, results: Sequence[Sequence[Segment] | Failure], seconds: float
+) -> Outcome:
+    failed = next((str(result) for result in results if isinstance(result, Failure)), None)
+    if failed is not None:
+        return Outcome(NAME, step.topic, step.partition, seconds=seconds, error=failed)
+    there = [segment for result in results if not isinstance(result, Failure) for segment in result]
+    try:
+        moved, gone = _commit(cluster, step, there)
+    except LakelogError as error:
+        return Outcome(NAME, step.topic, step.partition, seconds=seconds, error=error.message)
+    return Outcome(
+        NAME,
+        step.topic,
+        step.partition,
+        files_before=len(moved) + len(gone),
+        files_after=len(moved),
+        bytes_before=sum(segment.size for segment in (*moved, *gone)),
+        bytes_after=sum(segment.size for segment in moved),
+        records=sum(segment.records for segment in moved),
+        seconds=seconds,
+    )
+
+
+def _commit(
+    cluster: Cluster, step: Move, there: Sequence[Segment]
+) -> tuple[Sequence[Segment], Sequence[Segment]]:
+    """The segments that moved, and those that retention took out of the remote table."""
+    local = partition_of(cluster, step.topic, step.partition, step.directory).table
+    remote = remote_of(cluster).make_table(step.directory)
+    return commit_move(local, remote, there), remove_expired(remote, local.snapshot.log_start)

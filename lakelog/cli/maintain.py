@@ -1,0 +1,219 @@
+"""`lakelog maintain`: merge, compact, expire, move and tidy, once or on a schedule."""
+
+import logging
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lakelog.cli.common import Data, Json, console, pairs, print_json, print_table, progress_console
+from lakelog.settings import Settings, load_settings
+from log_tables.clock import SystemClock, timer
+from log_tables.errors import InvalidArgument, LakelogError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from jobs.maintenance import Maintenance
+    from jobs.metrics import Metrics
+    from jobs.outcome import Outcome
+    from log_tables.cluster import Cluster
+
+_DURATION = re.compile(r"(\d{1,9})(s|m|h)")
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+_FAILED = 1
+
+
+def maintain(  # noqa: PLR0913, PLR0917 -- each is an option
+    data: Data = None,
+    once: Annotated[bool, typer.Option("--once", help="One run; exit code 1 when something failed.")] = False,
+    every: Annotated[
+        str | None, typer.Option(metavar="TIME", help="A run at least this often: 30s, 5m, 1h.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what a run would do.")] = False,
+    job: Annotated[list[str], typer.Option(metavar="JOB", help="Only this job; may be repeated.")] = [],  # noqa: B006 -- typer copies it
+    remote_root: Annotated[
+        str | None, typer.Option(help="Where remote.storage.enable moves segments: a directory or a URL.")
+    ] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(help="Serve /metrics on this port of 127.0.0.1.", min=0, max=65_535)
+    ] = None,
+    nice: Annotated[int, typer.Option(help="How far to stand back behind others.", min=0, max=19)] = 10,
+    with_stdin: Annotated[
+        bool, typer.Option("--with-stdin", help="Stop when standard input ends: for who starts this.")
+    ] = False,
+    config: Annotated[
+        str | None, typer.Option(help="Settings file (TOML); lakelog.toml where it exists.")
+    ] = None,
+    set_: Annotated[list[str], typer.Option("--set", metavar="NAME=VALUE", help="Any other setting.")] = [],  # noqa: B006
+    json: Json = False,
+) -> None:
+    """Keep the tables small and fast. docs/maintenance.md says what each job does and costs."""
+    if [once, every is not None, dry_run].count(True) != 1:
+        raise InvalidArgument("choose one of --once, --every TIME and --dry-run")
+    interval_s = None if every is None else seconds(every)
+    settings = load_settings(config, data=data, remote_root=remote_root, **pairs(set_, "--set"))
+    os.nice(nice)
+    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
+    cluster = _open(settings)
+
+    from jobs.maintenance import Maintenance, jobs_named
+
+    maintenance = Maintenance(cluster, _session, jobs_named(job))
+    if dry_run:
+        _print_plans(maintenance, json)
+        return
+    with _stopping(with_stdin) as stopping:
+        runner = _Runner(maintenance, cluster, stopping, json, metrics_port)
+        while True:
+            began = timer()
+            failed = runner.run()
+            if interval_s is None:
+                raise typer.Exit(_FAILED if failed else 0)
+            if stopping.wait(max(0.0, interval_s - (timer() - began))):
+                return
+
+
+def seconds(text: str) -> float:
+    """`30s`, `5m` or `1h` in seconds. Raises InvalidArgument."""
+    match = _DURATION.fullmatch(text)
+    if match is None or int(match[1]) == 0:
+        raise InvalidArgument(f"--every {text!r} is not a time; write it as 30s, 5m or 1h")
+    return int(match[1]) * _SECONDS[match[2]]
+
+
+def _open(settings: Settings) -> "Cluster":
+    from log_tables.cluster import Cluster
+    from log_tables.store import open_store
+
+    cluster = Cluster.open(open_store(settings.data, settings.store_options, create=False), create=False)
+    if settings.remote_root:
+        cluster.set_remote_root(settings.remote_root)
+    return cluster
+
+
+@cache
+def _session() -> "SparkSession":
+    """The one Spark session of this process, started when a job first has something for it."""
+    try:
+        from lakelog.spark import session
+    except ImportError as error:
+        raise InvalidArgument(
+            f"maintenance needs Spark ({error}); install it with pip install 'lakelog[spark]'"
+        ) from None
+    progress = str(sys.stderr.isatty()).lower()
+    return session(
+        "lakelog maintain", **{"spark.ui.showConsoleProgress": progress, "spark.log.level": "ERROR"}
+    )
+
+
+class _Runner:
+    """Runs maintenance again and again, and says what became of it."""
+
+    def __init__(
+        self,
+        maintenance: "Maintenance",
+        cluster: "Cluster",
+        stopping: threading.Event,
+        json: bool,
+        metrics_port: int | None,
+    ) -> None:
+        self._maintenance, self._cluster, self._stopping, self._json = maintenance, cluster, stopping, json
+        self._metrics = None if metrics_port is None else _serve_metrics(metrics_port)
+
+    def run(self) -> bool:
+        """One run; returns whether anything failed. Whatever it is, the next run tries again."""
+        began, outcomes, error = timer(), [], None
+        try:
+            for outcome in self._maintenance.run(self._stopping.is_set):
+                outcomes.append(outcome)
+                self._tell(outcome)
+        except LakelogError as raised:
+            error = raised
+            progress_console.print(f"lakelog: the run ended early: {raised}")
+        failed = error is not None or any(outcome.error for outcome in outcomes)
+        if self._metrics is not None:
+            self._metrics.run_done(failed, timer() - began, SystemClock().now_ms() / 1000)
+        if not self._json:
+            console.print(f"{len(outcomes)} partitions changed in {timer() - began:.1f} s")
+        return failed
+
+    def _tell(self, outcome: "Outcome") -> None:
+        if self._metrics is not None:
+            self._metrics.partition_done(outcome)
+        if self._json:
+            print_json(_row(outcome))
+        else:
+            console.print(_sentence(outcome))
+
+
+def _row(outcome: "Outcome") -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return asdict(outcome)
+
+
+def _sentence(outcome: "Outcome") -> str:
+    where = f"{outcome.job} {outcome.topic}/{outcome.partition}"
+    if outcome.error:
+        return f"{where}: failed: {outcome.error}"
+    return (
+        f"{where}: {outcome.files_before:,} files to {outcome.files_after:,}, "
+        f"{outcome.bytes_before:,} bytes to {outcome.bytes_after:,}, {outcome.records:,} records in "
+        f"{outcome.seconds:.1f} s"
+    )
+
+
+def _print_plans(maintenance: "Maintenance", json: bool) -> None:
+    rows = [(job, step.topic, step.partition, what) for job, step, what in maintenance.previews()]
+    columns = ("job", "topic", "partition", "what")
+    if json:
+        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+    elif rows:
+        print_table(columns, rows)
+    else:
+        console.print("there is nothing to do")
+
+
+def _serve_metrics(port: int) -> "Metrics":
+    from prometheus_client import start_http_server
+
+    from jobs.metrics import Metrics
+
+    server, _ = start_http_server(port, addr="127.0.0.1")
+    progress_console.print(f"metrics at http://127.0.0.1:{server.server_port}/metrics")
+    return Metrics()
+
+
+@contextmanager
+def _stopping(with_stdin: bool) -> Iterator[threading.Event]:
+    """An event that is set by SIGTERM and Ctrl-C, or when standard input ends.
+
+    The job that runs is finished. A second signal ends the process at once, which harms nothing.
+    """
+    event = threading.Event()
+
+    def stop(number: int, _: object) -> None:
+        event.set()
+        signal.signal(number, signal.SIG_DFL)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    if with_stdin:
+        threading.Thread(target=_await_end, args=(event,), daemon=True).start()
+    try:
+        yield event
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _await_end(event: threading.Event) -> None:
+    sys.stdin.buffer.read()
+    event.set()
