@@ -72,7 +72,9 @@ class LocalStore:
 
     def _walk(self, directory: str) -> Iterator[ObjectInfo]:
         """Every object below `directory`, ordered by path; of a million files only the names are held."""
-        for entry in sorted(self._scan(directory), key=_order):
+        entries = sorted(self._scan(directory), key=_order, reverse=True)
+        while entries:
+            entry = entries.pop()  # it holds what is known of the file: let go of it
             path = _join(directory, entry.name)
             if entry.is_dir(follow_symlinks=False):
                 yield from self._walk(path)

@@ -334,6 +334,21 @@ def test_a_merge_that_sleeps_in_its_put_while_its_output_goes_is_not_committed(w
     assert check_partition(world.store, TABLE).problems == []
 
 
+def test_what_is_committed_while_the_files_are_listed_is_not_marked(world: World) -> None:
+    append_each(world.partition, [b"0", b"1"])
+
+    def meanwhile() -> None:
+        world.wait(1)
+        world.merge()
+        world.wait(VACUUM_MARK_AGE_MS + 1)
+
+    world.wait(VACUUM_MARK_AGE_MS + 1)
+    slow = FaultyStore(world.store, [Fault(1, before(meanwhile), {"list"}, "_vacuum")])
+    assert world.vacuum(slow) == NOTHING
+    slow = FaultyStore(world.store, [Fault(1, before(meanwhile), {"now_ms"})])
+    assert world.vacuum(slow).marked == 3
+
+
 def test_a_vacuum_that_slept_opens_the_table_again(merged: World) -> None:
     """Its log was cleaned meanwhile: what it knows of the table is of long ago."""
     sleepy = Table(merged.store, TABLE, merged.clock)
