@@ -75,6 +75,8 @@ async def fetch(
     if start == found.high_watermark and timeout_s > 0:
         await wait_for_records(here, request, found, start, timeout_s)
     limit = min(max_bytes or here.settings.fetch_max_bytes, here.settings.fetch_max_bytes)
+    if not found.reaches(start):
+        await run_in_threadpool(found.log_from, start)
     plan = found.plan_read(start, limit)
     if form is Format.ARROW:
         return await _arrow_answer(here, topic, found, plan)

@@ -72,7 +72,8 @@ def group_lags(coordinator: Coordinator, cluster: Cluster, clock: Clock) -> Iter
     """The lags of the groups that this gateway coordinates, as far as is known in memory."""
     now_ms = clock.now_ms()
     for group, topic, index, offset, partition in _committed(coordinator, cluster):
-        yield GroupLag(group, topic, index, lag(partition.snapshot, offset, now_ms))
+        known = partition.log_from(offset) if partition.reaches(offset) else partition.snapshot
+        yield GroupLag(group, topic, index, lag(known, offset, now_ms))
 
 
 def follow_lags(coordinator: Coordinator, cluster: Cluster) -> None:

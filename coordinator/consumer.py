@@ -213,6 +213,9 @@ class Consumer:
             self._looked, behind = now, [place.partition for place in self._positions.values()]
         if behind:
             await asyncio.to_thread(_refresh, behind)
+        far = [place for place in self._positions.values() if not place.partition.reaches(place.offset)]
+        if far:
+            await asyncio.to_thread(_reach, far)
 
     def _open(self, group: Group, new: list[TopicPartition]) -> dict[TopicPartition, Partition]:
         """The partitions `new`, but those of topics that are not what the group takes them for (any more)."""
@@ -335,6 +338,12 @@ def _is_enough(readings: Sequence[Reading], least_bytes: int) -> bool:
 def _refresh(partitions: Iterable[Partition]) -> None:
     for partition in partitions:
         partition.refresh()
+
+
+def _reach(places: Iterable[_Position]) -> None:
+    """Look into the remote root, so that plans of what is there need not."""
+    for place in places:
+        place.partition.log_from(place.offset)
 
 
 def _bytes(reading: Reading) -> int:

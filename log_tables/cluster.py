@@ -5,6 +5,7 @@ The record of a topic (key: its name) is the commit point of creating and deleti
 before the one and removed after the other. Whatever a crash leaves in between, `sweep` removes.
 """
 
+import os
 import re
 import threading
 from collections.abc import Callable, Mapping
@@ -13,20 +14,23 @@ from contextlib import suppress
 import msgspec
 
 from log_tables.clock import Clock, SystemClock
-from log_tables.config import TopicConfig
+from log_tables.config import COMPACT, TopicConfig
 from log_tables.errors import (
     AlreadyExists,
     CorruptLog,
     Damaged,
     InvalidArgument,
+    InvalidConfig,
     NotLeader,
     ObjectMissing,
     OffsetMismatch,
+    StoreUnavailable,
     TopicExists,
     UnknownTopic,
 )
 from log_tables.layout import (
     CLUSTER_METADATA,
+    PROPERTY_REMOTE_ROOT,
     TOPICS,
     log_directory,
     partition_directory,
@@ -40,11 +44,12 @@ from log_tables.limits import (
     METADATA_PAUSE_S,
     PARTITIONS_MAX,
 )
-from log_tables.partition import Entry, Partition
+from log_tables.partition import Entry, Partition, PartitionConfig
 from log_tables.record import Record, input_batch, to_records
 from log_tables.segment import SegmentCache
-from log_tables.store import Store
+from log_tables.store import Store, open_store
 from log_tables.table import create_table
+from log_tables.tier import RemoteRoot, check_reaches
 from log_tables.topic import Topic, check_writable, is_internal
 
 _INCARNATION = re.compile(r"(?P<name>[a-zA-Z0-9._-]+)(~(?P<number>\d+))?")
@@ -77,6 +82,7 @@ class Cluster:
         self._records: dict[str, TopicRecord] = {}
         self._topics: dict[str, Topic] = {}
         self._next = 0
+        self._remote: RemoteRoot | None = None
 
     @classmethod
     def open(cls, store: Store, clock: Clock | None = None, url: str = "", create: bool = True) -> "Cluster":
@@ -99,6 +105,54 @@ class Cluster:
     def cluster_id(self) -> str:
         """Unique to this root, and the same for every gateway on it."""
         return self._log.snapshot.metadata.id
+
+    @property
+    def remote_root(self) -> str | None:
+        """The URL of the second root, to which `remote.storage.enable` moves segments; None without one."""
+        return self._log.snapshot.metadata.configuration.get(PROPERTY_REMOTE_ROOT)
+
+    @property
+    def remote(self) -> RemoteRoot | None:
+        """The second root as last refreshed, opened at its first use with the options of the first."""
+        url, known = self.remote_root, self._remote
+        if url is None or (known is not None and known.url == url):
+            return known if url is not None else None
+
+        def opened() -> Store:
+            return open_store(url, self.store.options, create=False, clock=self.clock)
+
+        self._remote = RemoteRoot(url, self.cluster_id, self.clock, opened)
+        return self._remote
+
+    def set_remote_root(self, url: str | os.PathLike[str]) -> None:
+        """Name the second root: a directory, which is made and kept as its absolute path, or a URL.
+
+        Another root than before must hold what was moved: copy it there first, while nothing is moved. Raises
+        InvalidArgument when a table is missing there, and for a root that cannot be used; StoreUnavailable.
+        """
+        store = open_store(url, self.store.options, clock=self.clock)
+        if store.url == self.store.url:
+            raise InvalidArgument("the remote root is the root itself; name another place")
+        self._log.refresh(wait=True)
+        self.refresh()
+        if self.remote_root not in (None, store.url):
+            self._check_moved(RemoteRoot(store.url, self.cluster_id, self.clock, lambda: store))
+        self._log.set_properties({PROPERTY_REMOTE_ROOT: store.url})
+
+    def _check_moved(self, remote: RemoteRoot) -> None:
+        """Raise InvalidArgument when `remote` lacks a table to which records were moved."""
+        for topic in self.topics(include_internal=True):
+            for partition in topic.partitions():
+                here = partition.refresh(wait=True)
+                if here.tiered <= here.log_start:
+                    continue
+                try:
+                    check_reaches(remote.table(partition.directory).snapshot, here, partition.directory)
+                except (StoreUnavailable, CorruptLog) as error:
+                    raise InvalidArgument(
+                        f"{remote.url} does not hold what was moved: {error.message}; copy the tables of the "
+                        "remote root of now there first"
+                    ) from None
 
     @property
     def metadata_log(self) -> Partition:
@@ -146,15 +200,16 @@ class Cluster:
 
     def _topic(self, record: TopicRecord) -> Topic:
         return Topic(
-            self.store,
-            self.clock,
-            self._cache,
+            self._open_partition,
             record.name,
             record.topic_id,
             record.incarnation,
             record.partitions,
             TopicConfig(record.configs),
         )
+
+    def _open_partition(self, directory: str, config: PartitionConfig) -> Partition:
+        return Partition(self.store, directory, self.clock, config, self._cache, lambda: self.remote)
 
     def topics(self, include_internal: bool = False) -> list[Topic]:
         """Every topic as last refreshed, by name."""
@@ -193,9 +248,11 @@ class Cluster:
         config = TopicConfig.parse(configs or {})
         self.refresh()
         self._check_absent(name)
+        self._check_remote(config)
         started = self.clock.boottime()
         incarnation = self._make_directory(name, config)
         self._create_tables(topic_directory(name, incarnation), range(1, partitions), config)
+        self._make_remote_tables(topic_directory(name, incarnation), range(partitions), config)
         topic_id = self.clock.unique_id()
 
         def record(known: TopicRecord | None) -> TopicRecord:
@@ -218,7 +275,13 @@ class Cluster:
 
     def alter_topic(self, name: str, configs: Mapping[str, str | None]) -> Topic:
         """Set settings, or with None put them back to their defaults. Raises UnknownTopic, InvalidConfig."""
-        check_writable(self.topic(name).name)
+        topic = self.topic(name)
+        check_writable(topic.name)
+        config = topic.config.altered(configs)
+        self._check_remote(config)
+        if config.compacted:
+            self._check_untiered(topic)
+        self._make_remote_tables(topic.directory, range(topic.partition_count), config)
 
         def record(known: TopicRecord | None) -> TopicRecord:
             live = _live(name, known)
@@ -236,7 +299,9 @@ class Cluster:
         topic = self.topic(name)
         check_writable(name)
         _check_partitions(count)
-        self._create_tables(topic.directory, range(topic.partition_count, count), topic.config)
+        added = range(topic.partition_count, count)
+        self._create_tables(topic.directory, added, topic.config)
+        self._make_remote_tables(topic.directory, added, topic.config)
 
         def record(known: TopicRecord | None) -> TopicRecord:
             live = _same(topic, known)
@@ -271,6 +336,27 @@ class Cluster:
                 partition = topic.partition(index)
                 partition.claim(self.url)
                 partition.resign()
+
+    def _check_remote(self, config: TopicConfig) -> None:
+        """Raise InvalidConfig when segments are to move to a remote root that nobody has named."""
+        if config.remote_storage and self.remote_root is None:
+            self._log.refresh()
+            if self.remote_root is None:
+                raise InvalidConfig(
+                    "remote.storage.enable='true' needs a remote root, and there is none; name one with "
+                    "`lakelog maintain --remote-root` or the setting remote_root"
+                )
+
+    def _check_untiered(self, topic: Topic) -> None:
+        """Raise InvalidConfig when `topic`, to be compacted by key, has records in the remote root."""
+        for partition in topic.partitions():
+            here = partition.refresh()
+            if here.tiered > here.log_start:
+                raise InvalidConfig(
+                    f"cleanup.policy={COMPACT!r} needs the whole log in one place, and offsets up to "
+                    f"{here.tiered - 1} of {partition.directory} are in the remote root; wait until "
+                    "retention has deleted them, or delete them"
+                )
 
     def _change(self, name: str, decide: Callable[[TopicRecord | None], TopicRecord]) -> None:
         """Append what `decide` makes of the newest record of `name`, if nothing was appended in between."""
@@ -339,6 +425,13 @@ class Cluster:
             except AlreadyExists:
                 pass  # left by a crash before the metadata log named it: empty, and as good as new
 
+    def _make_remote_tables(self, directory: str, indexes: range, config: TopicConfig) -> None:
+        """Make the tables in the remote root before there is something to move: SQL views name them."""
+        remote = self.remote
+        if config.remote_storage and remote is not None:
+            for index in indexes:
+                remote.make_table(partition_directory(directory, index))
+
     def sweep(self) -> list[str]:
         """Remove what nobody names any more; returns the directories that were removed whole.
 
@@ -349,26 +442,35 @@ class Cluster:
         looked = self.clock.boottime()
         self._log.refresh(wait=True)  # what others have made while this process slept must be known
         self.refresh()
-        removed = []
+        removed, failed = [], None
         for name, number in self._directories():
             if is_internal(name):
                 continue
             record = self._records.get(name)
             directory = topic_directory(name, number)
             if record is not None and number in record.deleted:
-                gone = self._sweep_deleted(record, number)
+                try:
+                    gone = self._sweep_deleted(record, number)
+                except (
+                    StoreUnavailable
+                ) as error:  # of the remote root, it may be: others' files may go all the same
+                    gone, failed = False, error
             elif record is not None and number == record.incarnation and record.live:
                 gone = False
             else:
                 gone = self._sweep_orphan(directory, looked)
             if gone:
                 removed.append(directory)
+        if failed is not None:
+            raise failed
         return removed
 
     def _sweep_deleted(self, record: TopicRecord, number: int) -> bool:
         directory = topic_directory(record.name, number)
         age_ms = self.clock.now_ms() - record.deleted[number]
         delay_ms = TopicConfig(record.configs).file_delete_delay_ms
+        if age_ms >= delay_ms and self.remote is not None:
+            self.remote.remove(directory)
         if age_ms >= delay_ms + LOG_RETENTION_MS:
             self._remove(directory)
             self._change(record.name, lambda known: _swept(known or record, number))

@@ -128,7 +128,7 @@ def lag_table(offsets: GroupOffsets, now_ms: int) -> pa.Table:
     """The rows of `consumer_lag`, as LAG_SCHEMA."""
     rows = []
     for key, value in offsets.committed.items():
-        snapshot = offsets.partitions[key.topic, key.partition].snapshot
+        snapshot = offsets.partitions[key.topic, key.partition].log_from(value.offset)
         behind = lag(snapshot, value.offset, now_ms)
         rows.append(
             {

@@ -19,6 +19,7 @@ TXN_LOG_START = "lakelog.start"
 TXN_CLEANED = "lakelog.cleaned"
 TXN_TIERED = "lakelog.tiered"
 PROPERTY_CLUSTER = "lakelog.cluster"
+PROPERTY_REMOTE_ROOT = "lakelog.remoteRoot"
 PROPERTY_FILE_RETENTION = "delta.deletedFileRetentionDuration"
 _TXN_PRODUCER = re.compile(r"lakelog\.producer\.(\d+)\.(seq|end)")
 

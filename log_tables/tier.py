@@ -99,7 +99,7 @@ class RemoteRoot:
             return self.table(directory)
 
     def remove(self, directory: str) -> None:
-        """Remove all that is below the directory `directory` of a deleted topic, but another cluster's tables.
+        """Remove all that is below the directory of a deleted topic, but the tables of another cluster.
 
         Raises StoreUnavailable.
         """

@@ -2,15 +2,13 @@
 
 import re
 import threading
+from collections.abc import Callable
 
-from log_tables.clock import Clock
 from log_tables.config import TopicConfig
 from log_tables.errors import CorruptLog, InvalidTopicName, ObjectMissing, UnknownPartition
 from log_tables.layout import partition_directory, topic_directory
 from log_tables.limits import TOPIC_NAME_MAX_CHARS
-from log_tables.partition import Partition
-from log_tables.segment import SegmentCache
-from log_tables.store import Store
+from log_tables.partition import Partition, PartitionConfig
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -45,16 +43,14 @@ class Topic:
 
     def __init__(
         self,
-        store: Store,
-        clock: Clock,
-        cache: SegmentCache,
+        open_partition: Callable[[str, PartitionConfig], Partition],
         name: str,
         topic_id: str,
         incarnation: int,
         partition_count: int,
         config: TopicConfig,
     ) -> None:
-        self._store, self._clock, self._cache = store, clock, cache
+        self._open_partition = open_partition
         self.name, self.topic_id, self.incarnation = name, topic_id, incarnation
         self.partition_count, self.config = partition_count, config
         self._partitions: dict[int, Partition] = {}
@@ -86,9 +82,8 @@ class Topic:
             return self._partitions[index]
 
     def _opened(self, directory: str) -> Partition:
-        config = self.config.partition_config()
         try:
-            return Partition(self._store, directory, self._clock, config, self._cache)
+            return self._open_partition(directory, self.config.partition_config())
         except ObjectMissing:
             raise CorruptLog(
                 f"there is no table at {directory}, or its log lacks version 0, though the metadata log "

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from log_tables.clock import Clock
+from log_tables.cluster import Cluster
 from log_tables.partition import Partition
 from log_tables.snapshot import Segment
 from log_tables.store import Store, open_store
@@ -46,6 +47,21 @@ def with_tier(partition: Partition, root: RemoteRoot) -> Partition:
         partition.config,
         remote=lambda: root,
     )
+
+
+def tiered_cluster(directory: Path, clock: Clock) -> Cluster:
+    """A cluster below `directory` whose remote root is beside its root."""
+    cluster = Cluster.open(open_store(directory / "here"), clock)
+    cluster.set_remote_root(directory / "away")
+    return cluster
+
+
+def move_topic(cluster: Cluster, name: str, counts: Sequence[int]) -> None:
+    """Move the first segments of each partition of the topic `name`, of each as many as `counts` says."""
+    root = cluster.remote
+    assert root is not None
+    for partition, count in zip(cluster.topic(name).partitions(), counts, strict=True):
+        move(partition.table, root, count)
 
 
 def bases(segments: Sequence[Segment]) -> list[int]:
