@@ -62,6 +62,7 @@ def maintain(  # noqa: PLR0913, PLR0917 -- each is an option
     settings = load_settings(config, data=data, remote_root=remote_root, **pairs(set_, "--set"))
     os.nice(nice)
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     cluster = _open(settings)
 
     from jobs.maintenance import Maintenance, jobs_named
@@ -215,5 +216,7 @@ def _stopping(with_stdin: bool) -> Iterator[threading.Event]:
 
 
 def _await_end(event: threading.Event) -> None:
-    sys.stdin.buffer.read()
+    # Not sys.stdin: a thread that waits in it cannot be left behind when the process ends.
+    while os.read(0, 4096):
+        pass
     event.set()

@@ -13,6 +13,9 @@ def serve(
     data: Data = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
+    maintain: Annotated[
+        bool, typer.Option("--maintain", help="Run `lakelog maintain` beside it, every maintain_interval_ms.")
+    ] = False,
     config: Annotated[
         str | None, typer.Option(help="Settings file (TOML); lakelog.toml where it exists.")
     ] = None,
@@ -30,4 +33,10 @@ def serve(
     # Imported here, so that the other commands do not wait for the whole gateway.
     from api.server import run
 
-    run(settings)
+    if not maintain:
+        run(settings)
+        return
+    from lakelog.cli.maintainer import Maintainer
+
+    with Maintainer(settings):
+        run(settings)

@@ -1,0 +1,77 @@
+"""The scheduler that `lakelog serve --maintain` runs beside the gateway, in a process of its own."""
+
+import importlib.util
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+
+from lakelog.settings import Settings
+from log_tables.cluster import Cluster
+from log_tables.errors import InvalidArgument
+from log_tables.store import open_store
+
+STOP_S = 5.0
+"""How long a stopping gateway waits for the job that runs: to be killed does it no harm."""
+
+RESTART_S = 5.0
+"""How long a scheduler that has ended is left alone."""
+
+_LOOK_S = 0.5
+
+_log = logging.getLogger(__name__)
+
+
+class Maintainer:
+    """`lakelog maintain --every` in another process, started again when it ends.
+
+    It stops by itself when this process is gone, however it went: its standard input ends then.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        """Makes the root if there is none. Raises InvalidArgument when Spark is not installed, StoreUnavailable."""
+        if importlib.util.find_spec("pyspark") is None:
+            raise InvalidArgument("--maintain needs Spark: install it with pip install 'lakelog[spark]'")
+        Cluster.open(open_store(settings.data, settings.store_options))  # the scheduler makes none
+        every_s = max(1, settings.maintain_interval_ms // 1000)
+        self._command = [
+            *(sys.executable, "-m", "lakelog", "maintain", "--with-stdin"),
+            *("--data", settings.data, "--every", f"{every_s}s"),
+            *(("--remote-root", settings.remote_root) if settings.remote_root else ()),
+        ]
+        # In the environment, which other users do not see: the options hold secrets.
+        self._environment = {**os.environ, "LAKELOG_STORE_OPTIONS": json.dumps(settings.store_options)}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._keep_running, name="maintainer", daemon=True)
+
+    def __enter__(self) -> "Maintainer":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join(2 * STOP_S)
+
+    def _keep_running(self) -> None:
+        while not self._stopping.is_set():
+            process = subprocess.Popen(
+                self._command, env=self._environment, stdin=subprocess.PIPE, stdout=sys.stderr
+            )
+            while process.poll() is None:
+                if self._stopping.wait(_LOOK_S):
+                    _stop(process)
+                    return
+            _log.error("maintenance ended with exit code %s; it is started again", process.returncode)
+            self._stopping.wait(RESTART_S)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
