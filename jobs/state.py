@@ -10,10 +10,10 @@ from log_tables.config import COMPACT, TopicConfig
 from log_tables.errors import InvalidArgument, LakelogError, StoreUnavailable, UnknownTopic
 from log_tables.layout import CLUSTER_METADATA
 from log_tables.partition import Partition
+from log_tables.remote import RemoteRoot
 from log_tables.snapshot import Segment, Snapshot
 from log_tables.store import Store
 from log_tables.table import Table
-from log_tables.tier import RemoteRoot
 
 _COMPACTED = TopicConfig.parse({"cleanup.policy": COMPACT})
 

@@ -46,10 +46,10 @@ from log_tables.limits import (
 )
 from log_tables.partition import Entry, Partition, PartitionConfig
 from log_tables.record import Record, input_batch, to_records
+from log_tables.remote import RemoteRoot, check_reaches
 from log_tables.segment import SegmentCache
 from log_tables.store import Store, open_store
 from log_tables.table import create_table
-from log_tables.tier import RemoteRoot, check_reaches
 from log_tables.topic import Topic, check_writable, is_internal
 
 _INCARNATION = re.compile(r"(?P<name>[a-zA-Z0-9._-]+)(~(?P<number>\d+))?")

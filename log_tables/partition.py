@@ -35,11 +35,11 @@ from log_tables.limits import (
     TIMESTAMP_MIN_US,
 )
 from log_tables.record import RECORD_SCHEMA, constant_timestamps, int64s, with_offsets
+from log_tables.remote import RemoteRoot, RemoteTier
 from log_tables.sequencer import Entry, Producer, Sequenced, Sequencer, producers_of
 from log_tables.snapshot import ProducerState, Segment, Snapshot, timestamp_text, timestamp_us
 from log_tables.store import Store
 from log_tables.table import Table, commit_info
-from log_tables.tier import RemoteRoot, RemoteTier
 
 __all__ = ["Entry", "Partition", "PartitionConfig", "Producer", "ReadPlan", "Sequenced", "partition_for_key"]
 

@@ -6,10 +6,11 @@ from pathlib import Path
 from log_tables.clock import Clock
 from log_tables.cluster import Cluster
 from log_tables.partition import Partition
+from log_tables.remote import RemoteRoot
 from log_tables.snapshot import Segment
 from log_tables.store import Store, open_store
 from log_tables.table import Table
-from log_tables.tier import RemoteRoot, commit_move, copy
+from log_tables.tier import commit_move, copy
 
 CLUSTER = "a-cluster"
 
