@@ -54,6 +54,7 @@ from log_tables.testing import (
 )
 from log_tables.vacuum import Vacuumed, vacuum
 from tests.partitions import TABLE, another, append, append_each, held, new_partition, values
+from tests.support import S3Server
 
 DAY_MS = 24 * 60 * 60 * 1000
 HOUR_MS = 60 * 60 * 1000
@@ -64,9 +65,9 @@ ORPHAN = segment_name(0, "0123abcd")
 class World:
     """A partition on a store whose clock is its own, and time that passes for both."""
 
-    def __init__(self) -> None:
+    def __init__(self, inner: Store | None = None) -> None:
         self.clock, self.store_clock = ManualClock(seed=1), ManualClock(seed=2)
-        self.store: Store = ClockedStore(open_store("memory://"), self.store_clock)
+        self.store: Store = ClockedStore(inner or open_store("memory://"), self.store_clock)
         self.partition = new_partition(self.store, self.clock)
 
     def wait(self, ms: int) -> None:
@@ -487,6 +488,17 @@ def test_others_read_a_table_with_ledgers_on_a_disk(store_root: Path) -> None:
     assert DeltaTable(store.delta_location(TABLE)[0]).to_pyarrow_table().num_rows == 4
     assert check_partition(store, TABLE).problems == []
     assert check_partition(store, TABLE).unreferenced == 0
+
+
+def test_a_vacuum_of_a_bucket(s3: S3Server) -> None:
+    world = World(open_store(s3.bucket("vacuum"), s3.options))
+    due_and_unmarked(world)
+    done = world.vacuum()
+    assert (done.marked, done.deleted) == (2, 3)
+    world.wait(DAY_MS + 1)
+    assert world.vacuum().deleted == 2
+    assert (world.files(), world.ledgers()) == (world.live(), [])
+    assert values(another(world.partition)) == [b"%d" % number for number in range(5)]
 
 
 def test_the_commit_of_a_vacuum_says_what_it_is(merged: World) -> None:
