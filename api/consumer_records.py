@@ -1,6 +1,8 @@
 """A consumer instance's poll: records of what it owns, long-polled at the ends of the partitions."""
 
+import logging
 from collections.abc import AsyncIterator, Iterator
+from itertools import chain
 from typing import Annotated
 
 import pyarrow as pa
@@ -17,8 +19,13 @@ from api.gateway import Gateway, gateway
 from api.media import Format, accepts
 from api.wire_arrow import POLL_SCHEMA, encode_stream, located
 from coordinator.assignment import TopicPartition
-from coordinator.consumer import Consumer, Polled, Reading
-from log_tables.errors import InvalidArgument
+from coordinator.consumer import Consumer, Reading
+from log_tables.errors import Damaged, InvalidArgument
+from log_tables.layout import OFFSET
+
+_log = logging.getLogger(__name__)
+
+ONLY_OTHERS = "a poll gives only what is in other partitions: %s"
 
 router = APIRouter(prefix="/consumers/{group}/instances/{instance}", tags=["v2 consumers"])
 
@@ -50,6 +57,7 @@ async def poll(
     when the assignment does.
 
     A record that the format cannot show ends the answer before it, and answers 42203 when it is the first.
+    A damaged partition does not keep the others from being read: 50002 is the answer when they have nothing.
     """
     here = gateway(request)
     config = (await here.coordinator.member(group, instance)).config
@@ -72,7 +80,11 @@ async def poll(
     )
     headers = {"Generation": str(polled.epoch)}
     if form is Format.ARROW:
-        body = _arrow_stream(here, consumer, polled)
+        following: dict[TopicPartition, int] = {}
+        batches = _batches(here, polled.readings, following)
+        first = await run_in_threadpool(next, batches, None)  # while an error can still be the answer
+        given = batches if first is None else chain([first], batches)
+        body = _arrow_stream(given, consumer, polled.serial, following)
         return StreamingResponse(body, media_type=form.value, headers=headers)
     rows, following = await run_in_threadpool(_json_rows, here, polled.readings, form, limit)
     if not await request.is_disconnected():
@@ -86,7 +98,7 @@ def _json_rows(
     """The rows of the answer, and where each partition goes on after them."""
     rows: list[str] = []
     following: dict[TopicPartition, int] = {}
-    unshown: NotJson | None = None
+    unshown: NotJson | Damaged | None = None
     size = 0
     for reading in readings:
         begin = here.clock.monotonic()
@@ -94,7 +106,7 @@ def _json_rows(
             made, following[reading.at] = json_rows(
                 reading.at, reading.partition, reading.plan, form, limit - size
             )
-        except NotJson as error:
+        except (NotJson, Damaged) as error:
             unshown = unshown or error
             continue
         length = sum(map(len, made))
@@ -105,21 +117,22 @@ def _json_rows(
             break
     if unshown is not None and not rows:
         raise unshown
+    if isinstance(unshown, Damaged):
+        _log.error(ONLY_OTHERS, unshown)
     return rows, following
 
 
 async def _arrow_stream(
-    here: Gateway, consumer: Consumer, polled: Polled
+    batches: Iterator[pa.RecordBatch], consumer: Consumer, serial: int, following: dict[TopicPartition, int]
 ) -> AsyncIterator[memoryview | bytes]:
     """The stream, made as it is read. The consumer goes on behind it once the last record was taken."""
-    following: dict[TopicPartition, int] = {}
-    messages = encode_stream(_batches(here, polled.readings, following), POLL_SCHEMA)
+    messages = encode_stream(batches, POLL_SCHEMA)
     message = await run_in_threadpool(next, messages, None)
     while message is not None:
         coming = await run_in_threadpool(next, messages, None)
         if coming is None:
             # Before the end of the stream is sent: a client that has read it may be gone at once.
-            consumer.advance(polled.serial, following)
+            consumer.advance(serial, following)
         yield message
         message = coming
 
@@ -127,12 +140,24 @@ async def _arrow_stream(
 def _batches(
     here: Gateway, readings: list[Reading], following: dict[TopicPartition, int]
 ) -> Iterator[pa.RecordBatch]:
-    """What `readings` give; `following` gets where each partition goes on once its records were taken."""
+    """What `readings` give; `following` gets where each partition goes on once its records were taken.
+
+    Raises Damaged when nothing can be given for it.
+    """
+    damage: Damaged | None = None
     for reading in readings:
         begin, records, size = here.clock.monotonic(), 0, 0
-        plan = reading.partition.settle(reading.plan)
-        for batch in reading.partition.read(plan):
-            records, size = records + batch.num_rows, size + batch.nbytes
-            yield located(batch, *reading.at)
-        following[reading.at] = plan.end
+        try:
+            plan = reading.partition.settle(reading.plan)
+            for batch in reading.partition.read(plan):
+                records, size = records + batch.num_rows, size + batch.nbytes
+                yield located(batch, *reading.at)
+                following[reading.at] = batch.column(OFFSET)[-1].as_py() + 1
+            following[reading.at] = plan.end
+        except Damaged as error:
+            damage = damage or error
         here.metrics.topic(reading.at.topic).fetched(records, size, here.clock.monotonic() - begin)
+    if damage is not None:
+        if not following:
+            raise damage
+        _log.error(ONLY_OTHERS, damage)

@@ -16,7 +16,7 @@ from coordinator.group import Group, Member
 from coordinator.shard import Shard
 from log_tables.clock import Clock
 from log_tables.cluster import Cluster
-from log_tables.errors import NotAssigned, OffsetOutOfRange
+from log_tables.errors import Damaged, NotAssigned, OffsetOutOfRange
 from log_tables.partition import Partition, ReadPlan
 
 WAIT_FIRST_S = 0.02
@@ -78,7 +78,7 @@ class Consumer:
 
         With `generation`, the newest that the client knows, it answers at once without records when there is
         a newer one to know. `ended` says that nobody waits any more. Raises UnknownMember, NotLeader,
-        StoreUnavailable, Damaged.
+        StoreUnavailable; Damaged when there is a partition that cannot be read, and nothing in the others.
         """
         self._serial += 1
         serial, pause_s = self._serial, WAIT_FIRST_S
@@ -88,7 +88,7 @@ class Consumer:
             while True:
                 changed.clear()
                 await self._acknowledge(generation)
-                await self._look(serial)
+                damage = await self._look(serial)
                 member = self.shard.group(self._group).member(self._member)
                 if self._serial != serial or (generation is not None and generation < member.epoch):
                     await self.shard.settled(self._group)  # a generation that is told must not come twice
@@ -97,6 +97,10 @@ class Consumer:
                 readings = self._plan(max_bytes)
                 left = deadline - self._clock.monotonic()
                 if _is_enough(readings, member.config.fetch_min_bytes) or left <= 0 or await ended():
+                    if damage is not None:
+                        if not readings:
+                            raise damage
+                        _log.error("a poll gives only what is in other partitions: %s", damage)
                     return Polled(serial, member.epoch, readings if self._serial == serial else [])
                 longest = min(WAIT_LED_S, _liveness_s(member))
                 await self._wait(changed, seen, min(left, pause_s if self._followed() else longest))
@@ -212,23 +216,32 @@ class Consumer:
         if now - self._looked >= WAIT_LED_S:
             self._looked, behind = now, [place.partition for place in self._positions.values()]
         if behind:
-            await asyncio.to_thread(_refresh, behind)
+            damage = await asyncio.to_thread(_refresh, behind) or damage
         far = [place for place in self._positions.values() if not place.partition.reaches(place.offset)]
         if far:
             await asyncio.to_thread(_reach, far)
+        return damage
 
-    def _open(self, group: Group, new: list[TopicPartition]) -> dict[TopicPartition, Partition]:
-        """The partitions `new`, but those of topics that are not what the group takes them for (any more)."""
-        opened = {}
+    def _open(
+        self, group: Group, new: list[TopicPartition]
+    ) -> tuple[dict[TopicPartition, Partition], Damaged | None]:
+        """The partitions `new`, but those of topics that are not what the group takes them for (any more),
+        and those that are damaged: then also why.
+        """
+        opened, damage = {}, None
         for at in new:
             topic = self._cluster.known(at.topic)
             known = group.topics.get(at.topic)
             if topic is None or known is None or topic.topic_id != known.topic_id:
                 continue
             if at.partition < topic.partition_count:
-                opened[at] = topic.partition(at.partition)
-        _refresh(opened.values())
-        return opened
+                try:
+                    partition = topic.partition(at.partition)
+                    partition.refresh()
+                    opened[at] = partition
+                except Damaged as error:
+                    damage = error
+        return opened, damage
 
     def _start(self, group: Group, member: Member, at: TopicPartition, partition: Partition) -> int | None:
         """Where to begin in a partition; None for its end, when nobody has said another place."""
@@ -335,9 +348,15 @@ def _is_enough(readings: Sequence[Reading], least_bytes: int) -> bool:
     return bool(readings) and (full or sum(map(_bytes, readings)) >= least_bytes)
 
 
-def _refresh(partitions: Iterable[Partition]) -> None:
+def _refresh(partitions: Iterable[Partition]) -> Damaged | None:
+    """Look at `partitions`; returns why one of them could not be looked at."""
+    damage = None
     for partition in partitions:
-        partition.refresh()
+        try:
+            partition.refresh()
+        except Damaged as error:
+            damage = error
+    return damage
 
 
 def _reach(places: Iterable[_Position]) -> None:

@@ -56,6 +56,7 @@ class Coordinator:
         self._cluster, self._writer, self._settings, self._clock = cluster, writer, settings, clock
         self._shards: dict[int, Shard] = {}
         self._loading: dict[int, asyncio.Task[Shard]] = {}
+        self._read: dict[int, tuple[tuple[int, int], asyncio.Task[list[Group]]]] = {}
         self._consumers: dict[tuple[str, str], Consumer] = {}
         self._topics: Mapping[str, TopicState] = {}
         self._topics_version = -1
@@ -221,8 +222,14 @@ class Coordinator:
             if shard.leading:
                 return shard.groups()
         partition = (await self._topic()).partition(index)
-        groups = await asyncio.to_thread(_read_groups, partition, self._now_ms())
-        return [step(group, TopicsChanged(self._topics), self._now_ms())[0] for group in groups.values()]
+        await asyncio.to_thread(partition.refresh)
+        # Whoever asks before something has changed shares one replay: that reads all of the log.
+        known = (partition.high_watermark, self._topics_version)
+        before = self._read.get(index)
+        if before is None or before[0] != known or _has_failed(before[1]):
+            reading = asyncio.to_thread(_read_groups, partition, self._topics, self._now_ms())
+            self._read[index] = known, asyncio.create_task(reading)
+        return await asyncio.shield(self._read[index][1])
 
     def known_groups(self) -> list[Group]:
         """The groups that this process coordinates now."""
@@ -291,6 +298,7 @@ class Coordinator:
         await asyncio.to_thread(shard.read)
         self.follow_topics()
         shard.follow(self._topics)
+        self._read.pop(index, None)
         before, self._shards[index] = self._shards.get(index), shard
         if before is not None:
             before.wake()
@@ -370,7 +378,11 @@ class Coordinator:
         return self._clock.monotonic() * 1_000
 
 
-def _read_groups(partition: Partition, now_ms: float) -> dict[str, Group]:
-    """What a partition of `__consumer_offsets` says of its groups; blocking."""
-    partition.refresh()
-    return restore(replay(partition), now_ms)
+def _read_groups(partition: Partition, topics: Mapping[str, TopicState], now_ms: float) -> list[Group]:
+    """What a partition of `__consumer_offsets` says of its groups, when these are the topics; blocking."""
+    found = restore(replay(partition), now_ms).values()
+    return [step(group, TopicsChanged(topics), now_ms)[0] for group in found]
+
+
+def _has_failed(task: asyncio.Task[list[Group]]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)

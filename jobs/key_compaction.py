@@ -19,7 +19,7 @@ from log_tables.cluster import Cluster
 from log_tables.errors import LakelogError
 from log_tables.key_shuffle import Borders, KeyGroup, compact_group, newest_here, newest_of_bucket
 from log_tables.limits import COMPACTED_SEGMENT_BYTES
-from log_tables.rewrite import check_fresh, commit_compaction
+from log_tables.rewrite import commit_compaction
 from log_tables.snapshot import Segment
 from log_tables.store import Store
 
@@ -168,10 +168,9 @@ def _committed(
     if isinstance(made, Failure):
         return Outcome(NAME, step.topic, step.partition, seconds=seconds, error=str(made))
     try:
-        check_fresh(cluster.clock, begun)
         table = partition_of(cluster, step.topic, step.partition, step.directory).table
         cleaned = step.inputs[-1].last_offset + 1
-        error = None if commit_compaction(table, step.inputs, made, cleaned) else OVERTAKEN
+        error = None if commit_compaction(table, step.inputs, made, cleaned, begun) else OVERTAKEN
     except LakelogError as raised:
         error = raised.message
     return Outcome(

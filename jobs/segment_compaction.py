@@ -12,7 +12,7 @@ from log_tables.cluster import Cluster
 from log_tables.config import TopicConfig
 from log_tables.errors import LakelogError
 from log_tables.limits import LAST_MERGE_GROWTH, MERGE_GROWTH
-from log_tables.rewrite import Merging, check_fresh, commit_merge, merged
+from log_tables.rewrite import Merging, commit_merge, merged
 from log_tables.snapshot import Segment
 
 NAME = "segment_compaction"
@@ -132,9 +132,8 @@ def _committed(
     if isinstance(made, Failure):
         return Outcome(NAME, step.topic, step.partition, seconds=seconds, error=str(made))
     try:
-        check_fresh(cluster.clock, begun)
         table = table_of(cluster, step.topic, step.partition, step.directory, step.remote)
-        error = None if commit_merge(table, step.inputs, made) else OVERTAKEN
+        error = None if commit_merge(table, step.inputs, made, begun) else OVERTAKEN
     except LakelogError as raised:
         error = raised.message
     return Outcome(

@@ -13,7 +13,7 @@ from lakelog.refusal import refusal
 from lakelog.settings import DEFAULT_URL
 from log_tables import errors
 from log_tables.clock import Clock, SystemClock
-from log_tables.errors import LakelogError, Unreachable
+from log_tables.errors import InvalidArgument, LakelogError, Unreachable
 from log_tables.limits import MIB
 from log_tables.record import Record, to_records
 
@@ -128,7 +128,7 @@ class Client:
 
     def topic(self, name: str) -> dict[str, Any]:
         """`name`, `configs` (every setting) and `partitions` of a topic. Raises UnknownTopic."""
-        found: dict[str, Any] = self._call("GET", f"/topics/{_quoted(name)}").json()
+        found: dict[str, Any] = self._call("GET", f"/topics/{quoted(name)}").json()
         return found
 
     def create_topic(
@@ -149,17 +149,17 @@ class Client:
             {"name": key, "operation": "DELETE"} if value is None else {"name": key, "value": value}
             for key, value in configs.items()
         ]
-        path = f"{self._cluster_path()}/topics/{_quoted(name)}/configs:alter"
+        path = f"{self._cluster_path()}/topics/{quoted(name)}/configs:alter"
         self._call("POST", path, json={"data": data})
 
     def add_partitions(self, name: str, count: int) -> None:
         """Grow a topic to `count` partitions in all. Raises UnknownTopic, InvalidRequest."""
-        path = f"{self._cluster_path()}/topics/{_quoted(name)}"
+        path = f"{self._cluster_path()}/topics/{quoted(name)}"
         self._call("PATCH", path, json={"partitions_count": count})
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic. Raises UnknownTopic."""
-        self._call("DELETE", f"{self._cluster_path()}/topics/{_quoted(name)}")
+        self._call("DELETE", f"{self._cluster_path()}/topics/{quoted(name)}")
 
     def partition_count(self, topic: str) -> int:
         """How many partitions a topic has. Raises UnknownTopic."""
@@ -247,7 +247,7 @@ class Client:
 
     def group(self, name: str) -> dict[str, Any]:
         """The same of one group, and its `members`: `member` and `partitions`. Raises UnknownGroup."""
-        path = f"consumer-groups/{_quoted(name)}"
+        path = f"consumer-groups/{quoted(name)}"
         found = self._call("GET", f"{self._cluster_path()}/{path}").json()
         members = [each["consumer_id"] for each in self._list(f"{path}/consumers")]
         owned = [{"member": each, "partitions": self.owned(name, each)} for each in members]
@@ -255,7 +255,7 @@ class Client:
 
     def owned(self, group: str, member: str) -> list[TopicPartition]:
         """The partitions that a member owns. Raises UnknownGroup, UnknownMember."""
-        found = self._list(f"consumer-groups/{_quoted(group)}/consumers/{_quoted(member)}/assignments")
+        found = self._list(f"consumer-groups/{quoted(group)}/consumers/{quoted(member)}/assignments")
         return [TopicPartition(each["topic_name"], each["partition_id"]) for each in found]
 
     def lags(self, group: str) -> list[Lag]:
@@ -274,12 +274,12 @@ class Client:
                 each["lag_bytes"],
                 each["consumer_id"],
             )
-            for each in self._list(f"consumer-groups/{_quoted(group)}/lags")
+            for each in self._list(f"consumer-groups/{quoted(group)}/lags")
         ]
 
     def group_offsets(self, group: str) -> dict[TopicPartition, int]:
         """The offsets of the next records that a group reads, as committed. Raises UnknownGroup."""
-        found = self._call("GET", f"/consumers/{_quoted(group)}/offsets").json()["offsets"]
+        found = self._call("GET", f"/consumers/{quoted(group)}/offsets").json()["offsets"]
         return {TopicPartition(each["topic"], each["partition"]): each["offset"] for each in found}
 
     def set_offsets(self, group: str, offsets: OffsetsOf, force: bool = False) -> None:
@@ -289,12 +289,12 @@ class Client:
         UnknownPartition, OffsetOutOfRange.
         """
         named = [{"topic": t, "partition": p, "offset": offset} for (t, p), offset in offsets.items()]
-        path = f"/consumers/{_quoted(group)}/offsets"
+        path = f"/consumers/{quoted(group)}/offsets"
         self._call("PUT", path, params={"force": force}, json={"offsets": named})
 
     def delete_group(self, name: str, force: bool = False) -> None:
         """Forget a group and its offsets; with `force` also its members. Raises UnknownGroup, Conflict."""
-        self._call("DELETE", f"/consumers/{_quoted(name)}", params={"force": force})
+        self._call("DELETE", f"/consumers/{quoted(name)}", params={"force": force})
 
     def request(
         self, method: str, path: str, *, timeout_s: float | None = None, **options: Any
@@ -367,8 +367,11 @@ def _group(found: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _partition(topic: str, partition: int, what: str) -> str:
-    return f"/topics/{_quoted(topic)}/partitions/{partition}/{what}"
+    return f"/topics/{quoted(topic)}/partitions/{partition}/{what}"
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """`name` as a part of a URL's path. Raises InvalidArgument for one that would lead to another path."""
+    if "/" in name or name in ("", ".", ".."):
+        raise InvalidArgument(f"nothing can be called {name[:40]!r}; use a name that has no slash")
     return quote(name, safe="")

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import httpx
 import pyarrow as pa
 
-from lakelog.client import ARROW, Client, TopicPartition
+from lakelog.client import ARROW, Client, TopicPartition, quoted
 from log_tables.errors import LakelogError, MemberExists, OutcomeUnknown, UnknownGroup
 
 BEAT_S_MAX = 5.0
@@ -23,14 +23,14 @@ class Membership:
     def __init__(self, client: Client, group: str, name: str, config: Mapping[str, Any]) -> None:
         """`config` is that of the instance, by the names of the wire."""
         self._client, self._group, self._name, self._config = client, group, name, config
-        self._path = f"/consumers/{quote(group, safe='')}/instances/{quote(name, safe='')}"
+        self._path = f"/consumers/{quoted(group)}/instances/{quote(name, safe='')}"
         self._perhaps_created = False
 
     def create(self) -> None:
         """Join the group. Raises MemberExists when another has the name, InvalidConsumer."""
         body = {"name": self._name, "format": "arrow", **self._config}
         try:
-            self._client.request("POST", f"/consumers/{quote(self._group, safe='')}", json=body)
+            self._client.request("POST", f"/consumers/{quoted(self._group)}", json=body)
         except OutcomeUnknown:
             self._perhaps_created = True
             raise

@@ -29,7 +29,6 @@ from log_tables.table import Table, commit_info
 
 __all__ = [
     "Merging",
-    "check_fresh",
     "clean",
     "clean_if_dirty",
     "commit_compaction",
@@ -81,9 +80,13 @@ def merged(task: Merging) -> Segment:
     return merge(store, task.directory, task.inputs, task.compression, SystemClock())
 
 
-def commit_merge(table: Table, inputs: Sequence[Segment], made: Segment) -> bool:
-    """Put `made` in the place of `inputs`, `dataChange: false`. False, without harm, when one is gone."""
-    return _replace(table, "OPTIMIZE", inputs, [made], None)
+def commit_merge(table: Table, inputs: Sequence[Segment], made: Segment, begun: float | None = None) -> bool:
+    """Put `made` in the place of `inputs`, `dataChange: false`. False, without harm, when one is gone.
+
+    `begun` is when the rewrite began, before its first file was put (`boottime`; now unless given). Raises
+    InvalidArgument when that is so long ago that a vacuum may delete the files.
+    """
+    return _replace(table, "OPTIMIZE", inputs, [made], None, begun)
 
 
 def latest(store: Store, table: str, inputs: Sequence[Segment], log_start: int) -> np.ndarray:
@@ -148,12 +151,19 @@ def _continued(steps: list[tuple[int, int]], following: Horizons) -> list[tuple[
     return [*steps, *following]
 
 
-def commit_compaction(table: Table, inputs: Sequence[Segment], made: Sequence[Segment], cleaned: int) -> bool:
+def commit_compaction(
+    table: Table,
+    inputs: Sequence[Segment],
+    made: Sequence[Segment],
+    cleaned: int,
+    begun: float | None = None,
+) -> bool:
     """Put `made` in the place of `inputs`, `dataChange: true`; compaction has got to offset `cleaned` then.
 
-    What is in both stays as it is. False, without harm, when an input is gone.
+    What is in both stays as it is. False, without harm, when an input is gone. `begun` and what is raised
+    are as for `commit_merge`.
     """
-    return _replace(table, "COMPACT", inputs, made, cleaned)
+    return _replace(table, "COMPACT", inputs, made, cleaned, begun)
 
 
 def clean(
@@ -166,9 +176,10 @@ def clean(
     """Compact `table` by key, whole, as far as it is older than `min_compaction_lag_ms`.
 
     Returns whether that was committed: not when there is nothing to compact, or when another process has
-    rewritten an input meanwhile. Raises CorruptSegment, StoreUnavailable, OutcomeUnknown, ForeignCommit.
+    rewritten an input meanwhile. Raises CorruptSegment, StoreUnavailable, OutcomeUnknown, ForeignCommit, and
+    as `commit_merge` does.
     """
-    snapshot, now_ms = table.snapshot, table.clock.now_ms()
+    snapshot, now_ms, begun = table.snapshot, table.clock.now_ms(), table.clock.boottime()
     inputs = cleaner.cleanable(snapshot, now_ms, min_compaction_lag_ms)
     if not inputs:
         return False
@@ -179,7 +190,7 @@ def clean(
         for group in cleaner.groups(inputs, segment_bytes)
     ]
     kept = [segment for segment in made if segment is not None]
-    return commit_compaction(table, inputs, kept, inputs[-1].last_offset + 1)
+    return commit_compaction(table, inputs, kept, inputs[-1].last_offset + 1, begun)
 
 
 def clean_if_dirty(table: Table, compression: str) -> bool:
@@ -273,12 +284,12 @@ def _not_as_written(newest: Segment, reason: str) -> CorruptSegment:
     )
 
 
-def check_fresh(clock: Clock, begun: float) -> None:
+def _check_fresh(clock: Clock, begun: float) -> None:
     """Raise InvalidArgument when files that were put since `begun` (`boottime`) may have been vacuumed."""
     if clock.boottime() - begun > REWRITE_MAX_AGE_MS / 1000:
         raise InvalidArgument(
             f"the rewrite took longer than {REWRITE_MAX_AGE_MS // 3_600_000} hours and was not committed: "
-            "its files may be taken for orphans; give the job more cores"
+            "a vacuum may delete its files; repeat it, with more cores if it was at work all the time"
         )
 
 
@@ -287,16 +298,23 @@ def _horizons(inputs: Sequence[Segment]) -> Horizons:
 
 
 def _replace(
-    table: Table, operation: str, inputs: Sequence[Segment], made: Sequence[Segment], cleaned: int | None
+    table: Table,
+    operation: str,
+    inputs: Sequence[Segment],
+    made: Sequence[Segment],
+    cleaned: int | None,
+    begun: float | None,
 ) -> bool:
     """Commit `made` in the place of `inputs`, and with `cleaned` that records were dropped up to there."""
-    info = commit_info(table.clock, operation)
+    info, since = commit_info(table.clock, operation), table.clock.boottime() if begun is None else begun
     needed, stays = {item.path for item in inputs}, {item.path for item in inputs} & {m.path for m in made}
     drops = cleaned is not None
 
     def build(snapshot: Snapshot) -> Commit | None:
         if not needed <= {item.path for item in snapshot.segments}:
             return None
+        # Before each put: one that a vacuum's commit beat has slept while its files were deleted.
+        _check_fresh(table.clock, since)
         now_ms = table.clock.now_ms()
         return Commit(
             info,

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from signal import SIGINT
+from signal import SIGINT, SIGTERM, Signals
 from typing import Any
 
 import pytest
@@ -65,6 +65,16 @@ def test_a_group_with_members_is_deleted_by_force(run: Run, gateway: RunningGate
         consumer.poll(0)
         assert printed(run("group", "delete", group, "--force", "--json")) == {"deleted": group}
         wrong(run("group", "lag", group), FAILED, group)
+
+
+def test_a_name_with_a_slash_leads_nowhere_else(
+    run: Run, gateway: RunningGateway, client: Client, group: str
+) -> None:
+    with Consumer(gateway.url, group, group, name="me") as consumer:
+        consumer.poll(0)
+        wrong(run("group", "delete", f"{group}/instances/me"), USAGE, "no slash")
+        wrong(run("consume", group, "--group", ".."), USAGE, "'..'")
+        assert len(client.group(group)["members"]) == 1
 
 
 def test_lag_is_shown_per_partition(run: Run, gateway: RunningGateway, client: Client, group: str) -> None:
@@ -230,7 +240,10 @@ def test_a_new_group_begins_where_it_is_told_and_takes_what_it_is_told(
     wrong(run("consume", filled, "--group", "g", "--from", "3"), USAGE, "'3'")
 
 
-def test_following_in_a_group_ends_in_order(gateway: RunningGateway, client: Client, filled: str) -> None:
+@pytest.mark.parametrize("end", [SIGINT, SIGTERM], ids=["interrupted", "terminated"])
+def test_following_in_a_group_ends_in_order(
+    gateway: RunningGateway, client: Client, filled: str, end: Signals
+) -> None:
     command = [sys.executable, "-m", "lakelog", "consume", filled, "--group", filled, "--follow"]
     with subprocess.Popen([*command, "--url", gateway.url], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -238,7 +251,7 @@ def test_following_in_a_group_ends_in_order(gateway: RunningGateway, client: Cli
         assert sorted(found) == sorted(2 * [f"{number}\n" for number in range(5)])
         gateway.produce(filled, "later", partition=1)
         assert process.stdout.readline() == '"later"\n'
-        process.send_signal(SIGINT)
+        process.send_signal(end)
         assert process.wait() == 0
     assert committed(client, filled) == [5, 6]
     assert client.group(filled)["members"] == []

@@ -14,7 +14,7 @@ from coordinator.consumer import Consumer, Polled
 from coordinator.events import Join, Place, Subscribe
 from coordinator.group import Group
 from lakelog.settings import Settings
-from log_tables.errors import LakelogError, UnknownMember
+from log_tables.errors import Damaged, LakelogError, UnknownMember
 from log_tables.group_log import MemberConfig
 from log_tables.partition import Entry, Partition
 from log_tables.record import Record, input_batch
@@ -116,6 +116,24 @@ def test_a_look_at_groups_claims_nothing(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
+def test_looks_at_groups_share_a_replay_until_something_has_changed(tmp_path: Path) -> None:
+    async def scenario(root: Path) -> None:
+        here = await Running.at(root)
+        here.gateway.cluster.create_topic("t", 1)
+        there = await Running.at(root)
+        await here.put(10)
+        await here.join("m")
+        first, second = await asyncio.gather(there.coordinator.group("g"), there.coordinator.group("g"))
+        assert first is second
+        await here.join("n")
+        assert (await there.coordinator.group("g")).members.keys() == {"m", "n"}
+        await there.join("o")
+        await here.join("p")
+        assert (await there.coordinator.group("g")).members.keys() == {"m", "n", "o", "p"}
+
+    run(scenario, tmp_path)
+
+
 def test_a_forced_reset_is_not_undone_by_auto_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(root: Path) -> None:
         here = await Running.at(root)
@@ -147,7 +165,9 @@ class Gate:
         self._go, self._held, self._open = threading.Event(), threading.Event(), consumer._open
         monkeypatch.setattr(consumer, "_open", self._hold)
 
-    def _hold(self, group: Group, new: list[TopicPartition]) -> dict[TopicPartition, Partition]:
+    def _hold(
+        self, group: Group, new: list[TopicPartition]
+    ) -> tuple[dict[TopicPartition, Partition], Damaged | None]:
         if not self._held.is_set():
             self._held.set()
             assert self._go.wait(30)

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from log_tables import vacuum as vacuums
 from log_tables.clock import ManualClock, SystemClock
 from log_tables.cluster import Cluster
-from log_tables.commit import Commit, read_commit
+from log_tables.commit import read_commit
 from log_tables.errors import CorruptLog, InvalidArgument, StoreUnavailable
 from log_tables.fsck import check_partition
 from log_tables.layout import (
@@ -35,10 +35,10 @@ from log_tables.limits import (
     REWRITE_MAX_AGE_MS,
     VACUUM_MARK_AGE_MS,
 )
-from log_tables.rewrite import commit_merge, merge
-from log_tables.snapshot import Segment, Snapshot
+from log_tables.rewrite import commit_compaction, commit_merge, merge
+from log_tables.snapshot import Segment
 from log_tables.store import Store, open_store
-from log_tables.table import Table, commit_info
+from log_tables.table import Table
 from log_tables.testing import (
     WRITES,
     ClockedStore,
@@ -304,20 +304,6 @@ def test_a_file_of_a_ledger_that_is_in_the_table_is_not_deleted(merged: World) -
     assert values(another(merged.partition)) == [b"0", b"1", b"2"]
 
 
-def committed_in_time(world: World, inputs: tuple[Segment, ...], made: Segment, store: Store) -> bool:
-    """A merge as jobs commit it: not when its output was put more than REWRITE_MAX_AGE_MS ago."""
-    table, put = Table(store, TABLE, world.clock), world.clock.boottime()
-    info = commit_info(world.clock, "OPTIMIZE")
-
-    def build(snapshot: Snapshot) -> Commit | None:
-        if (world.clock.boottime() - put) * 1000 > REWRITE_MAX_AGE_MS:
-            return None
-        removes = tuple(item.remove(world.clock.now_ms(), data_change=False) for item in inputs)
-        return Commit(info, adds=(made.add(data_change=False),), removes=removes)
-
-    return table.transact(build) is not None
-
-
 def test_a_merge_that_sleeps_in_its_put_while_its_output_goes_is_not_committed(world: World) -> None:
     append_each(world.partition, [b"0", b"1", b"2"])
     inputs = world.partition.snapshot.segments
@@ -330,9 +316,24 @@ def test_a_merge_that_sleeps_in_its_put_while_its_output_goes_is_not_committed(w
         assert world.vacuum().deleted == 1
 
     faulty = FaultyStore(world.store, [Fault(1, before(sleep), {"put_if_absent"})])
-    assert not committed_in_time(world, inputs, made, faulty)
+    with pytest.raises(InvalidArgument, match="longer than 3 hours and was not committed"):
+        commit_merge(Table(faulty, TABLE, world.clock), inputs, made)
     assert values(another(world.partition)) == [b"0", b"1", b"2"]
     assert check_partition(world.store, TABLE).problems == []
+
+
+def test_a_rewrite_that_took_too_long_is_not_committed(world: World) -> None:
+    append_each(world.partition, [b"0", b"1", b"2"])
+    table, inputs = world.partition.table, world.partition.snapshot.segments
+    begun, made = world.clock.boottime(), world.merged(inputs)
+    world.clock.jump(-DAY_MS)
+    world.wait(REWRITE_MAX_AGE_MS + 1)
+    with pytest.raises(InvalidArgument, match="a vacuum may delete its files"):
+        commit_merge(table, inputs, made, begun)
+    with pytest.raises(InvalidArgument, match="a vacuum may delete its files"):
+        commit_compaction(table, inputs, [made], 3, begun)
+    assert world.live() == {item.path for item in inputs}
+    assert commit_merge(table, inputs, made, begun + 0.001)
 
 
 def test_what_is_committed_while_the_files_are_listed_is_not_marked(world: World) -> None:

@@ -104,19 +104,25 @@ def _consume_in(
 
 @contextmanager
 def _interrupted(consumer: "Consumer") -> Iterator[threading.Event]:
-    """Set when Ctrl-C was pressed: nothing is interrupted in the middle. The second time it is as ever."""
+    """Set when Ctrl-C was pressed, or the process is to end: nothing is interrupted in the middle. The second
+    time it is as ever.
+    """
     asked = threading.Event()
 
     def on_interrupt(_signal: int, _frame: object) -> None:
-        signal.signal(signal.SIGINT, before)
+        as_before()
         asked.set()
         consumer.stop()
 
-    before = signal.signal(signal.SIGINT, on_interrupt)
+    def as_before() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    before = {number: signal.signal(number, on_interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield asked
     finally:
-        signal.signal(signal.SIGINT, before)
+        as_before()
 
 
 def _print_share(

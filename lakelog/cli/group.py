@@ -102,7 +102,7 @@ def reset_offsets(
 ) -> None:
     """Set where a group goes on. An offset outside of what the log holds becomes its nearest end."""
     if (to is None) == (shift_by is None):
-        raise InvalidArgument("nothing says where to go; use --to or --shift-by, one of them")
+        raise InvalidArgument("either --to or --shift-by says where to go; use one of them")
     with connect(url) as client:
         old = _committed(client, name, known=not topic)
         chosen = _chosen(client, topic) or sorted(old)

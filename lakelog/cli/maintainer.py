@@ -31,7 +31,7 @@ class Maintainer:
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Makes the root if there is none. Raises InvalidArgument when Spark is not installed, StoreUnavailable."""
+        """Makes the root if there is none. Raises InvalidArgument without Spark, StoreUnavailable."""
         if importlib.util.find_spec("pyspark") is None:
             raise InvalidArgument("--maintain needs Spark: install it with pip install 'lakelog[spark]'")
         Cluster.open(open_store(settings.data, settings.store_options))  # the scheduler makes none
