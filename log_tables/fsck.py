@@ -20,6 +20,7 @@ from log_tables.invariant import broken_state, classify
 from log_tables.layout import (
     CLUSTER_METADATA,
     OFFSET,
+    PROPERTY_REMOTE_ROOT,
     TIMESTAMP,
     TOPICS,
     checkpoint_path,
@@ -40,7 +41,7 @@ from log_tables.snapshot import (
     from_checkpoint,
     timestamp_us,
 )
-from log_tables.store import Store
+from log_tables.store import Store, open_store
 
 
 @dataclass(slots=True)
@@ -85,18 +86,32 @@ def check(store: Store) -> Report:
     metadata = partition_directory(topic_directory(CLUSTER_METADATA), 0)
     if not any(True for _ in store.list(f"{TOPICS}/")):
         raise InvalidArgument(f"there is no lakelog data at {store.url}; name the root that a gateway serves")
-    report = Report([check_partition(store, metadata)])
-    known = _topics(store, metadata, report)
-    for directory in known:
-        report.partitions.append(check_partition(store, directory))
+    report = Report()
+    named = _checked(store, metadata, report)
+    remote = None if named is None else _remote_store(store, named, report)
+    for directory in _topics(store, metadata, named, report):
+        here = _checked(store, directory, report)
+        if here is not None and remote is not None and named is not None:
+            _check_remote(remote, directory, here, named.metadata.id, report)
     return report
 
 
-def _topics(store: Store, metadata: str, report: Report) -> list[str]:
+def _remote_store(store: Store, named: Snapshot, report: Report) -> Store | None:
+    """The remote root that the metadata log names."""
+    url = named.metadata.configuration.get(PROPERTY_REMOTE_ROOT)
+    if url is None:
+        return None
+    try:
+        return open_store(url, store.options, create=False)
+    except LakelogError as error:
+        report.root_problems.append(f"the remote root cannot be opened: {error}")
+        return None
+
+
+def _topics(store: Store, metadata: str, snapshot: Snapshot | None, report: Report) -> list[str]:
     """The tables of every live topic, by the metadata log."""
     latest: dict[str, TopicRecord] = {}
     try:
-        snapshot = _replay(store, metadata, PartitionReport(metadata))
         for segment in () if snapshot is None else snapshot.segments:
             for batch in segments.read(store, metadata, segment, 0, segment.last_offset + 1):
                 for record in to_records(batch):
@@ -113,23 +128,38 @@ def _topics(store: Store, metadata: str, report: Report) -> list[str]:
 
 
 def check_partition(store: Store, directory: str) -> PartitionReport:
-    """Check the table at `directory`."""
-    report = PartitionReport(directory)
+    """Check the table at `directory`; not what it has in a remote root."""
+    report = Report()
+    _checked(store, directory, report)
+    return report.partitions[0]
+
+
+def _checked(store: Store, directory: str, report: Report) -> Snapshot | None:
+    """Check the table at `directory`, and what it holds from its border on; None when it cannot be read."""
+    found = PartitionReport(directory)
+    report.partitions.append(found)
+    snapshot = _check_table(store, directory, found)
+    if snapshot is not None:
+        begin = max(snapshot.log_start, snapshot.cleaned, snapshot.tiered)
+        found.problems += _coverage(snapshot, begin, snapshot.high_watermark)
+    return snapshot
+
+
+def _check_table(store: Store, directory: str, report: PartitionReport) -> Snapshot | None:
     try:
         snapshot = _replay(store, directory, report)
     except LakelogError as error:
         report.problems.append(str(error))
-        return report
+        return None
     if snapshot is None:
         report.problems.append(
             "there is no table, though the metadata log names it; restore it from a backup"
         )
-        return report
+        return None
     report.version, report.segments = snapshot.version, len(snapshot.segments)
     report.log_start, report.high_watermark = snapshot.log_start, snapshot.high_watermark
     report.leader_epoch = snapshot.leader_epoch
     report.problems += broken_state(snapshot)
-    report.problems += _coverage(snapshot)
     for segment in snapshot.segments:
         report.records += segment.records
         report.problems += _check_segment(store, directory, segment)
@@ -138,20 +168,39 @@ def check_partition(store: Store, directory: str) -> PartitionReport:
         segment_base_offset(item.path) is not None and item.path.rsplit("/", 1)[-1] not in live
         for item in store.list(f"{directory}/")
     )
-    return report
+    return snapshot
 
 
-def _coverage(snapshot: Snapshot) -> Iterator[str]:
-    """Every offset has its record, from the log start, or where compaction by key has come, to the end."""
-    expected = begin = max(snapshot.log_start, snapshot.cleaned)
-    for segment in snapshot.segments[snapshot.first_segment(begin) :]:
+def _check_remote(store: Store, directory: str, here: Snapshot, cluster_id: str, report: Report) -> None:
+    """Check the remote table of a partition, and that nothing is missing where it meets the local one."""
+    needed = here.tiered > here.log_start
+    if not needed and not any(True for _ in store.list(log_directory(directory) + "/")):
+        return
+    found = PartitionReport(f"{directory} (remote)")
+    report.partitions.append(found)
+    there = _check_table(store, directory, found)
+    if there is None:
+        return
+    if there.cluster != cluster_id:
+        found.problems.append(
+            f"it is of cluster {there.cluster}, not of {cluster_id}; name another remote root"
+        )
+    if needed:
+        # What retention has removed there since `here` was read is not missing.
+        found.problems += _coverage(there, max(here.log_start, here.cleaned, there.log_start), here.tiered)
+
+
+def _coverage(snapshot: Snapshot, begin: int, end: int) -> Iterator[str]:
+    """Every offset from `begin` to `end` has its record."""
+    expected = begin
+    for segment in snapshot.between(begin, end):
         if segment.base_offset > expected:
             yield f"offsets {expected}-{segment.base_offset - 1} are missing before segment {segment.path}"
         if segment.base_offset >= begin and not segment.dense:
             yield f"offsets are missing inside segment {segment.path}"
         expected = max(expected, segment.last_offset + 1)
-    if expected < snapshot.high_watermark:
-        yield f"offsets {expected}-{snapshot.high_watermark - 1} are missing at the end"
+    if expected < end:
+        yield f"offsets {expected}-{end - 1} are missing at the end"
 
 
 def _replay(store: Store, directory: str, report: PartitionReport) -> Snapshot | None:

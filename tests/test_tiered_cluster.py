@@ -7,11 +7,13 @@ import pytest
 
 from log_tables.clock import ManualClock
 from log_tables.cluster import Cluster
+from log_tables.commit import Commit, Txn
 from log_tables.errors import InvalidArgument, InvalidConfig, StoreUnavailable
-from log_tables.layout import PROPERTY_CLUSTER, TOPICS
+from log_tables.fsck import check
+from log_tables.layout import PROPERTY_CLUSTER, TOPICS, TXN_TIERED
 from log_tables.limits import LOG_RETENTION_MS
 from log_tables.store import open_store
-from log_tables.table import create_table
+from log_tables.table import commit_info, create_table
 from tests.partitions import append_each, values
 from tests.tiers import move_topic, tiered_cluster
 
@@ -165,3 +167,56 @@ def test_a_remote_root_that_is_away_keeps_the_deleted_topic(
     (tmp_path / "gone").rename(tmp_path / "away")
     assert late.sweep() == ["topics/t"]
     assert files(tmp_path / "away", "topics/t") == files(tmp_path / "here", "topics/t") == []
+
+
+def test_a_tiered_root_is_sound(cluster: Cluster, tmp_path: Path) -> None:
+    report = check(cluster.store)
+    assert report.problems == []
+    assert [(part.directory, part.records) for part in report.partitions] == [
+        ("topics/__cluster_metadata/0", 1),
+        ("topics/t/0", 2),
+        ("topics/t/0 (remote)", 2),
+    ]
+    cluster.topic("t").partition(0).truncate(1)
+    assert check(cluster.store).problems == []
+    cluster.topic("t").partition(0).truncate(3)
+    shutil.rmtree(tmp_path / "away" / "topics")
+    assert check(cluster.store).problems == []  # nothing of what was there is the log's any more
+
+
+def test_what_is_missing_in_the_remote_root_is_found(cluster: Cluster, tmp_path: Path) -> None:
+    assert cluster.remote is not None
+    remote, away = cluster.remote.table("topics/t/0"), tmp_path / "away" / "topics" / "t" / "0"
+    segment = away / remote.snapshot.segments[1].path
+    data = segment.read_bytes()
+    segment.unlink()
+    (problem,) = check(cluster.store).problems
+    assert problem.startswith(f"topics/t/0 (remote): segment {segment.name}: there is no object")
+    segment.write_bytes(data)
+    (away / "_delta_log" / f"{1:020}.json").unlink()
+    assert check(cluster.store).problems == ["topics/t/0 (remote): offsets 0-1 are missing at the end"]
+    shutil.rmtree(away)
+    (problem,) = check(cluster.store).problems
+    assert "there is no table" in problem
+    shutil.rmtree(tmp_path / "away")
+    (problem,) = check(cluster.store).problems
+    assert problem.startswith("the remote root cannot be opened: there is no directory")
+
+
+def test_records_lost_between_the_two_roots_are_found(cluster: Cluster) -> None:
+    """A program that is wrong has removed a segment here that is not there."""
+    table = cluster.topic("t").partition(0).table
+    gone = table.snapshot.segments[0]
+    info = commit_info(cluster.clock, "TIER")
+    table.transact(lambda _: Commit(info, (Txn(TXN_TIERED, 3),), removes=(gone.remove(0, data_change=True),)))
+    assert check(cluster.store).problems == ["topics/t/0 (remote): offsets 2-2 are missing at the end"]
+
+
+def test_a_remote_table_of_another_cluster_is_found(
+    cluster: Cluster, tmp_path: Path, clock: ManualClock
+) -> None:
+    shutil.rmtree(tmp_path / "away" / "topics" / "t")
+    create_table(open_store(tmp_path / "away"), "topics/t/0", clock, {PROPERTY_CLUSTER: "another"})
+    found = check(cluster.store).problems
+    assert f"topics/t/0 (remote): it is of cluster another, not of {cluster.cluster_id}" in found[0]
+    assert "offsets 0-1 are missing at the end" in found[1]
