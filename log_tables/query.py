@@ -26,10 +26,13 @@ from log_tables.layout import (
     OFFSET,
     TIMESTAMP,
     TXN_LOG_START,
+    TXN_TIERED,
     VALUE,
     partition_directory,
 )
 from log_tables.record import RECORD_SCHEMA
+from log_tables.remote import no_remote_root
+from log_tables.store import Store
 from log_tables.tables import TABLES, tables
 
 PARTITION = "partition"
@@ -110,19 +113,46 @@ class _Session:
         self._execute(f'create view "{name}" as ' + " union all ".join(parts))
 
     def _open_partition(self, name: str, index: int, directory: str) -> str:
-        """Register a partition's table; returns the SELECT of its rows."""
-        location, options = self._cluster.store.delta_location(directory)
-        try:
-            table = DeltaTable(location, storage_options=options)
-            log_start = table.transaction_version(TXN_LOG_START) or 0
-        except (DeltaError, OSError) as error:
-            raise self._unreadable(self._said(error)) from None
-        self._builder.register(f"{name}/{index}", table)
+        """Register a partition's tables; returns the SELECT of its rows."""
+        table = self._table(self._cluster.store, directory)
+        log_start = self._number(table, TXN_LOG_START)
+        border = self._number(table, TXN_TIERED)
+        local = self._select(name, index, f"{name}/{index}", table, f'"{OFFSET}" >= {log_start}')
+        if border <= log_start:
+            return local
+        # After the local one: what that no longer holds is there by then.
+        there = self._table(self._remote_store(directory), directory)
+        between = f'"{OFFSET}" >= {log_start} and "{OFFSET}" < {border}'
+        return f"{self._select(name, index, f'{name}/{index}/remote', there, between)} union all {local}"
+
+    def _select(self, name: str, index: int, registered: str, table: DeltaTable, where: str) -> str:
+        self._builder.register(registered, table)
         columns = ", ".join(f'"{column}"' for column in RECORD_SCHEMA.names)
         return (
             f"select '{name}' as {TOPIC}, cast({index} as int) as {PARTITION}, {columns} "  # noqa: S608 (names have no quotes)
-            f'from "{name}/{index}" where "{OFFSET}" >= {log_start}'
+            f'from "{registered}" where {where}'
         )
+
+    def _remote_store(self, directory: str) -> Store:
+        remote = self._cluster.remote
+        if remote is None:
+            raise no_remote_root(directory)
+        location, _ = remote.store.delta_location("topics")
+        self._hidden.append(location.removesuffix("topics"))
+        return remote.store
+
+    def _table(self, store: Store, directory: str) -> DeltaTable:
+        location, options = store.delta_location(directory)
+        try:
+            return DeltaTable(location, storage_options=options)
+        except (DeltaError, OSError) as error:
+            raise self._unreadable(self._said(error)) from None
+
+    def _number(self, table: DeltaTable, txn: str) -> int:
+        try:
+            return table.transaction_version(txn) or 0
+        except (DeltaError, OSError) as error:
+            raise self._unreadable(self._said(error)) from None
 
     def _open_json(self, name: str, typed: str) -> None:
         """Make `typed` the table of the values' fields.

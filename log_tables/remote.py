@@ -164,10 +164,7 @@ class RemoteTier:
     def _root(self) -> RemoteRoot:
         root = self._root_now()
         if root is None:
-            raise CorruptLog(
-                f"records of {self._directory} are in a remote root, and the metadata log names none; name "
-                "it with `lakelog maintain --remote-root`"
-            )
+            raise no_remote_root(self._directory)
         return root
 
     def _asked(self, ask: Callable[[], Answer]) -> Answer:
@@ -190,6 +187,14 @@ class RemoteTier:
         except CorruptSegment:
             self._asked(lambda: root.table(self._directory))  # a lost mount has no table either
             raise
+
+
+def no_remote_root(directory: str) -> CorruptLog:
+    """The error of a partition that has records in the remote root when nobody knows where that is."""
+    return CorruptLog(
+        f"records of {directory} are in a remote root, and the metadata log names none; name it with "
+        "`lakelog maintain --remote-root`"
+    )
 
 
 def _join(here: Snapshot, there: Snapshot) -> Snapshot:

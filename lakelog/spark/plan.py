@@ -44,6 +44,7 @@ def _slice(subscription: Subscription, part: Range) -> Slice:
         directory=partition.directory,
         start=part.start,
         end=part.end,
-        segments=partition.snapshot.between(part.start, part.end),
+        segments=partition.log_from(part.start).between(part.start, part.end),
         timestamp_type=LOG_APPEND_TIME if by_append else CREATE_TIME,
+        remote_root=subscription.remote_root,
     )

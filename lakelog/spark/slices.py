@@ -6,7 +6,7 @@ others in their place and vacuum removed them, the task looks the range up again
 
 import gc
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
 import pyarrow as pa
@@ -47,7 +47,10 @@ def _settle() -> None:
 
 @dataclass(frozen=True)
 class Slice(InputPartition):
-    """Offsets start ≤ offset < end of one partition, and the segments that held them when it was planned."""
+    """Offsets start ≤ offset < end of one partition, and the segments that held them when it was planned.
+
+    `remote_root` is where the remote ones among these are: a URL, empty when there is none.
+    """
 
     topic: str
     partition: int
@@ -56,6 +59,7 @@ class Slice(InputPartition):
     end: int
     segments: tuple[Segment, ...]
     timestamp_type: int
+    remote_root: str = ""
 
 
 def read(part: InputPartition, options: Options) -> Iterator[pa.RecordBatch]:
@@ -68,46 +72,52 @@ def read(part: InputPartition, options: Options) -> Iterator[pa.RecordBatch]:
     _settle()
     columns = options.columns
     rows = row_maker(columns, part.topic, part.partition, part.timestamp_type)
-    records = _records(store_at(options.place), part, stored(columns), options.fail_on_data_loss)
+    records = _records(options, part, stored(columns))
     for batch in _gathered(records):
         yield rows(batch)
 
 
-def _records(
-    store: Store, part: Slice, columns: Sequence[str], fail_on_data_loss: bool
-) -> Iterator[pa.RecordBatch]:
+def _records(options: Options, part: Slice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     offset, segments = part.start, part.segments
     while segments:
         segment, *rest = segments
+        end = min(part.end, rest[0].base_offset) if rest else part.end
         try:
-            for batch in read_segment(store, part.directory, segment, offset, part.end, columns):
+            for batch in read_segment(
+                _store(options.place, segment, part), part.directory, segment, offset, end, columns
+            ):
                 offset = int(int64s(batch.column(OFFSET))[-1]) + 1
                 yield batch
-            offset, segments = max(offset, segment.last_offset + 1), tuple(rest)
+            offset, segments = max(offset, min(segment.last_offset + 1, end)), tuple(rest)
         except CorruptSegment:
-            offset, segments = _found_again(store, part, offset, fail_on_data_loss)
+            part, offset = _found_again(options, part, offset)
+            segments = part.segments
             if segments and segments[0].path == segment.path:
                 raise  # it is still the one that counts
 
 
-def _found_again(
-    store: Store, part: Slice, offset: int, fail_on_data_loss: bool
-) -> tuple[int, tuple[Segment, ...]]:
-    """Where the rest of the slice is now: from which offset on, in which segments."""
-    name = f"{part.topic}/{part.partition}"
-    topic = Cluster.open(store, create=False).known(part.topic)
+def _store(place: Place, segment: Segment, part: Slice) -> Store:
+    return store_at(replace(place, root=part.remote_root) if segment.remote else place)
+
+
+def _found_again(options: Options, part: Slice, offset: int) -> tuple[Slice, int]:
+    """Where the rest of the slice is now: in which segments, and from which offset on."""
+    name, fail = f"{part.topic}/{part.partition}", options.fail_on_data_loss
+    cluster = Cluster.open(store_at(options.place), create=False)
+    topic = cluster.known(part.topic)
     if topic is None or partition_directory(topic.directory, part.partition) != part.directory:
-        report_loss(f"topic {part.topic} was deleted while {name} was read", fail_on_data_loss)
-        return part.end, ()
-    snapshot = topic.partition(part.partition).snapshot
-    if offset < snapshot.log_start:
+        report_loss(f"topic {part.topic} was deleted while {name} was read", fail)
+        return replace(part, segments=()), part.end
+    partition = topic.partition(part.partition)
+    log_start = partition.log_start
+    if offset < log_start:
         report_loss(
-            f"offsets {offset} to {min(snapshot.log_start, part.end) - 1} of {name} were removed while they "
-            "were read",
-            fail_on_data_loss,
+            f"offsets {offset} to {min(log_start, part.end) - 1} of {name} were removed while they were read",
+            fail,
         )
-        offset = min(snapshot.log_start, part.end)
-    return offset, snapshot.between(offset, part.end)
+        offset = min(log_start, part.end)
+    segments = partition.log_from(offset).between(offset, part.end)
+    return replace(part, segments=segments, remote_root=cluster.remote_root or ""), offset
 
 
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

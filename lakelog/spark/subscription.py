@@ -36,6 +36,11 @@ class Subscription:
         self.topics: dict[str, Topic] = {}
         self.partitions: dict[TopicPartition, Partition] = {}
 
+    @property
+    def remote_root(self) -> str:
+        """The URL of the remote root, empty when there is none."""
+        return self._cluster.remote_root or ""
+
     def refresh(self) -> None:
         """Follow the metadata log and the log of every partition chosen.
 
