@@ -198,18 +198,20 @@ class Consumer:
         given = self._given.items()
         self._commit({at: Place(offset) for at, offset in given if at in member.owned and chosen(at)})
 
-    async def _look(self, serial: int) -> None:
+    async def _look(self, serial: int) -> Damaged | None:
         """Know what is in the partitions now, and where to go on in those that are new.
 
         Where it waits, another request may come between: what was known before does not count after.
+        Returns why a partition could not be looked at, which does not keep the others from being read.
         """
+        damage: Damaged | None = None
         group = self.shard.group(self._group)
         owned = group.member(self._member).owned
         new = [at for at in sorted(owned) if at not in self._positions]
         if new:
-            opened = await asyncio.to_thread(self._open, group, new)
+            opened, damage = await asyncio.to_thread(self._open, group, new)
             if self._serial != serial:
-                return
+                return damage
             if self._begin(opened):
                 await self.shard.settled(self._group)
         now, behind = self._clock.monotonic(), self._followed()
