@@ -103,6 +103,8 @@ def open_gateway(settings: Settings, url: str) -> Gateway:
     clock, metrics = SystemClock(), Metrics()
     store = open_store(settings.data, settings.store_options, clock=clock)
     cluster = Cluster.open(store, clock, settings.advertised_url)
+    if settings.remote_root:
+        cluster.set_remote_root(settings.remote_root)
     buffer = Buffer(settings.buffer_memory)
     writer = Writer(cluster, settings, clock, metrics.committed)
     coordinator = Coordinator(cluster, writer, settings, clock)

@@ -130,6 +130,9 @@ class Cluster:
         Another root than before must hold what was moved: copy it there first, while nothing is moved. Raises
         InvalidArgument when a table is missing there, and for a root that cannot be used; StoreUnavailable.
         """
+        with suppress(InvalidArgument):
+            if open_store(url, self.store.options, create=False).url == self.remote_root:
+                return  # without a look at it: who starts while it is away serves what is here
         store = open_store(url, self.store.options, clock=self.clock)
         if store.url == self.store.url:
             raise InvalidArgument("the remote root is the root itself; name another place")
