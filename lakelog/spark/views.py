@@ -2,7 +2,7 @@
 
 import json as jsons
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from py4j.protocol import Py4JError
@@ -22,7 +22,7 @@ from log_tables.record import RECORD_SCHEMA
 from log_tables.store import Store, open_store
 from log_tables.tables import TABLES
 
-_PARTITIONS_MAX = 1_000  # a union of more takes Spark minutes to plan, or does not parse
+_SCANS_MAX = 1_000  # a union of more takes Spark minutes to plan, or does not parse
 _REGISTERED = "lakelog.views"  # a setting of the session: what this module registered, by root
 _OPENED_AT_ONCE = 32
 Partitions = Sequence[Partition]
@@ -71,7 +71,7 @@ def topics(
         schemas = _schemas(json, tables, sample_records, pool)
     fold = _fold(spark)
     topic_of = _named(tables, schemas, fold)
-    frames = {name: _records(spark, store, name, partitions) for name, partitions in tables.items()}
+    frames = {name: _records(spark, cluster, name, partitions) for name, partitions in tables.items()}
     typed = {name + SUFFIX: with_fields(name, frames[name], schema, fold) for name, schema in schemas.items()}
     taken = {fold(view) for view in topic_of}
     groups = [name for name in TABLES if name in chosen and fold(name) not in taken]
@@ -122,30 +122,51 @@ def _named(tables: Mapping[str, Partitions], schemas: Mapping[str, StructType], 
     return topic_of
 
 
-def _records(spark: SparkSession, store: Store, name: str, partitions: Partitions) -> DataFrame:
+def _records(spark: SparkSession, cluster: Cluster, name: str, partitions: Partitions) -> DataFrame:
     """The rows of a topic. Delta looks for new commits of its tables at every query."""
-    if len(partitions) > _PARTITIONS_MAX:
+    selects = [
+        part for index, found in enumerate(partitions) for part in _selects(cluster, name, index, found)
+    ]
+    if len(selects) > _SCANS_MAX:
         raise InvalidArgument(
-            f"topic {name} has {len(partitions)} partitions, and a view joins the scans of at most "
-            f'{_PARTITIONS_MAX}; read it with format("lakelog"), and choose the other topics by names'
-        )
-    columns = ", ".join(f"`{column}`" for column in RECORD_SCHEMA.names)
-    selects = []
-    for index, partition in enumerate(partitions):
-        table = _location(store, partition.directory).replace("`", "``")
-        start = f" where `{OFFSET}` >= {partition.log_start}" if partition.log_start else ""
-        selects.append(
-            f"select '{name}' as `{TOPIC}`, {index} as `{PARTITION}`, {columns} from delta.`{table}`{start}"  # noqa: S608
+            f"topic {name} has {len(partitions)} partitions in {len(selects)} tables, and a view joins the "
+            f'scans of at most {_SCANS_MAX}; read it with format("lakelog"), and choose the other topics by '
+            "names"
         )
     try:
         return spark.sql(" union all ".join(selects))
     except (PySparkException, Py4JError) as error:
-        where = _location(store, partitions[0].directory.rsplit("/", 1)[0])
+        where = _location(cluster.store, partitions[0].directory.rsplit("/", 1)[0])
         raise InvalidArgument(
             f"Spark cannot read the tables of topic {name} at {where}: {said(error)}; make the session with "
             "lakelog.spark.session, for an object store with its package (org.apache.hadoop:hadoop-aws) and "
             "settings (spark.hadoop.fs.s3a.…)"
         ) from None
+
+
+def _selects(cluster: Cluster, name: str, index: int, partition: Partition) -> Iterator[str]:
+    """The SELECTs of a partition's rows: of its table, and of its table in the remote root if it has one.
+
+    Where the one ends and the other begins is found out by every query, of the same version of the local
+    table that it reads: moves go on.
+    """
+    columns = ", ".join(f"`{column}`" for column in RECORD_SCHEMA.names)
+    head = f"select '{name}' as `{TOPIC}`, {index} as `{PARTITION}`, {columns} from "  # noqa: S608
+    local = _table(cluster.store, partition)
+    start = f"`{OFFSET}` >= {partition.log_start}" if partition.log_start else ""
+    yield f"{head}{local}" + (f" where {start}" if start else "")
+    topic, remote = cluster.known(name), cluster.remote
+    moves = topic is not None and topic.config.remote_storage
+    if remote is not None and (moves or partition.snapshot.tiered > partition.log_start):
+        border = f"`{OFFSET}` < (select coalesce(min(`{OFFSET}`), {2**63 - 1}) from {local})"  # noqa: S608
+        between = f"{start} and {border}" if start else border
+        yield f"{head}{_table(remote.store, partition)} where {between}"
+
+
+def _table(store: Store, partition: Partition) -> str:
+    """A table of a partition, as Spark's SQL names it."""
+    location = _location(store, partition.directory).replace("`", "``")
+    return f"delta.`{location}`"
 
 
 def _groups(spark: SparkSession, url: str, store_options: Mapping[str, str], table: str) -> DataFrame:
