@@ -55,7 +55,9 @@ def _steps(state: PartitionState, now_ms: int) -> Iterator[Tidy]:
     if checkpoint or clean:
         yield Tidy(state.topic, state.partition, state.directory, False, checkpoint, clean)
     if state.remote is not None and clean:
-        yield Tidy(state.topic, state.partition, state.directory, True, True, clean)
+        # It sees few commits, and every run opens it.
+        checkpoint = state.remote.version > state.remote_checkpointed
+        yield Tidy(state.topic, state.partition, state.directory, True, checkpoint, clean)
 
 
 def run(_: Spark, cluster: Cluster, steps: Sequence[Tidy]) -> Iterator[Outcome]:

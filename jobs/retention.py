@@ -41,9 +41,13 @@ class Expire:
 
 
 def plan(states: Sequence[PartitionState], now_ms: int) -> tuple[Expire, ...]:
-    """What is to be deleted, by the settings of each topic; `now_ms` is milliseconds since 1970."""
+    """What is to be deleted, by the settings of each topic; `now_ms` is milliseconds since 1970.
+
+    Nothing while the remote tier is unknown: a young segment there keeps the old ones after it.
+    """
+    known = (state for state in states if not state.unreachable)
     return tuple(
-        _expire(state, gone) for state in states if (gone := expired(state.segments, state.config, now_ms))
+        _expire(state, gone) for state in known if (gone := expired(state.segments, state.config, now_ms))
     )
 
 

@@ -10,7 +10,7 @@ from log_tables.config import COMPACT, TopicConfig
 from log_tables.errors import InvalidArgument, LakelogError, StoreUnavailable, UnknownTopic
 from log_tables.layout import CLUSTER_METADATA
 from log_tables.partition import Partition
-from log_tables.remote import RemoteRoot
+from log_tables.remote import RemoteRoot, check_reaches
 from log_tables.snapshot import Segment, Snapshot
 from log_tables.store import Store
 from log_tables.table import Table
@@ -26,8 +26,8 @@ class PartitionState:
     """A partition as it is when a run begins.
 
     `checkpointed` is the version of its newest checkpoint, `remote` its table in the remote root, if it has
-    one, or `unreachable` why that cannot be said; `tidied_ms` is when this process last tidied up its
-    directory (milliseconds since 1970).
+    one, with `remote_checkpointed`, or `unreachable` why that cannot be said; `tidied_ms` is when this
+    process last tidied up its directory (milliseconds since 1970).
     """
 
     topic: str
@@ -37,6 +37,7 @@ class PartitionState:
     snapshot: Snapshot
     checkpointed: int = 0
     remote: Snapshot | None = None
+    remote_checkpointed: int = 0
     unreachable: str = ""
     tidied_ms: int | None = None
 
@@ -146,8 +147,12 @@ def _with_remote(cluster: Cluster, state: PartitionState) -> PartitionState:
     """`state` with what its partition has in the remote root, or why that cannot be said."""
     try:
         table = remote_of(cluster).find(state.directory)
-        if table is None and state.snapshot.tiered > state.snapshot.log_start:
+        if table is not None:
+            check_reaches(table.snapshot, state.snapshot, state.directory)
+        elif state.snapshot.tiered > state.snapshot.log_start:
             raise StoreUnavailable(f"the remote root has no table {state.directory}; mount or restore it")
     except LakelogError as error:
         return replace(state, unreachable=error.message)
-    return replace(state, remote=None if table is None else table.snapshot)
+    if table is None:
+        return state
+    return replace(state, remote=table.snapshot, remote_checkpointed=table.checkpointed)

@@ -9,11 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from jobs import segment_compaction
 from jobs.segment_compaction import runs
+from jobs.state import PartitionState
 from log_tables.clock import ManualClock
 from log_tables.config import TopicConfig
 from log_tables.limits import MERGE_GROWTH
 from log_tables.snapshot import Segment
+from tests import states
 
 WINDOW_MS, AGE_MS, MOST = 1_000, 10, 1_024
 CONFIG = TopicConfig.parse(
@@ -87,6 +90,49 @@ def test_a_merge_stays_in_its_window() -> None:
     assert merged(segments, 5 * WINDOW_MS) == [[1] * 5, [1] * 5]
     uneven = log_of([1] * 8, [WINDOW_MS - 1] * 2 + [WINDOW_MS] * 6)
     assert merged(uneven, 5 * WINDOW_MS) == [[1] * 2, [1] * 6]
+
+
+def planned(state: PartitionState) -> list[tuple[bool, list[int]]]:
+    """(Whether in the remote table, where the inputs begin) of each merge."""
+    steps = segment_compaction.plan([state], states.NOW_MS)
+    return [(step.remote, states.bases(step.inputs)) for step in steps]
+
+
+def test_a_merge_never_joins_what_is_here_and_what_is_in_the_remote_table() -> None:
+    there, here = states.aged(*[90] * 5), states.aged(*[80] * 4, base=50)
+    state = states.a_state(here, there, tiered=50, remote_storage_enable="true", merge_min_age_ms=0)
+    assert planned(state) == [(False, [50, 60, 70, 80]), (True, [0, 10, 20, 30, 40])]
+
+
+def test_what_the_remote_table_has_is_merged_though_the_topic_is_no_longer_tiered() -> None:
+    state = states.a_state([], states.aged(*[90] * 4), tiered=40, merge_min_age_ms=0)
+    assert planned(state) == [(True, [0, 10, 20, 30])]
+
+
+def test_without_the_remote_table_what_is_here_is_merged() -> None:
+    here = states.aged(*[80] * 4, base=50)
+    assert planned(states.a_state(here, tiered=50, unreachable="it is away", merge_min_age_ms=0)) == [
+        (False, [50, 60, 70, 80])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cleaned", "expected"),
+    [
+        (0, [[0, 10, 20, 30, 40, 50, 60, 70]]),
+        (40, [[0, 10, 20, 30], [40, 50, 60, 70]]),
+        (45, [[0, 10, 20, 30], [40, 50, 60, 70]]),
+        (20, [[20, 30, 40, 50, 60, 70]]),
+        (80, [[0, 10, 20, 30, 40, 50, 60, 70]]),
+    ],
+)
+def test_what_a_compaction_by_key_has_seen_stays_apart_from_what_is_new(
+    cleaned: int, expected: list[list[int]]
+) -> None:
+    state = states.a_state(
+        states.aged(*[90] * 8), cleaned=cleaned, cleanup_policy="compact", merge_min_age_ms=0
+    )
+    assert planned(state) == [(False, run) for run in expected]
 
 
 sizes_of = st.lists(st.integers(1, 300) | st.sampled_from([1, 2, 500, MOST, 3 * MOST]), max_size=60)
