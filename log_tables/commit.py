@@ -23,6 +23,9 @@ from log_tables.store import Store
 
 ENGINE = "lakelog/0.1.0"
 
+VACUUM = "VACUUM"
+"""The one operation of ours that changes nothing: its commit is there to be in the way of older ones."""
+
 
 class ProducedBatch(msgspec.Struct, frozen=True, array_like=True):
     """One idempotent producer's records in a commit."""
@@ -160,6 +163,8 @@ def decode(data: bytes, path: str) -> Commit:
         lines = [_decoder.decode(line) for line in data.splitlines() if line.strip()]
     except msgspec.MsgspecError as error:
         raise CorruptLog(f"the commit {path} cannot be read ({error}); restore the file") from None
+    if not lines:
+        raise CorruptLog(f"the commit {path} is empty; restore the file")
     return Commit(
         info=next((line.commitInfo for line in lines if line.commitInfo), CommitInfo()),
         txns=tuple(line.txn for line in lines if line.txn),

@@ -7,7 +7,7 @@ somebody else made is to us.
 from collections.abc import Callable, Iterable
 from enum import Enum
 
-from log_tables.commit import Commit, Txn
+from log_tables.commit import VACUUM, Commit, Txn
 from log_tables.errors import CorruptLog, ForeignCommit
 from log_tables.layout import TXN_HIGH_WATERMARK, TXN_LEADER
 from log_tables.snapshot import Segment, Snapshot, segment_of
@@ -237,9 +237,11 @@ def classify(table: str, before: Snapshot, commit: Commit) -> Kind:
     Raises ForeignCommit, naming the version and the operation, for one that no lakelog made and that is not
     harmless: nothing may change a log but what keeps its invariants (design: commit protocol, case 4).
     """
-    if _is_harmless(commit):
-        return Kind.MAINTENANCE
     reason: Broken
+    if _is_harmless(commit):
+        if not is_ours(commit) or commit.info.operation == VACUUM:
+            return Kind.MAINTENANCE
+        raise _foreign_commit(table, before.version + 1, commit, "it has lost its actions")
     try:
         reason = broken_step(before, commit) or _table_stays(before, commit) if is_ours(commit) else _FOREIGN
     except CorruptLog as error:

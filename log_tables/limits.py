@@ -119,3 +119,6 @@ PUT_RETRY_LIMIT_S, so that a commit whose outcome is unknown is looked for sever
 
 JSON_DEPTH_MAX = 32
 """Levels of a JSON value that SQL shows as columns: Arrow's files hold 64, thousands overflow its stack."""
+
+REMOTE_LOOK_S = 60 * 60
+"""How long a reader goes by what it knows of a remote table: a merged file stays there for a day."""

@@ -26,6 +26,7 @@ from log_tables.errors import (
     StoreUnavailable,
 )
 from log_tables.layout import PROPERTY_CLUSTER, log_directory
+from log_tables.limits import REMOTE_LOOK_S
 from log_tables.snapshot import Segment, Snapshot
 from log_tables.store import Store
 from log_tables.table import Table, create_table
@@ -130,14 +131,19 @@ class RemoteTier:
         self._directory, self._root_now = directory, root
         self._lock = threading.Lock()
         self._opened: tuple[RemoteRoot, Table] | None = None
+        self._looked = 0.0
         self._joined: tuple[Snapshot, Snapshot, Snapshot] | None = None
 
     def is_known(self, here: Snapshot) -> bool:
         """Whether `joined` answers from memory."""
-        opened = self._opened
         if here.tiered <= here.log_start:
             return True
-        return opened is not None and opened[1].snapshot.high_watermark >= here.tiered
+        return self._opened is not None and not self._is_behind(self._opened[1], here)
+
+    def _is_behind(self, table: Table, here: Snapshot) -> bool:
+        """Whether to look at the table again: it may have been merged, and its old files vacuumed."""
+        looked_ago_s = table.clock.boottime() - self._looked
+        return table.snapshot.high_watermark < here.tiered or looked_ago_s > REMOTE_LOOK_S
 
     def joined(self, here: Snapshot) -> Snapshot:
         """`here`, the local snapshot, with the remote segments that come before its own.
@@ -148,8 +154,9 @@ class RemoteTier:
             return here
         with self._lock:
             table = self._table()
-            if table.snapshot.high_watermark < here.tiered:
+            if self._is_behind(table, here):
                 check_reaches(self._asked(lambda: table.refresh(wait=True)), here, self._directory)
+                self._looked = table.clock.boottime()
             there = table.snapshot
             if self._joined is None or self._joined[0] is not here or self._joined[1] is not there:
                 self._joined = (here, there, _join(here, there))
@@ -159,6 +166,7 @@ class RemoteTier:
         root = self._root()
         if self._opened is None or self._opened[0] is not root:
             self._opened = root, self._asked(lambda: root.table(self._directory))
+            self._looked = self._opened[1].clock.boottime()
         return self._opened[1]
 
     def _root(self) -> RemoteRoot:

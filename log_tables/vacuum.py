@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from log_tables.commit import Commit
+from log_tables.commit import VACUUM, Commit
 from log_tables.errors import AlreadyExists, CorruptLog, InvalidArgument, ObjectMissing
 from log_tables.layout import (
     PROPERTY_FILE_RETENTION,
@@ -145,7 +145,7 @@ def _sweep(table: Table, found: _Found) -> list[str]:
     """Delete what is due and is still unreferenced, and the ledgers that say so; returns the names."""
     deleted: list[str] = []
     if found.due:
-        info = commit_info(table.clock, "VACUUM")
+        info = commit_info(table.clock, VACUUM)
         # A rewrite that has slept in its put since before the marks loses against this commit, and decides
         # again, by which time it is too old.
         table.transact(lambda _: Commit(info))

@@ -96,6 +96,8 @@ def test_actions_that_are_not_known_are_passed_over() -> None:
         b"\xff\xfe",
         b"[]",
         b"7",
+        b"",
+        b"\n",
     ],
 )
 def test_a_commit_that_cannot_be_read_is_named_by_its_path_under_the_root(data: bytes) -> None:

@@ -72,6 +72,7 @@ GOOD = {
     ),
     "a log start": (Commit(OURS, txns=(Txn(TXN_LOG_START, 3),)), Kind.MAINTENANCE),
     "nothing": (Commit(CommitInfo(operation="VACUUM END")), Kind.MAINTENANCE),
+    "a vacuum": (Commit(CommitInfo(operation="VACUUM", engineInfo=OURS.engineInfo)), Kind.MAINTENANCE),
 }
 
 
@@ -80,6 +81,11 @@ def test_what_keeps_the_invariants_is_let_through(name: str) -> None:
     commit, kind = GOOD[name]
     assert broken_step(BEFORE, commit) is None
     assert classify(TABLE, BEFORE, commit) is kind
+
+
+def test_a_commit_of_ours_that_was_cut_after_its_first_line_is_named() -> None:
+    with pytest.raises(ForeignCommit, match="lost its actions"):
+        classify(TABLE, BEFORE, Commit(OURS))
 
 
 def tiered(gone: list[Segment], border: int) -> Commit:

@@ -8,6 +8,7 @@ import pytest
 from log_tables.clock import ManualClock
 from log_tables.errors import CorruptLog, CorruptSegment, StoreUnavailable
 from log_tables.layout import PROPERTY_CLUSTER
+from log_tables.limits import REMOTE_LOOK_S
 from log_tables.partition import Partition
 from log_tables.record import to_records
 from log_tables.remote import RemoteRoot
@@ -312,6 +313,25 @@ def test_a_reader_follows_the_border(partition: Partition, root: RemoteRoot) -> 
         reader.refresh()
         assert reader.snapshot.tiered == 2 * (moved + 1)
         assert list(values_held(reader).values()) == VALUES
+
+
+def test_a_reader_looks_at_the_remote_table_again_before_a_vacuum_can_have_passed(
+    partition: Partition, root: RemoteRoot, clock: ManualClock
+) -> None:
+    reader = with_tier(partition, root)
+    move(partition.table, root, 4)
+    reader.refresh()
+    known = [segment.path for segment in reader.log_from(0).segments]
+    there = root.table(TABLE)
+    inputs = there.snapshot.segments
+    assert commit_merge(there, inputs, merge(root.store, TABLE, inputs, "zstd", clock))
+    assert [segment.path for segment in reader.log_from(0).segments] == known
+    clock.advance(REMOTE_LOOK_S * 1000 + 1)
+    assert not reader.reaches(0)
+    for segment in inputs:
+        root.store.delete(f"{TABLE}/{segment.path}")
+    assert bases(reader.log_from(0).segments) == [0, 8, 10]
+    assert list(values_held(reader).values()) == VALUES
 
 
 def test_a_time_is_found_in_the_remote_part(store_root: Path, root: RemoteRoot, clock: ManualClock) -> None:
