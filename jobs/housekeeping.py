@@ -95,14 +95,19 @@ def _tidy(cluster: Cluster, step: Tidy) -> Outcome | None:
     )
 
 
-def preview(cluster: Cluster, step: Tidy) -> str:
-    """What `step` would do, after a look at the table. Raises what opening and listing it raise."""
+def preview(cluster: Cluster, step: Tidy) -> str | None:
+    """What `step` would do, after a look at the table; None for nothing.
+
+    Raises what opening and listing the table raise.
+    """
     if not step.clean:
         return str(step)
     table = _table(cluster, step)
-    found = vacuum(table, dry_run=True)
+    found, commits = vacuum(table, dry_run=True), table.clean_log(dry_run=True)
+    if not (step.checkpoint or commits or found.deleted or found.marked or found.waiting):
+        return None
     return (
-        f"{step}: {table.clean_log(dry_run=True)} files of the log, {found.deleted} unreferenced files "
+        f"{step}: {commits} files of the log, {found.deleted} unreferenced files "
         f"({found.deleted_bytes:,} bytes); mark {found.marked}, {found.waiting} are waiting"
     )
 

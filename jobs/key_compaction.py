@@ -13,7 +13,7 @@ from typing import Any
 from jobs.outcome import OVERTAKEN, Outcome
 from jobs.spread import Failure, Spark, batches, halving
 from jobs.state import PartitionState, partition_of
-from log_tables.cleaner import Cleaning, cleanable, groups
+from log_tables.cleaner import Cleaning, cleanable, groups, is_dirty
 from log_tables.clock import timer
 from log_tables.cluster import Cluster
 from log_tables.errors import LakelogError
@@ -22,6 +22,7 @@ from log_tables.limits import COMPACTED_SEGMENT_BYTES
 from log_tables.rewrite import commit_compaction
 from log_tables.snapshot import Segment
 from log_tables.store import Store
+from log_tables.topic import is_internal
 
 NAME = "key_compaction"
 
@@ -61,7 +62,11 @@ def plan(states: Sequence[PartitionState], now_ms: int) -> tuple[Compact, ...]:
 def _compact(state: PartitionState, now_ms: int) -> Compact | None:
     config = state.config
     inputs = cleanable(state.snapshot, now_ms, config.min_compaction_lag_ms)
-    if dirty_ratio(inputs, state.snapshot.cleaned) <= config.min_cleanable_dirty_ratio:
+    if is_internal(state.topic):
+        due = is_dirty(state.snapshot)  # the rule of a gateway: a root with few topics has nothing to gain
+    else:
+        due = dirty_ratio(inputs, state.snapshot.cleaned) > config.min_cleanable_dirty_ratio
+    if not due:
         return None
     cleaning = Cleaning.of(state.snapshot, now_ms, config.delete_retention_ms)
     return Compact(

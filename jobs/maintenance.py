@@ -27,13 +27,13 @@ class Step(Protocol):
 class Job(NamedTuple):
     """`plan` says what to do, from values alone; `run` does it, and tells what became of each step.
 
-    `preview` says what a step would do, where that takes a look at the store.
+    `preview` says what a step would do, where that takes a look at the store; None when it is nothing.
     """
 
     name: str
     plan: Callable[[Sequence[PartitionState], int], Sequence[Step]]
     run: Callable[[Spark, Cluster, Sequence[Any]], Iterable[Outcome]]
-    preview: Callable[[Cluster, Any], str] = lambda _, step: str(step)
+    preview: Callable[[Cluster, Any], str | None] = lambda _, step: str(step)
 
 
 # What is deleted need not be rewritten, and what is merged moves in fewer files.
@@ -74,10 +74,12 @@ class Maintenance:
         states, unreadable = look(self._cluster)
         for job in self._jobs:
             for step in job.plan(states, self._cluster.clock.now_ms()):
-                yield job.name, step, self._preview(job, step)
+                what = self._preview(job, step)
+                if what is not None:
+                    yield job.name, step, what
         yield from ((LOOK, found, found.reason) for found in unreadable)
 
-    def _preview(self, job: Job, step: Step) -> str:
+    def _preview(self, job: Job, step: Step) -> str | None:
         try:
             return job.preview(self._cluster, step)
         except LakelogError as error:

@@ -6,7 +6,7 @@ Executors import `log_tables` and nothing of `jobs`: what is sent to them refers
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from log_tables.errors import LakelogError
@@ -20,6 +20,10 @@ JOB_BYTES = 64 * 1024 * MIB
 
 Spark = Callable[[], SparkSession]
 """The session, started when a job first needs it."""
+
+
+class SparkGone(RuntimeError):
+    """The Java process of the session is gone, and there is no other for this process."""
 
 
 class Failure(str):
@@ -70,12 +74,14 @@ def halving(
     """What `job`, a Spark job, makes of each item.
 
     When all of it fails, because an item takes its worker with it, the items are tried in halves: in the end
-    only those fail that fail alone.
+    only those fail that fail alone. Raises SparkGone.
     """
     if not items:
         return []
     try:
         return job(items)
+    except (Py4JNetworkError, ConnectionError) as error:
+        raise SparkGone("Spark's Java process has ended; start this one again with more memory") from error
     except Py4JJavaError as error:
         if len(items) == 1:
             return [Failure(f"the task failed in Spark: {_first_line(error)}")]

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from jobs.outcome import Outcome
     from log_tables.cluster import Cluster
 
+_log = logging.getLogger(__name__)
 _DURATION = re.compile(r"(\d{1,9})(s|m|h)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _FAILED = 1
@@ -65,6 +67,8 @@ def maintain(  # noqa: PLR0913, PLR0917 -- each is an option
     logging.getLogger("py4j").setLevel(logging.WARNING)
     cluster = _open(settings)
 
+    if find_spec("pyspark") is None:
+        raise InvalidArgument("maintenance needs Spark; install it with pip install 'lakelog[spark]'")
     from jobs.maintenance import Maintenance, jobs_named
 
     maintenance = Maintenance(cluster, _session, jobs_named(job))
@@ -103,12 +107,8 @@ def _open(settings: Settings) -> "Cluster":
 @cache
 def _session() -> "SparkSession":
     """The one Spark session of this process, started when a job first has something for it."""
-    try:
-        from lakelog.spark import session
-    except ImportError as error:
-        raise InvalidArgument(
-            f"maintenance needs Spark ({error}); install it with pip install 'lakelog[spark]'"
-        ) from None
+    from lakelog.spark import session
+
     progress = str(sys.stderr.isatty()).lower()
     return session(
         "lakelog maintain", **{"spark.ui.showConsoleProgress": progress, "spark.log.level": "ERROR"}
@@ -130,8 +130,15 @@ class _Runner:
         self._metrics = None if metrics_port is None else _serve_metrics(metrics_port)
 
     def run(self) -> bool:
-        """One run; returns whether anything failed. Whatever it is, the next run tries again."""
-        began, outcomes, error = timer(), [], None
+        """One run; returns whether anything failed. Whatever it is, the next run tries again.
+
+        Raises SparkGone when this process cannot make another.
+        """
+        began = timer()
+        outcomes: list[Outcome] = []
+        error: Exception | None = None
+        from jobs.spread import SparkGone
+
         try:
             for outcome in self._maintenance.run(self._stopping.is_set):
                 outcomes.append(outcome)
@@ -139,6 +146,12 @@ class _Runner:
         except LakelogError as raised:
             error = raised
             progress_console.print(f"lakelog: the run ended early: {raised}")
+        except (JavaMissing, SparkGone, SparkMissing) as raised:
+            progress_console.print(f"lakelog: {raised}")
+            raise typer.Exit(_FAILED) from None
+        except Exception as raised:  # noqa: BLE001 -- logged, and the next run is a new attempt
+            error = raised
+            _log.exception("the run ended early")
         failed = error is not None or any(outcome.error for outcome in outcomes)
         if self._metrics is not None:
             self._metrics.run_done(failed, timer() - began, SystemClock().now_ms() / 1000)
