@@ -132,12 +132,14 @@ class _Runner:
     def run(self) -> bool:
         """One run; returns whether anything failed. Whatever it is, the next run tries again.
 
-        Raises SparkGone when this process cannot make another.
+        Raises typer.Exit when Spark cannot be had, or not again in this process.
         """
         began = timer()
         outcomes: list[Outcome] = []
         error: Exception | None = None
         from jobs.spread import SparkGone
+        from lakelog.spark.jre import JavaMissing
+        from lakelog.spark.session import SparkMissing
 
         try:
             for outcome in self._maintenance.run(self._stopping.is_set):
