@@ -15,11 +15,12 @@ from log_tables.commit import Metadata, Protocol, Txn
 from log_tables.fsck import check_partition
 from log_tables.layout import TXN_CLEANED, TXN_HIGH_WATERMARK
 from log_tables.limits import DELETE_HORIZON_STEPS, DIRTY_RECORDS_MIN, REPLAY_SEGMENT_RECORDS
-from log_tables.partition import Entry
+from log_tables.partition import Entry, Partition
 from log_tables.record import Record, binary_array, input_batch, with_offsets
 from log_tables.snapshot import Horizons, Segment, Snapshot, timestamp_text
-from log_tables.store import open_store
+from log_tables.store import Store, open_store
 from log_tables.testing import ClockedStore
+from tests.compaction_model import Model
 from tests.partitions import TABLE, another, new_partition, records
 
 KEYS = st.one_of(st.none(), st.sampled_from([b"", b"a", b"b", b"c"]))
@@ -173,11 +174,12 @@ class Compaction(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.clock = ManualClock()
-        self.partition = new_partition(ClockedStore(open_store("memory://"), self.clock), self.clock)
-        self.kept: dict[int, Record] = {}
-        self.horizons: dict[int, int] = {}
-        self.start = self.end = self.cleaned = 0
+        self.clock, self.model = ManualClock(), Model()
+        self.partition = self.opened(ClockedStore(open_store("memory://"), self.clock))
+
+    def opened(self, store: Store) -> Partition:
+        """An empty partition."""
+        return new_partition(store, self.clock)
 
     @rule(
         rows=st.lists(st.tuples(KEYS, st.sampled_from([b"x", b"y", None])), min_size=1, max_size=6),
@@ -187,9 +189,7 @@ class Compaction(RuleBasedStateMachine):
         stamp = (self.clock.now_ms() - age_ms) * 1_000
         made = [Record(value, key, (), stamp) for key, value in rows]
         self.partition.append([Entry(input_batch(made, 0))])
-        for key, value in rows:
-            self.kept[self.end] = Record(value, key, (), stamp, self.end)
-            self.end += 1
+        self.model.append(made)
 
     @rule(ms=st.one_of(st.integers(0, 50), st.just(1_000)))
     def wait(self, ms: int) -> None:
@@ -205,45 +205,16 @@ class Compaction(RuleBasedStateMachine):
         segment_bytes=st.sampled_from([1, 200, 1 << 20]),
     )
     def clean(self, lag_ms: int, retention_ms: int, segment_bytes: int) -> None:
-        end = self._cleanable_end(lag_ms)
+        end = self.model.cleanable_end(self.partition.snapshot.segments, self.clock.now_ms(), lag_ms)
+        if self.perform(lag_ms, retention_ms, segment_bytes, end):
+            assert end is not None
+            self.model.clean(end, self.clock.now_ms(), retention_ms)
+
+    def perform(self, lag_ms: int, retention_ms: int, segment_bytes: int, end: int | None) -> bool:
+        """Compact up to `end`, if there is anything to do; whether that was done."""
         committed = rewrite.clean(self.partition.table, "zstd", lag_ms, retention_ms, segment_bytes)
         assert committed == (end is not None)
-        if end is None:
-            return
-        now_ms = self.clock.now_ms()
-        step = max(1, retention_ms // 64)
-        horizon_ms = (now_ms + retention_ms + step - 1) // step * step
-        taking_part = [record for offset, record in self.kept.items() if self.start <= offset < end]
-        newest = {record.key: record.offset for record in taking_part}
-        for record in taking_part:
-            assert record.offset is not None
-            if record.key is not None and (
-                newest[record.key] != record.offset
-                or (record.value is None and self._is_over(record.offset, now_ms, horizon_ms))
-            ):
-                del self.kept[record.offset]
-        self.cleaned = max(self.cleaned, end)
-
-    def _cleanable_end(self, lag_ms: int) -> int | None:
-        end = None
-        for item in self.partition.snapshot.segments:
-            inside = [
-                record.timestamp_us or 0
-                for offset, record in self.kept.items()
-                if item.base_offset <= offset <= item.last_offset
-            ]
-            too_young = any(stamp > (self.clock.now_ms() - lag_ms) * 1_000 for stamp in inside)
-            if lag_ms and item.last_offset >= self.cleaned and too_young:
-                break
-            end = item.last_offset + 1
-        return end
-
-    def _is_over(self, offset: int, now_ms: int, horizon_ms: int) -> bool:
-        """Whether a tombstone goes: it was met before, and its time has come."""
-        if offset not in self.horizons:
-            self.horizons[offset] = horizon_ms
-            return False
-        return self.horizons[offset] <= now_ms and offset != self.end - 1
+        return committed
 
     @precondition(lambda self: len(self.partition.snapshot.segments) > 1)
     @rule(data=st.data())
@@ -257,9 +228,9 @@ class Compaction(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def truncate(self, data: st.DataObject) -> None:
-        before = data.draw(st.integers(self.start, self.end))
+        before = data.draw(st.integers(self.model.start, self.model.end))
         assert self.partition.truncate(before) == before
-        self.start = before
+        self.model.truncate(before)
 
     @rule(checkpoint=st.booleans())
     def reopen(self, checkpoint: bool) -> None:
@@ -270,11 +241,11 @@ class Compaction(RuleBasedStateMachine):
 
     @invariant()
     def a_reader_sees_what_is_left(self) -> None:
-        expected = [record for offset, record in self.kept.items() if offset >= self.start]
+        expected = self.model.readable()
         assert records(self.partition) == expected
         assert records(self.partition, max_bytes=1) == expected
-        assert (self.partition.log_start, self.partition.high_watermark) == (self.start, self.end)
-        assert self.partition.snapshot.cleaned == self.cleaned
+        places = (self.partition.log_start, self.partition.high_watermark, self.partition.snapshot.cleaned)
+        assert places == (self.model.start, self.model.end, self.model.cleaned)
 
     def teardown(self) -> None:
         assert check_partition(self.partition.table.store, TABLE).problems == []
