@@ -57,9 +57,11 @@ class Gateway:
         assert found is not None
         return int(found[1]) * 1024 / 1e6
 
-    def create_topic(self, name: str, partitions: int) -> None:
+    def create_topic(self, name: str, partitions: int, **configs: str) -> None:
+        """Settings are named with underscores: `segment_bytes`."""
         cluster = self._call("GET", "/v3/clusters")["data"][0]["cluster_id"]
-        body = {"topic_name": name, "partitions_count": partitions}
+        settings = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
+        body = {"topic_name": name, "partitions_count": partitions, "configs": settings}
         self._call("POST", f"/v3/clusters/{cluster}/topics", body)
 
     def end_offset(self, name: str, partitions: int) -> int:

@@ -13,7 +13,7 @@ from bench.spark_load import TOPIC
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """`verb` and `engine` are those of `bench/spark_worker.py`; `directory` is for what Spark writes.
+    """`verb` and `engine` are those of the worker; `directory` is for what Spark writes.
 
     `source` is the root, or for Kafka the broker's address. `columns` and `jars` are Spark's lists; `files`
     is how many segments a partition holds, by which Delta's batches are limited.
@@ -35,17 +35,17 @@ class Job:
 
 
 class Worker:
-    """A process that measures one job. Raises RuntimeError with the end of its log when it fails."""
+    """A process of `module` that measures one job; if it fails, RuntimeError has the end of its log."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
+    def __init__(self, job: Job, module: str = "bench.spark_worker") -> None:
+        self._job, self._module = job, module
         self._directory = Path(job.directory)
 
     def __enter__(self) -> Self:
         self._directory.mkdir()
         with (self._directory / "log").open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "bench.spark_worker", self._job.dump()],
+                [sys.executable, "-m", self._module, self._job.dump()],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

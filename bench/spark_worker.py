@@ -7,7 +7,7 @@ Prints `READY` once it can be loaded (freshness and planning, which then go on u
 import json
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -207,12 +207,13 @@ def _files_read(frame: DataFrame) -> int:
 VERBS = {"batch": batch, "stream": stream, "planning": planning, "fresh": fresh, "lookup": lookup}
 
 
-def main() -> None:
+def work(verbs: Mapping[str, Callable[[SparkSession, Job], Any]]) -> None:
+    """Do the job that the command line names, with the verb that it names."""
     job = Job(**json.loads(sys.argv[1]))
     spark = _spark(job)
-    print("FIGURES", json.dumps(VERBS[job.verb](spark, job)), flush=True)
+    print("FIGURES", json.dumps(verbs[job.verb](spark, job)), flush=True)
     spark.stop()
 
 
 if __name__ == "__main__":
-    main()
+    work(VERBS)
