@@ -147,8 +147,9 @@ def _records(spark: SparkSession, cluster: Cluster, name: str, partitions: Parti
 def _selects(cluster: Cluster, name: str, index: int, partition: Partition) -> Iterator[str]:
     """The SELECTs of a partition's rows: of its table, and of its table in the remote root if it has one.
 
-    Where the one ends and the other begins is found out by every query, of the same version of the local
-    table that it reads: moves go on.
+    Moves go on, so every query finds out for itself where the one ends and the other begins: Delta reads one
+    version of a table in all of a query. It looks for that of the local table first, because that comes first
+    here; what this one no longer holds is then in the remote table.
     """
     columns = ", ".join(f"`{column}`" for column in RECORD_SCHEMA.names)
     head = f"select '{name}' as `{TOPIC}`, {index} as `{PARTITION}`, {columns} from "  # noqa: S608
@@ -158,7 +159,7 @@ def _selects(cluster: Cluster, name: str, index: int, partition: Partition) -> I
     topic, remote = cluster.known(name), cluster.remote
     moves = topic is not None and topic.config.remote_storage
     if remote is not None and (moves or partition.snapshot.tiered > partition.log_start):
-        border = f"`{OFFSET}` < (select coalesce(min(`{OFFSET}`), {2**63 - 1}) from {local})"  # noqa: S608
+        border = f"`{OFFSET}` < coalesce((select min(`{OFFSET}`) from {local}), {2**63 - 1})"  # noqa: S608
         between = f"{start} and {border}" if start else border
         yield f"{head}{_table(remote.store, partition)} where {between}"
 
