@@ -189,6 +189,8 @@ def test_a_scheduler_remembers_what_it_has_tidied_up(cluster: Cluster, clock: Ma
         return {call.path for call in watched.calls if call.operation == "list"}
 
     assert "topics/t/0/" in listed()
+    new = "topics/__maintenance/0/"
+    assert listed() == {new, f"{new}_vacuum/", f"{new}_delta_log/"}
     assert listed() == set()
     clock.advance(TIDY_INTERVAL_MS)
     assert "topics/t/0/" in listed()
