@@ -26,7 +26,8 @@ class Scene:
         self._directory, self._mode, self._port = directory, mode, free_port()
         self.gateway = self._start_gateway()
         self.gateway.create_topic(TOPIC, PARTITIONS)
-        self.readers = [self._start_reader(index) for index in range(READERS)]
+        self._started = 0
+        self.readers = [self._start_reader() for _ in range(READERS)]
         self._stop = threading.Event()
         self._producer = threading.Thread(target=self._produce)
         self._producer.start()
@@ -34,15 +35,18 @@ class Scene:
     def _start_gateway(self) -> RunningGateway:
         return start_gateway(self._directory / "data", "--port", str(self._port))
 
-    def _start_reader(self, index: int) -> "subprocess.Popen[bytes]":
-        url, file = f"http://127.0.0.1:{self._port}", self._directory / f"reader-{index}"
+    def _start_reader(self) -> "subprocess.Popen[bytes]":
+        """A reader with a name of its own: what is given to one that dies must not be another's to commit."""
+        name = f"reader-{self._started}"
+        self._started += 1
+        url, file = f"http://127.0.0.1:{self._port}", self._directory / name
         command = [
             sys.executable,
             "-m",
             "tests.group_reader",
             url,
             GROUP,
-            f"reader-{index}",
+            name,
             TOPIC,
             str(file),
         ]
@@ -58,7 +62,7 @@ class Scene:
     def kill_reader(self, index: int) -> None:
         self.readers[index].kill()
         self.readers[index].wait()
-        self.readers[index] = self._start_reader(index)
+        self.readers[index] = self._start_reader()
 
     def kill_gateway(self) -> None:
         self.gateway.kill()
