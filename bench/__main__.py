@@ -6,7 +6,7 @@ import statistics
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench import cells, groups, maintenance, spark
+from bench import beside, cells, groups, maintenance, spark, steady
 from bench.contest import OURS, Contest, Results, Rivals, Scale, contest
 from bench.peers import Peers
 
@@ -41,6 +41,9 @@ CELLS: dict[str, Contest] = {
     "batch read after compaction": Contest(maintenance.read, needs_broker=False),
     "key compaction": Contest(maintenance.clean, needs_broker=False),
     "retention": contest(maintenance.expire),
+    "steady state": contest(steady.steady),
+    "produce beside jobs": Contest(beside.beside, needs_broker=False),
+    "produce beside jobs, unpaced": Contest(beside.beside_unpaced, needs_broker=False),
 }
 
 

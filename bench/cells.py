@@ -27,10 +27,17 @@ PARTITIONS = 4
 Figures = dict[str, float]
 
 
+_MEMORY = Path("/dev/shm")
+
+
 @contextmanager
-def scratch() -> Iterator[Path]:
-    """A directory on the disk of the working directory: /tmp may be memory, where fsync costs nothing."""
-    with tempfile.TemporaryDirectory(prefix=".bench-", dir=Path.cwd()) as name:
+def scratch(in_memory: bool = False) -> Iterator[Path]:
+    """A directory on the disk of the working directory: /tmp may be memory, where fsync costs nothing.
+
+    With `in_memory` just there, on systems that have it.
+    """
+    parent = _MEMORY if in_memory and _MEMORY.is_dir() else Path.cwd()
+    with tempfile.TemporaryDirectory(prefix=".bench-", dir=parent) as name:
         yield Path(name)
 
 
