@@ -9,6 +9,7 @@ from jobs.spread import Spark
 from jobs.state import PartitionState, Unreadable, look
 from log_tables.cluster import Cluster
 from log_tables.errors import InvalidArgument, LakelogError
+from log_tables.layout import MAINTENANCE
 from log_tables.run_log import Run, record_runs
 
 
@@ -48,6 +49,9 @@ JOBS = (
 
 LOOK = "look"
 """What failed, instead of a job, for a partition that could not be opened."""
+
+RECORD = "record"
+"""What failed, instead of a job, when the runs could not be recorded: that ends no run."""
 
 
 def jobs_named(names: Sequence[str]) -> tuple[Job, ...]:
@@ -92,17 +96,23 @@ class Maintenance:
         """
         run, started_ms = self._cluster.clock.unique_id(), self._cluster.clock.now_ms()
         told: set[Unreadable] = set()
+        unrecorded: str | None = None
         for job in self._jobs:
             if stop():
-                return
+                break
             now_ms = self._cluster.clock.now_ms()
             states, unreadable = look(self._cluster, self._tidied)
             steps = job.plan(states, now_ms)
             done = [*_failed({*unreadable} - told), *job.run(self._spark, self._cluster, steps)]
             told |= {*unreadable}
             self._remember(steps, done, now_ms)
-            record_runs(self._cluster, [_row(outcome, run, started_ms) for outcome in done])
+            try:
+                record_runs(self._cluster, [_row(outcome, run, started_ms) for outcome in done])
+            except LakelogError as error:
+                unrecorded = error.message
             yield from done
+        if unrecorded is not None:
+            yield Outcome(RECORD, MAINTENANCE, 0, error=unrecorded)
 
     def _remember(self, steps: Sequence[Step], done: Sequence[Outcome], now_ms: int) -> None:
         """Note which directories were tidied up: to list them costs too much for every run."""
