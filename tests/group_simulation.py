@@ -46,7 +46,7 @@ class Simulation:
         self._joined = 0
         self._silent: dict[str, bool] = {}
         self._places: dict[str, dict[TopicPartition, int]] = {}
-        self._handed: dict[TopicPartition, int] = {}
+        self._handed: dict[tuple[TopicPartition, str], int] = {}
         for name in TOPICS[:4]:
             self.life.make(name, self._below(PARTITIONS_MAX) + 1)
         self.life.follow()
@@ -198,13 +198,13 @@ class Simulation:
         owned = {at: place for at, place in places.items() if at in self.life.group.members[name].owned}
         with suppress(UnknownTopic):
             self.life.happen(Commit(name, {at: Place(offset) for at, offset in owned.items()}, 0))
-            self._handed.update(owned)
+            self._handed.update({self._incarnation(at): place for at, place in owned.items()})
 
     def _begin(self, name: str, at: TopicPartition) -> None:
         member = self.life.group.members[name]
         committed = self.life.group.committed(at)
         place = member.positions.get(at, committed.offset if committed else 0)
-        handed = self._handed.pop(at, None)
+        handed = self._handed.pop(self._incarnation(at), None)
         if handed is not None and at not in member.positions and member.subscribed:
             assert place == handed, f"{at} was handed over at {handed}"
             self.seen["taken over"] += 1
@@ -213,7 +213,12 @@ class Simulation:
     def _stop(self, partitions: Iterable[TopicPartition]) -> None:
         """What is not handed over in order may be done again."""
         for at in partitions:
-            self._handed.pop(at, None)
+            self._handed.pop(self._incarnation(at), None)
+
+    def _incarnation(self, at: TopicPartition) -> tuple[TopicPartition, str]:
+        """`at` in the topic that the group knows: one that is made again begins at its beginning."""
+        topic = self.life.group.topics.get(at.topic)
+        return at, "" if topic is None else topic.topic_id
 
     def _work(self) -> None:
         if name := self._client():
@@ -253,7 +258,7 @@ class Simulation:
         if known := sorted(self.life.group.topics):
             at = TopicPartition(self._one(known), 0)
             self.life.happen(Reset({at: Place(self._below(50))}, 0, force=True))
-            self._handed.pop(at, None)
+            self._handed.pop(self._incarnation(at), None)
             for places in self._places.values():
                 places.pop(at, None)
 
@@ -274,7 +279,6 @@ class Simulation:
             self.seen["grown"] += 1
         if self._chance(0.7):
             self.life.happen(TopicsChanged(dict(self.life.topics)), heard=False)
-        self._handed = {at: place for at, place in self._handed.items() if at.topic != name}
         for places in self._places.values():
             for at in [at for at in places if at.topic == name]:
                 del places[at]
