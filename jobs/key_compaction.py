@@ -54,8 +54,13 @@ class Compact:
 
 
 def plan(states: Sequence[PartitionState], now_ms: int) -> tuple[Compact, ...]:
-    """Which partitions to compact: those that are dirty enough; `now_ms` is milliseconds since 1970."""
-    found = (_compact(state, now_ms) for state in states if state.config.compacted)
+    """Which partitions to compact: those that are dirty enough; `now_ms` is milliseconds since 1970.
+
+    None of which a part is in the remote root, where a record would be back whose tombstone goes here: a move
+    may have come after the policy was changed.
+    """
+    whole = (state for state in states if state.snapshot.tiered <= state.snapshot.log_start)
+    found = (_compact(state, now_ms) for state in whole if state.config.compacted)
     return tuple(step for step in found if step is not None)
 
 
