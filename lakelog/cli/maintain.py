@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from log_tables.cluster import Cluster
 
 _log = logging.getLogger(__name__)
-_DURATION = re.compile(r"(\d{1,9})(s|m|h)")
+_DURATION = re.compile(r"([0-9]{1,9})(s|m|h)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _FAILED = 1
 
@@ -65,13 +65,15 @@ def maintain(  # noqa: PLR0913, PLR0917 -- each is an option
     os.nice(nice)
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    cluster = _open(settings)
-
     if find_spec("pyspark") is None:
         raise InvalidArgument("maintenance needs Spark; install it with pip install 'lakelog[spark]'")
     from jobs.maintenance import Maintenance, jobs_named
 
-    maintenance = Maintenance(cluster, _session, jobs_named(job))
+    jobs = jobs_named(job)
+    cluster = _open(settings)
+    if settings.remote_root and not dry_run:
+        cluster.set_remote_root(settings.remote_root)
+    maintenance = Maintenance(cluster, _session, jobs)
     if dry_run:
         _print_plans(maintenance, json)
         return
@@ -98,10 +100,7 @@ def _open(settings: Settings) -> "Cluster":
     from log_tables.cluster import Cluster
     from log_tables.store import open_store
 
-    cluster = Cluster.open(open_store(settings.data, settings.store_options, create=False), create=False)
-    if settings.remote_root:
-        cluster.set_remote_root(settings.remote_root)
-    return cluster
+    return Cluster.open(open_store(settings.data, settings.store_options, create=False), create=False)
 
 
 @cache
