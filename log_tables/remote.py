@@ -66,9 +66,7 @@ class RemoteRoot:
         try:
             return self._opened_table(directory)
         except ObjectMissing:
-            raise StoreUnavailable(
-                f"the remote root has no table {directory}; mount or restore it, and repeat the request"
-            ) from None
+            raise _no_table(directory) from None
 
     def find(self, directory: str) -> Table | None:
         """The same, None when there is none. Raises as `table` does."""
@@ -180,6 +178,8 @@ class RemoteTier:
             return ask()
         except StoreUnavailable as error:
             raise _of_remote(error) from None
+        except ObjectMissing:  # of a table that was there: a lost mount leaves an empty directory
+            raise _no_table(self._directory) from None
 
     def read(
         self, segment: Segment, start: int, end: int, columns: Sequence[str] | None = None
@@ -208,6 +208,12 @@ def no_remote_root(directory: str) -> CorruptLog:
 def _join(here: Snapshot, there: Snapshot) -> Snapshot:
     old = (replace(item, remote=True) for item in there.between(here.log_start, here.tiered))
     return dataclasses.replace(here, segments=(*old, *here.segments))
+
+
+def _no_table(directory: str) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"the remote root has no table {directory}; mount or restore it, and repeat the request"
+    )
 
 
 def _of_remote(error: StoreUnavailable) -> StoreUnavailable:

@@ -7,7 +7,7 @@ it holds below the partition's log start is nobody's any more, and `remove_expir
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 
@@ -17,7 +17,7 @@ from log_tables import rewrite
 from log_tables import segment as segments
 from log_tables.clock import Clock, SystemClock
 from log_tables.commit import Commit, Txn
-from log_tables.errors import CorruptSegment, ObjectMissing
+from log_tables.errors import CorruptLog, CorruptSegment, ObjectMissing
 from log_tables.layout import TXN_HIGH_WATERMARK, TXN_LOG_START, TXN_TIERED, segment_name
 from log_tables.remote import check_reaches
 from log_tables.snapshot import Segment, Snapshot
@@ -35,7 +35,7 @@ class Copying:
 
     local: str
     remote: str
-    options: tuple[tuple[str, str], ...]
+    options: tuple[tuple[str, str], ...] = field(repr=False)
     directory: str
     segments: tuple[Segment, ...]
     held: int
@@ -124,14 +124,28 @@ def commit_move(local: Table, remote: Table, copied: Sequence[Segment]) -> tuple
     Returns the segments that were removed here. What another process has moved meanwhile is left out of
     `copied`; all of it is when the rest does not go on where the remote table ends (its files are orphans).
     With nothing copied a move is completed that was killed between the two commits. The newest segment
-    always stays: it says when the next one may be from. Raises StoreUnavailable, OutcomeUnknown,
-    ForeignCommit.
+    always stays: it says when the next one may be from. Raises CorruptLog when the remote table holds more
+    than the log ever had, StoreUnavailable, OutcomeUnknown, ForeignCommit.
     """
     # First the local table: what was not below the end of the remote one then is not removed on its account.
     here = local.refresh(wait=True)
     remote.refresh(wait=True)
+    _check_copied_of(local, remote.snapshot)
     _add(remote, here, copied)
     return _release(local, remote.snapshot.high_watermark)
+
+
+def _check_copied_of(local: Table, there: Snapshot) -> None:
+    """Raise CorruptLog when the log is older than what was copied of it: its next records are others."""
+    # The second look is after the one at the remote table: then the log cannot be behind, but by a restore.
+    if there.high_watermark <= local.snapshot.high_watermark:
+        return
+    end = local.refresh(wait=True).high_watermark
+    if there.high_watermark > end:
+        raise CorruptLog(
+            f"the remote table {local.directory} ends at offset {there.high_watermark}, and the log of which "
+            f"it was copied at {end}; restore both roots from the same time"
+        )
 
 
 def _add(remote: Table, here: Snapshot, copied: Sequence[Segment]) -> None:

@@ -1,5 +1,6 @@
 """Segments move to the remote root one way, once, whole, whoever is killed or comes between."""
 
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -106,7 +107,9 @@ def test_a_task_copies_with_nothing_but_what_it_is_told(
     remote = root.make_table(TABLE)
     wanted = partition.snapshot.segments[:3]
     local = partition.table.store.url
-    made = copied(Copying(local, away.as_uri(), (), TABLE, wanted, 0, "zstd"))
+    task = Copying(local, away.as_uri(), (("secret_key", "hush"),), TABLE, wanted, 0, "zstd")
+    assert "hush" not in repr(task)  # Spark may log it
+    made = copied(task)
     assert bases(commit_move(partition.table, remote, made)) == [0, 2, 4]
     assert held(root, root.table(TABLE).snapshot.segments) == VALUES[:6]
 
@@ -279,6 +282,21 @@ def test_a_remote_root_that_lost_what_it_held_takes_nothing_more(
     assert bases(move(partition.table, other, 1)) == [4]  # nothing of what is lost is asked for any more
 
 
+def test_a_log_that_is_older_than_what_was_copied_of_it_loses_nothing_more(
+    partition: Partition, root: RemoteRoot, store_root: Path, tmp_path: Path
+) -> None:
+    """It was restored from a backup: what it has appended since has the offsets of other records there."""
+    shutil.copytree(store_root, tmp_path / "backup")
+    append_each(partition, [b"lost", b"newest"])
+    move(partition.table, root, 7)
+    shutil.rmtree(store_root)
+    shutil.copytree(tmp_path / "backup", store_root)
+    restored = another(partition)
+    with pytest.raises(CorruptLog, match="ends at offset 13, and the log of which it was copied at 12"):
+        move(restored.table, root, 0)
+    assert list(values_held(restored).values()) == VALUES
+
+
 def test_a_remote_root_that_is_not_there_may_come_back(
     partition: Partition, away: Path, clock: ManualClock
 ) -> None:
@@ -389,6 +407,24 @@ def test_without_the_remote_root_the_local_part_is_read_on(
     away.with_name("gone").rename(away)
     for reader in (opened, unopened):
         assert list(values_held(reader).values()) == VALUES
+
+
+def test_a_lost_mount_that_leaves_an_empty_directory_is_an_error_to_repeat(
+    partition: Partition, away: Path, clock: ManualClock
+) -> None:
+    reader = with_tier(partition, remote_root(away, clock))
+    move(partition.table, remote_root(away, clock), 2)
+    reader.refresh()
+    assert reader.log_from(0).segments[0].remote
+    move(partition.table, remote_root(away, clock), 1)
+    reader.refresh()
+    away.rename(away.with_name("gone"))
+    away.mkdir()
+    with pytest.raises(StoreUnavailable, match=f"the remote root has no table {TABLE}"):
+        reader.fetch(0, 1 << 20)
+    away.rmdir()
+    away.with_name("gone").rename(away)
+    assert list(values_held(reader).values()) == VALUES
 
 
 def test_a_remote_store_that_does_not_answer_is_named(
