@@ -1,13 +1,18 @@
 """What moves to the remote tier: closed segments from the head, never the newest, each once."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jobs import tiering
-from jobs.state import PartitionState
+from jobs.state import PartitionState, look
 from jobs.tiering import Move
+from log_tables.clock import ManualClock
+from tests.no_spark import in_process
+from tests.partitions import append_each, held
 from tests.states import NOW_MS, a_segment, a_state, aged, bases
+from tests.tiers import tiered_cluster
 
 AGES = (50, 40, 30, 20, 10)
 """Of the segments at offsets 0, 10 … 40, in milliseconds."""
@@ -129,3 +134,34 @@ def test_a_remote_root_that_does_not_answer_is_left_alone() -> None:
     assert tiering.plan([a_state(HERE, tiered=30, **given), reachable], NOW_MS) == tiering.plan(
         [reachable], NOW_MS
     )
+
+
+# What fails.
+
+
+def test_what_was_copied_before_a_failure_moves_all_the_same(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a long log would never get on while one copy in ten fails, and each try would leave its files."""
+    monkeypatch.setattr(tiering, "COPY_BYTES", 1)  # a task for each segment
+    cluster = tiered_cluster(tmp_path, clock)
+    settings = {"remote.storage.enable": "true", "local.retention.bytes": "0", "segment.ms": "1"}
+    partition = cluster.create_topic("t", configs={**settings, "merge.min.age.ms": "0"}).partition(0)
+    partition.claim("")
+    append_each(partition, [b"%d" % number for number in range(6)])
+    clock.advance(1_000)
+    broken = partition.snapshot.segments[3]
+    data = cluster.store.get(f"{partition.directory}/{broken.path}")
+    cluster.store.delete(f"{partition.directory}/{broken.path}")
+
+    def run() -> list[str | None]:
+        states, _ = look(cluster)
+        return [step.error for step in tiering.run(in_process, cluster, tiering.plan(states, clock.now_ms()))]
+
+    (error,) = run()
+    assert "is missing" in str(error)
+    assert bases(partition.refresh().segments) == [3, 4, 5]
+    cluster.store.put(f"{partition.directory}/{broken.path}", data)
+    assert run() == [None]
+    assert bases(partition.refresh().segments) == [5]
+    assert list(held(partition).values()) == [b"%d" % number for number in range(6)]
