@@ -184,6 +184,19 @@ def read_commit(store: Store, table: str, version: int) -> Commit | None:
         return None
 
 
+def read_engine(store: Store, table: str, version: int) -> str | None:
+    """Who says to have made the commit of `version`, "" where it does not say, None where there is none.
+
+    Reads no more than its first line: a commit may hold thousands of actions. Raises CorruptLog.
+    """
+    path = commit_path(table, version)
+    try:
+        first, _, _ = store.get(path).partition(b"\n")
+    except ObjectMissing:
+        return None
+    return decode(first, path).info.engineInfo
+
+
 def put_commit(store: Store, table: str, version: int, commit: Commit, clock: Clock) -> Commit | None:
     """Put `commit` as `version` of `table` if there is none yet.
 

@@ -253,7 +253,12 @@ def classify(table: str, before: Snapshot, commit: Commit) -> Kind:
 
 def is_ours(commit: Commit) -> bool:
     """Whether a lakelog made `commit`."""
-    return commit.info.engineInfo.startswith("lakelog/")
+    return is_our_engine(commit.info.engineInfo)
+
+
+def is_our_engine(engine: str) -> bool:
+    """Whether `engine`, what a commit says of who made it, is a lakelog."""
+    return engine.startswith("lakelog/")
 
 
 def check_harmless(table: str, version: int, commit: Commit) -> None:

@@ -14,9 +14,10 @@ from log_tables.commit import (
     Txn,
     put_commit,
     read_commit,
+    read_engine,
 )
 from log_tables.errors import AlreadyExists, CorruptLog, OutcomeUnknown, StoreUnavailable
-from log_tables.invariant import broken_step, check_harmless, classify, is_ours
+from log_tables.invariant import broken_step, check_harmless, classify, is_our_engine, is_ours
 from log_tables.layout import (
     PROPERTY_FILE_RETENTION,
     TXN_HIGH_WATERMARK,
@@ -269,12 +270,15 @@ class Table:
         Raises ForeignCommit when that is another tool's, which then wrote the checkpoint too: without this
         look nobody who opens the table would meet its commit.
         """
-        newest = commit = read_commit(self.store, self.directory, version)
-        while commit is not None and not is_ours(commit):
+        engine = read_engine(self.store, self.directory, version)
+        if engine is None or is_our_engine(engine):
+            return engine is not None
+        while (commit := read_commit(self.store, self.directory, version)) is not None and not is_ours(
+            commit
+        ):
             check_harmless(self.directory, version, commit)
             version -= 1
-            commit = read_commit(self.store, self.directory, version)
-        return newest is not None
+        return True
 
     def _followed(self, snapshot: Snapshot) -> Snapshot:
         """`snapshot` with every commit after it, which is the newest as of `_confirmed`."""
