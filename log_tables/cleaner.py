@@ -22,6 +22,8 @@ from log_tables.limits import (
 from log_tables.record import int64s
 from log_tables.snapshot import Horizons, Segment, Snapshot, timestamp_text
 
+_FOR_EVER_MS = 2**63 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Cleaning:
@@ -40,7 +42,7 @@ class Cleaning:
         """A cleaning of `snapshot`, begun at `now_ms`."""
         step = max(1, delete_retention_ms // DELETE_HORIZON_STEPS)
         horizon_ms = -(-(now_ms + delete_retention_ms) // step) * step
-        return cls(snapshot.log_start, snapshot.high_watermark - 1, now_ms, horizon_ms)
+        return cls(snapshot.log_start, snapshot.high_watermark - 1, now_ms, min(horizon_ms, _FOR_EVER_MS))
 
 
 def cleanable(snapshot: Snapshot, now_ms: int, min_compaction_lag_ms: int = 0) -> tuple[Segment, ...]:

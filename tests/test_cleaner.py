@@ -117,6 +117,12 @@ def test_a_horizon_is_hardly_later_than_asked(now_ms: int, retention_ms: int) ->
     assert 0 <= horizon_ms - now_ms - retention_ms <= retention_ms / DELETE_HORIZON_STEPS
 
 
+def test_tombstones_may_be_kept_for_ever() -> None:
+    cleaning = Cleaning.of(snapshot(segment(0, 3)), NOW_MS, 2**63 - 1)
+    batch = with_offsets([input_batch([Record(None, b"a")], 0)], np.array([0]))
+    assert survivors(batch, np.array([0]), (), cleaning)[1] == ((0, 2**63 - 1),)
+
+
 # What is worth cleaning, and what may be.
 
 
