@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from jobs.outcome import Outcome
 from jobs.spread import Spark
-from jobs.state import OPENED_AT_ONCE, PartitionState, partition_of, table_of
+from jobs.state import OPENED_AT_ONCE, PartitionState, partition_of, remote_of, table_of
 from log_tables.clock import timer
 from log_tables.cluster import Cluster
 from log_tables.errors import LakelogError
+from log_tables.layout import CLUSTER_METADATA
 from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS
 from log_tables.table import Table
 from log_tables.vacuum import vacuum
@@ -65,8 +66,19 @@ def run(_: Spark, cluster: Cluster, steps: Sequence[Tidy]) -> Iterator[Outcome]:
     with ThreadPoolExecutor(OPENED_AT_ONCE) as pool:
         yield from (outcome for outcome in pool.map(lambda step: _tidy(cluster, step), steps) if outcome)
     if any(step.clean for step in steps):
-        cluster.sweep()
+        yield from _sweep(cluster, any(step.clean and step.remote for step in steps))
+
+
+def _sweep(cluster: Cluster, remote: bool) -> Iterator[Outcome]:
+    """What failed, told of the metadata log, which says what is to be removed."""
+    started = timer()
+    try:
         cluster.store.remove_temporaries(TEMPORARY_MAX_AGE_MS)
+        cluster.sweep()
+        if remote:
+            remote_of(cluster).store.remove_temporaries(TEMPORARY_MAX_AGE_MS)
+    except LakelogError as error:
+        yield Outcome(NAME, CLUSTER_METADATA, 0, seconds=timer() - started, error=error.message)
 
 
 def _tidy(cluster: Cluster, step: Tidy) -> Outcome | None:

@@ -1,5 +1,6 @@
 """What is tidied up, and when: checkpoints, logs, files that nobody refers to."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,13 +15,14 @@ from log_tables.clock import ManualClock
 from log_tables.cluster import Cluster
 from log_tables.fsck import check
 from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS, LOG_RETENTION_MS
+from log_tables.objects import TEMPORARY_PREFIX
 from log_tables.rewrite import commit_merge, merge
 from log_tables.store import open_store
 from log_tables.testing import ClockedStore, FaultyStore
 from tests.no_spark import in_process, no_spark
 from tests.partitions import another, append, append_each, log_versions, values
 from tests.states import NOW_MS, a_segment, a_snapshot, a_state
-from tests.tiers import move_topic
+from tests.tiers import move_topic, tiered_cluster
 
 DUE = CHECKPOINT_INTERVAL_COMMITS
 DAY_MS = 24 * 60 * 60 * 1000
@@ -227,3 +229,27 @@ def test_a_remote_table_is_tidied_up_as_well(tmp_path: Path, clock: ManualClock)
     assert [*remote.glob("topics/t/0/_delta_log/*.checkpoint.parquet")] != []
     assert run(cluster) == []
     assert check(cluster.store).problems == []
+
+
+def test_what_killed_puts_left_goes_from_both_roots(tmp_path: Path, clock: ManualClock) -> None:
+    cluster = tiered_cluster(tmp_path, clock)
+    cluster.create_topic("t", configs={"remote.storage.enable": "true"})
+    left = [tmp_path / side / "topics/t/0" / f"{TEMPORARY_PREFIX}x" for side in ("here", "away")]
+    for path in left:
+        path.write_bytes(b"half of it")
+        os.utime(path, (0, 0))
+    run(cluster)
+    assert not any(path.exists() for path in left)
+
+
+def test_a_sweep_that_fails_is_told_beside_what_was_done(tmp_path: Path, clock: ManualClock) -> None:
+    cluster = tiered_cluster(tmp_path, clock)
+    cluster.create_topic("u")
+    cluster.delete_topic("u")
+    partition = cluster.lead(cluster.create_topic("t"), 0)
+    append_each(partition, [b"%d" % number for number in range(DUE)])
+    clock.advance(LOG_RETENTION_MS)
+    (tmp_path / "away").rename(tmp_path / "gone")
+    found = {outcome.topic: outcome.error for outcome in run(Cluster.open(cluster.store, clock))}
+    assert found["t"] is None
+    assert "the remote root is not there" in str(found["__cluster_metadata"])
