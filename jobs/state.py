@@ -128,7 +128,8 @@ def _look(cluster: Cluster, topic: str, index: int, tidied: Mapping[str, int]) -
         else:
             found = cluster.topic(topic)
             partition, config = found.partition(index), found.config
-        snapshot = partition.refresh(wait=True)
+        partition.refresh(wait=True)
+        partition.prune()
     except LakelogError as error:
         return Unreadable(topic, index, error.message)
     state = PartitionState(
@@ -136,11 +137,11 @@ def _look(cluster: Cluster, topic: str, index: int, tidied: Mapping[str, int]) -
         index,
         partition.directory,
         config,
-        snapshot,
+        partition.snapshot,
         partition.table.checkpointed,
         tidied_ms=tidied.get(partition.directory),
     )
-    return _with_remote(cluster, state) if config.remote_storage or snapshot.tiered else state
+    return _with_remote(cluster, state) if config.remote_storage or state.snapshot.tiered else state
 
 
 def _with_remote(cluster: Cluster, state: PartitionState) -> PartitionState:

@@ -253,3 +253,12 @@ def test_a_sweep_that_fails_is_told_beside_what_was_done(tmp_path: Path, clock: 
     found = {outcome.topic: outcome.error for outcome in run(Cluster.open(cluster.store, clock))}
     assert found["t"] is None
     assert "the remote root is not there" in str(found["__cluster_metadata"])
+
+
+def test_a_scheduler_forgets_what_was_removed_long_ago(cluster: Cluster, clock: ManualClock) -> None:
+    """Also one that writes no checkpoints: it follows each table for as long as it runs."""
+    following = Cluster.open(cluster.store, clock, create=False)
+    for _ in range(4):
+        (state,) = (state for state in look(following)[0] if state.topic == "t")
+        clock.advance(LOG_RETENTION_MS // 3)
+    assert state.snapshot.tombstones == {}
