@@ -3,6 +3,7 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,7 @@ from log_tables.limits import (
 )
 from log_tables.record import RECORD_SCHEMA, batch_bytes, int64s
 from log_tables.snapshot import Horizons, Segment, timestamp_text
-from log_tables.store import Store
+from log_tables.store import Data, Store
 
 COMPRESSIONS = ("zstd", "lz4", "snappy", "gzip", "uncompressed")
 """Values of `compression.type`, by Kafka's names."""
@@ -171,7 +172,7 @@ def read(
     names = [name for name in RECORD_SCHEMA.names if columns is None or name in columns]
     wanted = [OFFSET, *(name for name in names if name != OFFSET)]
     path = f"{table}/{segment.path}"
-    try:
+    with _named(path):
         source = _source(
             store, path, segment, start <= segment.base_offset and end > segment.last_offset, wanted
         )
@@ -186,6 +187,24 @@ def read(
                     part = between(batch, start, end)
                     if part.num_rows:
                         yield conform(part.select(names))
+
+
+def check(data: Data, table: str, segment: Segment) -> None:
+    """Raise CorruptSegment unless `data`, the bytes of the file of `segment`, can be read as `read` does."""
+    path = f"{table}/{segment.path}"
+    with _named(path), pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
+        if not _as_logged(file, segment):
+            raise _not_as_logged(path, segment)
+        for group, first, last in _groups(file, segment, segment.base_offset, segment.last_offset + 1):
+            if _ends(file.read_row_group(group, use_threads=False)) != (first, last):
+                raise _not_as_logged(path, segment)
+
+
+@contextmanager
+def _named(path: str) -> Iterator[None]:
+    """Whatever is wrong with the file at `path` as a CorruptSegment that names it."""
+    try:
+        yield
     except ObjectMissing:
         raise CorruptSegment(f"segment {path} is missing; restore it from a backup") from None
     except (pa.ArrowException, OSError, ValueError) as error:

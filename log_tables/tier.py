@@ -89,6 +89,7 @@ def _copied(local: Store, remote: Store, directory: str, item: Segment, clock: C
             f"segment {directory}/{item.path} has {len(data)} bytes, the log says {item.size}; look with "
             "`lakelog fsck`"
         )
+    segments.check(data, directory, item)
     made = replace(item, path=segment_name(item.base_offset, clock.random_hex(8)))
     _put(remote, f"{directory}/{made.path}", data)
     return made

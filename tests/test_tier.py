@@ -4,6 +4,8 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from log_tables.clock import ManualClock
@@ -241,6 +243,24 @@ def test_a_segment_that_is_not_what_the_log_says_is_not_moved(partition: Partiti
     with pytest.raises(CorruptSegment, match="is missing"):
         move(partition.table, root, 1)
     assert root.table(TABLE).snapshot.segments == ()
+
+
+def test_damage_is_not_moved(partition: Partition, root: RemoteRoot) -> None:
+    """What is wrong in a file of the right size would be final: the file here goes after a move."""
+    segment = partition.snapshot.segments[0]
+    path = f"{TABLE}/{segment.path}"
+    data = partition.table.store.get(path)
+    column = pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0).column(0)
+    at = column.data_page_offset + column.total_compressed_size - 1  # the last byte of a page
+    other = partition.table.store.get(f"{TABLE}/{partition.snapshot.segments[1].path}")
+    for damaged in (data[:at] + bytes([data[at] ^ 64]) + data[at + 1 :], data[::-1], other):
+        assert len(damaged) == segment.size
+        partition.table.store.put(path, damaged)
+        with pytest.raises(CorruptSegment, match=f"segment {path} .*restore it from a backup"):
+            move(partition.table, root, 1)
+    assert [*root.store.list(f"{TABLE}/0")] == []
+    partition.table.store.put(path, data)
+    assert bases(move(partition.table, root, 1)) == [0]
 
 
 def test_what_does_not_read_back_is_not_committed(
