@@ -48,7 +48,7 @@ from log_tables.partition import Entry, Partition, PartitionConfig
 from log_tables.record import Record, input_batch, to_records
 from log_tables.remote import RemoteRoot, check_reaches
 from log_tables.segment import SegmentCache
-from log_tables.store import Store, open_store
+from log_tables.store import Store, open_store, overlap
 from log_tables.table import create_table
 from log_tables.topic import Topic, check_writable, is_internal
 
@@ -128,14 +128,17 @@ class Cluster:
         """Name the second root: a directory, which is made and kept as its absolute path, or a URL.
 
         Another root than before must hold what was moved: copy it there first, while nothing is moved. Raises
-        InvalidArgument when a table is missing there, and for a root that cannot be used; StoreUnavailable.
+        InvalidArgument when a table is missing there, and for a root that cannot be used, as one that lies in
+        this one cannot; StoreUnavailable.
         """
         with suppress(InvalidArgument):
             if open_store(url, self.store.options, create=False).url == self.remote_root:
                 return  # without a look at it: who starts while it is away serves what is here
         store = open_store(url, self.store.options, clock=self.clock)
-        if store.url == self.store.url:
-            raise InvalidArgument("the remote root is the root itself; name another place")
+        if overlap(store.url, self.store.url):  # a sweep of the one would not know the other
+            raise InvalidArgument(
+                "the remote root is the root itself, or one lies in the other; name another place"
+            )
         self._log.refresh(wait=True)
         self.refresh()
         if self.remote_root not in (None, store.url):

@@ -126,6 +126,17 @@ def open_store(
     return store
 
 
+def overlap(one: str, other: str) -> bool:
+    """Whether of two roots, by the URLs of their stores, one is the other or lies in it."""
+    first, second = f"{_real(one)}/", f"{_real(other)}/"
+    return first.startswith(second) or second.startswith(first)
+
+
+def _real(url: str) -> str:
+    parts = urlsplit(url)
+    return (os.path.realpath(unquote(parts.path)) if parts.scheme == "file" else url).rstrip("/")
+
+
 def _open_directory(
     path: str, text: str, options: Mapping[str, str], create: bool, clock: Clock | None
 ) -> Store:

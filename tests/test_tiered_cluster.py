@@ -66,6 +66,17 @@ def test_the_root_is_not_its_own_remote_root(tmp_path: Path, clock: ManualClock)
         cluster.set_remote_root(tmp_path)
 
 
+def test_neither_root_lies_in_the_other(tmp_path: Path, clock: ManualClock) -> None:
+    """What a sweep finds below `topics/` and no topic names, it removes: the history of all topics, there."""
+    cluster = Cluster.open(open_store(tmp_path / "here"), clock)
+    (tmp_path / "link").symlink_to(tmp_path / "here")
+    for inside in ("here/topics", "here/topics/t", "here/../here", "link", "link/away", "."):
+        with pytest.raises(InvalidArgument, match="or one lies in the other; name another place"):
+            cluster.set_remote_root(tmp_path / inside)
+    assert cluster.remote_root is None
+    cluster.set_remote_root(tmp_path / "here-too")
+
+
 def test_the_remote_root_changes_only_to_where_everything_is(cluster: Cluster, tmp_path: Path) -> None:
     before = opened(cluster)
     assert values(before.topic("t").partition(0)) == VALUES
