@@ -14,8 +14,8 @@ COMPACT, DELETE = "compact", "delete"
 _DAY_MS = 24 * 60 * 60 * 1000
 _FOR_EVER = -1
 _AS_RETENTION = -2
-_INTEGER = re.compile(r"-?\d{1,19}")
-_RATIO = re.compile(r"0(\.\d{1,15})?|1(\.0{1,15})?")
+_INTEGER = re.compile(r"-?[0-9]{1,19}")
+_RATIO = re.compile(r"0(\.[0-9]{1,15})?|1(\.0{1,15})?")
 
 
 @dataclass(frozen=True, slots=True)

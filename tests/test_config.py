@@ -36,6 +36,8 @@ def test_every_default_is_a_value_that_may_be_set() -> None:
         ("max.message.bytes", "1e3"),
         ("max.message.bytes", " 1"),
         ("max.message.bytes", "1" * 30),
+        ("max.message.bytes", "٤٠٩٦"),
+        ("min.cleanable.dirty.ratio", "0.٥"),
         ("file.delete.delay.ms", "-1"),
         ("producer.id.expiration.ms", "0"),
         ("producer.id.expiration.ms", "day"),
