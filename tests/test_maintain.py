@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -84,6 +85,15 @@ def test_a_job_that_is_not_known_is_refused_and_nothing_is_done(run: Run, root: 
         USAGE,
         "there is no job 'tidy'; there are",
     )
+    assert files(root) == before
+
+
+def test_a_port_that_is_taken_is_named(run: Run, root: Root) -> None:
+    before = files(root)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = f"--metrics-port {port} cannot be served (Address already in use); choose another"
+        wrong(run("--once", "--job", "retention", "--metrics-port", str(port)), USAGE, said)
     assert files(root) == before
 
 

@@ -202,7 +202,12 @@ def _serve_metrics(port: int) -> "Metrics":
 
     from jobs.metrics import Metrics
 
-    server, _ = start_http_server(port, addr="127.0.0.1")
+    try:
+        server, _ = start_http_server(port, addr="127.0.0.1")
+    except OSError as error:
+        raise InvalidArgument(
+            f"--metrics-port {port} cannot be served ({error.strerror}); choose another"
+        ) from None
     progress_console.print(f"metrics at http://127.0.0.1:{server.server_port}/metrics")
     return Metrics()
 
