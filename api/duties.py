@@ -101,8 +101,11 @@ def compact(cluster: Cluster) -> None:
 
 def clean(cluster: Cluster) -> None:
     """Delete log files that no reader needs any more, and what killed puts left behind."""
-    for partition in _led(cluster):
-        partition.clean_log()
+    for partition in _opened(cluster):
+        if partition.leading:
+            partition.clean_log()
+        else:
+            partition.prune()  # its leader's checkpoints forget what is old, and nobody tells us
     cluster.store.remove_temporaries(TEMPORARY_MAX_AGE_MS)
 
 
@@ -117,7 +120,10 @@ def table_sizes(cluster: Cluster) -> Iterator[TableSize]:
 
 def _led(cluster: Cluster) -> Iterator[Partition]:
     """The partitions that this process leads; others are their leaders' business."""
-    opened = (found for topic in cluster.topics(include_internal=True) for _, found in topic.opened())
-    for partition in (cluster.metadata_log, *opened):
-        if partition.leading:
-            yield partition
+    return (partition for partition in _opened(cluster) if partition.leading)
+
+
+def _opened(cluster: Cluster) -> Iterator[Partition]:
+    yield cluster.metadata_log
+    for topic in cluster.topics(include_internal=True):
+        yield from (found for _, found in topic.opened())

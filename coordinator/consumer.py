@@ -16,7 +16,7 @@ from coordinator.group import Group, Member
 from coordinator.shard import Shard
 from log_tables.clock import Clock
 from log_tables.cluster import Cluster
-from log_tables.errors import Damaged, NotAssigned, OffsetOutOfRange
+from log_tables.errors import Damaged, NotAssigned, OffsetOutOfRange, StoreUnavailable
 from log_tables.partition import Partition, ReadPlan
 
 WAIT_FIRST_S = 0.02
@@ -198,13 +198,13 @@ class Consumer:
         given = self._given.items()
         self._commit({at: Place(offset) for at, offset in given if at in member.owned and chosen(at)})
 
-    async def _look(self, serial: int) -> Damaged | None:
+    async def _look(self, serial: int) -> Damaged | StoreUnavailable | None:
         """Know what is in the partitions now, and where to go on in those that are new.
 
         Where it waits, another request may come between: what was known before does not count after.
         Returns why a partition could not be looked at, which does not keep the others from being read.
         """
-        damage: Damaged | None = None
+        damage: Damaged | StoreUnavailable | None = None
         group = self.shard.group(self._group)
         owned = group.member(self._member).owned
         new = [at for at in sorted(owned) if at not in self._positions]
@@ -221,7 +221,7 @@ class Consumer:
             damage = await asyncio.to_thread(_refresh, behind) or damage
         far = [place for place in self._positions.values() if not place.partition.reaches(place.offset)]
         if far:
-            await asyncio.to_thread(_reach, far)
+            damage = await asyncio.to_thread(_reach, far) or damage
         return damage
 
     def _open(
@@ -276,7 +276,11 @@ class Consumer:
 
     def _plan(self, max_bytes: int) -> list[Reading]:
         """A share of `max_bytes` from every partition that has records, another one first each time."""
-        ready = [at for at, place in self._positions.items() if self._has_records(at, place)]
+        ready = [
+            at
+            for at, place in self._positions.items()
+            if self._has_records(at, place) and place.partition.reaches(place.offset)
+        ]
         if not ready:
             return []
         turn = self._turn % len(ready)
@@ -361,10 +365,15 @@ def _refresh(partitions: Iterable[Partition]) -> Damaged | None:
     return damage
 
 
-def _reach(places: Iterable[_Position]) -> None:
-    """Look into the remote root, so that plans of what is there need not."""
+def _reach(places: Iterable[_Position]) -> Damaged | StoreUnavailable | None:
+    """Look into the remote root, so that plans of what is there need not; returns why one could not."""
+    trouble: Damaged | StoreUnavailable | None = None
     for place in places:
-        place.partition.log_from(place.offset)
+        try:
+            place.partition.log_from(place.offset)
+        except (Damaged, StoreUnavailable) as error:
+            trouble = error
+    return trouble
 
 
 def _bytes(reading: Reading) -> int:

@@ -183,6 +183,8 @@ def _committed(
         error = None if commit_compaction(table, step.inputs, made, cleaned, begun) else OVERTAKEN
     except LakelogError as raised:
         error = raised.message
+    if error is not None:
+        return Outcome(NAME, step.topic, step.partition, seconds=seconds, error=error)
     return Outcome(
         NAME,
         step.topic,
@@ -193,5 +195,4 @@ def _committed(
         bytes_after=sum(segment.size for segment in made),
         records=step.records,
         seconds=seconds,
-        error=error,
     )

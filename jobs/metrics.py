@@ -38,7 +38,7 @@ class Metrics:
 
     def partition_done(self, outcome: Outcome) -> None:
         """A job is done with a partition."""
-        self._partitions.labels(outcome.job, "failed" if outcome.error else "done").inc()
+        self._partitions.labels(outcome.job, "failed" if outcome.failed else "done").inc()
         if not outcome.error:
             self._files.labels(outcome.job).inc(max(0, outcome.files_before - outcome.files_after))
             self._bytes.labels(outcome.job).inc(outcome.bytes_before)

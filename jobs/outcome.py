@@ -25,3 +25,8 @@ class Outcome:
     records: int = 0
     seconds: float = 0.0
     error: str | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether somebody should look: not when another process was only faster."""
+        return self.error not in (None, OVERTAKEN)

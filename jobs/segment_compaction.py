@@ -136,6 +136,8 @@ def _committed(
         error = None if commit_merge(table, step.inputs, made, begun) else OVERTAKEN
     except LakelogError as raised:
         error = raised.message
+    if error is not None:
+        return Outcome(NAME, step.topic, step.partition, seconds=seconds, error=error)
     return Outcome(
         NAME,
         step.topic,
@@ -146,5 +148,4 @@ def _committed(
         bytes_after=made.size,
         records=made.records,
         seconds=seconds,
-        error=error,
     )

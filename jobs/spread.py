@@ -15,6 +15,9 @@ from log_tables.limits import MIB
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 
+ITEMS_OF_A_CORE = 16
+"""Tasks of a job for each core: enough to even out large items, and few enough for thousands of tiny ones."""
+
 JOB_BYTES = 64 * 1024 * MIB
 """What one Spark job rewrites: it is committed in time, and not lost when the next one is killed."""
 
@@ -33,7 +36,7 @@ class Failure(str):
 
 
 def spread(spark: Spark, function: Callable[[Item], Made], items: Sequence[Item]) -> list[Made | Failure]:
-    """`function` of each item, in order: one Spark job, one task an item.
+    """`function` of each item, in order, as one Spark job.
 
     What an item raises is a Failure in its place, and nobody else's.
     """
@@ -48,7 +51,9 @@ def spread(spark: Spark, function: Callable[[Item], Made], items: Sequence[Item]
             return f"{said}: {type(error).__name__}: {error}"
 
     def job(part: Sequence[Item]) -> list[Made | Failure]:
-        found = spark().sparkContext.parallelize(part, len(part)).map(attempt).collect()
+        context = spark().sparkContext
+        tasks = min(len(part), ITEMS_OF_A_CORE * context.defaultParallelism)
+        found = context.parallelize(part, tasks).map(attempt).collect()
         return [Failure(result) if isinstance(result, str) else result[0] for result in found]
 
     return halving(job, items)
@@ -83,6 +88,8 @@ def halving(
     except (Py4JNetworkError, ConnectionError) as error:
         raise SparkGone("Spark's Java process has ended; start this one again with more memory") from error
     except Py4JJavaError as error:
+        if _is_stopped(error):
+            raise SparkGone("the Spark session of this process was stopped; start it again") from error
         if len(items) == 1:
             return [Failure(f"the task failed in Spark: {_first_line(error)}")]
         half = len(items) // 2
@@ -90,4 +97,8 @@ def halving(
 
 
 def _first_line(error: Py4JJavaError) -> str:
-    return str(error.java_exception.getMessage()).splitlines()[0]
+    return (str(error.java_exception.getMessage()).splitlines() or [""])[0]
+
+
+def _is_stopped(error: Py4JJavaError) -> bool:
+    return "stopped SparkContext" in str(error.java_exception.getMessage())

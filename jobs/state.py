@@ -130,6 +130,8 @@ def _look(cluster: Cluster, topic: str, index: int, tidied: Mapping[str, int]) -
             partition, config = found.partition(index), found.config
         partition.refresh(wait=True)
         partition.prune()
+        table = partition.table
+        checkpointed = table.find_checkpoint() if table.checkpoint_due() else table.checkpointed
     except LakelogError as error:
         return Unreadable(topic, index, error.message)
     state = PartitionState(
@@ -138,7 +140,7 @@ def _look(cluster: Cluster, topic: str, index: int, tidied: Mapping[str, int]) -
         partition.directory,
         config,
         partition.snapshot,
-        partition.table.checkpointed,
+        checkpointed,
         tidied_ms=tidied.get(partition.directory),
     )
     return _with_remote(cluster, state) if config.remote_storage or state.snapshot.tiered else state

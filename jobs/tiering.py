@@ -5,13 +5,13 @@ A segment moves when it is older than `local.retention.ms`, or when the log with
 then here (log_tables/tier.py).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from jobs.outcome import Outcome
 from jobs.retention import too_many, too_old
 from jobs.segment_compaction import runs
-from jobs.spread import Failure, Spark, spread
+from jobs.spread import JOB_BYTES, Failure, Spark, batches, spread
 from jobs.state import PartitionState, partition_of, remote_of
 from log_tables.clock import timer
 from log_tables.cluster import Cluster
@@ -93,19 +93,29 @@ def movable(state: PartitionState, now_ms: int) -> tuple[Segment, ...]:
         for item in segments[:past]
         if item.last_offset < first_open and item.modification_time <= youngest_ms
     )
-    return tuple(closed)
+    return tuple(_up_to(JOB_BYTES, closed))
+
+
+def _up_to(most_bytes: int, segments: Iterable[Segment]) -> Iterator[Segment]:
+    """Those of `segments`, from the first on, that have so many bytes; the next run moves the rest."""
+    for segment in segments:
+        yield segment
+        most_bytes -= segment.size
+        if most_bytes <= 0:
+            return
 
 
 def run(spark: Spark, cluster: Cluster, steps: Sequence[Move]) -> Iterator[Outcome]:
-    """Copy what all `steps` move in one Spark job, then commit each. What fails, fails alone."""
-    started = timer()
-    tasks = [(at, task) for at, step in enumerate(steps) for task in _copyings(cluster, step)]
-    made = spread(spark, copied, [task for _, task in tasks])
-    of_step: list[list[Sequence[Segment] | Failure]] = [[] for _ in steps]
-    for (at, _), result in zip(tasks, made, strict=True):
-        of_step[at].append(result)
-    for step, results in zip(steps, of_step, strict=True):
-        yield _committed(cluster, step, results, timer() - started)
+    """Copy what `steps` move in one Spark job, then commit each; a lot of bytes is several such jobs."""
+    for batch in batches(steps, lambda step: sum(segment.size for segment in step.segments)):
+        started = timer()
+        tasks = [(at, task) for at, step in enumerate(batch) for task in _copyings(cluster, step)]
+        made = spread(spark, copied, [task for _, task in tasks])
+        of_step: list[list[Sequence[Segment] | Failure]] = [[] for _ in batch]
+        for (at, _), result in zip(tasks, made, strict=True):
+            of_step[at].append(result)
+        for step, results in zip(batch, of_step, strict=True):
+            yield _committed(cluster, step, results, timer() - started)
 
 
 def _copyings(cluster: Cluster, step: Move) -> Iterator[Copying]:

@@ -172,6 +172,14 @@ def _removes(removes: Sequence[Remove]) -> pa.Array:
     return pa.StructArray.from_arrays(columns, fields=list(_REMOVE))
 
 
+def hinted_version(store: Store, table: str) -> int | None:
+    """The version that `_last_checkpoint` names, None where it cannot be read."""
+    try:
+        return msgspec.json.decode(store.get(last_checkpoint_path(table)), type=LastCheckpoint).version
+    except (ObjectMissing, msgspec.MsgspecError, RecursionError):
+        return None
+
+
 def read_checkpoint(store: Store, table: str) -> Checkpoint | None:
     """The checkpoint that `_last_checkpoint` names, None where there is none. Raises CorruptLog."""
     try:

@@ -141,8 +141,10 @@ class Cluster:
             )
         self._log.refresh(wait=True)
         self.refresh()
+        remote = RemoteRoot(store.url, self.cluster_id, self.clock, lambda: store)
+        remote.mark()
         if self.remote_root not in (None, store.url):
-            self._check_moved(RemoteRoot(store.url, self.cluster_id, self.clock, lambda: store))
+            self._check_moved(remote)
         self._log.set_properties({PROPERTY_REMOTE_ROOT: store.url})
 
     def _check_moved(self, remote: RemoteRoot) -> None:

@@ -13,6 +13,9 @@ KEY = "key"
 VALUE = "value"
 HEADERS = "headers"
 
+REMOTE_MARK = "lakelog-cluster"
+"""The object at the top of a remote root that holds the id of the cluster whose it is."""
+
 TXN_HIGH_WATERMARK = "lakelog.log"
 TXN_LEADER = "lakelog.leader"
 TXN_LOG_START = "lakelog.start"

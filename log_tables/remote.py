@@ -25,7 +25,7 @@ from log_tables.errors import (
     ObjectMissing,
     StoreUnavailable,
 )
-from log_tables.layout import PROPERTY_CLUSTER, log_directory
+from log_tables.layout import PROPERTY_CLUSTER, REMOTE_MARK, log_directory
 from log_tables.limits import REMOTE_LOOK_S
 from log_tables.snapshot import Segment, Snapshot
 from log_tables.store import Store
@@ -56,6 +56,37 @@ class RemoteRoot:
                         "options, and repeat the request"
                     ) from None
             return self._store
+
+    def mark(self) -> None:
+        """Make it the root of this cluster, for good. Raises InvalidArgument when it is another's already."""
+        with suppress(AlreadyExists):
+            self.store.put_if_absent(REMOTE_MARK, self.cluster_id.encode())
+        whose = self._whose()
+        if whose != self.cluster_id:
+            raise InvalidArgument(
+                f"{self.url} is the remote root of cluster {whose}; give each cluster one of its own"
+            )
+
+    def _whose(self) -> str:
+        """The cluster whose it says that it is. Raises StoreUnavailable for an empty place."""
+        try:
+            return self.store.get(REMOTE_MARK).decode(errors="replace")
+        except ObjectMissing:
+            raise StoreUnavailable(
+                f"the remote root has no {REMOTE_MARK}, it is lost or not mounted; mount or restore it, and "
+                "repeat the request"
+            ) from None
+
+    def check_there(self) -> None:
+        """Raise StoreUnavailable when what is at its place is not it, CorruptLog when it is another's.
+
+        A place that a mount has left empty looks like a root that lacks every table.
+        """
+        whose = self._whose()
+        if whose != self.cluster_id:
+            raise CorruptLog(
+                f"the remote root is that of cluster {whose}, not of {self.cluster_id}; mount the right one"
+            )
 
     def table(self, directory: str) -> Table:
         """The remote table of the partition at `directory`, as it is now.
@@ -89,6 +120,7 @@ class RemoteRoot:
 
         Raises StoreUnavailable.
         """
+        self.check_there()
         for table in self.store.list_dirs(f"{directory}/"):
             if self._may_remove(table):
                 # The log last, and its beginning at the very end: until then it says whose the table is.
@@ -107,6 +139,7 @@ class RemoteRoot:
             return False
 
     def _opened_table(self, directory: str) -> Table:
+        self.check_there()
         table = Table(self.store, directory, self._clock)
         _check_cluster(table.snapshot, directory, self.cluster_id)
         return table

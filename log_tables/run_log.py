@@ -3,7 +3,7 @@
 It is an internal topic like any other, so that who sees the root sees the runs. They go after 30 days.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -88,19 +88,20 @@ def runs_table(cluster: Cluster) -> pa.Table:
     Raises CorruptLog, CorruptSegment, StoreUnavailable.
     """
     topic = cluster.known(MAINTENANCE)
-    rows = [] if topic is None else [_row(run) for run in _read(topic.partition(0))]
-    return pa.Table.from_pylist(rows, RUNS_SCHEMA)
+    batches = [] if topic is None else _read(topic.partition(0))
+    return pa.Table.from_batches(batches, RUNS_SCHEMA)
 
 
-def _read(partition: Partition) -> list[Run]:
+def _read(partition: Partition) -> Iterator[pa.RecordBatch]:
+    """The rows as they come: a month of a large root is millions."""
     partition.refresh()
-    found, at = [], partition.log_start
+    at = partition.log_start
     while at < partition.high_watermark:
         plan = partition.plan_read(at, BATCH_MAX_BYTES)
         for batch in partition.read(plan):
-            found += [_decoded(record) for record in to_records(batch)]
+            rows = [_row(_decoded(record)) for record in to_records(batch)]
+            yield pa.RecordBatch.from_pylist(rows, RUNS_SCHEMA)
         at = plan.end
-    return found
 
 
 def _decoded(record: Record) -> Run:

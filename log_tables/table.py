@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 
-from log_tables.checkpoint import write_checkpoint
+from log_tables.checkpoint import hinted_version, write_checkpoint
 from log_tables.clock import Clock
 from log_tables.commit import (
     ENGINE,
@@ -158,6 +158,14 @@ class Table:
         """Forget what is too old to matter: for who only follows, and writes no checkpoint."""
         with self._lock:
             self._snapshot = self._snapshot.pruned(self.clock.now_ms(), producer_expiration_ms)
+
+    def find_checkpoint(self) -> int:
+        """The same, and a newer one that another process has written since is looked for."""
+        with self._lock:
+            found = hinted_version(self.store, self.directory)
+            if found is not None and found <= self._snapshot.version:
+                self._checkpointed = max(self._checkpointed, found)
+            return self._checkpointed
 
     def checkpoint_due(self) -> bool:
         return self._snapshot.version - self._checkpointed >= CHECKPOINT_INTERVAL_COMMITS

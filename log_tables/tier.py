@@ -6,10 +6,11 @@ is said here, by `lakelog.tiered`. The remote table's high watermark is the end 
 it holds below the partition's log start is nobody's any more, and `remove_expired` takes it out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import takewhile
 
 from msgspec.structs import replace
 
@@ -17,6 +18,7 @@ from log_tables import rewrite
 from log_tables import segment as segments
 from log_tables.clock import Clock, SystemClock
 from log_tables.commit import Commit, Txn
+from log_tables.digest import Digest
 from log_tables.errors import CorruptLog, CorruptSegment, ObjectMissing
 from log_tables.layout import TXN_HIGH_WATERMARK, TXN_LOG_START, TXN_TIERED, segment_name
 from log_tables.remote import check_reaches
@@ -133,7 +135,32 @@ def commit_move(local: Table, remote: Table, copied: Sequence[Segment]) -> tuple
     remote.refresh(wait=True)
     _check_copied_of(local, remote.snapshot)
     _add(remote, here, copied)
-    return _release(local, remote.snapshot.high_watermark)
+    there = remote.snapshot
+    just_copied = {(item.base_offset, item.last_offset) for item in copied}
+    held = [item for item in here.segments if item.last_offset < there.high_watermark]
+    for item in held:
+        if (item.base_offset, item.last_offset) not in just_copied:
+            _check_same(local, remote, item)
+    return _release(local, {item.path for item in held})
+
+
+def _check_same(local: Table, remote: Table, item: Segment) -> None:
+    """Raise CorruptLog unless the remote table holds the very records of `item`, which somebody has copied.
+
+    A root that was restored from an old copy gives new records the offsets of those that went.
+    """
+    begin = max(item.base_offset, local.snapshot.log_start)
+    here, there = Digest(), Digest()
+    for batch in segments.read(local.store, local.directory, item, begin, item.last_offset + 1):
+        here.update(batch)
+    for part in remote.snapshot.between(begin, item.last_offset + 1):
+        for batch in segments.read(remote.store, remote.directory, part, begin, item.last_offset + 1):
+            there.update(batch)
+    if here.value() != there.value():
+        raise CorruptLog(
+            f"offsets {begin}-{item.last_offset} of {local.directory} are other records in the remote root; "
+            "nothing was removed: restore both roots from the same time"
+        )
 
 
 def _check_copied_of(local: Table, there: Snapshot) -> None:
@@ -175,13 +202,13 @@ def _connected(here: Snapshot, held: int, wanted: Sequence[Segment]) -> bool:
     return True
 
 
-def _release(local: Table, held: int) -> tuple[Segment, ...]:
-    """Remove from the local table what the remote one holds, which is all below `held`."""
+def _release(local: Table, held: Collection[str]) -> tuple[Segment, ...]:
+    """Remove from the local table the files `held`, which the remote one has: those at its head, in order."""
     info = commit_info(local.clock, "TIER")
     gone: list[Segment] = []
 
     def build(snapshot: Snapshot) -> Commit | None:
-        gone[:] = [item for item in snapshot.segments[:-1] if item.last_offset < held]
+        gone[:] = takewhile(lambda item: item.path in held, snapshot.segments[:-1])
         if not gone:
             return None
         now_ms = local.clock.now_ms()

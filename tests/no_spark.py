@@ -21,6 +21,8 @@ def in_process() -> SparkSession:
 
 
 class _Session:
+    defaultParallelism = 2  # noqa: N815 -- Spark's name
+
     @property
     def sparkContext(self) -> "_Session":  # noqa: N802 -- Spark's name
         return self

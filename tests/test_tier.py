@@ -315,16 +315,26 @@ def test_a_log_that_is_older_than_what_was_copied_of_it_loses_nothing_more(
     with pytest.raises(CorruptLog, match="ends at offset 13, and the log of which it was copied at 12"):
         move(restored.table, root, 0)
     assert list(values_held(restored).values()) == VALUES
+    restored.claim("")
+    append_each(restored, [b"other", b"records", b"since"])
+    with pytest.raises(CorruptLog, match="offsets 12-12 of .* are other records in the remote root"):
+        move(restored.table, root, 0)
+    assert list(values_held(restored).values()) == [*VALUES, b"other", b"records", b"since"]
 
 
 def test_a_remote_root_that_is_not_there_may_come_back(
     partition: Partition, away: Path, clock: ManualClock
 ) -> None:
     root = remote_root(away, clock)
-    away.rmdir()
+    shutil.rmtree(away)
     with pytest.raises(StoreUnavailable, match="the remote root is not there"):
         root.table(TABLE)
     away.mkdir()
+    for ask in (root.table, root.find, root.make_table, root.remove):
+        with pytest.raises(StoreUnavailable, match="it is lost or not mounted"):
+            ask(TABLE)
+    assert [*away.iterdir()] == []
+    root.mark()
     with pytest.raises(StoreUnavailable, match=f"the remote root has no table {TABLE}"):
         root.table(TABLE)
     assert bases(move(partition.table, root, 1)) == [0]
@@ -442,7 +452,7 @@ def test_a_lost_mount_that_leaves_an_empty_directory_is_an_error_to_repeat(
     away.mkdir()
     with pytest.raises(StoreUnavailable, match=f"the remote root has no table {TABLE}"):
         reader.fetch(0, 1 << 20)
-    away.rmdir()
+    shutil.rmtree(away)
     away.with_name("gone").rename(away)
     assert list(values_held(reader).values()) == VALUES
 

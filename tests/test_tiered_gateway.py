@@ -70,3 +70,17 @@ def test_a_remote_root_that_is_away_is_an_error_to_repeat_and_the_rest_goes_on(
     assert gateway.produce("t", 6, partition=0).status_code == 200
     (tmp_path / "gone").rename(tmp_path / "away")
     assert values(fetch(gateway, 0)) == [*ALL, 6]
+
+
+def test_a_member_is_given_what_is_here_while_the_remote_root_is_away(
+    gateway: RunningGateway, tmp_path: Path
+) -> None:
+    gateway.create_topic("near")
+    assert gateway.produce("near", "here").status_code == 200
+    move(gateway, 4)
+    (tmp_path / "away").rename(tmp_path / "gone")
+    member = Instance(gateway.client, "readers", "member")
+    member.subscribe("t", "near")
+    assert member.values(1) == ["here"]
+    (tmp_path / "gone").rename(tmp_path / "away")
+    assert member.values(6) == ALL

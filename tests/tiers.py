@@ -5,6 +5,7 @@ from pathlib import Path
 
 from log_tables.clock import Clock
 from log_tables.cluster import Cluster
+from log_tables.layout import REMOTE_MARK
 from log_tables.partition import Partition
 from log_tables.remote import RemoteRoot
 from log_tables.snapshot import Segment
@@ -20,6 +21,9 @@ def remote_root(directory: Path, clock: Clock, store: Store | None = None) -> Re
 
     def opened() -> Store:
         return store or open_store(directory, create=False)
+
+    if directory.is_dir():
+        (directory / REMOTE_MARK).write_text(CLUSTER)
 
     return RemoteRoot(directory.as_uri(), CLUSTER, clock, opened)
 

@@ -109,9 +109,13 @@ def _session() -> "SparkSession":
     from lakelog.spark import session
 
     progress = str(sys.stderr.isatty()).lower()
-    return session(
+    interrupt = signal.getsignal(signal.SIGINT)
+    made = session(
         "lakelog maintain", **{"spark.ui.showConsoleProgress": progress, "spark.log.level": "ERROR"}
     )
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, interrupt)  # PySpark puts one in its place that ends the job
+    return made
 
 
 class _Runner:
@@ -153,7 +157,7 @@ class _Runner:
         except Exception as raised:  # noqa: BLE001 -- logged, and the next run is a new attempt
             error = raised
             _log.exception("the run ended early")
-        failed = error is not None or any(outcome.error for outcome in outcomes)
+        failed = error is not None or any(outcome.failed for outcome in outcomes)
         if self._metrics is not None:
             self._metrics.run_done(failed, timer() - began, SystemClock().now_ms() / 1000)
         if not self._json:
@@ -178,7 +182,7 @@ def _row(outcome: "Outcome") -> dict[str, Any]:
 def _sentence(outcome: "Outcome") -> str:
     where = f"{outcome.job} {outcome.topic}/{outcome.partition}"
     if outcome.error:
-        return f"{where}: failed: {outcome.error}"
+        return f"{where}: {'failed: ' if outcome.failed else ''}{outcome.error}"
     return (
         f"{where}: {outcome.files_before:,} files to {outcome.files_after:,}, "
         f"{outcome.bytes_before:,} bytes to {outcome.bytes_after:,}, {outcome.records:,} records in "

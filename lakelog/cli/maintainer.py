@@ -57,7 +57,11 @@ class Maintainer:
     def _keep_running(self) -> None:
         while not self._stopping.is_set():
             process = subprocess.Popen(
-                self._command, env=self._environment, stdin=subprocess.PIPE, stdout=sys.stderr
+                self._command,
+                env=self._environment,
+                stdin=subprocess.PIPE,
+                stdout=sys.stderr,
+                start_new_session=True,
             )
             while process.poll() is None:
                 if self._stopping.wait(_LOOK_S):
