@@ -317,7 +317,7 @@ def test_a_log_that_is_older_than_what_was_copied_of_it_loses_nothing_more(
     assert list(values_held(restored).values()) == VALUES
     restored.claim("")
     append_each(restored, [b"other", b"records", b"since"])
-    with pytest.raises(CorruptLog, match="offsets 12-12 of .* are other records in the remote root"):
+    with pytest.raises(CorruptLog, match=r"offsets 12-12 of .* are other records in the remote root"):
         move(restored.table, root, 0)
     assert list(values_held(restored).values()) == [*VALUES, b"other", b"records", b"since"]
 
