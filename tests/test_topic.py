@@ -8,8 +8,7 @@ from log_tables.clock import ManualClock
 from log_tables.config import TopicConfig
 from log_tables.errors import CorruptLog, InvalidTopicName, LakelogError, UnknownPartition
 from log_tables.layout import partition_directory, topic_directory
-from log_tables.partition import PartitionConfig
-from log_tables.segment import SegmentCache
+from log_tables.partition import Partition, PartitionConfig
 from log_tables.store import Store, open_store
 from log_tables.table import create_table
 from log_tables.topic import Topic, check_topic_name, check_writable, is_internal
@@ -64,7 +63,10 @@ def store(clock: ManualClock) -> Store:
 
 @pytest.fixture
 def topic(store: Store, clock: ManualClock) -> Topic:
-    return Topic(store, clock, SegmentCache(), "t", "id", 3, 2, TopicConfig())
+    def opened(directory: str, config: PartitionConfig) -> Partition:
+        return Partition(store, directory, clock, config)
+
+    return Topic(opened, "t", "id", 3, 2, TopicConfig())
 
 
 def test_a_partition_is_opened_at_its_first_use_and_once(topic: Topic) -> None:
