@@ -1,6 +1,7 @@
 """One run of maintenance: every job in turn, each planned on what the one before has left."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
 from typing import Any, NamedTuple, Protocol
 
 from jobs import housekeeping, key_compaction, retention, segment_compaction, tiering
@@ -128,17 +129,4 @@ def _failed(found: Iterable[Unreadable]) -> Iterator[Outcome]:
 
 
 def _row(outcome: Outcome, run: str, started_ms: int) -> Run:
-    return Run(
-        run,
-        started_ms,
-        outcome.job,
-        outcome.topic,
-        outcome.partition,
-        outcome.files_before,
-        outcome.files_after,
-        outcome.bytes_before,
-        outcome.bytes_after,
-        outcome.records,
-        outcome.seconds,
-        outcome.error,
-    )
+    return Run(run, started_ms, **asdict(outcome))
