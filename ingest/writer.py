@@ -15,7 +15,7 @@ from ingest.partitioner import StickyPartitioner
 from lakelog.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster import Cluster
-from log_tables.errors import LakelogError, NotLeader
+from log_tables.errors import LakelogError, NotLeader, OffsetMismatch, SequenceGap, StaleProducerEpoch
 from log_tables.partition import Entry, Sequenced
 from log_tables.topic import Topic
 
@@ -134,6 +134,12 @@ class Writer:
                 except NotLeader:
                     # Another gateway claimed it between our look and the sequencing: claim again.
                     if attempt == CLAIM_ATTEMPTS_MAX - 1:
+                        raise
+                except (OffsetMismatch, SequenceGap, StaleProducerEpoch):
+                    # So it looks here: what another gateway has appended since is not known before a look.
+                    partition = topic.partition(index)
+                    await asyncio.to_thread(partition.refresh, True)
+                    if partition.leading or attempt == CLAIM_ATTEMPTS_MAX - 1:
                         raise
         except LakelogError as error:
             return error

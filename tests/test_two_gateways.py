@@ -94,3 +94,21 @@ def test_a_reader_of_one_gateway_sees_what_the_other_committed(tmp_path: Path) -
         one.produce("shared", "second")
         reader.join()
         assert [record["value"] for record in waiting[0].json()] == ["second"]
+
+
+def test_an_idempotent_producer_may_go_from_one_gateway_to_the_other(tmp_path: Path) -> None:
+    with running_gateway(tmp_path / "root", linger_ms=0) as one, running_gateway(tmp_path / "root") as two:
+        one.create_topic("shared")
+        for number, gateway in enumerate([one, two, one, two, two, one]):
+            answer = gateway.client.post(
+                "/topics/shared/partitions/0",
+                json={"records": [{"value": number}]},
+                headers={**JSON, "Producer-Id": "7", "Producer-Epoch": "0", "Producer-Seq": str(number)},
+            )
+            assert answer.status_code == 200, answer.text
+            assert answer.json()["offsets"][0]["offset"] == number
+        expected = {"Expected-Offset": "6"}
+        answer = two.client.post(
+            "/topics/shared/partitions/0", json={"records": [{"value": 6}]}, headers={**JSON, **expected}
+        )
+        assert answer.status_code == 200, answer.text
