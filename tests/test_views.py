@@ -421,7 +421,8 @@ def test_a_topic_of_the_name_of_a_table_comes_first(spark: "SparkSession", clust
     append(cluster.create_topic("consumer_lag").partition(0), b"mine")
     cluster.create_topic("Consumer_Offsets")
     register(spark, cluster, names="consumer_offsets")
-    assert register(spark, cluster) == ["__cluster_metadata", "Consumer_Offsets", "consumer_lag"]
+    topics = ["__cluster_metadata", "Consumer_Offsets", "consumer_lag"]
+    assert register(spark, cluster) == [*topics, "maintenance_runs"]
     assert rows(spark, "select value from consumer_lag") == [(b"mine",)]
     assert "value" in spark.table("consumer_offsets").columns
     cluster.delete_topic("consumer_lag")
