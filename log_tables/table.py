@@ -1,7 +1,8 @@
 """One Delta table and its log: open, follow, commit, checkpoint, clean (the protocol of docs/FORMAT.md)."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from log_tables.checkpoint import hinted_version, write_checkpoint
 from log_tables.clock import Clock
@@ -98,6 +99,8 @@ class Table:
         """Open the table at `directory`. Raises ObjectMissing when there is none."""
         self.store, self.directory, self.clock = store, directory, clock
         self._lock = threading.RLock()
+        self._committing = False
+        self._looks_begun = self._look_done = 0
         self._confirmed = clock.boottime()
         self._checkpointed = 0
         self._snapshot: Snapshot = self._reopened()
@@ -115,11 +118,14 @@ class Table:
     def refresh(self, wait: bool = False) -> Snapshot:
         """Read the commits made since. While a commit of this process is in flight, only when `wait`.
 
-        With `wait` also what a wrong clock has let be cleaned before its time is noticed.
+        Who comes while another reads them waits for a look that began later, which all who wait share. With
+        `wait` also what a wrong clock has let be cleaned before its time is noticed.
         """
-        if self._lock.acquire(blocking=wait):
+        before = self._looks_begun
+        if self._lock.acquire(blocking=wait or not self._committing):
             try:
-                self._follow()
+                if wait or self._look_done <= before:
+                    self._follow()
                 if wait and not self._has_commit(self._snapshot.version):
                     self._reopen()
             finally:
@@ -133,7 +139,7 @@ class Table:
         Raises OutcomeUnknown, StoreUnavailable, ForeignCommit; CorruptLog when the commit would break an
         invariant (nothing is written then).
         """
-        with self._lock:
+        with self._lock, self._commit_in_flight():
             while True:
                 if self._is_stale():
                     self._reopen()
@@ -153,6 +159,14 @@ class Table:
                 else:
                     self._snapshot, self._confirmed = self._snapshot.apply(commit), asked
                     return commit
+
+    @contextmanager
+    def _commit_in_flight(self) -> Iterator[None]:
+        self._committing = True
+        try:
+            yield
+        finally:
+            self._committing = False
 
     def prune(self, producer_expiration_ms: int) -> None:
         """Forget what is too old to matter: for who only follows, and writes no checkpoint."""
@@ -303,6 +317,11 @@ class Table:
         return read_commit(self.store, self.directory, snapshot.version + 1)
 
     def _follow(self) -> None:
+        self._looks_begun += 1
+        self._look()
+        self._look_done = self._looks_begun
+
+    def _look(self) -> None:
         if self._is_stale():
             return self._reopen()
         asked = self.clock.boottime()
