@@ -6,6 +6,7 @@ TOPICS = "topics"
 CLUSTER_METADATA = "__cluster_metadata"
 CONSUMER_OFFSETS = "__consumer_offsets"
 MAINTENANCE = "__maintenance"
+STAGING = "staging"
 
 OFFSET = "offset"
 TIMESTAMP = "timestamp"
@@ -30,6 +31,7 @@ _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 _SEGMENT = re.compile(r"(\d{20})-[0-9a-f]{8}\.parquet")
 _LEDGER = re.compile(r"\d{20}-[0-9a-f]{8}\.json")
+_STAGED = re.compile(rf"{STAGING}/[0-9a-f]{{32}}\.arrow")
 
 
 def topic_directory(name: str, incarnation: int = 1) -> str:
@@ -69,6 +71,15 @@ def ledger_path(table: str, store_ms: int, suffix: str) -> str:
 
 def is_ledger(path: str) -> bool:
     return _LEDGER.fullmatch(path.rsplit("/", 1)[-1]) is not None
+
+
+def staging_path(unique_id: str) -> str:
+    """Where records wait for their transaction; beside the topics, where no reader looks."""
+    return f"{STAGING}/{unique_id}.arrow"
+
+
+def is_staged(path: str) -> bool:
+    return _STAGED.fullmatch(path) is not None
 
 
 def segment_name(base_offset: int, suffix: str) -> str:

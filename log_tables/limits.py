@@ -56,6 +56,18 @@ rewrite that is about to be committed; an older one is nobody's."""
 LEDGER_NAMES_MAX = 100_000
 """Names in one ledger of a vacuum: 5 MB, read at once."""
 
+STAGED_BATCH_BYTES = 8 * MIB
+"""One record batch of a staged file: what is appended of it at once."""
+
+STAGED_FILE_BYTES = 64 * MIB
+"""Who stages more than this begins another file: a writer holds about so much, and who reads a run too."""
+
+STAGING_RETENTION_MS = 24 * 60 * 60 * 1000
+"""How long, by the store's clock, a staged file stays that no transaction names: a job may run for hours."""
+
+STAGED_MAX_AGE_MS = STAGING_RETENTION_MS // 2
+"""A transaction refuses an older staged file: a vacuum could delete it before the transaction is there."""
+
 DELETE_RETENTION_MS = 24 * 60 * 60 * 1000
 """Default of `delete.retention.ms`, as Kafka's: how long a compaction by key leaves a tombstone that it has
 met, for readers that are under way."""
