@@ -15,6 +15,7 @@ from log_tables.cluster import Cluster
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.partition import Partition
 from log_tables.rewrite import clean_if_dirty
+from log_tables.sweep import sweep
 
 CHECKPOINT_INTERVAL_S = 1.0
 """How often partitions are asked whether a checkpoint is due."""
@@ -80,7 +81,7 @@ def duties(gateway: Gateway) -> list[Duty]:
         Duty("compact", COMPACT_INTERVAL_S, lambda: compact(cluster), metrics),
         Duty("clean", CLEAN_INTERVAL_S, lambda: clean(cluster), metrics),
         Duty("lags", LAGS_INTERVAL_S, lambda: follow_lags(gateway.coordinator, cluster), metrics),
-        Duty("sweep", SWEEP_INTERVAL_S, cluster.sweep, metrics),
+        Duty("sweep", SWEEP_INTERVAL_S, lambda: sweep(cluster), metrics),
     ]
 
 

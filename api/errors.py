@@ -97,6 +97,7 @@ STATUS_AND_CODE: Mapping[type[LakelogError], tuple[int, int]] = {
     errors.GroupNotEmpty: (409, 40903),
     errors.NotAssigned: (409, 40903),
     errors.MixedSubscription: (409, 40903),
+    errors.BrokerReplaced: (409, 409),
     errors.Retriable: RETRIABLE,
     errors.NotLeader: RETRIABLE,
     errors.Unreachable: RETRIABLE,

@@ -16,6 +16,7 @@ from log_tables.cluster import Cluster
 from log_tables.errors import LakelogError
 from log_tables.layout import CLUSTER_METADATA
 from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS
+from log_tables.sweep import sweep
 from log_tables.table import Table
 from log_tables.vacuum import vacuum
 
@@ -74,7 +75,7 @@ def _sweep(cluster: Cluster, remote: bool) -> Iterator[Outcome]:
     started = timer()
     try:
         cluster.store.remove_temporaries(TEMPORARY_MAX_AGE_MS)
-        cluster.sweep()
+        sweep(cluster)
         if remote:
             remote_of(cluster).store.remove_temporaries(TEMPORARY_MAX_AGE_MS)
     except LakelogError as error:

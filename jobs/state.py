@@ -72,8 +72,7 @@ def look(
     A partition that cannot be opened, or not all of it, is told apart and stands in nobody's way. Raises
     what `Cluster.refresh` raises when the metadata log cannot be read.
     """
-    cluster.metadata_log.refresh(wait=True)
-    cluster.refresh()
+    cluster.refresh(wait=True)
     with ThreadPoolExecutor(OPENED_AT_ONCE) as pool:
         found = [*pool.map(lambda at: _look(cluster, at[0], at[1], tidied), _places(cluster))]
     states = [state for state in found if isinstance(state, PartitionState)]

@@ -1,14 +1,13 @@
-"""Which topics there are: the metadata log `__cluster_metadata`, itself a partition like any other.
+"""The topics of a root: creating, changing, deleting, finding and leading them.
 
-Every change is one conditional append to that log, so that two gateways that change it at once take turns.
-The record of a topic (key: its name) is the commit point of creating and deleting it; tables are written
+The record of a topic in the metadata log is the commit point of creating and deleting it; tables are written
 before the one and removed after the other. Whatever a crash leaves in between, `sweep` removes.
 """
 
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 
 import msgspec
@@ -21,31 +20,14 @@ from log_tables.errors import (
     Damaged,
     InvalidArgument,
     InvalidConfig,
-    NotLeader,
-    ObjectMissing,
-    OffsetMismatch,
     StoreUnavailable,
     TopicExists,
     UnknownTopic,
 )
-from log_tables.layout import (
-    CLUSTER_METADATA,
-    PROPERTY_REMOTE_ROOT,
-    TOPICS,
-    log_directory,
-    partition_directory,
-    topic_directory,
-)
-from log_tables.limits import (
-    BATCH_MAX_BYTES,
-    CONFIRMATION_MAX_AGE_S,
-    LOG_RETENTION_MS,
-    METADATA_ATTEMPTS_MAX,
-    METADATA_PAUSE_S,
-    PARTITIONS_MAX,
-)
-from log_tables.partition import Entry, Partition, PartitionConfig
-from log_tables.record import Record, input_batch, to_records
+from log_tables.layout import PROPERTY_REMOTE_ROOT, TOPICS, partition_directory, topic_directory
+from log_tables.limits import CONFIRMATION_MAX_AGE_S, PARTITIONS_MAX
+from log_tables.metadata_log import BrokerRecord, MetadataLog, TopicRecord, open_log
+from log_tables.partition import Partition, PartitionConfig
 from log_tables.remote import RemoteRoot, check_reaches
 from log_tables.segment import SegmentCache
 from log_tables.store import Store, open_store, overlap
@@ -55,33 +37,15 @@ from log_tables.topic import Topic, check_writable, is_internal
 _INCARNATION = re.compile(r"(?P<name>[a-zA-Z0-9._-]+)(~(?P<number>\d+))?")
 
 
-class TopicRecord(msgspec.Struct, frozen=True):
-    """The value of a record of the metadata log, as JSON: a topic as it is from there on.
-
-    `deleted` holds when earlier incarnations were deleted (milliseconds since 1970), by number, until their
-    files are gone.
-    """
-
-    name: str
-    topic_id: str
-    incarnation: int
-    partitions: int
-    configs: dict[str, str]
-    live: bool = True
-    deleted: dict[int, int] = {}
-
-
 class Cluster:
     """The topics of one root. Thread-safe; blocking."""
 
     def __init__(self, store: Store, clock: Clock, url: str, log: Partition) -> None:
         self.store, self.clock, self.url = store, clock, url
-        self._log = log
+        self.metadata = MetadataLog(log, url, self._follow)
         self._cache = SegmentCache()
-        self._lock = threading.RLock()
-        self._records: dict[str, TopicRecord] = {}
+        self._lock = threading.Lock()
         self._topics: dict[str, Topic] = {}
-        self._next = 0
         self._remote: RemoteRoot | None = None
 
     @classmethod
@@ -92,24 +56,19 @@ class Cluster:
         there is none to open, CorruptLog when there are topics and no metadata log.
         """
         clock = clock or SystemClock()
-        directory = partition_directory(topic_directory(CLUSTER_METADATA), 0)
-        try:
-            log = Partition(store, directory, clock)
-        except ObjectMissing:
-            log = _first(store, clock, directory, create)
-        cluster = cls(store, clock, url, log)
+        cluster = cls(store, clock, url, open_log(store, clock, create))
         cluster.refresh()
         return cluster
 
     @property
     def cluster_id(self) -> str:
         """Unique to this root, and the same for every gateway on it."""
-        return self._log.snapshot.metadata.id
+        return self.metadata_log.snapshot.metadata.id
 
     @property
     def remote_root(self) -> str | None:
         """The URL of the second root, to which `remote.storage.enable` moves segments; None without one."""
-        return self._log.snapshot.metadata.configuration.get(PROPERTY_REMOTE_ROOT)
+        return self.metadata_log.snapshot.metadata.configuration.get(PROPERTY_REMOTE_ROOT)
 
     @property
     def remote(self) -> RemoteRoot | None:
@@ -139,13 +98,12 @@ class Cluster:
             raise InvalidArgument(
                 "the remote root is the root itself, or one lies in the other; name another place"
             )
-        self._log.refresh(wait=True)
-        self.refresh()
+        self.refresh(wait=True)
         remote = RemoteRoot(store.url, self.cluster_id, self.clock, lambda: store)
         remote.mark()
         if self.remote_root not in (None, store.url):
             self._check_moved(remote)
-        self._log.set_properties({PROPERTY_REMOTE_ROOT: store.url})
+        self.metadata_log.set_properties({PROPERTY_REMOTE_ROOT: store.url})
 
     def _check_moved(self, remote: RemoteRoot) -> None:
         """Raise InvalidArgument when `remote` lacks a table to which records were moved."""
@@ -164,47 +122,57 @@ class Cluster:
 
     @property
     def metadata_log(self) -> Partition:
-        return self._log
+        """The partition of the metadata log."""
+        return self.metadata.partition
 
     @property
     def version(self) -> int:
-        """How much of the metadata log is known here; it grows with every change of a topic."""
-        return self._next
+        """It grows with every change of a topic."""
+        return self.metadata.topic_changes
 
-    def refresh(self) -> None:
-        """Follow the metadata log."""
-        self._log.refresh()
-        with self._lock:
-            while self._next < self._log.high_watermark:
-                plan = self._log.plan_read(max(self._next, self._log.log_start), BATCH_MAX_BYTES)
-                for batch in self._log.read(plan):
-                    for record in to_records(batch):
-                        self._take(_decoded(record))
-                self._next = plan.end
+    @property
+    def brokers(self) -> Mapping[int, BrokerRecord]:
+        """The gateways that have come and have not left, by id, as last refreshed."""
+        return self.metadata.brokers
 
-    def lead(self, topic: Topic, index: int) -> Partition:
-        """Claim partition `index` of `topic` for this process. Raises UnknownTopic when it was deleted.
+    def refresh(self, wait: bool = False) -> None:
+        """Follow the metadata log; behind a change of this process only when `wait`. Raises CorruptLog."""
+        self.metadata.refresh(wait)
+
+    def register_broker(self, url: str) -> BrokerRecord:
+        """Make this process the gateway at `url`, with the id that it had there before, or a free one."""
+        return self.metadata.register_broker(url)
+
+    def publish_broker(self, record: BrokerRecord) -> None:
+        """Put `record` in the place of that of the same incarnation. Raises BrokerReplaced without one."""
+        self.metadata.publish_broker(record)
+
+    def remove_broker(self, record: BrokerRecord) -> None:
+        """Say that the gateway has left, unless another one has taken its place."""
+        self.metadata.remove_broker(record)
+
+    def lead(self, topic: Topic, index: int, broker: int = 0) -> Partition:
+        """Claim partition `index` of `topic` for this process, which is `broker`; 0 is none.
 
         The look at the metadata log comes after the claim: a deletion that it does not show yet will make
-        a claim of its own, later, and that fences ours.
+        a claim of its own, later, and that fences ours. Raises UnknownTopic when it was deleted.
         """
         partition = topic.partition(index)
-        partition.claim(self.url)
-        self._log.refresh(wait=True)
-        self.refresh()
+        partition.claim(self.url, broker)
+        self.refresh(wait=True)
         if self._topics.get(topic.name) is not topic:
             raise UnknownTopic(f"topic {topic.name!r} was deleted; create it first")
         return partition
 
-    def _take(self, record: TopicRecord) -> None:
-        self._records[record.name] = record
-        known = self._topics.get(record.name)
-        if not record.live:
-            self._topics.pop(record.name, None)
-        elif known is not None and known.topic_id == record.topic_id:
-            known.update(record.partitions, TopicConfig(record.configs))
-        else:
-            self._topics[record.name] = self._topic(record)
+    def _follow(self, record: TopicRecord) -> None:
+        with self._lock:
+            known = self._topics.get(record.name)
+            if not record.live:
+                self._topics.pop(record.name, None)
+            elif known is not None and known.topic_id == record.topic_id:
+                known.update(record.partitions, TopicConfig(record.configs))
+            else:
+                self._topics[record.name] = self._topic(record)
 
     def _topic(self, record: TopicRecord) -> Topic:
         return Topic(
@@ -275,9 +243,9 @@ class Cluster:
             return TopicRecord(name, topic_id, incarnation, partitions, dict(config.overrides), True, deleted)
 
         try:
-            self._change(name, record)
+            self.metadata.change_topic(name, record)
         except TopicExists:
-            self._remove(topic_directory(name, incarnation))
+            self.remove(topic_directory(name, incarnation))
             raise
         return self.topic(name)
 
@@ -296,7 +264,7 @@ class Cluster:
             config = TopicConfig(live.configs).altered(configs)
             return msgspec.structs.replace(live, configs=dict(config.overrides))
 
-        self._change(name, record)
+        self.metadata.change_topic(name, record)
         topic = self.topic(name)
         for partition in topic.partitions():
             partition.set_properties(topic.config.table_properties())
@@ -320,7 +288,7 @@ class Cluster:
                 )
             return msgspec.structs.replace(live, partitions=count)
 
-        self._change(name, record)
+        self.metadata.change_topic(name, record)
         return self.topic(name)
 
     def delete_topic(self, name: str) -> None:
@@ -337,7 +305,7 @@ class Cluster:
             deleted = {**live.deleted, live.incarnation: self.clock.now_ms()}
             return msgspec.structs.replace(live, live=False, deleted=deleted)
 
-        self._change(name, record)
+        self.metadata.change_topic(name, record)
         # A leader that has not heard of it yet must not acknowledge anything more.
         for index in range(topic.partition_count):
             with suppress(Damaged):
@@ -348,7 +316,7 @@ class Cluster:
     def _check_remote(self, config: TopicConfig) -> None:
         """Raise InvalidConfig when segments are to move to a remote root that nobody has named."""
         if config.remote_storage and self.remote_root is None:
-            self._log.refresh()
+            self.metadata_log.refresh()
             if self.remote_root is None:
                 raise InvalidConfig(
                     "remote.storage.enable='true' needs a remote root, and there is none; name one with "
@@ -365,27 +333,6 @@ class Cluster:
                     f"{here.tiered - 1} of {partition.directory} are in the remote root; wait until "
                     "retention has deleted them, or delete them"
                 )
-
-    def _change(self, name: str, decide: Callable[[TopicRecord | None], TopicRecord]) -> None:
-        """Append what `decide` makes of the newest record of `name`, if nothing was appended in between."""
-        for attempt in range(METADATA_ATTEMPTS_MAX):
-            try:
-                with self._lock:
-                    if not self._log.leading:
-                        self._log.claim(self.url)
-                    self.refresh()
-                    record = decide(self._records.get(name))
-                    row = Record(msgspec.json.encode(record), key=name.encode())
-                    batch = input_batch([row], self.clock.now_us())
-                    self._log.append([Entry(batch, expected_offset=self._next)])
-                    self.refresh()
-                    return
-            except (NotLeader, OffsetMismatch):
-                # Another process writes the metadata log too: wait for a random while and take a turn.
-                self.clock.pause(METADATA_PAUSE_S * (attempt + 1) * self.clock.random())
-        raise NotLeader(
-            f"too many processes change the topics at once, topic {name!r} was not changed; repeat it"
-        )
 
     def _check_absent(self, name: str) -> None:
         if name in self._topics:
@@ -408,14 +355,14 @@ class Cluster:
 
     def _free_incarnation(self, name: str) -> int:
         """A number that is not used: not by the log's word, and not on disk."""
-        known = self._records.get(name)
+        known = self.metadata.topic(name)
         used = 0 if known is None else known.incarnation
-        for found, number in self._directories():
+        for found, number in self.directories():
             if found == name:
                 used = max(used, number)
         return used + 1
 
-    def _directories(self) -> list[tuple[str, int]]:
+    def directories(self) -> list[tuple[str, int]]:
         """(topic name, incarnation) of every directory under `topics/`."""
         names = (directory.rstrip("/").rsplit("/", 1)[-1] for directory in self.store.list_dirs(f"{TOPICS}/"))
         matches = (match for match in map(_INCARNATION.fullmatch, names) if match)
@@ -440,101 +387,10 @@ class Cluster:
             for index in indexes:
                 remote.make_table(partition_directory(directory, index))
 
-    def sweep(self) -> list[str]:
-        """Remove what nobody names any more; returns the directories that were removed whole.
-
-        The data of a deleted topic goes after its `file.delete.delay.ms`; its logs, with the claim that
-        fences a sleeping leader, an hour later. Directories that no record names (a creation that crashed)
-        go when nothing in them is younger than an hour.
-        """
-        looked = self.clock.boottime()
-        self._log.refresh(wait=True)  # what others have made while this process slept must be known
-        self.refresh()
-        removed, failed = [], None
-        for name, number in self._directories():
-            if is_internal(name):
-                continue
-            record = self._records.get(name)
-            directory = topic_directory(name, number)
-            if record is not None and number in record.deleted:
-                try:
-                    gone = self._sweep_deleted(record, number)
-                except (
-                    StoreUnavailable
-                ) as error:  # of the remote root, it may be: others' files may go all the same
-                    gone, failed = False, error
-            elif record is not None and number == record.incarnation and record.live:
-                gone = False
-            else:
-                gone = self._sweep_orphan(directory, looked)
-            if gone:
-                removed.append(directory)
-        if failed is not None:
-            raise failed
-        return removed
-
-    def _sweep_deleted(self, record: TopicRecord, number: int) -> bool:
-        directory = topic_directory(record.name, number)
-        age_ms = self.clock.now_ms() - record.deleted[number]
-        delay_ms = TopicConfig(record.configs).file_delete_delay_ms
-        if age_ms >= delay_ms and self.remote is not None:
-            self.remote.remove(directory)
-        if age_ms >= delay_ms + LOG_RETENTION_MS:
-            self._remove(directory)
-            self._change(record.name, lambda known: _swept(known or record, number))
-            return True
-        if age_ms >= delay_ms:
-            for item in self.store.list(f"{directory}/"):
-                if log_directory("") not in item.path:
-                    self.store.delete(item.path)
-        return False
-
-    def _sweep_orphan(self, directory: str, looked: float) -> bool:
-        """Remove `directory`, nobody's at the time `looked`, if nobody can be creating it still."""
-        newest = max((item.modified_ms for item in self.store.list(f"{directory}/")), default=None)
-        if newest is None or self.store.now_ms() - newest < LOG_RETENTION_MS:
-            return False
-        if self.clock.boottime() - looked > CONFIRMATION_MAX_AGE_S:
-            return False  # it slept: that creation may have ended since
-        self._remove(directory)
-        return True
-
-    def _remove(self, directory: str) -> None:
+    def remove(self, directory: str) -> None:
+        """Delete every object below `directory`."""
         for item in list(self.store.list(f"{directory}/")):
             self.store.delete(item.path)
-
-
-def _decoded(record: Record) -> TopicRecord:
-    """What a record of the metadata log says. Raises CorruptLog."""
-    try:
-        return msgspec.json.decode(record.value or b"", type=TopicRecord)
-    except msgspec.MsgspecError as error:
-        raise CorruptLog(
-            f"the record at offset {record.offset} of {topic_directory(CLUSTER_METADATA)}/0 cannot be read "
-            f"({error}); restore the metadata log from a backup"
-        ) from None
-
-
-def _first(store: Store, clock: Clock, directory: str, create: bool) -> Partition:
-    """The metadata log of an empty root, made now. Raises CorruptLog when the root is not empty.
-
-    To begin anew beside tables that a lost metadata log named would be to sweep them away.
-    """
-    if store.list_dirs(f"{TOPICS}/"):
-        try:
-            return Partition(store, directory, clock)  # another process made it meanwhile, and topics
-        except ObjectMissing:
-            raise CorruptLog(
-                f"there are topics, but the log of {directory}, which names them, is missing or lacks "
-                "version 0; restore it from a backup"
-            ) from None
-    if not create:
-        raise InvalidArgument(f"there is no lakelog data at {store.url}; name the root that a gateway serves")
-    try:
-        create_table(store, directory, clock)
-    except AlreadyExists:
-        pass  # another process was first: the same table
-    return Partition(store, directory, clock)
 
 
 def _check_partitions(count: int) -> None:
@@ -553,8 +409,3 @@ def _same(topic: Topic, known: TopicRecord | None) -> TopicRecord:
     if live.topic_id != topic.topic_id:
         raise UnknownTopic(f"topic {topic.name!r} was deleted and made again meanwhile; look at it first")
     return live
-
-
-def _swept(record: TopicRecord, number: int) -> TopicRecord:
-    left = {n: at for n, at in record.deleted.items() if n != number}
-    return msgspec.structs.replace(record, deleted=left)

@@ -15,7 +15,8 @@
     │   ├── OffsetMismatch    · OffsetOutOfRange
     │   ├── SequenceGap       · StaleProducerEpoch
     │   ├── MemberExists      · GroupNotEmpty
-    │   └── NotAssigned       · MixedSubscription
+    │   ├── NotAssigned       · MixedSubscription
+    │   └── BrokerReplaced
     ├── Retriable             repeat the same request
     │   ├── NotLeader         · BufferFull
     │   ├── Unreachable       (no gateway answers a client)
@@ -166,6 +167,12 @@ class NotAssigned(Conflict):
     """The member does not own the partition (any more): what it asks for is another's to do."""
 
     code = "not_assigned"
+
+
+class BrokerReplaced(Conflict):
+    """Another gateway has registered at the url of this one."""
+
+    code = "broker_replaced"
 
 
 class MixedSubscription(Conflict):

@@ -7,13 +7,11 @@ compared with the replay, and every segment is read and compared with its stats.
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 
-import msgspec
 import numpy as np
 
 from log_tables import segment as segments
 from log_tables.checkpoint import Checkpoint
 from log_tables.checkpoint import decode as decode_checkpoint
-from log_tables.cluster import TopicRecord
 from log_tables.commit import Commit, read_commit
 from log_tables.errors import CorruptLog, Damaged, InvalidArgument, LakelogError
 from log_tables.invariant import broken_state, classify
@@ -32,6 +30,8 @@ from log_tables.layout import (
     topic_directory,
 )
 from log_tables.limits import SEQUENCE_MODULUS
+from log_tables.metadata_log import TopicRecord
+from log_tables.metadata_log import decode as decode_record
 from log_tables.record import int64s, to_records
 from log_tables.snapshot import (
     Segment,
@@ -115,9 +115,10 @@ def _topics(store: Store, metadata: str, snapshot: Snapshot | None, report: Repo
         for segment in () if snapshot is None else snapshot.segments:
             for batch in segments.read(store, metadata, segment, 0, segment.last_offset + 1):
                 for record in to_records(batch):
-                    topic = msgspec.json.decode(record.value or b"", type=TopicRecord)
-                    latest[topic.name] = topic
-    except (LakelogError, msgspec.MsgspecError) as error:
+                    found = decode_record(record)
+                    if isinstance(found, TopicRecord):
+                        latest[found.name] = found
+    except LakelogError as error:
         report.root_problems.append(f"the metadata log cannot be read: {error}")
     return [
         partition_directory(topic_directory(topic.name, topic.incarnation), index)

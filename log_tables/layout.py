@@ -7,6 +7,7 @@ CLUSTER_METADATA = "__cluster_metadata"
 CONSUMER_OFFSETS = "__consumer_offsets"
 MAINTENANCE = "__maintenance"
 STAGING = "staging"
+BROKERS = "brokers"
 
 OFFSET = "offset"
 TIMESTAMP = "timestamp"
@@ -19,6 +20,7 @@ REMOTE_MARK = "lakelog-cluster"
 
 TXN_HIGH_WATERMARK = "lakelog.log"
 TXN_LEADER = "lakelog.leader"
+TXN_LEADER_BROKER = "lakelog.broker"
 TXN_LOG_START = "lakelog.start"
 TXN_CLEANED = "lakelog.cleaned"
 TXN_TIERED = "lakelog.tiered"
@@ -80,6 +82,11 @@ def staging_path(unique_id: str) -> str:
 
 def is_staged(path: str) -> bool:
     return _STAGED.fullmatch(path) is not None
+
+
+def broker_path(broker_id: int) -> str:
+    """What a gateway overwrites again and again, as a sign of life."""
+    return f"{BROKERS}/{broker_id}"
 
 
 def segment_name(base_offset: int, suffix: str) -> str:

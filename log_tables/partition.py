@@ -23,6 +23,7 @@ from log_tables.layout import (
     OFFSET,
     TXN_HIGH_WATERMARK,
     TXN_LEADER,
+    TXN_LEADER_BROKER,
     TXN_LOG_START,
     producer_end_txn,
     producer_sequence_txn,
@@ -146,16 +147,17 @@ class Partition:
         """Which term of leadership in this process this is: it changes whenever one begins or ends."""
         return self._term
 
-    def claim(self, url: str) -> None:
-        """Become the leader, by one commit that fences every older one. `url` says where this gateway is.
+    def claim(self, url: str, broker: int = 0) -> None:
+        """Become the leader, by one commit that fences every older one.
 
+        `url` says where this gateway is, `broker` which it is (0: none, as a job or a tool).
         Raises OutcomeUnknown, StoreUnavailable, ForeignCommit.
         """
 
         def build(snapshot: Snapshot) -> Commit:
             epoch = snapshot.leader_epoch + 1
             info = commit_info(self.clock, "CLAIM", leader_epoch=epoch, leader_url=url)
-            return Commit(info, txns=(Txn(TXN_LEADER, epoch),))
+            return Commit(info, txns=(Txn(TXN_LEADER, epoch), Txn(TXN_LEADER_BROKER, broker)))
 
         with self._committing:
             self._step_down()

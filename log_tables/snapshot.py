@@ -19,6 +19,7 @@ from log_tables.layout import (
     TXN_CLEANED,
     TXN_HIGH_WATERMARK,
     TXN_LEADER,
+    TXN_LEADER_BROKER,
     TXN_LOG_START,
     TXN_TIERED,
     producer_end_txn,
@@ -210,6 +211,11 @@ class Snapshot:
     @property
     def leader_epoch(self) -> int:
         return self._txn(TXN_LEADER)
+
+    @property
+    def leader_broker(self) -> int:
+        """The id of the gateway that made the newest claim; 0: it was none."""
+        return self._txn(TXN_LEADER_BROKER)
 
     def _txn(self, app_id: str) -> int:
         txn = self.txns.get(app_id)

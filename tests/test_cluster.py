@@ -2,16 +2,14 @@
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from log_tables.clock import ManualClock, SystemClock
-from log_tables.cluster import Cluster, TopicRecord
+from log_tables.cluster import Cluster
 from log_tables.errors import (
-    CorruptLog,
     InvalidArgument,
     InvalidConfig,
     InvalidTopicName,
@@ -21,11 +19,9 @@ from log_tables.errors import (
     UnknownTopic,
 )
 from log_tables.fsck import check
-from log_tables.limits import CONFIRMATION_MAX_AGE_S, LOG_RETENTION_MS, PARTITIONS_MAX
-from log_tables.record import to_records
-from log_tables.snapshot import Snapshot
+from log_tables.limits import PARTITIONS_MAX
 from log_tables.store import Store, open_store
-from log_tables.table import create_table
+from log_tables.sweep import sweep
 from log_tables.testing import (
     ClockedStore,
     Crash,
@@ -35,7 +31,8 @@ from log_tables.testing import (
     crash_after,
     crash_before,
 )
-from tests.partitions import append, entry, values
+from tests.clusters import another, before, directories, names
+from tests.partitions import append, values
 
 HOUR_MS = 60 * 60 * 1000
 
@@ -48,30 +45,6 @@ def store(clock: ManualClock) -> Store:
 @pytest.fixture
 def cluster(store: Store, clock: ManualClock) -> Cluster:
     return Cluster.open(store, clock, "http://first")
-
-
-def another(cluster: Cluster, store: Store | None = None) -> Cluster:
-    """The same root as another process opens it."""
-    return Cluster.open(store or cluster.store, cluster.clock, "http://second")
-
-
-def names(cluster: Cluster) -> list[str]:
-    cluster.refresh()
-    return [topic.name for topic in cluster.topics()]
-
-
-def directories(store: Store) -> set[str]:
-    """The directories of topics that hold anything, internal ones left out."""
-    found = {"/".join(item.path.split("/")[:2]) for item in store.list("topics/")}
-    return {directory for directory in found if not directory.startswith("topics/__")}
-
-
-def before(step: Callable[[], object]) -> Failure:
-    def perform_after(perform: Callable[[], object]) -> object:
-        step()
-        return perform()
-
-    return perform_after
 
 
 # Opening.
@@ -100,15 +73,6 @@ def test_processes_that_open_an_empty_root_at_once_share_it(store_root: Path) ->
 
     with ThreadPoolExecutor(4) as pool:
         assert len(set(pool.map(run, range(4)))) == 1
-
-
-def test_a_spoilt_record_of_the_metadata_log_is_named(cluster: Cluster) -> None:
-    cluster.create_topic("t")
-    append(cluster.metadata_log, b'{"name":7}')
-    with pytest.raises(CorruptLog, match="offset 1 of topics/__cluster_metadata/0"):
-        another(cluster)
-    with pytest.raises(CorruptLog, match="offset 1 of topics/__cluster_metadata/0"):
-        cluster.refresh()
 
 
 # Creating and finding.
@@ -236,6 +200,15 @@ def test_a_topic_that_was_deleted_is_gone_for_everyone_and_its_leaders_are_fence
             process.delete_topic("t")
     with pytest.raises(UnknownTopic):
         elsewhere.lead(topic, 0)
+
+
+def test_who_leads_a_partition_is_in_its_table_until_the_topic_is_deleted(cluster: Cluster) -> None:
+    topic = cluster.create_topic("t", 2)
+    leaders = [cluster.lead(topic, 0, 7), cluster.lead(topic, 1)]
+    elsewhere = another(cluster)
+    assert [p.snapshot.leader_broker for p in elsewhere.topic("t").partitions()] == [7, 0]
+    elsewhere.delete_topic("t")
+    assert leaders[0].refresh().leader_broker == 0
 
 
 def test_nobody_leads_a_topic_that_was_deleted_while_it_claimed(cluster: Cluster) -> None:
@@ -372,7 +345,7 @@ def test_a_directory_is_never_used_twice_whoever_creates_and_deletes_in_between(
     else:
         slow.delete_topic("t")
     cluster.clock.pause(3 * HOUR_MS / 1000)
-    cluster.sweep()
+    sweep(cluster)
     assert directories(cluster.store) == set()
     assert cluster.create_topic("t").directory not in used
 
@@ -443,147 +416,3 @@ def test_a_change_that_dies_at_any_write_is_made_whole_or_not_at_all(
         raise AssertionError("it never ends")
     assert False in seen or name == "alter"
     assert True in seen or failure is crash_before  # the record is the last write of some
-
-
-# Sweeping.
-
-
-def test_the_files_of_a_deleted_topic_go_after_its_delay_and_its_log_an_hour_later(
-    cluster: Cluster, clock: ManualClock, store: Store
-) -> None:
-    topic = cluster.create_topic("t", 2, {"file.delete.delay.ms": "5000"})
-    append(cluster.lead(topic, 0), b"a")
-    cluster.create_topic("live")
-    cluster.delete_topic("t")
-    data = f"topics/t/0/{topic.partition(0).snapshot.segments[0].path}"
-    clock.advance(4_999)
-    assert cluster.sweep() == []
-    assert store.head(data).size > 0
-    clock.advance(1)
-    assert cluster.sweep() == []
-    left = [item.path for item in store.list("topics/t/")]
-    assert left
-    assert all("/_delta_log/" in path for path in left)
-    clock.advance(LOG_RETENTION_MS - 1)
-    assert cluster.sweep() == []
-    clock.advance(1)
-    assert cluster.sweep() == ["topics/t"]
-    assert directories(store) == {"topics/live"}
-    assert cluster.sweep() == []
-    assert names(another(cluster)) == ["live"]
-    assert cluster.create_topic("t").directory == "topics/t~2"
-
-
-def test_a_topic_that_was_made_again_survives_the_sweep_of_the_old_one(
-    cluster: Cluster, clock: ManualClock
-) -> None:
-    for _ in range(2):
-        cluster.create_topic("t", 1, {"file.delete.delay.ms": "1"})
-        append(cluster.lead(cluster.topic("t"), 0), b"old")
-        cluster.delete_topic("t")
-    cluster.create_topic("t", 1, {"file.delete.delay.ms": "1"})
-    append(cluster.lead(cluster.topic("t"), 0), b"kept")
-    clock.advance(30 * 24 * HOUR_MS)
-    assert another(cluster).sweep() == ["topics/t", "topics/t~2"]
-    assert another(cluster).sweep() == []
-    assert values(another(cluster).topic("t").partition(0)) == [b"kept"]
-    log = cluster.metadata_log
-    log.refresh()
-    last = to_records(log.fetch(log.high_watermark - 1, 1))[0]
-    assert msgspec.json.decode(last.value or b"", type=TopicRecord).deleted == {}
-
-
-def test_a_half_created_topic_vanishes_when_nobody_can_be_creating_it_any_more(
-    cluster: Cluster, clock: ManualClock, store: Store
-) -> None:
-    dying = another(cluster, FaultyStore(store, [Fault(2, crash_after, path="topics/t")]))
-    with pytest.raises(Crash):
-        dying.create_topic("t", 3)
-    clock.advance(LOG_RETENTION_MS - 1)
-    assert cluster.sweep() == []
-    assert directories(store) == {"topics/t"}
-    clock.advance(1)
-    assert cluster.sweep() == ["topics/t"]
-    assert directories(store) == set()
-
-
-def test_a_creation_that_slept_gives_up_before_its_tables_are_swept(
-    cluster: Cluster, clock: ManualClock, store: Store
-) -> None:
-    def sleep() -> None:
-        clock.advance(int(CONFIRMATION_MAX_AGE_S * 1000) + 1)
-
-    slow = another(cluster, FaultyStore(store, [Fault(2, before(sleep), path="topics/t")]))
-    with pytest.raises(InvalidArgument, match="took too long"):
-        slow.create_topic("t", 3)
-    assert names(cluster) == []
-    clock.advance(LOG_RETENTION_MS)
-    assert cluster.sweep() == ["topics/t"]
-    assert cluster.create_topic("t").directory == "topics/t"
-
-
-def test_a_sweep_waits_for_a_change_in_flight_to_learn_what_others_made(
-    cluster: Cluster, clock: ManualClock
-) -> None:
-    """A process falls asleep in a change, and wakes in a sweep, before that change has gone on."""
-    sleepy, elsewhere = another(cluster), another(cluster)
-    in_flight, done = threading.Event(), threading.Event()
-
-    def change(_: Snapshot) -> None:
-        in_flight.set()
-        assert done.wait(60)
-
-    with ThreadPoolExecutor(2) as pool:
-        changing = pool.submit(sleepy.metadata_log.table.transact, change)
-        assert in_flight.wait(60)
-        append(elsewhere.lead(elsewhere.create_topic("t"), 0), b"kept")
-        clock.advance(2 * HOUR_MS)
-        sweeping = pool.submit(sleepy.sweep)
-        wait([sweeping], timeout=0.1)  # it would be through by then
-        done.set()
-        changing.result()
-        assert sweeping.result() == []
-    assert values(another(cluster).topic("t").partition(0)) == [b"kept"]
-
-
-def test_a_sweep_that_slept_removes_nothing_that_was_half_created_before(
-    cluster: Cluster, clock: ManualClock, store: Store
-) -> None:
-    """It sees a directory that no record names yet, and sleeps; the creation ends meanwhile."""
-    create_table(store, "topics/t/0", clock)
-
-    def created() -> None:
-        cluster._change("t", lambda _: TopicRecord("t", "id", 1, 1, {}))
-        append(cluster.lead(cluster.topic("t"), 0), b"kept")
-        clock.advance(2 * HOUR_MS)
-
-    sweeper = another(cluster, FaultyStore(store, [Fault(1, before(created), {"list"}, "topics/t")]))
-    assert sweeper.sweep() == []
-    assert values(another(cluster).topic("t").partition(0)) == [b"kept"]
-    assert sweeper.sweep() == []
-
-
-def test_a_sweep_leaves_internal_topics_and_strangers_alone(
-    cluster: Cluster, clock: ManualClock, store: Store
-) -> None:
-    store.put("topics/__consumer_offsets/0/x", b"")
-    store.put("topics/no topic/x", b"")
-    store.put("elsewhere/x", b"")
-    clock.advance(30 * 24 * HOUR_MS)
-    assert cluster.sweep() == []
-    assert store.head("topics/no topic/x").size == 0
-
-
-def test_a_long_metadata_log_is_opened_from_its_checkpoint(cluster: Cluster, clock: ManualClock) -> None:
-    cluster.create_topic("t")
-    for number in range(1, 8):
-        cluster.alter_topic("t", {"max.message.bytes": str(number)})
-    cluster.metadata_log.checkpoint()
-    clock.advance(2 * HOUR_MS)
-    assert cluster.metadata_log.clean_log() > 0
-    assert another(cluster).topic("t").config["max.message.bytes"] == "7"
-    another(cluster).create_topic("u")
-    assert names(cluster) == ["t", "u"]
-    cluster.metadata_log.claim("http://first")
-    cluster.metadata_log.sequence(entry(b"never committed"))
-    assert names(another(cluster)) == ["t", "u"]

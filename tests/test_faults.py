@@ -11,6 +11,7 @@ from log_tables.errors import OutcomeUnknown, Retriable, TopicExists
 from log_tables.fsck import check
 from log_tables.partition import Partition, Producer
 from log_tables.store import Store, open_store
+from log_tables.sweep import sweep
 from log_tables.testing import (
     WRITES,
     Crash,
@@ -125,4 +126,4 @@ def test_half_made_topics_vanish(tmp_path: Path) -> None:
     assert cluster.topics() == []
     assert cluster.create_topic("half", partitions=2).directory == "topics/half~3"
     # The store's own clock says that they are young: nothing may be taken from a creation under way.
-    assert cluster.sweep() == []
+    assert sweep(cluster) == []

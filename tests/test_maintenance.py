@@ -21,6 +21,7 @@ from log_tables.layout import CLUSTER_METADATA, CONSUMER_OFFSETS, MAINTENANCE
 from log_tables.limits import LOG_RETENTION_MS
 from log_tables.query import query
 from log_tables.store import Store, open_store
+from log_tables.sweep import sweep
 from log_tables.testing import (
     Crash,
     Fault,
@@ -210,7 +211,7 @@ def test_topics_are_deleted_after_the_plan(root: Root, job: Job, then: str) -> N
             other.delete_topic(name)
             if then == "swept":
                 root.clock.advance(LOG_RETENTION_MS)
-                other.sweep()
+                sweep(other)
                 assert list(root.store.list(f"topics/{name}/")) == []
             if then == "made again":
                 append(other.lead(other.create_topic(name), 0), b"another", at_us=root.clock.now_us())

@@ -500,6 +500,22 @@ def test_a_claim_says_who_leads_and_where(partition: Partition) -> None:
     assert [*commit.adds, *commit.removes] == []
 
 
+def test_who_leads_is_known_until_the_next_claim_whatever_the_age_of_the_log(
+    partition: Partition, clock: ManualClock
+) -> None:
+    assert partition.snapshot.leader_broker == 0
+    partition.claim("http://third", 3)
+    append(partition, b"a")
+    clock.advance(30 * 24 * 60 * 60 * 1000)
+    for checkpointed in (False, True):
+        if checkpointed:
+            partition.checkpoint()
+            assert check_partition(partition.table.store, TABLE).problems == []
+        assert another(partition).snapshot.leader_broker == 3
+    another(partition).claim("http://job")
+    assert partition.refresh().leader_broker == 0
+
+
 def test_a_claim_again_by_the_leader_voids_what_it_had_sequenced(partition: Partition) -> None:
     waiting = partition.sequence(entry(b"lost"))
     partition.claim("http://first")

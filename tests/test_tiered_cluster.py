@@ -13,6 +13,7 @@ from log_tables.fsck import check
 from log_tables.layout import PROPERTY_CLUSTER, TOPICS, TXN_TIERED
 from log_tables.limits import LOG_RETENTION_MS
 from log_tables.store import open_store
+from log_tables.sweep import sweep
 from log_tables.table import commit_info, create_table
 from tests.partitions import append_each, values
 from tests.tiers import move_topic, tiered_cluster
@@ -140,13 +141,13 @@ def test_the_remote_files_of_a_deleted_topic_go_with_it(
     cluster: Cluster, tmp_path: Path, clock: ManualClock
 ) -> None:
     cluster.delete_topic("t")
-    assert cluster.sweep() == []
+    assert sweep(cluster) == []
     assert files(tmp_path / "away", "topics/t")
     clock.advance(60_000)
-    assert cluster.sweep() == []
+    assert sweep(cluster) == []
     assert files(tmp_path / "away", "topics/t") == []
     clock.advance(LOG_RETENTION_MS)
-    assert cluster.sweep() == ["topics/t"]
+    assert sweep(cluster) == ["topics/t"]
     again = cluster.lead(cluster.create_topic("t", configs=TIERED), 0)
     append_each(again, VALUES)
     move_topic(cluster, "t", [3])
@@ -161,7 +162,7 @@ def test_a_sweep_leaves_the_tables_of_another_cluster(
     create_table(open_store(tmp_path / "away"), "topics/t/1", clock, {PROPERTY_CLUSTER: "another"})
     cluster.delete_topic("t")
     clock.advance(60_000)
-    cluster.sweep()
+    sweep(cluster)
     assert files(tmp_path / "away", "topics/t") == [f"topics/t/1/_delta_log/{0:020}.json"]
 
 
@@ -173,10 +174,10 @@ def test_a_remote_root_that_is_away_keeps_the_deleted_topic(
     (tmp_path / "away").rename(tmp_path / "gone")
     late = opened(cluster)
     with pytest.raises(StoreUnavailable, match="the remote root is not there"):
-        late.sweep()
+        sweep(late)
     assert files(tmp_path / "here", "topics/t")
     (tmp_path / "gone").rename(tmp_path / "away")
-    assert late.sweep() == ["topics/t"]
+    assert sweep(late) == ["topics/t"]
     assert files(tmp_path / "away", "topics/t") == files(tmp_path / "here", "topics/t") == []
 
 

@@ -38,6 +38,7 @@ from log_tables.limits import (
 from log_tables.rewrite import commit_compaction, commit_merge, merge
 from log_tables.snapshot import Segment
 from log_tables.store import Store, open_store
+from log_tables.sweep import sweep
 from log_tables.table import Table
 from log_tables.testing import (
     WRITES,
@@ -525,10 +526,10 @@ def test_the_ledgers_of_a_deleted_topic_go_with_it() -> None:
     assert vacuum(partition.table).marked == 1
     cluster.delete_topic("t")
     clock.advance(LOG_RETENTION_MS)
-    cluster.sweep()
+    sweep(cluster)
     assert [item.path for item in store.list(vacuum_directory(partition.directory))] == []
     clock.advance(LOG_RETENTION_MS)
-    assert cluster.sweep() == ["topics/t"]
+    assert sweep(cluster) == ["topics/t"]
     assert list(store.list("topics/t/")) == []
 
 

@@ -1,0 +1,77 @@
+"""Removing what nobody names any more: files of deleted topics, and of creations that crashed."""
+
+from msgspec.structs import replace
+
+from log_tables.cluster import Cluster
+from log_tables.config import TopicConfig
+from log_tables.errors import StoreUnavailable
+from log_tables.layout import log_directory, topic_directory
+from log_tables.limits import CONFIRMATION_MAX_AGE_S, LOG_RETENTION_MS
+from log_tables.metadata_log import TopicRecord
+from log_tables.topic import is_internal
+
+
+def sweep(cluster: Cluster) -> list[str]:
+    """Remove what nobody names any more; returns the directories that were removed whole.
+
+    The data of a deleted topic goes after its `file.delete.delay.ms`; its logs, with the claim that
+    fences a sleeping leader, an hour later. Directories that no record names (a creation that crashed)
+    go when nothing in them is younger than an hour.
+    """
+    looked = cluster.clock.boottime()
+    cluster.refresh(wait=True)  # what others have made while this process slept must be known
+    removed, failed = [], None
+    for name, number in cluster.directories():
+        if is_internal(name):
+            continue
+        try:
+            gone = _sweep_one(cluster, name, number, looked)
+        except StoreUnavailable as error:
+            gone, failed = False, error  # of the remote root, it may be: others' files may go all the same
+        if gone:
+            removed.append(topic_directory(name, number))
+    if failed is not None:
+        raise failed
+    return removed
+
+
+def _sweep_one(cluster: Cluster, name: str, number: int, looked: float) -> bool:
+    """Whether the directory of incarnation `number` of the topic `name` has gone."""
+    record = cluster.metadata.topic(name)
+    if record is not None and number in record.deleted:
+        return _sweep_deleted(cluster, record, number)
+    if record is not None and number == record.incarnation and record.live:
+        return False
+    return _sweep_orphan(cluster, topic_directory(name, number), looked)
+
+
+def _sweep_deleted(cluster: Cluster, record: TopicRecord, number: int) -> bool:
+    directory = topic_directory(record.name, number)
+    age_ms = cluster.clock.now_ms() - record.deleted[number]
+    delay_ms = TopicConfig(record.configs).file_delete_delay_ms
+    if age_ms >= delay_ms and cluster.remote is not None:
+        cluster.remote.remove(directory)
+    if age_ms >= delay_ms + LOG_RETENTION_MS:
+        cluster.remove(directory)
+        cluster.metadata.change_topic(record.name, lambda known: _swept(known or record, number))
+        return True
+    if age_ms >= delay_ms:
+        for item in cluster.store.list(f"{directory}/"):
+            if log_directory("") not in item.path:
+                cluster.store.delete(item.path)
+    return False
+
+
+def _swept(record: TopicRecord, number: int) -> TopicRecord:
+    return replace(record, deleted={n: at for n, at in record.deleted.items() if n != number})
+
+
+def _sweep_orphan(cluster: Cluster, directory: str, looked: float) -> bool:
+    """Remove `directory`, nobody's at the time `looked`, if nobody can be creating it still."""
+    newest = max((item.modified_ms for item in cluster.store.list(f"{directory}/")), default=None)
+    if newest is None or cluster.store.now_ms() - newest < LOG_RETENTION_MS:
+        return False
+    if cluster.clock.boottime() - looked > CONFIRMATION_MAX_AGE_S:
+        return False  # it slept: that creation may have ended since
+    cluster.remove(directory)
+    return True

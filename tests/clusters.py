@@ -1,0 +1,31 @@
+"""A root as other processes open it, what it holds, and steps that happen in the middle of others."""
+
+from collections.abc import Callable
+
+from log_tables.cluster import Cluster
+from log_tables.store import Store
+from log_tables.testing import Failure
+
+
+def another(cluster: Cluster, store: Store | None = None) -> Cluster:
+    """The same root as another process opens it."""
+    return Cluster.open(store or cluster.store, cluster.clock, "http://second")
+
+
+def names(cluster: Cluster) -> list[str]:
+    cluster.refresh()
+    return [topic.name for topic in cluster.topics()]
+
+
+def directories(store: Store) -> set[str]:
+    """The directories of topics that hold anything, internal ones left out."""
+    found = {"/".join(item.path.split("/")[:2]) for item in store.list("topics/")}
+    return {directory for directory in found if not directory.startswith("topics/__")}
+
+
+def before(step: Callable[[], object]) -> Failure:
+    def perform_after(perform: Callable[[], object]) -> object:
+        step()
+        return perform()
+
+    return perform_after
