@@ -92,6 +92,8 @@ STATUS_AND_CODE: Mapping[type[LakelogError], tuple[int, int]] = {
     errors.OffsetMismatch: (412, 41201),
     errors.OffsetOutOfRange: (416, 41601),
     errors.SequenceGap: (409, 40910),
+    errors.RetryKeyReused: (409, 40911),
+    errors.StaleGeneration: (409, 40912),
     errors.StaleProducerEpoch: (403, 40310),
     errors.MemberExists: (409, 40902),
     errors.GroupNotEmpty: (409, 40903),

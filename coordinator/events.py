@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from coordinator.assignment import TopicPartition
-from log_tables.group_log import MemberConfig
+from log_tables.group_log import MemberConfig, Placed
+from log_tables.staging import Staged
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,34 @@ class Reset:
 
 
 @dataclass(frozen=True, slots=True)
+class Transact:
+    """What is staged is to be appended, and these offsets are committed: both or nothing.
+
+    `member` is None for somebody outside the group. `generation` is the newest that the member knows, None if
+    it knows none. `key` (empty: none) and `digest` tell a repeat; keys in `forget` need not be remembered any
+    more. `producer_id` is a new one, for a group that has none yet. `at_ms`: milliseconds since 1970.
+    """
+
+    member: str | None
+    generation: int | None
+    offsets: Mapping[TopicPartition, Place]
+    staged: tuple[Staged, ...]
+    key: str
+    digest: str
+    forget: tuple[str, ...]
+    producer_id: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The records of transaction `number` are `placed`; what is missing there had no topic any more."""
+
+    number: int
+    placed: tuple[Placed, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Delete:
     """The group is to be forgotten; `force` also while it has members."""
 
@@ -123,8 +152,10 @@ class TopicsChanged:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed."""
+    """Time has passed. `at_ms`: milliseconds since 1970, 0 if what goes by that is not to be looked at."""
+
+    at_ms: int = 0
 
 
 MemberEvent = Leave | Heartbeat | Subscribe | Unsubscribe | Assign | Poll | Commit | Seek
-Event = Join | MemberEvent | Reset | Delete | TopicsChanged | Tick
+Event = Join | MemberEvent | Reset | Transact | Applied | Delete | TopicsChanged | Tick

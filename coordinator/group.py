@@ -12,8 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+from coordinator import transaction
 from coordinator.assignment import STRATEGIES, Assignment, TopicPartition
 from coordinator.events import (
+    Applied,
     Assign,
     Commit,
     Delete,
@@ -30,16 +32,21 @@ from coordinator.events import (
     Tick,
     TopicsChanged,
     TopicState,
+    Transact,
     Unsubscribe,
 )
 from coordinator.pattern import matching
+from coordinator.transaction import Transactions
 from log_tables.errors import (
     GroupNotEmpty,
     InvalidConsumer,
+    InvalidRecord,
     InvalidSubscription,
     MemberExists,
     MixedSubscription,
     NotAssigned,
+    Retriable,
+    StaleGeneration,
     UnknownMember,
     UnknownPartition,
     UnknownTopic,
@@ -48,14 +55,21 @@ from log_tables.group_log import (
     Committed,
     GroupKey,
     GroupValue,
+    Intent,
+    IntentKey,
     Key,
     MemberConfig,
     MemberKey,
     MemberValue,
     OffsetKey,
+    Retry,
+    RetryKey,
+    TransactionsKey,
+    TransactionsValue,
     Value,
 )
-from log_tables.topic import is_internal
+from log_tables.staging import Staged
+from log_tables.topic import check_writable, is_internal
 
 Records = list[tuple[Key, Value | None]]
 Partitions = frozenset[TopicPartition]
@@ -107,6 +121,7 @@ class Group:
     offsets: Mapping[TopicPartition, Committed] = field(default_factory=dict)
     topics: Mapping[str, TopicState] = field(default_factory=dict)
     target: Mapping[str, Partitions] = field(default_factory=dict)
+    transactions: Transactions = field(default_factory=Transactions)
 
     def member(self, name: str) -> Member:
         """Raises UnknownMember."""
@@ -126,7 +141,7 @@ class Group:
     @property
     def exists(self) -> bool:
         """Whether anything is known of it."""
-        return bool(self.members or self.offsets or self.generation)
+        return bool(self.members or self.offsets or self.generation or self.transactions.number)
 
     @property
     def settled(self) -> bool:
@@ -185,7 +200,9 @@ def _matching(pattern: str, names: tuple[str, ...]) -> frozenset[str]:
     return frozenset(matching(pattern, names))
 
 
-def step(group: Group, event: Event, now_ms: float) -> tuple[Group, Records]:
+def step(  # noqa: PLR0911 -- one for each event
+    group: Group, event: Event, now_ms: float
+) -> tuple[Group, Records]:
     """What `event` at `now_ms` makes of `group`, and the records that say so.
 
     Raises the errors of the kind Conflict, NotFound or InvalidRequest for an event that cannot be: then
@@ -196,12 +213,17 @@ def step(group: Group, event: Event, now_ms: float) -> tuple[Group, Records]:
             return _joined(group, event, now_ms)
         case Reset():
             return _reset(group, event)
+        case Transact():
+            return _transacted(group, event, now_ms)
+        case Applied():
+            transactions, records = transaction.apply(group.transactions, group.id, event)
+            return replace(group, transactions=transactions), records
         case Delete():
             return _deleted(group, event)
         case TopicsChanged():
             return _topics_changed(group, event)
         case Tick():
-            return _ticked(group, now_ms)
+            return _ticked(group, event, now_ms)
         case _:
             seen = replace(group.member(event.member), seen_ms=now_ms)
             return _of_member(_with(group, seen), seen, event, now_ms)
@@ -309,13 +331,66 @@ def _polled(group: Group, member: Member, event: Poll, now_ms: float) -> tuple[G
 
 
 def _committed(group: Group, member: Member, event: Commit) -> tuple[Group, Records]:
-    group.check_owned(member, event.offsets)
+    _check_committing(group, member, event.offsets)
+    return _with_offsets(group, [member], event.offsets, event.at_ms, member.id)
+
+
+def _check_committing(group: Group, member: Member, offsets: Iterable[TopicPartition]) -> None:
+    """Raise NotAssigned, GroupNotEmpty unless `member` may commit these."""
+    group.check_owned(member, offsets)
     if member.assigned and not group.empty:
         raise GroupNotEmpty(
             f"members of the group {group.id!r} share its topics: a consumer instance with partitions of its "
             "own cannot commit there; use another group"
         )
-    return _with_offsets(group, [member], event.offsets, event.at_ms, member.id)
+
+
+def _transacted(group: Group, event: Transact, now_ms: float) -> tuple[Group, Records]:
+    """A repeat changes nothing: `Transactions.known` has its answer."""
+    if group.transactions.known(event.key, event.digest) is not None:
+        return group, []
+    if not event.offsets and not event.staged:
+        raise InvalidRecord("the transaction has neither records nor offsets; send some")
+    _check_staged(group, event.staged)
+    if event.member is None:
+        if not group.empty:
+            raise GroupNotEmpty(
+                f"the group {group.id!r} has members, which own its offsets; stop them first, or send it as "
+                "one of them"
+            )
+        movers: list[Member] = [*group.members.values()]
+    else:
+        member = replace(group.member(event.member), seen_ms=now_ms)
+        _check_transacting(group, member, event)
+        group, movers = _with(group, member), [member]
+    group, records = _with_offsets(group, movers, event.offsets, event.at_ms, event.member or "")
+    transactions, more = transaction.begin(group.transactions, group.id, event)
+    return replace(group, transactions=transactions), records + more
+
+
+def _check_transacting(group: Group, member: Member, event: Transact) -> None:
+    if event.generation is not None and event.generation != member.epoch:
+        raise StaleGeneration(
+            f"the assignment of the consumer instance {member.id!r} has changed since generation "
+            f"{event.generation}: it is {member.epoch}; poll, go by the assignment, and do the work again",
+            current=member.epoch,
+        )
+    _check_committing(group, member, event.offsets)
+    if event.offsets and member.config.auto_commit:
+        raise InvalidConsumer(
+            f"the consumer instance {member.id!r} commits by itself what it was given, whatever becomes of "
+            "its transactions; create it with auto.commit.enable=false"
+        )
+
+
+def _check_staged(group: Group, staged: Iterable[Staged]) -> None:
+    for run in (run for file in staged for run in file.runs):
+        check_writable(run.topic)
+        if group.check(TopicPartition(run.topic, run.partition)).topic_id != run.topic_id:
+            raise UnknownTopic(
+                f"topic {run.topic!r} is not the one that records were staged for: it was made anew; stage "
+                "them again"
+            )
 
 
 def _reset(group: Group, event: Reset) -> tuple[Group, Records]:
@@ -353,10 +428,13 @@ def _sought(group: Group, member: Member, event: Seek) -> tuple[Group, Records]:
 def _deleted(group: Group, event: Delete) -> tuple[Group, Records]:
     if group.members and not event.force:
         raise GroupNotEmpty(f"the group {group.id!r} has members; stop them first, or force it")
+    if group.transactions.pending:
+        raise Retriable(f"transactions of the group {group.id!r} are being applied; repeat the request")
     keys: list[Key] = [MemberKey(group.id, name) for name in group.members]
     keys += [OffsetKey(group.id, *at) for at in group.offsets]
     gone = Group(group.id, topics=group.topics)
-    return gone, [*((key, None) for key in keys), (GroupKey(group.id), None)]
+    forgotten = transaction.forget(group.transactions, group.id)
+    return gone, [*((key, None) for key in keys), *forgotten, (GroupKey(group.id), None)]
 
 
 def _topics_changed(group: Group, event: TopicsChanged) -> tuple[Group, Records]:
@@ -392,7 +470,13 @@ def _topics_changed(group: Group, event: TopicsChanged) -> tuple[Group, Records]
     return group, records + more
 
 
-def _ticked(group: Group, now_ms: float) -> tuple[Group, Records]:
+def _ticked(group: Group, event: Tick, now_ms: float) -> tuple[Group, Records]:
+    transactions, forgotten = transaction.expire(group.transactions, group.id, event.at_ms)
+    group, records = _looked_after(replace(group, transactions=transactions), now_ms)
+    return group, records + forgotten
+
+
+def _looked_after(group: Group, now_ms: float) -> tuple[Group, Records]:
     late = [member for member in group.members.values() if now_ms >= member.deadline_ms]
     dead = [m.id for m in late if now_ms >= m.seen_ms + m.config.session_timeout_ms]
     slow = [m for m in late if m.id not in dead]
@@ -470,6 +554,9 @@ def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[
     members: defaultdict[str, dict[str, Member]] = defaultdict(dict)
     offsets: defaultdict[str, dict[TopicPartition, Committed]] = defaultdict(dict)
     topics: defaultdict[str, dict[str, TopicState]] = defaultdict(dict)
+    counts: dict[str, TransactionsValue] = {}
+    intents: defaultdict[str, dict[int, Intent]] = defaultdict(dict)
+    retries: defaultdict[str, dict[str, Retry]] = defaultdict(dict)
     for key, value in dict(records).items():  # the newest of each key
         match key, value:
             case _, None:
@@ -481,11 +568,24 @@ def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[
                 topics[group] |= {name: TopicState(topic_id, 0) for name, topic_id in value.topic_ids.items()}
             case OffsetKey(group, topic, partition), Committed():
                 offsets[group][TopicPartition(topic, partition)] = value
+            case TransactionsKey(group), TransactionsValue():
+                counts[group] = value
+            case IntentKey(group, number), Intent():
+                intents[group][number] = value
+            case RetryKey(group, name), Retry():
+                retries[group][name] = value
             case _:
                 raise AssertionError(f"{key} has the value {value}")
-    groups = generations.keys() | members.keys() | offsets.keys()
+    groups = generations.keys() | members.keys() | offsets.keys() | counts.keys()
     return {
-        group: Group(group, generations.get(group, 0), members[group], offsets[group], topics[group])
+        group: Group(
+            group,
+            generations.get(group, 0),
+            members[group],
+            offsets[group],
+            topics[group],
+            transactions=transaction.remember(counts.get(group), intents[group], retries[group]),
+        )
         for group in sorted(groups)
     }
 

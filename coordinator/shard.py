@@ -77,6 +77,11 @@ class Shard:
             self.wake(name)
         return after
 
+    def check(self, name: str, event: Event) -> None:
+        """Raise what `apply` would raise now."""
+        self.check_leading()
+        step(self.group(name), event, self._now_ms())
+
     def follow(self, topics: Mapping[str, TopicState]) -> None:
         """These are the topics from now on. Raises NotLeader."""
         self._topics = topics
@@ -85,11 +90,11 @@ class Shard:
 
     def tick(self) -> None:
         """Let the time that has passed happen to every group. Raises NotLeader."""
-        now = self._now_ms()
+        now, wall_ms = self._now_ms(), self._clock.now_ms()
         for name, group in [*self._groups.items()]:
-            deadline = group.deadline_ms
-            if deadline is not None and now >= deadline:
-                self.apply(name, Tick())
+            deadline, expiry_ms = group.deadline_ms, group.transactions.expiry_ms
+            if (deadline is not None and now >= deadline) or (expiry_ms is not None and wall_ms >= expiry_ms):
+                self.apply(name, Tick(wall_ms))
 
     async def settled(self, name: str) -> None:
         """Return when all that happened to the group `name` so far is durable.

@@ -18,6 +18,8 @@ _ERRORS: Mapping[int, type[LakelogError]] = {
     40902: errors.MemberExists,
     40903: errors.Conflict,
     40910: errors.SequenceGap,
+    40911: errors.RetryKeyReused,
+    40912: errors.StaleGeneration,
     41201: errors.OffsetMismatch,
     41601: errors.OffsetOutOfRange,
     42901: errors.BufferFull,

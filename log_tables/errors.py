@@ -16,6 +16,7 @@
     │   ├── SequenceGap       · StaleProducerEpoch
     │   ├── MemberExists      · GroupNotEmpty
     │   ├── NotAssigned       · MixedSubscription
+    │   ├── StaleGeneration   · RetryKeyReused
     │   └── BrokerReplaced
     ├── Retriable             repeat the same request
     │   ├── NotLeader         · BufferFull
@@ -179,6 +180,18 @@ class MixedSubscription(Conflict):
     """A member chooses its partitions in one way: by topics, by a pattern, or one by one."""
 
     code = "mixed_subscription"
+
+
+class StaleGeneration(Conflict):
+    """The member's assignment has changed since the generation that it names. Details: `current`."""
+
+    code = "stale_generation"
+
+
+class RetryKeyReused(Conflict):
+    """The retry key belongs to a transaction with another content. Details: `transaction`, its number."""
+
+    code = "retry_key_reused"
 
 
 class Retriable(LakelogError):

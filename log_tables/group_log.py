@@ -1,20 +1,22 @@
 """What `__consumer_offsets` holds: the state of consumer groups as records by key, and how it is read back.
 
-Keys and values are JSON. The newest record of a key counts, a null value deletes it. Three kinds of keys:
-a group, a member of a group, and the offset that a group has committed for a partition.
+Keys and values are JSON. The newest record of a key counts, a null value deletes it. Six kinds of keys: a
+group, a member of a group, the offset that a group has committed for a partition; and of a group's
+transactions their count, each one that is not applied yet, and each retry key that is remembered.
 """
 
 from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from log_tables.errors import CorruptLog, InvalidConsumer
+from log_tables.errors import CorruptLog, InvalidArgument, InvalidConsumer
 from log_tables.limits import BATCH_MAX_BYTES
 from log_tables.partition import Partition
 from log_tables.record import Record, to_records
+from log_tables.staging import Staged
 
 NAME_MAX_CHARS = 249
-"""Of a group or a member: as long as a topic's."""
+"""Of a group, a member or a retry key: as long as a topic's."""
 
 
 class GroupKey(msgspec.Struct, frozen=True, tag_field="kind", tag="group"):
@@ -38,7 +40,27 @@ class OffsetKey(msgspec.Struct, frozen=True, tag_field="kind", tag="offset"):
     partition: int
 
 
-Key = GroupKey | MemberKey | OffsetKey
+class TransactionsKey(msgspec.Struct, frozen=True, tag_field="kind", tag="transactions"):
+    """The key of the count of a group's transactions."""
+
+    group: str
+
+
+class IntentKey(msgspec.Struct, frozen=True, tag_field="kind", tag="intent"):
+    """The key of a transaction that is committed and not applied yet."""
+
+    group: str
+    number: int
+
+
+class RetryKey(msgspec.Struct, frozen=True, tag_field="kind", tag="retry"):
+    """The key of what is remembered of a transaction by the retry key that its client chose."""
+
+    group: str
+    key: str
+
+
+Key = GroupKey | MemberKey | OffsetKey | TransactionsKey | IntentKey | RetryKey
 
 
 class GroupValue(msgspec.Struct, frozen=True):
@@ -95,7 +117,47 @@ class Committed(msgspec.Struct, frozen=True):
     member: str = ""
 
 
-Value = GroupValue | MemberValue | Committed
+class TransactionsValue(msgspec.Struct, frozen=True):
+    """`number` is that of the newest transaction; `producer_id` is the producer that applies it."""
+
+    producer_id: int
+    number: int
+
+
+class Intent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A transaction to be applied: its rows are in staged files, `key` is its retry key, if any.
+
+    They are appended by the producer `producer_id`, with `epoch` and, in each partition, sequences from 0.
+    """
+
+    producer_id: int
+    epoch: int
+    staged: tuple[Staged, ...]
+    key: str = ""
+
+
+class Placed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where `count` records of a transaction are, one after the other; None: that is no longer known."""
+
+    topic: str
+    partition: int
+    count: int
+    base_offset: int | None = None
+
+
+class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A transaction with a retry key, committed at `committed_ms` (since 1970).
+
+    `digest` is that of its request; `placed` is None until it is applied.
+    """
+
+    number: int
+    digest: str
+    committed_ms: int
+    placed: tuple[Placed, ...] | None = None
+
+
+Value = GroupValue | MemberValue | Committed | TransactionsValue | Intent | Retry
 
 _decode_key = msgspec.json.Decoder(Key).decode
 _encode = msgspec.json.Encoder().encode
@@ -103,6 +165,9 @@ _VALUES: dict[type[Key], msgspec.json.Decoder[Value]] = {
     GroupKey: msgspec.json.Decoder(GroupValue),
     MemberKey: msgspec.json.Decoder(MemberValue),
     OffsetKey: msgspec.json.Decoder(Committed),
+    TransactionsKey: msgspec.json.Decoder(TransactionsValue),
+    IntentKey: msgspec.json.Decoder(Intent),
+    RetryKey: msgspec.json.Decoder(Retry),
 }
 
 
@@ -114,6 +179,14 @@ def check_group_name(name: str) -> None:
 def check_member_name(name: str) -> None:
     """Raise InvalidConsumer for a name that no member can have."""
     _check_name("consumer instance", name)
+
+
+def check_retry_key(key: str) -> None:
+    """Raise InvalidArgument for what cannot be a retry key. An empty one stands for none."""
+    if len(key) > NAME_MAX_CHARS or not key.isprintable():
+        raise InvalidArgument(
+            f"the retry key {key[:40]!r} cannot be used; use up to {NAME_MAX_CHARS} printable characters"
+        )
 
 
 def _check_name(what: str, name: str) -> None:
@@ -165,3 +238,17 @@ def committed_offsets(partitions: Iterable[Partition]) -> dict[OffsetKey, Commit
                 else:
                     found.pop(key, None)
     return found
+
+
+def pending_files(partitions: Iterable[Partition]) -> set[str]:
+    """The paths of the staged files that transactions name which are not applied yet, by `partitions` of
+    `__consumer_offsets` as last refreshed: a vacuum of staged files leaves these.
+    """
+    pending: dict[Key, Intent] = {}
+    for partition in partitions:
+        for key, value in replay(partition):
+            if isinstance(value, Intent):
+                pending[key] = value
+            elif value is None:
+                pending.pop(key, None)
+    return {file.path for intent in pending.values() for file in intent.staged}

@@ -1,0 +1,131 @@
+"""A group's transactions, as pure state: which are committed and not applied yet, and what is remembered.
+
+A transaction is committed by one append: its offsets, its intent, its retry key. From then on it is only a
+matter of time until its records are where they belong; `Applied` says that they are. Intents are numbered,
+and applied in that order. Each function returns the next state and the records that say so.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from coordinator.events import Applied, Transact
+from log_tables.errors import Conflict, RetryKeyReused
+from log_tables.group_log import (
+    Intent,
+    IntentKey,
+    Key,
+    Retry,
+    RetryKey,
+    TransactionsKey,
+    TransactionsValue,
+    Value,
+)
+from log_tables.limits import PRODUCER_EPOCH_MAX, RETRY_KEYS_MAX, RETRY_RETENTION_MS
+
+Records = list[tuple[Key, Value | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Transactions:
+    """`number` is that of the newest; `pending` and `retries` are in order of their numbers."""
+
+    producer_id: int = 0
+    number: int = 0
+    pending: Mapping[int, Intent] = field(default_factory=dict)
+    retries: Mapping[str, Retry] = field(default_factory=dict)
+
+    @property
+    def expiry_ms(self) -> int | None:
+        """When, in milliseconds since 1970, the oldest retry key may be forgotten; the newest never is."""
+        if len(self.retries) < 2:
+            return None
+        return next(iter(self.retries.values())).committed_ms + RETRY_RETENTION_MS
+
+    def known(self, key: str, digest: str) -> Retry | None:
+        """What is remembered of the transaction with this retry key, if any.
+
+        Raises RetryKeyReused when that was another one.
+        """
+        found = self.retries.get(key)
+        if found is not None and found.digest != digest:
+            raise RetryKeyReused(
+                f"the retry key {key!r} belongs to transaction {found.number}, which has another content; "
+                "use a new key for a new transaction",
+                transaction=found.number,
+            )
+        return found
+
+
+def begin(before: Transactions, group: str, event: Transact) -> tuple[Transactions, Records]:
+    """Commit the transaction of `event`. Raises Conflict when more retry keys are remembered than can be."""
+    number = before.number + 1
+    epoch = number % (PRODUCER_EPOCH_MAX + 1)
+    # A producer's epochs only grow: where they are used up another producer goes on.
+    producer_id = before.producer_id if before.number and epoch else event.producer_id
+    records: Records = [(TransactionsKey(group), TransactionsValue(producer_id, number))]
+    retries, pending = dict(before.retries), before.pending
+    for key in event.forget:
+        if retries.pop(key, None) is not None:
+            records.append((RetryKey(group, key), None))
+    if event.staged:
+        intent = Intent(producer_id, epoch, event.staged, event.key)
+        pending = {**pending, number: intent}
+        records.append((IntentKey(group, number), intent))
+    if event.key:
+        if len(retries) >= RETRY_KEYS_MAX:
+            raise Conflict(
+                f"the group {group!r} remembers {len(retries)} retry keys of the last day; name those whose "
+                "answer has come in 'forget'"
+            )
+        retries[event.key] = Retry(number, event.digest, event.at_ms, None if event.staged else ())
+        records.append((RetryKey(group, event.key), retries[event.key]))
+    return Transactions(producer_id, number, pending, retries), records
+
+
+def apply(before: Transactions, group: str, event: Applied) -> tuple[Transactions, Records]:
+    """Note that a transaction's records are where they belong, or nowhere if their topics are gone."""
+    intent = before.pending.get(event.number)
+    if intent is None:
+        return before, []
+    pending = {number: found for number, found in before.pending.items() if number != event.number}
+    records: Records = [(IntentKey(group, event.number), None)]
+    retry = before.retries.get(intent.key)
+    if retry is None or retry.number != event.number:
+        return replace(before, pending=pending), records
+    told = Retry(retry.number, retry.digest, retry.committed_ms, event.placed)
+    records.append((RetryKey(group, intent.key), told))
+    return replace(before, pending=pending, retries={**before.retries, intent.key: told}), records
+
+
+def expire(before: Transactions, group: str, at_ms: int) -> tuple[Transactions, Records]:
+    """Forget the retry keys that are older than a day, but for the newest."""
+    old = [
+        key
+        for key, retry in [*before.retries.items()][:-1]
+        if retry.placed is not None and retry.committed_ms + RETRY_RETENTION_MS <= at_ms
+    ]
+    if not old:
+        return before, []
+    retries = {key: retry for key, retry in before.retries.items() if key not in {*old}}
+    return replace(before, retries=retries), [(RetryKey(group, key), None) for key in old]
+
+
+def forget(before: Transactions, group: str) -> Records:
+    """What deletes all of them, when none is pending."""
+    if not before.number:
+        return []
+    return [(TransactionsKey(group), None), *((RetryKey(group, key), None) for key in before.retries)]
+
+
+def remember(
+    count: TransactionsValue | None, pending: Mapping[int, Intent], retries: Mapping[str, Retry]
+) -> Transactions:
+    """The state that such records, in any order, say."""
+    if count is None:
+        return Transactions()
+    return Transactions(
+        count.producer_id,
+        count.number,
+        dict(sorted(pending.items())),
+        dict(sorted(retries.items(), key=lambda item: item[1].number)),
+    )
