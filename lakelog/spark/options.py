@@ -97,9 +97,9 @@ def parse(given: Mapping[str, str], streaming: bool) -> Options:
     """The options of a batch or a streaming query. Raises InvalidArgument that names the wrong one."""
     known = {name.lower(): name for name in NAMES}
     options = {known[name.lower()]: value for name, value in given.items() if name.lower() in known}
-    _check_names(given, known)
+    check_names(given, known)
     _check_mode(options, streaming)
-    place = _place(given)
+    place = place_of(given)
     topics, pattern, assigned = _selection(options)
     least, most = _number(options, "minOffsetsPerTrigger"), _number(options, "maxOffsetsPerTrigger")
     if least is not None and most is not None and least > most:
@@ -157,7 +157,7 @@ def names_table(given: Mapping[str, str]) -> bool:
 
 def table_of(given: Mapping[str, str]) -> tuple[Place, str]:
     """Which of TABLES the option `table` names, and of which root. Raises InvalidArgument."""
-    _check_names(given, {name.lower(): name for name in NAMES})
+    check_names(given, {name.lower(): name for name in NAMES})
     options = {name.lower(): value for name, value in given.items()}
     if options[TABLE] not in TABLES:
         raise InvalidArgument(
@@ -170,11 +170,14 @@ def table_of(given: Mapping[str, str]) -> tuple[Place, str]:
                 f"the option {name} is about the records of topics, and table={options[TABLE]} reads none; "
                 "drop one of the two"
             )
-    return _place(given), options[TABLE]
+    return place_of(given), options[TABLE]
 
 
-def _place(given: Mapping[str, str]) -> Place:
-    """A directory is absolute, as the driver means it: executors work in directories of their own."""
+def place_of(given: Mapping[str, str]) -> Place:
+    """Where `path` and the options of the storage say. Raises InvalidArgument.
+
+    A directory is absolute, as the driver means it: executors work in directories of their own.
+    """
     options = {name.lower(): given[name] for name in sorted(given)}
     path = options.get("path", "")
     if not path.strip():
@@ -189,7 +192,8 @@ def _place(given: Mapping[str, str]) -> Place:
     return Place(path if "://" in path else os.path.abspath(path), storage)
 
 
-def _check_names(given: Mapping[str, str], known: Mapping[str, str]) -> None:
+def check_names(given: Mapping[str, str], known: Mapping[str, str]) -> None:
+    """Raise InvalidArgument for an option that is not `known` (by its name in lower case)."""
     for name in given:
         if name.lower() in known or name.lower().startswith(STORAGE_PREFIX):
             continue
@@ -201,7 +205,11 @@ def _check_names(given: Mapping[str, str], known: Mapping[str, str]) -> None:
                 "the tables are)"
             )
         near = [known[match] for match in get_close_matches(name.lower(), known, 1)]
-        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(NAMES)} and {STORAGE_PREFIX}*"
+        hint = (
+            f"did you mean {near[0]}?"
+            if near
+            else f"known are {', '.join(known.values())} and {STORAGE_PREFIX}*"
+        )
         raise InvalidArgument(f"the option {name!r} is not known; {hint}")
 
 
@@ -304,9 +312,15 @@ def _gateway(options: Mapping[str, str]) -> str | None:
         return None
     if "groupId" not in options:
         raise InvalidArgument("gateway does nothing without groupId; set both or none")
-    if not re.fullmatch(r"https?://[^/\s]+(/\S*)?", url.strip()):
-        raise InvalidArgument(f"gateway={url!r} is no URL; give one such as http://127.0.0.1:8082")
-    return url.strip()
+    return gateway_url(url)
+
+
+def gateway_url(text: str) -> str:
+    """What the option `gateway` names. Raises InvalidArgument."""
+    url = text.strip()
+    if not re.fullmatch(r"https?://[^/\s]+(/\S*)?", url):
+        raise InvalidArgument(f"gateway={text!r} is no URL; give one such as http://127.0.0.1:8082")
+    return url
 
 
 def _delay_ms(options: Mapping[str, str]) -> float:

@@ -35,7 +35,7 @@ def store_at(place: Place) -> Store:
 
 
 @cache
-def _settle() -> None:
+def settle() -> None:
     """Let the garbage collector pass over what is loaded in this process: the modules stay anyway.
 
     Spark's worker collects everything after every task: with the modules that PySpark loads this takes longer
@@ -69,7 +69,7 @@ def read(part: InputPartition, options: Options) -> Iterator[pa.RecordBatch]:
     """
     if not isinstance(part, Slice):
         return  # what Spark makes up for a batch query that has nothing to read
-    _settle()
+    settle()
     columns = options.columns
     rows = row_maker(columns, part.topic, part.partition, part.timestamp_type)
     records = _records(options, part, stored(columns))

@@ -1,4 +1,4 @@
-"""The data source `lakelog`: topics as batches and as streams in the shape of Spark's Kafka source."""
+"""The data source `lakelog`: topics as Spark's Kafka source and sink have them, in batches and streams."""
 
 import os
 from pathlib import Path
@@ -10,13 +10,14 @@ from pyspark.sql.types import StructType
 from lakelog.spark.batch import BatchReader
 from lakelog.spark.options import columns_of, names_table, table_of
 from lakelog.spark.rows import spark_schema
+from lakelog.spark.sink import BatchSink, StreamSink
 from lakelog.spark.stream import StreamReader
 from lakelog.spark.tables import TableReader, table_schema
 from log_tables.errors import InvalidArgument
 
 
 class LakelogSource(DataSource):
-    """`spark.read.format("lakelog")` and `spark.readStream.format("lakelog")`: see docs/spark.md."""
+    """`format("lakelog")` for reading and writing, batches and streams: see docs/spark.md."""
 
     @classmethod
     def name(cls) -> str:
@@ -38,6 +39,14 @@ class LakelogSource(DataSource):
         """Raises InvalidArgument."""
         self._check_schema(schema)
         return StreamReader(self.options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
+        """Raises InvalidArgument."""
+        return BatchSink(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:  # noqa: ARG002, N802
+        """As in Spark's Kafka sink, outputMode complete (`overwrite`) appends too. Raises InvalidArgument."""
+        return StreamSink(self.options, schema)
 
     def _check_schema(self, schema: StructType) -> None:
         own = self.schema()

@@ -1,0 +1,105 @@
+"""The sink `lakelog`: tasks stage their rows, and the driver's commit publishes them as one transaction.
+
+The methods are those of Spark's Python data source (PySpark 4.2). `write` runs in the executors; what it
+returns, of one attempt of each task, Spark hands to `commit` on the driver. A batch's retry key is always the
+same: when it is run again, with other rows perhaps, it is there already.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from lakelog.spark.sink_options import SinkOptions, check_columns, parse_sink
+from lakelog.spark.sink_task import StagedRows, stage_rows
+from lakelog.spark.slices import store_at
+from log_tables import staging
+from log_tables.clock import SystemClock
+from log_tables.errors import InvalidArgument, LakelogError
+from log_tables.staging import Staged
+
+GROUP = "spark-sink"
+"""The group whose transactions batch writes are; a streaming query has one of its own."""
+
+Messages = Sequence[WriterCommitMessage | None]
+
+
+class BatchSink(DataSourceArrowWriter):
+    """One `df.write`. Spark pickles it for its tasks."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        """Raises InvalidArgument."""
+        self._options = _checked(given, schema)
+        if overwrite:
+            raise InvalidArgument(
+                "mode('overwrite') would replace what a log holds; use mode('append'), and delete records "
+                "through a gateway"
+            )
+        self._retry_key = SystemClock().unique_id()
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRows:
+        return stage_rows(iterator, self._options)
+
+    def commit(self, messages: Messages) -> None:
+        """Publish. Raises what `publish` raises."""
+        _publish(self._options, GROUP, self._retry_key, messages)
+
+    def abort(self, messages: Messages) -> None:
+        _discard(self._options, messages)
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    """The micro-batches of a streaming query. Spark makes one for each, and another one to commit it."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        """Raises InvalidArgument."""
+        self._options = _checked(given, schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRows:
+        return stage_rows(iterator, self._options)
+
+    def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
+        """Publish. Raises what `publish` raises."""
+        queries = {message.query_id for message in _received(messages)}
+        if queries:
+            (query_id,) = queries
+            _publish(self._options, f"{GROUP}-{query_id}", str(batchId), messages)
+
+    def abort(self, messages: Messages, batchId: int) -> None:  # noqa: ARG002, N803
+        _discard(self._options, messages)
+
+
+def _checked(given: Mapping[str, str], schema: StructType) -> SinkOptions:
+    options = parse_sink(given)
+    check_columns(schema, options.topic)
+    return options
+
+
+def _received(messages: Iterable[WriterCommitMessage | None]) -> list[StagedRows]:
+    return [message for message in messages if isinstance(message, StagedRows)]
+
+
+def _staged(messages: Messages) -> list[Staged]:
+    return [file for message in _received(messages) for file in message.staged]
+
+
+def _publish(options: SinkOptions, group: str, retry_key: str, messages: Messages) -> None:
+    """Publish what was staged, if anything was."""
+    from lakelog.spark.sink_publish import publish  # it talks to gateways, and executors do without
+
+    staged = _staged(messages)
+    if staged:
+        publish(options.gateway, group, retry_key, staged, SystemClock())
+
+
+def _discard(options: SinkOptions, messages: Messages) -> None:
+    """Delete what was staged in vain.
+
+    Spark also aborts a batch whose commit has failed, which may be there all the same or be about to be: then
+    every task has its message, and the files are left to a vacuum.
+    """
+    if None in messages:
+        with suppress(LakelogError):
+            staging.delete(store_at(options.place), _staged(messages))

@@ -1,0 +1,110 @@
+"""What a query that writes may say, and the columns that it must bring: those of Spark's Kafka sink.
+
+One more is taken, `timestamp`. Both are checked when Spark makes the writer, before a task runs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from lakelog.spark.options import NAMES as SOURCE_NAMES
+from lakelog.spark.options import Place, check_names, gateway_url, place_of
+from lakelog.spark.rows import PARTITION, TOPIC
+from log_tables.errors import InvalidArgument
+from log_tables.layout import HEADERS, KEY, TIMESTAMP, VALUE
+from log_tables.topic import check_writable
+
+NAMES = ("path", "topic", "gateway")
+"""Every option but those that begin with STORAGE_PREFIX."""
+
+_OF_SPARK = ("checkpointLocation", "queryName")
+"""Options of the query itself, which Spark hands on."""
+
+_BYTES = "string or binary"
+_TYPES: Mapping[str, str] = {
+    KEY: _BYTES,
+    VALUE: _BYTES,
+    HEADERS: "array<struct<key:string,value:binary>>",
+    TIMESTAMP: "timestamp",
+    TOPIC: "string",
+    PARTITION: "int",
+}
+"""The columns, and what type each may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """The options of one query that writes, checked. Without a `topic` the rows name theirs."""
+
+    place: Place
+    topic: str | None
+    gateway: str | None
+
+
+def parse_sink(given: Mapping[str, str]) -> SinkOptions:
+    """The options of a query that writes. Raises InvalidArgument, InvalidTopicName for the wrong one."""
+    options = {name.lower(): value for name, value in given.items()}
+    of_source = {name.lower(): name for name in SOURCE_NAMES if name not in NAMES}
+    for name in options:
+        if name in of_source:
+            raise InvalidArgument(
+                f"the option {of_source[name]} is for reading and means nothing to a query that writes; drop "
+                "it"
+            )
+    check_names(given, {name.lower(): name for name in (*NAMES, *_OF_SPARK)})
+    topic = options.get("topic")
+    if topic is not None:
+        check_writable(topic)
+    gateway = options.get("gateway")
+    return SinkOptions(place_of(given), topic, None if gateway is None else gateway_url(gateway))
+
+
+def check_columns(schema: StructType, topic: str | None) -> None:
+    """Raise InvalidArgument, naming the column, for rows that are not records; `topic` is the option's."""
+    names = schema.fieldNames()
+    for field in schema:
+        if field.name not in _TYPES:
+            raise InvalidArgument(
+                f"the column {field.name!r} has no place in a record, which has {', '.join(_TYPES)}; drop "
+                "it, or put it into value"
+            )
+        if names.count(field.name) > 1:
+            raise InvalidArgument(f"there are several columns {field.name!r}; leave one")
+        if not _fits(field.name, field.dataType):
+            raise InvalidArgument(
+                f"the column {field.name!r} is {field.dataType.simpleString()}; cast it to "
+                f"{_TYPES[field.name]}"
+            )
+    if VALUE not in names:
+        raise InvalidArgument(
+            f"there is no column 'value' among {', '.join(names) or 'none'}; name one so: every record has it"
+        )
+    if topic is None and TOPIC not in names:
+        raise InvalidArgument(
+            "nothing says which topic to write; set the option topic, or add a column 'topic'"
+        )
+
+
+def _fits(name: str, kind: DataType) -> bool:
+    if _TYPES[name] == _BYTES:
+        return isinstance(kind, StringType | BinaryType)
+    if name == HEADERS:
+        return _are_headers(kind)
+    wanted = {TIMESTAMP: TimestampType, TOPIC: StringType, PARTITION: IntegerType}[name]
+    return isinstance(kind, wanted)
+
+
+def _are_headers(kind: DataType) -> bool:
+    if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
+        return False
+    fields = [(field.name, type(field.dataType)) for field in kind.elementType]
+    return fields == [("key", StringType), ("value", BinaryType)]

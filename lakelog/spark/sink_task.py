@@ -1,0 +1,123 @@
+"""What one task of a query that writes does: its rows go to staged files. Executors run this code.
+
+Spark may run a task twice, at once or one after the other, and need not give it the same rows then; so what a
+task writes does not count before the driver has named its files.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
+
+from lakelog.spark.options import Place
+from lakelog.spark.sink_options import SinkOptions
+from lakelog.spark.sink_rows import route
+from lakelog.spark.slices import settle, store_at
+from log_tables import staging
+from log_tables.clock import Clock, SystemClock
+from log_tables.cluster import Cluster
+from log_tables.errors import LakelogError, UnknownTopic
+from log_tables.limits import STAGED_FILE_BYTES
+from log_tables.record import batch_bytes
+from log_tables.staging import Part, Staged
+from log_tables.topic import Topic, check_writable
+
+_QUERY_ID = "sql.streaming.queryId"
+"""The local property in which a task finds the id of its streaming query, which is the checkpoint's."""
+
+_STEP = 0.618
+"""What the place of records without a key moves on by, as a part of the partitions: it meets them all."""
+
+
+@dataclass(frozen=True)
+class StagedRows(WriterCommitMessage):
+    """What a task tells the driver: the files that it has staged, and for which streaming query."""
+
+    query_id: str | None
+    staged: tuple[Staged, ...]
+
+
+def stage_rows(rows: Iterator[pa.RecordBatch], options: SinkOptions) -> StagedRows:
+    """Stage what a task is given. When that fails, nothing of it stays.
+
+    Raises what `route` and `staging.stage` raise, UnknownTopic.
+    """
+    settle()
+    context = TaskContext.get()
+    stager = _Stager(options, SystemClock())
+    try:
+        for batch in rows:
+            stager.add(batch)
+        staged = stager.finish()
+    except BaseException:
+        stager.discard()
+        raise
+    return StagedRows(None if context is None else context.getLocalProperty(_QUERY_ID), staged)
+
+
+@lru_cache(maxsize=16)
+def _cluster_at(place: Place) -> Cluster:
+    """Opened once in a process, which runs many tasks."""
+    return Cluster.open(store_at(place), create=False)
+
+
+class _Stager:
+    """The rows of one task, of which it holds about STAGED_FILE_BYTES."""
+
+    def __init__(self, options: SinkOptions, clock: Clock) -> None:
+        self._clock, self._topic = clock, options.topic
+        self._store, self._cluster = store_at(options.place), _cluster_at(options.place)
+        self._topics: dict[str, Topic] = {}
+        self._waiting: dict[tuple[str, int], list[pa.RecordBatch]] = {}
+        self._bytes = 0
+        self._staged: list[Staged] = []
+        # Micro-batches are small: tasks that all began with partition 0 would leave the others empty.
+        self._sticky = clock.random()
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Take the next rows. Records without key and partition stay together, and move on with the next."""
+        if rows.num_rows == 0:
+            return
+        for topic, partition, records in route(
+            rows, self._topic, self._named, self._sticky, self._clock.now_us()
+        ):
+            self._waiting.setdefault((topic.name, partition), []).append(records)
+            self._bytes += batch_bytes(records)
+        self._sticky = (self._sticky + _STEP) % 1
+        if self._bytes >= STAGED_FILE_BYTES:
+            self._flush()
+
+    def finish(self) -> tuple[Staged, ...]:
+        """Stage what waits; returns all files, in order."""
+        if self._waiting:
+            self._flush()
+        return tuple(self._staged)
+
+    def discard(self) -> None:
+        """Delete what is staged. What cannot be deleted now, a vacuum finds."""
+        with suppress(LakelogError):
+            staging.delete(self._store, self._staged)
+
+    def _flush(self) -> None:
+        parts = (
+            Part(name, self._topics[name].topic_id, partition, batches)
+            for (name, partition), batches in sorted(self._waiting.items(), key=lambda item: item[0])
+        )
+        self._staged.append(staging.stage(self._store, self._clock, parts))
+        self._waiting, self._bytes = {}, 0
+
+    def _named(self, name: str) -> Topic:
+        """The topic as the first of the task's rows that names it finds it."""
+        if name not in self._topics:
+            check_writable(name)
+            if not self._topics:
+                self._cluster.refresh()
+            topic = self._cluster.known(name)
+            if topic is None:
+                raise UnknownTopic(f"there is no topic {name!r} to write to; create it, or name another")
+            self._topics[name] = topic
+        return self._topics[name]
