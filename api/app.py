@@ -12,6 +12,7 @@ from api import (
     consumers,
     fetch,
     ops,
+    peer,
     produce,
     topics,
     v3,
@@ -38,6 +39,7 @@ _PARTS = (
     v3_records,
     v3_groups,
     ops,
+    peer,
 )
 
 _DESCRIPTION = """\
@@ -52,6 +54,9 @@ def create_app(gateway: Gateway) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await gateway.writer.start()
+        await gateway.peers.start()
+        await gateway.brokers.start()
+        await gateway.leadership.start()
         await gateway.coordinator.start()
         beside = duties(gateway)
         for duty in beside:
@@ -62,8 +67,7 @@ def create_app(gateway: Gateway) -> FastAPI:
             gateway.stopping.set()
             for duty in beside:
                 duty.stop()
-            await gateway.coordinator.close()
-            await _flush(gateway)
+            await _end(gateway)
             for duty in beside:
                 await asyncio.to_thread(duty.join, DUTY_END_S)
 
@@ -85,10 +89,17 @@ def create_app(gateway: Gateway) -> FastAPI:
     return app
 
 
-async def _flush(gateway: Gateway) -> None:
+async def _end(gateway: Gateway) -> None:
+    """Finish what was taken, hand over what is led, and leave."""
     timeout_ms = gateway.settings.shutdown_timeout_ms
     try:
-        await asyncio.wait_for(gateway.writer.close(), timeout_ms / 1_000)
+        async with asyncio.timeout(timeout_ms / 1_000):
+            await gateway.coordinator.close()
+            await gateway.router.close()
+            await gateway.leadership.close()
+            await gateway.writer.close()
+            await gateway.brokers.close()
+            await gateway.peers.close()
     except TimeoutError:
         raise OutcomeUnknown(
             f"not everything was flushed within {timeout_ms} ms: records sent with acks 0 or 1 may be lost;"

@@ -17,7 +17,7 @@ from api.consumers import GroupName, InstanceName, know
 from api.envelope import V2Response
 from api.errors import error_responses
 from api.gateway import Gateway, Here
-from api.limited import LimitedRoute
+from api.group_route import GroupRoute
 from api.topics import microseconds
 from coordinator.assignment import TopicPartition
 from coordinator.events import Heartbeat
@@ -28,7 +28,7 @@ router = APIRouter(
     prefix="/consumers/{group}",
     tags=["v2 consumers"],
     default_response_class=V2Response,
-    route_class=LimitedRoute,
+    route_class=GroupRoute,
 )
 
 _INSTANCE = "/instances/{instance}"

@@ -16,6 +16,7 @@ from api.consumers import GroupName, InstanceName
 from api.errors import FormatMismatch, NotJson, error_responses
 from api.fetch import FetchedRecord, json_rows
 from api.gateway import Gateway, gateway
+from api.group_route import GroupRoute
 from api.media import Format, accepts
 from api.wire_arrow import POLL_SCHEMA, encode_stream, located
 from coordinator.assignment import TopicPartition
@@ -27,7 +28,9 @@ _log = logging.getLogger(__name__)
 
 ONLY_OTHERS = "a poll gives only what is in other partitions: %s"
 
-router = APIRouter(prefix="/consumers/{group}/instances/{instance}", tags=["v2 consumers"])
+router = APIRouter(
+    prefix="/consumers/{group}/instances/{instance}", tags=["v2 consumers"], route_class=GroupRoute
+)
 
 
 @router.get(

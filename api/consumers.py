@@ -19,7 +19,7 @@ from api.consumer_schema import (
 from api.envelope import V2_MEDIA_TYPE, V2Response
 from api.errors import error_responses
 from api.gateway import Gateway, Here, gateway
-from api.limited import LimitedRoute
+from api.group_route import GroupRoute
 from coordinator.events import Assign, Heartbeat, Join, Subscribe, Unsubscribe
 from log_tables.errors import InvalidSubscription
 from log_tables.topic import check_topic_name
@@ -28,7 +28,7 @@ router = APIRouter(
     prefix="/consumers/{group}",
     tags=["v2 consumers"],
     default_response_class=V2Response,
-    route_class=LimitedRoute,
+    route_class=GroupRoute,
 )
 
 GroupName = Annotated[str, Path(examples=["readers"])]

@@ -8,7 +8,11 @@ from fastapi import Depends
 from starlette.requests import Request
 
 from api.metrics import Metrics
+from coordinator.brokers import Brokers
 from coordinator.coordinator import Coordinator
+from coordinator.leadership import Leadership
+from coordinator.peers import Peers
+from coordinator.router import Router
 from ingest.buffer import Buffer
 from ingest.writer import Writer
 from lakelog.settings import Settings
@@ -22,6 +26,10 @@ class Gateway:
 
     cluster: Cluster
     writer: Writer
+    brokers: Brokers
+    peers: Peers
+    leadership: Leadership
+    router: Router
     coordinator: Coordinator
     buffer: Buffer
     settings: Settings

@@ -29,15 +29,21 @@ class LimitedRoute(APIRoute):
         return limited
 
 
-async def _within_limit(request: Request) -> Request:
-    """`request`, whose body has been read. Raises RequestTooLarge."""
+async def read_limited(request: Request) -> bytes:
+    """The body of `request`. Raises RequestTooLarge."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > BODY_MAX_BYTES:
             raise RequestTooLarge(f"the body has more than {BODY_MAX_BYTES} bytes; send less")
+    return bytes(body)
+
+
+async def _within_limit(request: Request) -> Request:
+    """`request`, whose body has been read. Raises RequestTooLarge."""
+    body = await read_limited(request)
 
     async def receive() -> Message:
-        return {"type": "http.request", "body": bytes(body), "more_body": False}
+        return {"type": "http.request", "body": body, "more_body": False}
 
     return Request(request.scope, receive)

@@ -96,6 +96,7 @@ class Metrics:
         self.commit_records = counter("commit_records", "Records made durable by commits.")
         self._errors = counter("request_errors", "Requests that failed.", ["error_code"])
         self._duty_failures = counter("duty_failures", "Background work that failed.", ["duty"])
+        self._forwarded = counter("forwarded", "Requests sent on to the gateway that leads.", [])
         self._topics: dict[str, TopicMetrics] = {}
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)
@@ -127,6 +128,10 @@ class Metrics:
     def committed(self, topic: str, records: int, seconds: float) -> None:
         """A commit of `topic` is durable."""
         self.topic(topic).committed(records, seconds)
+
+    def forwarded(self) -> None:
+        """A request, or a part of one, was sent on to another gateway."""
+        self._forwarded.inc()
 
     def request_failed(self, error_code: int) -> None:
         self._errors.labels(str(error_code)).inc()

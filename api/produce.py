@@ -96,7 +96,7 @@ async def _produce(
         del body
         room.grow(sum(part.batch.nbytes for part in parts))
         entries = [(part.partition, Entry(part.batch, stamp, expected)) for part in parts]
-        outcomes = await here.writer.append(topic, entries, acks, room)
+        outcomes = await here.router.append(topic, entries, acks, room)
     refuse_if_all_failed(outcomes)
     records = sum(outcome.count for outcome in outcomes if isinstance(outcome, Appended))
     here.metrics.topic(name).produced(records, size, here.clock.monotonic() - begin)
@@ -112,7 +112,7 @@ async def find_topic(here: Gateway, name: str) -> Topic:
 
 
 def _decode(here: Gateway, body: bytes, form: Format, topic: Topic, partition: int | None) -> list[Part]:
-    sticky, now_us = here.writer.sticky_partition(topic), here.clock.now_us()
+    sticky, now_us = here.router.sticky_partition(topic), here.clock.now_us()
     if form is Format.ARROW:
         return parts_of_stream(decode_stream(body), topic, partition, sticky, now_us)
     return parts_of(decode_records(body, form), topic, partition, sticky, now_us)

@@ -19,7 +19,11 @@ from api.app import create_app
 from api.gateway import Gateway
 from api.metrics import Metrics
 from api.protocol import Protocol
+from coordinator.brokers import Brokers
 from coordinator.coordinator import Coordinator
+from coordinator.leadership import Leadership
+from coordinator.peers import Peers
+from coordinator.router import Router
 from ingest.buffer import Buffer
 from ingest.writer import Writer
 from lakelog.settings import Settings
@@ -98,17 +102,29 @@ def _url(host: str, port: int) -> str:
 
 
 def open_gateway(settings: Settings, url: str) -> Gateway:
-    """The parts of a gateway that answers at `settings.advertised_url`, or `url` where that is empty."""
-    settings = settings.model_copy(update={"advertised_url": settings.advertised_url or url})
+    """The parts of a gateway that answers at `url`, where the settings name no other."""
+    urls = {"advertised_url": settings.advertised_url or url, "peer_url": settings.peer_url or url}
+    settings = settings.model_copy(update=urls)
     clock, metrics = SystemClock(), Metrics()
     store = open_store(settings.data, settings.store_options, clock=clock)
-    cluster = Cluster.open(store, clock, settings.advertised_url)
+    cluster = Cluster.open(store, clock, settings.peer_url)
     if settings.remote_root:
         cluster.set_remote_root(settings.remote_root)
     buffer = Buffer(settings.buffer_memory)
     writer = Writer(cluster, settings, clock, metrics.committed)
-    coordinator = Coordinator(cluster, writer, settings, clock)
-    return Gateway(cluster, writer, coordinator, buffer, settings, metrics, clock)
+    brokers = Brokers(cluster, settings, clock, _replaced)
+    peers = Peers(brokers.is_silent)
+    leadership = Leadership(cluster, writer, brokers, peers, clock)
+    router = Router(writer, leadership, brokers, peers, settings, clock, metrics.forwarded)
+    coordinator = Coordinator(cluster, leadership, settings, clock)
+    return Gateway(
+        cluster, writer, brokers, peers, leadership, router, coordinator, buffer, settings, metrics, clock
+    )
+
+
+def _replaced() -> None:
+    """Another gateway has this one's URL: two would answer for one broker."""
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 class _Server(uvicorn.Server):

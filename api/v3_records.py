@@ -129,7 +129,7 @@ def _rows(rows: list[Row]) -> Rows:
 
 
 def _parts(here: Gateway, topic: Topic, rows: list[Row]) -> list[Part]:
-    sticky = here.writer.sticky_partition(topic)
+    sticky = here.router.sticky_partition(topic)
     return parts_of(_rows(rows), topic, None, sticky, here.clock.now_us())
 
 
@@ -139,7 +139,7 @@ async def _append(here: Gateway, topic: Topic, rows: list[Row], room: Room) -> l
     parts = _parts(here, topic, rows)
     room.grow(sum(part.batch.nbytes for part in parts))
     entries = [(part.partition, Entry(part.batch)) for part in parts]
-    outcomes = await here.writer.append(topic, entries, Acks.ALL, room)
+    outcomes = await here.router.append(topic, entries, Acks.ALL, room)
     refuse_if_all_failed(outcomes)
     done: list[_Done] = [_Done(None)] * len(rows)
     for part, outcome in zip(parts, outcomes, strict=True):

@@ -139,6 +139,13 @@ class Consumer:
         self.shard.apply(self._group, Seek(self._member, positions))
         self.forget(positions)
 
+    def note_places(self) -> None:
+        """Let the group remember where this member goes on. Raises NotLeader."""
+        member = self.shard.group(self._group).member(self._member)
+        noted = {at: place.offset for at, place in self._positions.items() if at in member.owned}
+        if noted:
+            self.shard.apply(self._group, Seek(self._member, noted))
+
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Look again where to go on in these."""
         self._serial += 1

@@ -19,14 +19,15 @@ from coordinator.events import (
     TopicState,
 )
 from coordinator.group import Group, Member, restore, step
+from coordinator.leadership import Leadership
 from coordinator.shard import Shard
-from ingest.writer import Writer
 from lakelog.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster import Cluster
 from log_tables.config import COMPACT
 from log_tables.errors import (
     InvalidOffset,
+    LakelogError,
     NotLeader,
     OffsetOutOfRange,
     TopicExists,
@@ -52,8 +53,9 @@ class Coordinator:
     A group belongs to a partition of `__consumer_offsets`, as in Kafka; who leads that coordinates the group.
     """
 
-    def __init__(self, cluster: Cluster, writer: Writer, settings: Settings, clock: Clock) -> None:
-        self._cluster, self._writer, self._settings, self._clock = cluster, writer, settings, clock
+    def __init__(self, cluster: Cluster, leadership: Leadership, settings: Settings, clock: Clock) -> None:
+        self._cluster, self._leadership, self._settings, self._clock = cluster, leadership, settings, clock
+        leadership.before_leaving(self._leave)
         self._shards: dict[int, Shard] = {}
         self._loading: dict[int, asyncio.Task[Shard]] = {}
         self._read: dict[int, tuple[tuple[int, int], asyncio.Task[list[Group]]]] = {}
@@ -69,8 +71,11 @@ class Coordinator:
         self._ticking = asyncio.create_task(self._tick_always())
 
     async def close(self) -> None:
-        """Answer polls that wait, and stop."""
+        """Answer polls that wait, note where members go on, and stop."""
         self.wake()
+        for index in [*self._shards]:
+            with suppress(LakelogError):
+                await self._leave(await self._topic(), index)
         if self._ticking is not None:
             self._ticking.cancel()
             with suppress(asyncio.CancelledError):
@@ -231,6 +236,15 @@ class Coordinator:
             self._read[index] = known, asyncio.create_task(reading)
         return await asyncio.shield(self._read[index][1])
 
+    async def home(self, name: str) -> tuple[Topic, int]:
+        """The partition of `__consumer_offsets` whose leader coordinates the group `name`.
+
+        Raises InvalidConsumer for a name that no group can have.
+        """
+        check_group_name(name)
+        topic = await self._topic()
+        return topic, partition_for_key(name.encode(), topic.partition_count)
+
     def known_groups(self) -> list[Group]:
         """The groups that this process coordinates now."""
         return [group for shard in [*self._shards.values()] if shard.leading for group in shard.groups()]
@@ -259,8 +273,18 @@ class Coordinator:
             return await attempt(await self._shard(index))
 
     async def _index(self, name: str) -> int:
-        """Which partition of `__consumer_offsets` the group `name` belongs to."""
-        return partition_for_key(name.encode(), (await self._topic()).partition_count)
+        return (await self.home(name))[1]
+
+    async def _leave(self, topic: Topic, index: int) -> None:
+        """Before another gateway takes over: note where members go on, so that nothing comes twice."""
+        shard = self._shards.get(index) if topic.name == CONSUMER_OFFSETS else None
+        if shard is None or not shard.leading:
+            return
+        for (name, member), consumer in [*self._consumers.items()]:
+            if consumer.shard is shard and member in shard.group(name).members:
+                consumer.note_places()
+        await shard.all_settled()
+        shard.wake()
 
     def _forget(self, name: str) -> None:
         """The places of the group's members are void."""
@@ -292,7 +316,7 @@ class Coordinator:
         return shard
 
     async def _load(self, index: int) -> Shard:
-        accumulator = await self._writer.lead(await self._topic(), index)
+        accumulator = await self._leadership.lead(await self._topic(), index)
         shard = Shard(accumulator, self._clock)
         await asyncio.to_thread(self._cluster.refresh)  # the groups may know of topics that we do not
         await asyncio.to_thread(shard.read)
@@ -370,6 +394,7 @@ class Coordinator:
                 shard.tick()
         elif self._shards.get(index) is shard:
             del self._shards[index]
+            shard.wake()
         for (name, member), consumer in [*self._consumers.items()]:
             if consumer.shard is shard and not (shard.leading and member in shard.group(name).members):
                 del self._consumers[name, member]

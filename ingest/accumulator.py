@@ -59,14 +59,21 @@ class Accumulator:
         self._queued_bytes = 0
         self._full = asyncio.Event()
         self._drain: asyncio.Task[None] | None = None
-        self._closing = False
+        self._closing = self._released = False
         self.committing = False
+
+    @property
+    def leading(self) -> bool:
+        """Whether records may be added, as far as is known."""
+        return self.partition.leading and not self._released
 
     def add(self, entry: Entry) -> Ticket:
         """Sequence `entry` now; its future is done when it is durable.
 
         Raises what Partition.sequence raises.
         """
+        if self._released:
+            raise NotLeader("the partition is being handed over; repeat the request")
         sequenced = self.partition.sequence(entry)
         done: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         # The one who waits may be gone by then.
@@ -86,6 +93,12 @@ class Accumulator:
         self._full.set()
         if self._drain is not None:
             await self._drain
+
+    async def release(self) -> None:
+        """Take no more, commit what waits, and stop leading."""
+        self._released = True
+        await self.flush()
+        await asyncio.get_running_loop().run_in_executor(self._executor, self.partition.resign)
 
     async def _drained(self) -> None:
         try:

@@ -13,8 +13,10 @@ class StickyPartitioner:
     def __init__(self) -> None:
         self._current = 0
 
-    def partition(self, count: int) -> int:
-        """The partition of the moment, of `count`."""
+    def partition(self, count: int, among: Sequence[int] = ()) -> int:
+        """The partition of the moment, of `count`; one `among` these if there are any."""
+        if among and self._current % count not in among:
+            self._current = min(among, key=lambda index: (index - self._current) % count)
         return self._current % count
 
     def sealed(self, partition: int, count: int, committing: Callable[[int], bool]) -> None:

@@ -1,4 +1,4 @@
-"""The write path's front: leads partitions when it must, and appends the parts of a request to them."""
+"""The write path's front: the partitions that this process leads, and appending to them."""
 
 import asyncio
 import logging
@@ -21,8 +21,6 @@ from log_tables.topic import Topic
 
 COMMIT_THREADS = 16
 """Commits under way at once: they wait for the disk, and a slow partition must not stop the others."""
-
-CLAIM_ATTEMPTS_MAX = 3
 
 FLUSH_AGAIN_S = 0.01
 """How often a closing writer looks whether a record that was taken before has been sequenced now."""
@@ -91,28 +89,25 @@ class Writer:
         self._unanswered: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    def sticky_partition(self, topic: Topic) -> int:
-        """Where records without a key go now."""
-        return self._route(topic).sticky.partition(topic.partition_count)
+    def sticky_partition(self, topic: Topic, among: Sequence[int] = ()) -> int:
+        """Where records without a key go now: one `among` these partitions, if there are any."""
+        return self._route(topic).sticky.partition(topic.partition_count, among)
 
     async def append(
         self, topic: Topic, parts: Sequence[tuple[int, Entry]], acks: Acks, room: Room
     ) -> list[Outcome]:
-        """Append each entry to its partition; one outcome for each, in order.
+        """Append each entry to its partition, those of one in order; one outcome for each.
 
-        What failed was not written, unless its error is OutcomeUnknown. With acks 0 and 1 the answer comes
-        before the records are durable: then `room` is taken over, and given back when they are.
+        What failed was not written, unless its error is OutcomeUnknown; NotLeader stands for a partition that
+        was not taken with `lead`, or is lost. With acks 1 the answer comes before the records are durable:
+        then `room` is taken over, and given back when they are.
         """
         if self._closed:
             return [NotLeader("the gateway is stopping; repeat the request elsewhere")] * len(parts)
-        if acks is Acks.ALL:
-            return await self._durable(parts, await self._sequence(topic, parts))
-        kept = room.detach()
-        if acks is Acks.NONE:
-            self._in_background(self._finish(topic, parts, None, kept))
-            return [Appended(partition, None, entry.batch.num_rows) for partition, entry in parts]
         tickets = await self._sequence(topic, parts)
-        self._in_background(self._finish(topic, parts, tickets, kept))
+        if acks is Acks.ALL:
+            return await self._durable(parts, tickets)
+        self._in_background(self._finish(topic, parts, tickets, room.detach()))
         return [
             ticket if isinstance(ticket, LakelogError) else _appended(part[0], ticket[0], None)
             for part, ticket in zip(parts, tickets, strict=True)
@@ -121,29 +116,20 @@ class Writer:
     async def _sequence(
         self, topic: Topic, parts: Sequence[tuple[int, Entry]]
     ) -> list[Ticket | LakelogError]:
-        if len(parts) == 1:
-            return [await self._sequence_one(topic, *parts[0])]
-        return list(await asyncio.gather(*(self._sequence_one(topic, *part) for part in parts)))
+        return [await self._sequence_one(topic, *part) for part in parts]
 
     async def _sequence_one(self, topic: Topic, index: int, entry: Entry) -> Ticket | LakelogError:
         try:
-            for attempt in range(CLAIM_ATTEMPTS_MAX):
-                accumulator = await self.lead(topic, index)
-                try:
-                    return accumulator.add(entry)
-                except NotLeader:
-                    # Another gateway claimed it between our look and the sequencing: claim again.
-                    if attempt == CLAIM_ATTEMPTS_MAX - 1:
-                        raise
-                except (OffsetMismatch, SequenceGap, StaleProducerEpoch):
-                    # So it looks here: what another gateway has appended since is not known before a look.
-                    partition = topic.partition(index)
-                    await asyncio.to_thread(partition.refresh, True)
-                    if partition.leading or attempt == CLAIM_ATTEMPTS_MAX - 1:
-                        raise
+            accumulator = self._led(topic, index)
+            try:
+                return accumulator.add(entry)
+            except (OffsetMismatch, SequenceGap, StaleProducerEpoch):
+                # What another gateway has appended since it took over is not known before a look.
+                await asyncio.to_thread(accumulator.partition.refresh, True)
+                self._led(topic, index)
+                raise
         except LakelogError as error:
             return error
-        raise AssertionError("the loop returns or raises")
 
     async def _durable(
         self, parts: Sequence[tuple[int, Entry]], tickets: Sequence[Ticket | LakelogError]
@@ -164,39 +150,63 @@ class Writer:
         self,
         topic: Topic,
         parts: Sequence[tuple[int, Entry]],
-        tickets: Sequence[Ticket | LakelogError] | None,
+        tickets: Sequence[Ticket | LakelogError],
         room: Room,
     ) -> None:
         """What is left of an append after its answer."""
         with room:
-            if tickets is None:
-                tickets = await self._sequence(topic, parts)
-            for outcome in await self._durable(parts, tickets):
-                if isinstance(outcome, LakelogError):
+            for outcome, ticket in zip(await self._durable(parts, tickets), tickets, strict=True):
+                if isinstance(outcome, LakelogError) and not isinstance(ticket, LakelogError):
                     _log.warning(
                         "records of %s answered before they were durable are lost: %s", topic.name, outcome
                     )
 
-    async def lead(self, topic: Topic, index: int) -> Accumulator:
-        """The accumulator of a partition that this gateway leads, claimed now if it has to be.
+    def leads(self, topic: Topic, index: int) -> bool:
+        """Whether records may be appended to a partition here, as far as is known."""
+        route = self._routes.get(topic)
+        accumulator = None if route is None else route.accumulators.get(index)
+        return accumulator is not None and accumulator.leading
 
-        What is added there is of this term of leadership only: after a NotLeader nothing is claimed again.
-        Raises UnknownPartition, UnknownTopic, OutcomeUnknown, StoreUnavailable, Damaged.
+    def led(self) -> list[tuple[Topic, int]]:
+        """Every partition that this process leads, as far as it knows."""
+        return [
+            (topic, index)
+            for topic, route in [*self._routes.items()]
+            for index, accumulator in [*route.accumulators.items()]
+            if accumulator.leading
+        ]
+
+    def _led(self, topic: Topic, index: int) -> Accumulator:
+        if not self.leads(topic, index):
+            raise NotLeader(
+                f"this gateway does not lead partition {index} of {topic.name!r}; repeat the request"
+            )
+        return self._route(topic).accumulators[index]
+
+    async def lead(self, topic: Topic, index: int, broker: int = 0) -> Accumulator:
+        """The accumulator of a partition, claimed for `broker` now unless it is led already.
+
+        What is added there is of this term of leadership only. Raises UnknownPartition, UnknownTopic,
+        OutcomeUnknown, StoreUnavailable, Damaged.
         """
         route = self._route(topic)
-        accumulator = route.accumulators.get(index)
-        if accumulator is None or not accumulator.partition.leading:
+        if not self.leads(topic, index):
             claim = route.claims.get(index)
             if claim is None:
-                claim = route.claims[index] = asyncio.create_task(self._claim(topic, route, index))
+                claim = route.claims[index] = asyncio.create_task(self._claim(topic, route, index, broker))
             await asyncio.shield(claim)
-            accumulator = route.accumulators[index]
-        return accumulator
+        return route.accumulators[index]
 
-    async def _claim(self, topic: Topic, route: _Route, index: int) -> None:
+    async def release(self, topic: Topic, index: int) -> None:
+        """Stop leading a partition in order: what was taken for it is committed. Nothing if it is not led."""
+        accumulator = self._route(topic).accumulators.pop(index, None)
+        if accumulator is not None:
+            await accumulator.release()
+
+    async def _claim(self, topic: Topic, route: _Route, index: int, broker: int) -> None:
         try:
             loop = asyncio.get_running_loop()
-            partition = await loop.run_in_executor(self._executor, self._cluster.lead, topic, index)
+            partition = await loop.run_in_executor(self._executor, self._cluster.lead, topic, index, broker)
             if index not in route.accumulators:
                 route.accumulators[index] = Accumulator(
                     partition,

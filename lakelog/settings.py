@@ -61,7 +61,17 @@ class Settings(BaseSettings):
     advertised_url: str = Field(
         default="",
         pattern=r"^(https?://[^\s]+)?$",
-        description="URL at which others reach this gateway; empty: made from host and port.",
+        description="URL that clients are told, such as a load balancer's; empty: made from host and port.",
+    )
+    peer_url: str = Field(
+        default="",
+        pattern=r"^(https?://[^\s]+)?$",
+        description="URL at which the other gateways reach this one, and no other; empty: made from host and port.",
+    )
+    leader_timeout_ms: int = Field(
+        default=5_000,
+        ge=100,
+        description="How long, in ms, a gateway that cannot be reached is silent before others lead in its place.",
     )
     linger_ms: float = Field(
         default=5, ge=0, le=60_000, description="How long, in ms, a batch waits for more records."

@@ -16,11 +16,15 @@ from log_tables.snapshot import ProducerState, Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Producer:
-    """An idempotent producer's stamp on a batch: `sequence` is that of its first record."""
+    """An idempotent producer's stamp on a batch: `sequence` is that of its first record.
+
+    One that is `kept` is never forgotten, however long it is idle.
+    """
 
     id: int
     epoch: int
     sequence: int
+    kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)

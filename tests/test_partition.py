@@ -926,3 +926,12 @@ def test_a_table_is_what_arrow_makes_of_a_fetch(partition: Partition) -> None:
     append_each(partition, [b"a", b"b"])
     assert isinstance(partition.fetch(0, 1000), pa.Table)
     assert partition.fetch(0, 1000).column("value").to_pylist() == [b"a", b"b"]
+
+
+def test_a_producer_that_is_kept_is_never_forgotten(partition: Partition, clock: ManualClock) -> None:
+    for stamp in (Producer(1, 0, 0, kept=True), Producer(2, 0, 0)):
+        partition.append([entry(b"x", producer=stamp)])
+    clock.advance(2 * DAY_MS)
+    partition.checkpoint()
+    assert partition.snapshot.producer(1) is not None
+    assert partition.snapshot.producer(2) is None

@@ -1,0 +1,150 @@
+"""Routes of a consumer group: answered by the gateway that coordinates it, whichever was asked."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+import aiohttp
+import msgspec
+from fastapi.routing import APIRoute
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Message
+
+from api.errors import STATUS_AND_CODE
+from api.gateway import Gateway, gateway
+from api.limited import read_limited
+from log_tables.errors import NotLeader, OutcomeUnknown, Unreachable
+from log_tables.metadata_log import BrokerRecord
+
+PASSED_ON = "lakelog-broker"
+"""The header of a request that another gateway has passed on, with that one's number: it goes no further."""
+
+STREAMED_BYTES = 1 << 20
+"""An answer that is larger, or does not say how large it is, is passed on as it comes."""
+
+CLIENT_LOOK_S = 0.5
+"""How often it is asked, while another gateway answers, whether the client still waits."""
+
+_HOP_BY_HOP = frozenset(
+    [
+        "connection",
+        "content-length",
+        "date",
+        "host",
+        "keep-alive",
+        "server",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ]
+)
+"""Headers that belong to one connection (RFC 9110), or that each server writes itself."""
+
+_Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class GroupRoute(APIRoute):
+    """A route whose path has a `group`: its handler runs where that group is coordinated.
+
+    The body is read first, at most BODY_MAX_BYTES of it.
+    """
+
+    async def body(self, request: Request) -> bytes:
+        """The body of `request`. Raises RequestTooLarge."""
+        return await read_limited(request)
+
+    def get_route_handler(self) -> _Handler:
+        handle = super().get_route_handler()
+
+        async def routed(request: Request) -> Response:
+            here = gateway(request)
+            body = await self.body(request)
+            return await _at_home(here, request, body, handle)
+
+        return routed
+
+
+async def _at_home(here: Gateway, request: Request, body: bytes, handle: _Handler) -> Response:
+    topic, index = await here.coordinator.home(request.path_params["group"])
+    if here.writer.leads(topic, index):
+        with suppress(NotLeader):
+            return await handle(_again(request, body))
+    if PASSED_ON in request.headers:
+        await here.leadership.lead(topic, index, asked=True)
+        return await handle(_again(request, body))
+
+    async def answer() -> Response:
+        return await handle(_again(request, body))
+
+    async def ask(broker: BrokerRecord) -> Response:
+        return await _passed_on(here, broker, request, body)
+
+    return await here.router.at_leader(
+        topic, index, answer, ask, lambda error: isinstance(error, NotLeader | Unreachable)
+    )
+
+
+def _again(request: Request, body: bytes) -> Request:
+    """`request`, whose body has been read."""
+    given = False
+
+    async def receive() -> Message:
+        nonlocal given
+        if given:
+            return await request.receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return Request(request.scope, receive)
+
+
+async def _passed_on(here: Gateway, broker: BrokerRecord, request: Request, body: bytes) -> Response:
+    """The answer of `broker`. Raises NotLeader when it does not coordinate the group, Unreachable,
+    OutcomeUnknown.
+    """
+    path = request.scope["raw_path"].decode("ascii")
+    query = request.scope["query_string"].decode("ascii")
+    headers = {name: value for name, value in request.headers.items() if name not in _HOP_BY_HOP}
+    headers[PASSED_ON] = str(here.brokers.id)
+    asking = asyncio.ensure_future(
+        here.peers.pass_on(broker, request.method, f"{path}?{query}" if query else path, headers, body)
+    )
+    try:
+        while not (await asyncio.wait((asking,), timeout=CLIENT_LOOK_S))[0]:
+            if await request.is_disconnected():
+                raise OutcomeUnknown("the client does not wait any more")
+    finally:
+        if not asking.done():
+            asking.cancel()
+    answer = asking.result()
+    headers = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP_BY_HOP}
+    length = answer.content_length
+    if answer.status == 200 and (length is None or length > STREAMED_BYTES):
+        return StreamingResponse(_stream(answer), answer.status, headers)
+    try:
+        content = await answer.read()
+    except (aiohttp.ClientError, OSError):
+        raise OutcomeUnknown(f"broker {broker.id} did not answer to the end; look before repeating") from None
+    finally:
+        answer.release()
+    if answer.status == STATUS_AND_CODE[NotLeader][0]:
+        _raise_not_leader(content)
+    return Response(content, answer.status, headers)
+
+
+def _raise_not_leader(content: bytes) -> None:
+    with suppress(msgspec.MsgspecError, TypeError):
+        said = msgspec.json.decode(content, type=dict[str, Any])
+        if said.get("error_code") == STATUS_AND_CODE[NotLeader][1]:
+            raise NotLeader(str(said.get("message")))
+
+
+async def _stream(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    try:
+        async for part in answer.content.iter_any():
+            yield part
+    finally:
+        answer.close()

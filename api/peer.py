@@ -1,0 +1,72 @@
+"""What gateways ask of one another: to append where this one leads, and to lead what another hands over.
+
+Nothing here is sent on again, so that no request goes round in circles.
+"""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from fastapi.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.body import read_body
+from api.gateway import Gateway, Here, gateway
+from coordinator.peer_wire import decode_entries, encode_outcomes
+from ingest.writer import Acks, Appended, Outcome
+from log_tables.errors import LakelogError, UnknownTopic
+from log_tables.limits import BATCH_MAX_BYTES
+from log_tables.topic import Topic, check_writable
+
+router = APIRouter(prefix="/peer", include_in_schema=False)
+
+TopicId = Annotated[str, Query(description="Its incarnation.")]
+
+
+@router.get("/ping", status_code=204)
+async def ping() -> None:
+    """This gateway lives."""
+
+
+@router.post("/append")
+async def append(
+    request: Request, topic: str, topic_id: TopicId, partition: int, acks: str = "all"
+) -> Response:
+    """Append the entries of the body to one partition, in their order."""
+    here = gateway(request)
+    with here.buffer.room(topic) as room:
+        body = await read_body(request, room, here.settings.max_request_bytes + BATCH_MAX_BYTES)
+        entries = decode_entries(body)
+        try:
+            check_writable(topic)
+            found = await _find(here, topic, topic_id)
+            outcomes = await here.router.append_asked(found, partition, entries, Acks(acks), room)
+        except LakelogError as error:
+            outcomes = [error] * len(entries)
+    return _answer(outcomes)
+
+
+@router.post("/lead")
+async def lead(here: Here, topic: str, topic_id: TopicId, partition: int) -> Response:
+    """Lead a partition that its leader has just given up."""
+    outcome: Outcome = Appended(partition, None, 0)
+    try:
+        await here.leadership.take(await _find(here, topic, topic_id), partition)
+    except LakelogError as error:
+        outcome = error
+    return _answer([outcome])
+
+
+async def _find(here: Gateway, name: str, topic_id: str) -> Topic:
+    """The topic, of this incarnation. Raises UnknownTopic."""
+    found = here.cluster.known(name)
+    if found is None or found.topic_id != topic_id:
+        await run_in_threadpool(here.cluster.refresh)
+        found = here.cluster.known(name)
+    if found is None or found.topic_id != topic_id:
+        raise UnknownTopic(f"topic {name!r} was deleted, or made again, meanwhile; look at it first")
+    return found
+
+
+def _answer(outcomes: list[Outcome]) -> Response:
+    return Response(encode_outcomes(outcomes), media_type="application/json")

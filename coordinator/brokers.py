@@ -1,0 +1,159 @@
+"""Which gateways there are on this root, and which of them live.
+
+Each is a broker with a number of its own, in the metadata log. A sign of life is an object in the store that
+it overwrites again and again: who cannot be reached over the network can still be seen there, and no clock is
+compared with another's. Safety does not rest on any of this, but on the claims (docs/FORMAT.md).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from lakelog.settings import Settings
+from log_tables.clock import Clock
+from log_tables.cluster import Cluster
+from log_tables.errors import BrokerReplaced, LakelogError, ObjectMissing
+from log_tables.layout import broker_path
+from log_tables.metadata_log import BrokerRecord
+
+BEATS_PER_TIMEOUT = 4
+"""Signs of life, and looks for those of others, in `leader_timeout_ms`."""
+
+FORGOTTEN_S = 60 * 60
+"""A gateway that was silent for so long is taken off the list."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """The newest sign of life of a broker, and when it was new here."""
+
+    sign: str
+    since: float
+
+
+class Brokers:
+    """The gateways of a cluster, as one of them sees them. Used on the event loop."""
+
+    def __init__(
+        self, cluster: Cluster, settings: Settings, clock: Clock, replaced: Callable[[], None] = lambda: None
+    ) -> None:
+        """`replaced` is called when another gateway has registered at the same URL."""
+        self._cluster, self._clock, self._url, self._replaced = cluster, clock, settings.peer_url, replaced
+        self._timeout_s = settings.leader_timeout_ms / 1000
+        self._record: BrokerRecord | None = None
+        self._published: BrokerRecord | None = None
+        self._seen: dict[int, _Seen] = {}
+        self._beats = 0
+        self._ticking: asyncio.Task[None] | None = None
+
+    @property
+    def id(self) -> int:
+        """The number of this gateway; 0 before `start`."""
+        return 0 if self._record is None else self._record.id
+
+    def all(self) -> Mapping[int, BrokerRecord]:
+        """Every gateway that has registered and not left in order, also those that are silent, by number."""
+        found = self._cluster.brokers
+        return found if self._record is None else {**found, self._record.id: self._record}
+
+    def other(self, broker: int) -> BrokerRecord | None:
+        """The gateway `broker`, if it is known and another."""
+        return None if broker == self.id else self._cluster.brokers.get(broker)
+
+    def is_silent(self, broker: int) -> bool:
+        """Whether `broker` gave no sign of life for leader_timeout_ms, during which this one looked."""
+        seen = self._seen.get(broker)
+        return seen is not None and self._clock.monotonic() - seen.since >= self._timeout_s
+
+    def living(self) -> tuple[int, ...]:
+        """This gateway and the others that are not silent, ordered."""
+        return tuple(sorted(b for b in self.all() if b == self.id or not self.is_silent(b)))
+
+    async def start(self) -> None:
+        """Register, and begin to give signs of life. Raises StoreUnavailable, NotLeader, Damaged."""
+        self._record = await asyncio.to_thread(self._cluster.register_broker, self._url)
+        self._published = self._record
+        await self._tick()
+        self._ticking = asyncio.create_task(self._tick_always())
+
+    async def close(self) -> None:
+        """Leave in order: what this one still leads is nobody's then."""
+        if self._ticking is not None:
+            self._ticking.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._ticking
+        record, self._record = self._record, None
+        if record is not None:
+            try:
+                await asyncio.to_thread(self._cluster.remove_broker, record)
+                await asyncio.to_thread(self._cluster.store.delete, broker_path(record.id))
+            except LakelogError as error:
+                _log.warning("the others are not told that broker %d ends: %s", record.id, error)
+
+    def lead(self, leads: Mapping[str, list[int]]) -> None:
+        """This gateway leads these partitions now; the metadata log is told with the next sign of life."""
+        if self._record is not None and self._record.leads != leads:
+            self._record = replace(self._record, leads=dict(leads))
+
+    async def _tick_always(self) -> None:
+        while True:
+            await asyncio.sleep(self._timeout_s / BEATS_PER_TIMEOUT)
+            try:
+                await self._tick()
+            except BrokerReplaced as error:
+                _log.error("%s", error)
+                self._replaced()
+                return
+            except LakelogError as error:
+                _log.warning("no sign of life given or looked for: %s", error)
+
+    async def _tick(self) -> None:
+        others = [broker for broker in self._cluster.brokers if broker != self.id]
+        if others:
+            # From the event loop, although it could be done beside it: one that hangs must look dead.
+            self._beats += 1
+            await asyncio.to_thread(self._beat)
+        signs = await asyncio.to_thread(self._signs, others)
+        now = self._clock.monotonic()
+        for broker, sign in signs.items():
+            seen = self._seen.get(broker)
+            if seen is None or seen.sign != sign:
+                self._seen[broker] = _Seen(sign, now)
+        for broker in self._seen.keys() - signs.keys():
+            del self._seen[broker]
+        await self._tell()
+        await self._forget(now)
+
+    def _beat(self) -> None:
+        assert self._record is not None
+        sign = f"{self._record.incarnation} {self._beats}"
+        self._cluster.store.put(broker_path(self._record.id), sign.encode())
+
+    def _signs(self, others: list[int]) -> dict[int, str]:
+        return {broker: self._sign(broker) for broker in others}
+
+    def _sign(self, broker: int) -> str:
+        try:
+            return self._cluster.store.get(broker_path(broker)).decode(errors="replace")
+        except ObjectMissing:
+            return ""
+
+    async def _tell(self) -> None:
+        """Publish what this gateway leads, if it has changed."""
+        record = self._record
+        if record is not None and record != self._published:
+            await asyncio.to_thread(self._cluster.publish_broker, record)
+            self._published = record
+
+    async def _forget(self, now: float) -> None:
+        """Take those off the list that were killed long ago."""
+        for broker, seen in [*self._seen.items()]:
+            record = self.other(broker)
+            if record is not None and now - seen.since >= FORGOTTEN_S:
+                await asyncio.to_thread(self._cluster.remove_broker, record)

@@ -1,0 +1,239 @@
+"""Who leads which partition: where a request belongs, when this gateway takes a partition, and handing over.
+
+The truth is in the partition's table: its newest claim names a broker. A gateway leaves a partition to that
+broker, and claims it when there is none (any more), or when it cannot be reached and is silent. Two that do
+so at once are told apart by their claims: one wins, the other looks again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from functools import lru_cache
+
+import mmh3
+
+from coordinator.brokers import Brokers
+from coordinator.peers import Peers
+from ingest.accumulator import Accumulator
+from ingest.writer import Writer
+from log_tables.clock import Clock
+from log_tables.cluster import Cluster
+from log_tables.errors import LakelogError, NotLeader
+from log_tables.metadata_log import BrokerRecord
+from log_tables.topic import Topic
+
+CLAIM_PAUSE_S = 0.1
+"""The longest of the random pauses before a partition is taken from a gateway that is gone."""
+
+BALANCE_S = 1.0
+"""How often it is asked whether a partition should be another gateway's."""
+
+MOVES_MAX = 8
+"""Partitions that are handed over at once."""
+
+_log = logging.getLogger(__name__)
+
+_At = tuple[str, int]
+"""The id of a topic, and one of its partitions."""
+
+
+class Leadership:
+    """Of one gateway. Used on the event loop."""
+
+    def __init__(
+        self, cluster: Cluster, writer: Writer, brokers: Brokers, peers: Peers, clock: Clock
+    ) -> None:
+        self._cluster, self._writer, self._brokers, self._peers = cluster, writer, brokers, peers
+        self._clock = clock
+        self._unreached: set[int] = set()
+        self._moving: dict[_At, asyncio.Future[None]] = {}
+        self._leaving: list[Callable[[Topic, int], Awaitable[None]]] = []
+        self._balancing: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to give partitions to gateways that come."""
+        self._balancing = asyncio.create_task(self._balance_always())
+
+    async def close(self) -> None:
+        """Give all partitions to the other gateways, if there are any."""
+        if self._balancing is not None:
+            self._balancing.cancel()
+            await asyncio.gather(self._balancing, return_exceptions=True)
+        others = tuple(broker for broker in self._brokers.living() if broker != self._brokers.id)
+        if others:
+            await self._move(
+                (topic, index, _share(topic, index, others)) for topic, index in self._writer.led()
+            )
+
+    def before_leaving(self, act: Callable[[Topic, int], Awaitable[None]]) -> None:
+        """Have `act` done with a partition before it is handed over, while it is still led."""
+        self._leaving.append(act)
+
+    def leader(self, topic: Topic, index: int) -> int:
+        """The broker that leads a partition, or will when somebody asks: as is known here, without I/O."""
+        if self._writer.leads(topic, index):
+            return self._brokers.id
+        known = _claimed(topic, index) if topic.is_open(index) else self._told(topic, index)
+        return known if known in self._brokers.all() else self._preferred(topic, index)
+
+    def mine(self, topic: Topic) -> list[int]:
+        """The partitions of a topic that this gateway leads, or will when somebody asks."""
+        indexes = range(topic.partition_count)
+        alone = len(self._brokers.all()) <= 1
+        return [*indexes] if alone else [i for i in indexes if self.leader(topic, i) == self._brokers.id]
+
+    async def find(self, topic: Topic, index: int) -> BrokerRecord | None:
+        """The gateway to which a request for a partition belongs, as far as is known; None: this one.
+
+        Raises UnknownPartition, StoreUnavailable, Damaged.
+        """
+        await self._moved(topic, index)
+        if self._writer.leads(topic, index) or not self._brokers.id:
+            return None
+        if not topic.is_open(index):
+            await asyncio.to_thread(topic.partition, index)
+        claimed = _claimed(topic, index)
+        leader = self._brokers.other(claimed)
+        if leader is None and claimed == self._brokers.id:
+            return None
+        if leader is None or self._is_gone(leader.id):
+            # All gateways that live agree on who takes it.
+            leader = self._brokers.other(self._preferred(topic, index))
+        return leader
+
+    def not_reached(self, broker: int) -> None:
+        """`broker` was tried in vain: as long as it is silent, too, others lead in its place."""
+        self._unreached.add(broker)
+
+    async def look(self, topic: Topic, index: int) -> int:
+        """Look in its table which broker leads a partition now; 0 is none.
+
+        Raises what `Partition.refresh` raises.
+        """
+        await asyncio.to_thread(lambda: topic.partition(index).refresh(wait=True))
+        return _claimed(topic, index)
+
+    async def lead(self, topic: Topic, index: int, asked: bool = False) -> Accumulator:
+        """A partition, claimed now unless this gateway leads it already, if it may be claimed.
+
+        `asked`: by another gateway, which has tried those that it knew of. Raises NotLeader when somebody
+        else leads it, and what `Writer.lead` raises.
+        """
+        await self._moved(topic, index)
+        if not self._writer.leads(topic, index) and self._brokers.id:
+            leader = self._brokers.other(await self.look(topic, index))
+            if leader is not None:
+                if not (self._brokers.is_silent(leader.id) if asked else self._is_gone(leader.id)):
+                    raise _another(topic, index)
+                await asyncio.sleep(CLAIM_PAUSE_S * self._clock.random())
+                if await self.look(topic, index) != leader.id:
+                    raise _another(topic, index)
+        return await self._writer.lead(topic, index, self._brokers.id)
+
+    async def take(self, topic: Topic, index: int) -> None:
+        """Lead a partition that its leader hands over. Raises what `Writer.lead` raises."""
+        await self._writer.lead(topic, index, self._brokers.id)
+
+    def _told(self, topic: Topic, index: int) -> int:
+        """The broker that has told the metadata log that it leads a partition; 0 is none."""
+        table = (b.id for b in self._brokers.all().values() if index in b.leads.get(topic.name, ()))
+        return next(table, 0)
+
+    def _preferred(self, topic: Topic, index: int) -> int:
+        return _share(topic, index, self._brokers.living() or (self._brokers.id,))
+
+    def _is_gone(self, broker: int) -> bool:
+        if not self._brokers.is_silent(broker):
+            self._unreached.discard(broker)
+        return broker in self._unreached
+
+    async def _moved(self, topic: Topic, index: int) -> None:
+        """Return when the partition is not about to be handed over (any more)."""
+        moving = self._moving.get((topic.topic_id, index))
+        if moving is not None:
+            await asyncio.shield(moving)
+
+    async def _balance_always(self) -> None:
+        before: tuple[int, ...] = ()
+        while True:
+            await asyncio.sleep(BALANCE_S)
+            living = self._brokers.living()
+            if living == before:  # who has only just come may not stay
+                try:
+                    await self._balance(living)
+                except Exception:  # noqa: BLE001 -- the next round may succeed, and nothing rests on this one
+                    _log.exception("spreading the partitions over the gateways failed; it is tried again")
+            before = living
+            leads: dict[str, list[int]] = {}
+            for topic, index in self._writer.led():
+                leads.setdefault(topic.name, []).append(index)
+            self._brokers.lead({name: sorted(indexes) for name, indexes in sorted(leads.items())})
+
+    async def _balance(self, living: tuple[int, ...]) -> None:
+        wanted = ((topic, index, _share(topic, index, living)) for topic, index in self._writer.led())
+        await self._move(move for move in wanted if move[2] != self._brokers.id)
+
+    async def _move(self, moves: Iterable[tuple[Topic, int, int]]) -> None:
+        at_once = asyncio.Semaphore(MOVES_MAX)
+
+        async def one(topic: Topic, index: int, to: int) -> None:
+            async with at_once:
+                broker = self._brokers.other(to)
+                if broker is not None and self._cluster.known(topic.name) is topic:
+                    await self._hand_over(topic, index, broker)
+
+        await asyncio.gather(*(one(*move) for move in moves))
+
+    async def _hand_over(self, topic: Topic, index: int, to: BrokerRecord) -> None:
+        """Commit what was taken, stop leading, and have `to` lead; requests wait meanwhile."""
+        if not await self._peers.answers(to):
+            return
+        at = (topic.topic_id, index)
+        moving = self._moving[at] = asyncio.get_running_loop().create_future()
+        try:
+            for act in self._leaving:
+                await act(topic, index)
+            await self._writer.release(topic, index)
+            await self._peers.lead(to, topic, index)
+            await self.look(topic, index)
+        except LakelogError as error:
+            _log.warning(
+                "partition %d of %s was not handed over to broker %d: %s", index, topic.name, to.id, error
+            )
+        finally:
+            del self._moving[at]
+            moving.set_result(None)
+
+
+def _claimed(topic: Topic, index: int) -> int:
+    """The broker that has claimed a partition that is open, as last looked; 0 is none."""
+    return topic.partition(index).snapshot.leader_broker
+
+
+def _another(topic: Topic, index: int) -> NotLeader:
+    return NotLeader(f"another gateway leads partition {index} of topic {topic.name!r}; repeat the request")
+
+
+def _share(topic: Topic, index: int, brokers: tuple[int, ...]) -> int:
+    return shares(topic.topic_id, topic.partition_count, brokers)[index]
+
+
+@lru_cache(maxsize=4_096)
+def shares(topic_id: str, partitions: int, brokers: tuple[int, ...]) -> tuple[int, ...]:
+    """The broker that each partition of a topic should be led by: every broker has as many, give or take one.
+
+    Whoever knows the same brokers comes to the same shares, and few move when a broker comes or goes:
+    rendezvous hashing (Thaler and Ravishankar 1998) with a bound on the load of each.
+    """
+    least, more = divmod(partitions, len(brokers))
+    load = dict.fromkeys(brokers, 0)
+    chosen = []
+    for index in range(partitions):
+        ranked = sorted(
+            brokers, key=lambda b: mmh3.hash(f"{topic_id}/{index}/{b}", signed=False), reverse=True
+        )
+        taken = next(b for b in ranked if load[b] < least or (load[b] == least and more))
+        more -= load[taken] == least
+        load[taken] += 1
+        chosen.append(taken)
+    return tuple(chosen)

@@ -1,0 +1,106 @@
+"""What gateways say to one another: entries of a partition as an Arrow stream, and their outcomes. Pure."""
+
+from collections.abc import Sequence
+from functools import cache
+
+import msgspec
+import pyarrow as pa
+
+from ingest.writer import Appended, Outcome
+from log_tables.errors import InvalidArgument, LakelogError
+from log_tables.partition import Entry, Producer
+from log_tables.record import INPUT_SCHEMA
+
+_STAMPS = b"lakelog.stamps"
+
+
+class _Stamp(msgspec.Struct, array_like=True):
+    """What an entry asks for beside its records."""
+
+    producer: tuple[int, int, int, bool] | None
+    expected_offset: int | None
+
+
+class _Answer(msgspec.Struct, omit_defaults=True):
+    """An outcome: of an error its code, message and details, else where the records are."""
+
+    base_offset: int | None = None
+    count: int = 0
+    duplicate: bool = False
+    append_time_us: int | None = None
+    error: str | None = None
+    message: str = ""
+    details: dict[str, int | str | float] = {}
+
+
+_stamps = msgspec.json.Decoder(list[_Stamp])
+_answers = msgspec.json.Decoder(list[_Answer])
+
+
+def encode_entries(entries: Sequence[Entry]) -> bytes:
+    """Entries of one partition, in their order, as one body."""
+    stamps = msgspec.json.encode([_stamp(entry) for entry in entries])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, INPUT_SCHEMA.with_metadata({_STAMPS: stamps})) as writer:
+        for entry in entries:
+            writer.write_batch(entry.batch)
+    body: bytes = sink.getvalue().to_pybytes()
+    return body
+
+
+def decode_entries(body: bytes) -> list[Entry]:
+    """The entries of such a body. Raises InvalidArgument for any other."""
+    try:
+        with pa.ipc.open_stream(pa.BufferReader(body)) as reader:
+            stamps = _stamps.decode((reader.schema.metadata or {}).get(_STAMPS, b""))
+            if not reader.schema.equals(INPUT_SCHEMA):
+                raise InvalidArgument("the columns are not those of records; use the same version everywhere")
+            batches = [*reader]
+    except (pa.ArrowException, msgspec.MsgspecError, OSError) as error:
+        raise InvalidArgument(f"the body is not what gateways send ({error}); use the public API") from None
+    if len(stamps) != len(batches):
+        raise InvalidArgument(f"{len(batches)} batches have {len(stamps)} stamps; use the public API")
+    return [
+        Entry(batch, None if stamp.producer is None else Producer(*stamp.producer), stamp.expected_offset)
+        for batch, stamp in zip(batches, stamps, strict=True)
+    ]
+
+
+def _stamp(entry: Entry) -> _Stamp:
+    made = entry.producer
+    stamp = None if made is None else (made.id, made.epoch, made.sequence, made.kept)
+    return _Stamp(stamp, entry.expected_offset)
+
+
+def encode_outcomes(outcomes: Sequence[Outcome]) -> bytes:
+    """What became of the entries, in their order."""
+    return msgspec.json.encode([_answer(outcome) for outcome in outcomes])
+
+
+def _answer(outcome: Outcome) -> _Answer:
+    if isinstance(outcome, LakelogError):
+        return _Answer(error=outcome.code, message=outcome.message, details=outcome.details)
+    return _Answer(outcome.base_offset, outcome.count, outcome.duplicate, outcome.append_time_us)
+
+
+def decode_outcomes(body: bytes, partition: int) -> list[Outcome]:
+    """The outcomes of entries of `partition`. Raises ValueError for any other body."""
+    return [_outcome(answer, partition) for answer in _answers.decode(body)]
+
+
+def _outcome(answer: _Answer, partition: int) -> Outcome:
+    if answer.error is not None:
+        return _kinds().get(answer.error, LakelogError)(answer.message, **answer.details)
+    return Appended(partition, answer.base_offset, answer.count, answer.duplicate, answer.append_time_us)
+
+
+@cache
+def _kinds() -> dict[str, type[LakelogError]]:
+    """Every class of error by its code."""
+    found: dict[str, type[LakelogError]] = {}
+    left = [LakelogError]
+    while left:
+        kind = left.pop()
+        found[kind.code] = kind
+        left += kind.__subclasses__()
+    return found

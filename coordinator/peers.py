@@ -1,0 +1,179 @@
+"""The other gateways over HTTP: appending where they lead, handing over, passing requests on."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import aiohttp
+from yarl import URL
+
+from coordinator.peer_wire import decode_outcomes, encode_entries
+from ingest.writer import Acks, Outcome
+from log_tables.errors import LakelogError, OutcomeUnknown, Unreachable
+from log_tables.metadata_log import BrokerRecord
+from log_tables.partition import Entry
+from log_tables.topic import Topic
+
+CONNECT_S = 1.0
+"""How long another gateway may take to accept a connection."""
+
+PING_S = 1.0
+"""How long one may take to say that it lives."""
+
+WATCH_S = 0.25
+"""How often it is asked, while an answer is waited for, whether the other one still gives signs of life."""
+
+POOL_KEPT_S = 30.0
+"""How long an idle connection is kept: shorter than a gateway keeps it (api/server.py)."""
+
+ARROW = "application/vnd.apache.arrow.stream"
+
+Answer = TypeVar("Answer")
+
+_NOT_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
+
+
+class Peers:
+    """Requests to other gateways. Used on the event loop, between `start` and `close`.
+
+    All raise Unreachable when nothing was sent, and OutcomeUnknown when no answer came: because the other
+    one is gone, or because it is silent.
+    """
+
+    def __init__(self, is_silent: Callable[[int], bool]) -> None:
+        """`is_silent` says of a broker's number that nobody should wait for it any more."""
+        self._is_silent = is_silent
+        self._session: aiohttp.ClientSession | None = None
+
+    async def start(self) -> None:
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=POOL_KEPT_S)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
+        self._session = aiohttp.ClientSession(
+            connector=connector, timeout=timeout, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
+        )
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def append(
+        self, broker: BrokerRecord, topic: Topic, index: int, entries: Sequence[Entry], acks: Acks
+    ) -> list[Outcome]:
+        """Append entries to one partition, in their order, where `broker` leads it.
+
+        What the other one raises is an outcome, NotLeader too.
+        """
+        query = {**_place(topic, index), "acks": acks.value}
+        body = encode_entries(entries)
+        headers = {"Content-Type": ARROW}
+
+        async def sent() -> bytes:
+            async with self._asked(broker, "POST", "/peer/append", query, headers, body) as answer:
+                return await answer.read()
+
+        said = await self._watched(broker, sent())
+        try:
+            outcomes = decode_outcomes(said, index)
+        except ValueError:
+            outcomes = []
+        if len(outcomes) != len(entries):
+            raise OutcomeUnknown(
+                f"{_name(broker)} did not answer as a gateway of this version; look what runs there"
+            )
+        return outcomes
+
+    async def lead(self, broker: BrokerRecord, topic: Topic, index: int) -> None:
+        """Have `broker` lead a partition that this gateway has just given up. Raises NotLeader."""
+
+        async def sent() -> bytes:
+            async with self._asked(broker, "POST", "/peer/lead", _place(topic, index)) as answer:
+                return await answer.read()
+
+        outcome = decode_outcomes(await self._watched(broker, sent()), index)[0]
+        if isinstance(outcome, LakelogError):
+            raise outcome
+
+    async def answers(self, broker: BrokerRecord) -> bool:
+        """Whether `broker` answers at all."""
+        try:
+            async with asyncio.timeout(PING_S), self._asked(broker, "GET", "/peer/ping"):
+                return True
+        except (TimeoutError, LakelogError):
+            return False
+
+    async def pass_on(
+        self, broker: BrokerRecord, method: str, path: str, headers: Mapping[str, str], body: bytes
+    ) -> aiohttp.ClientResponse:
+        """Send a request as it came, its path escaped and with its query; the answer's body is read later.
+
+        Who takes the answer closes it.
+        """
+
+        async def sent() -> aiohttp.ClientResponse:
+            async with _explained(broker):
+                return await self._open().request(
+                    method, URL(broker.url.rstrip("/") + path, encoded=True), headers=headers, data=body
+                )
+
+        return await self._watched(broker, sent())
+
+    @asynccontextmanager
+    async def _asked(
+        self,
+        broker: BrokerRecord,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        url = broker.url.rstrip("/") + path
+        async with (
+            _explained(broker),
+            self._open().request(method, url, params=query, headers=headers, data=body) as answer,
+        ):
+            yield answer
+
+    async def _watched(self, broker: BrokerRecord, sending: Coroutine[Any, Any, Answer]) -> Answer:
+        """What `sending` gives; given up when the other gateway has become silent meanwhile."""
+        task = asyncio.ensure_future(sending)
+        try:
+            while not (await asyncio.wait((task,), timeout=WATCH_S))[0]:
+                if self._is_silent(broker.id):
+                    raise OutcomeUnknown(
+                        f"{_name(broker)} fell silent before it answered; an idempotent producer repeats the "
+                        "request, others read first"
+                    )
+        finally:
+            if not task.done():
+                task.cancel()
+        return task.result()
+
+    def _open(self) -> aiohttp.ClientSession:
+        assert self._session is not None
+        return self._session
+
+
+@asynccontextmanager
+async def _explained(broker: BrokerRecord) -> AsyncIterator[None]:
+    """Errors of the connection as ours."""
+    try:
+        yield
+    except _NOT_SENT as error:
+        raise Unreachable(
+            f"{_name(broker)} cannot be reached ({type(error).__name__}); repeat the request"
+        ) from None
+    except (aiohttp.ClientError, OSError) as error:
+        raise OutcomeUnknown(
+            f"{_name(broker)} did not answer ({type(error).__name__}); an idempotent producer repeats the "
+            "request, others read first"
+        ) from None
+
+
+def _place(topic: Topic, index: int) -> dict[str, str]:
+    return {"topic": topic.name, "topic_id": topic.topic_id, "partition": str(index)}
+
+
+def _name(broker: BrokerRecord) -> str:
+    return f"broker {broker.id}"

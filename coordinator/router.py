@@ -1,0 +1,194 @@
+"""Appending to partitions wherever they are led: here, or at another gateway."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import TypeVar
+
+from coordinator.brokers import Brokers
+from coordinator.leadership import Leadership
+from coordinator.peers import Peers
+from ingest.buffer import Room
+from ingest.writer import Acks, Appended, Outcome, Writer
+from lakelog.settings import Settings
+from log_tables.clock import Clock
+from log_tables.errors import LakelogError, NotLeader, OutcomeUnknown, Unreachable
+from log_tables.metadata_log import BrokerRecord
+from log_tables.partition import Entry
+from log_tables.topic import Topic
+
+PATIENCE_S = 3.0
+"""How long, beyond leader_timeout_ms, a request waits for a partition whose leader is gone."""
+
+PAUSE_FIRST_S = 0.01
+PAUSE_MAX_S = 0.25
+"""Between two attempts, ever longer."""
+
+_log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
+
+
+class Router:
+    """Of one gateway. Used on the event loop."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        leadership: Leadership,
+        brokers: Brokers,
+        peers: Peers,
+        settings: Settings,
+        clock: Clock,
+        forwarded: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`forwarded` hears of every request that is sent to another gateway."""
+        self._writer, self._leadership, self._brokers, self._peers = writer, leadership, brokers, peers
+        self._clock, self._forwarded = clock, forwarded
+        self._patience_s = settings.leader_timeout_ms / 1000 + PATIENCE_S
+        self._unanswered: set[asyncio.Task[None]] = set()
+
+    def sticky_partition(self, topic: Topic) -> int:
+        """Where records without a key go now: to a partition of this gateway's, if it has one."""
+        return self._writer.sticky_partition(topic, self._leadership.mine(topic))
+
+    async def append(
+        self, topic: Topic, parts: Sequence[tuple[int, Entry]], acks: Acks, room: Room
+    ) -> list[Outcome]:
+        """Append each entry to its partition, those of one in order; one outcome for each, in order.
+
+        What failed was not written, unless its error is OutcomeUnknown. With acks 0 and 1 the answer comes
+        before the records are durable: then `room` is taken over, and given back when they are.
+        """
+        if acks is Acks.NONE:
+            self._in_background(self._unheard(topic, parts, room.detach()))
+            return [Appended(partition, None, entry.batch.num_rows) for partition, entry in parts]
+        if all(self._writer.leads(topic, partition) for partition, _ in parts):
+            outcomes = await self._writer.append(topic, parts, acks, room)
+            if not any(map(_may_be_repeated, outcomes, (entry for _, entry in parts))):
+                return outcomes
+            return await self._rest(topic, parts, acks, room, outcomes)
+        return await self._rest(topic, parts, acks, room, [None] * len(parts))
+
+    async def append_asked(
+        self, topic: Topic, index: int, entries: Sequence[Entry], acks: Acks, room: Room
+    ) -> list[Outcome]:
+        """The same for entries of one partition that another gateway has sent here: they go no further."""
+        try:
+            await self._leadership.lead(topic, index, asked=True)
+        except LakelogError as error:
+            return [error] * len(entries)
+        return await self._writer.append(topic, [(index, entry) for entry in entries], acks, room)
+
+    async def close(self) -> None:
+        """Finish what was answered before it was appended."""
+        while self._unanswered:
+            await asyncio.wait(self._unanswered)
+
+    async def at_leader(
+        self,
+        topic: Topic,
+        index: int,
+        here: Callable[[], Awaitable[Answer]],
+        there: Callable[[BrokerRecord], Awaitable[Answer]],
+        again: Callable[[LakelogError], bool],
+    ) -> Answer:
+        """What `here` or `there` gives, wherever the partition is led; repeated elsewhere after an error that
+        `again` says may be repeated, while leadership moves.
+        """
+        deadline, pause_s = self._clock.monotonic() + self._patience_s, PAUSE_FIRST_S
+        while True:
+            broker = await self._leadership.find(topic, index)
+            try:
+                if broker is None:
+                    await self._leadership.lead(topic, index)
+                    return await here()
+                await self._check_reached(broker)
+                self._forwarded()
+                return await there(broker)
+            except LakelogError as error:
+                if broker is not None and isinstance(error, Unreachable):
+                    self._leadership.not_reached(broker.id)
+                if self._clock.monotonic() + pause_s > deadline or not again(error):
+                    raise
+            await asyncio.sleep(pause_s * (0.5 + self._clock.random() / 2))
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+            await self._leadership.look(topic, index)
+
+    async def _check_reached(self, broker: BrokerRecord) -> None:
+        """Raise Unreachable for a silent gateway that does not answer: what was sent to it might be lost."""
+        if self._brokers.is_silent(broker.id) and not await self._peers.answers(broker):
+            raise Unreachable(f"broker {broker.id} is silent and does not answer; repeat the request")
+
+    async def _rest(
+        self,
+        topic: Topic,
+        parts: Sequence[tuple[int, Entry]],
+        acks: Acks,
+        room: Room,
+        outcomes: Sequence[Outcome | None],
+    ) -> list[Outcome]:
+        """`outcomes`, and what becomes of the parts that have none yet or may be repeated."""
+        left: dict[int, list[int]] = {}
+        for place, ((partition, entry), outcome) in enumerate(zip(parts, outcomes, strict=True)):
+            if outcome is None or _may_be_repeated(outcome, entry):
+                left.setdefault(partition, []).append(place)
+        done = [*outcomes]
+        answers = await asyncio.gather(
+            *(
+                self._one(topic, index, [parts[i][1] for i in places], acks, room)
+                for index, places in left.items()
+            )
+        )
+        for places, answer in zip(left.values(), answers, strict=True):
+            for place, outcome in zip(places, answer, strict=True):
+                done[place] = outcome
+        return [outcome for outcome in done if outcome is not None]
+
+    async def _one(
+        self, topic: Topic, index: int, entries: Sequence[Entry], acks: Acks, room: Room
+    ) -> list[Outcome]:
+        """Append entries to one partition, in their order."""
+        stamped = all(entry.producer is not None for entry in entries)
+
+        def raised(outcomes: list[Outcome]) -> list[Outcome]:
+            """`outcomes`, or the first error if none was written and it may be repeated."""
+            first = outcomes[0]
+            if isinstance(first, LakelogError) and all(map(_may_be_repeated, outcomes, entries)):
+                raise first
+            return outcomes
+
+        async def here() -> list[Outcome]:
+            return raised(await self._writer.append(topic, [(index, e) for e in entries], acks, room))
+
+        async def there(broker: BrokerRecord) -> list[Outcome]:
+            return raised(await self._peers.append(broker, topic, index, entries, acks))
+
+        def again(error: LakelogError) -> bool:
+            return isinstance(error, NotLeader | Unreachable) or (
+                stamped and isinstance(error, OutcomeUnknown)
+            )
+
+        try:
+            return await self.at_leader(topic, index, here, there, again)
+        except LakelogError as error:
+            return [error] * len(entries)
+
+    async def _unheard(self, topic: Topic, parts: Sequence[tuple[int, Entry]], room: Room) -> None:
+        """An append that was answered before (acks=0)."""
+        with room:
+            for outcome in await self.append(topic, parts, Acks.ALL, room):
+                if isinstance(outcome, LakelogError):
+                    _log.warning("records of %s sent with acks=0 are lost: %s", topic.name, outcome)
+
+    def _in_background(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._unanswered.add(task)
+        task.add_done_callback(self._unanswered.discard)
+
+
+def _may_be_repeated(outcome: Outcome, entry: Entry) -> bool:
+    """Whether nothing was written, or a repeat would write nothing more."""
+    return isinstance(outcome, NotLeader | Unreachable) or (
+        isinstance(outcome, OutcomeUnknown) and entry.producer is not None
+    )
