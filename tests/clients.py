@@ -1,0 +1,395 @@
+"""Clients that write down what they do: producers, a fetcher, members of groups, with nothing but HTTP.
+
+python -m tests.clients TASK FILE URL... runs one (a `Task` as JSON) until it is killed, with a history of its
+own in FILE.
+"""
+
+import json
+import sys
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+import httpx
+import msgspec
+from msgspec import Struct
+
+from log_tables.clock import SystemClock
+from tests.consumers import JSON, V2
+from tests.history import (
+    At,
+    Commit,
+    Doing,
+    Fetch,
+    History,
+    Outcome,
+    Part,
+    Place,
+    Placed,
+    Poll,
+    Row,
+    Rows,
+    Span,
+    Write,
+)
+
+AGAIN_S = 0.1
+"""Between two attempts."""
+
+SESSION_MS = 3_000
+POLL_MS = 200
+CONNECT_S = 2.0
+BATCH = 3
+"""Records in a request."""
+
+PERHAPS = frozenset([50002, 50303])
+"""The error codes that leave open what was done."""
+
+NO_MEMBER, CONFLICT = 40403, 40903
+
+
+class Answer(NamedTuple):
+    outcome: Outcome
+    code: int = 0
+    """The error code, 0 where there is none."""
+    response: httpx.Response | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.outcome is Outcome.OK
+
+    def json(self) -> Any:
+        assert self.response is not None
+        return self.response.json()
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        assert self.response is not None
+        return self.response.headers
+
+
+class Gateways:
+    """The gateways at `urls`, asked in turn if `alternating`, else each until it does not do what is asked.
+
+    `refused` counts by code, or kind of silence, what was not done at once. One for each thread.
+    """
+
+    def __init__(self, urls: Sequence[str], *, alternating: bool = False, timeout_s: float = 10) -> None:
+        timeout = httpx.Timeout(timeout_s, connect=CONNECT_S)
+        self._clients = [httpx.Client(base_url=url, timeout=timeout) for url in urls]
+        self._alternating = alternating
+        self._next = 0
+        self.refused: Counter[str] = Counter()
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+        may: tuple[int, ...] = (),
+    ) -> Answer:
+        """One attempt. A refusal for good whose code is not among `may` fails the test."""
+        sent = {"Content-Type": V2, **headers}
+        content = None if body is None else json.dumps(body)
+        client = self._clients[self._next]
+        try:
+            response = client.request(method, path, content=content, headers=sent)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            return self._refused(type(error).__name__, Answer(Outcome.FAILED))
+        except httpx.TransportError as error:
+            return self._refused(type(error).__name__, Answer(Outcome.UNKNOWN))
+        if response.is_success:
+            self._move_on(self._alternating)
+            return Answer(Outcome.OK, 0, response)
+        code = int(response.json()["error_code"])
+        assert response.status_code >= 500 or response.status_code == 429 or code in may, response.text
+        outcome = Outcome.UNKNOWN if code in PERHAPS else Outcome.FAILED
+        return self._refused(str(code), Answer(outcome, code, response))
+
+    def _refused(self, why: str, answer: Answer) -> Answer:
+        self.refused[why] += 1
+        self._move_on(True)
+        return answer
+
+    def _move_on(self, there: bool) -> None:
+        self._next = (self._next + there) % len(self._clients)
+
+
+class Task(Struct, frozen=True):
+    """What a client does: produce to, or fetch from `at`; or, in `group`, read the topic of `at` and commit,
+    or copy it to the partitions `to` by transactions.
+    """
+
+    kind: Literal["produce", "produce plainly", "fetch", "read", "copy"]
+    name: str
+    at: At
+    group: str = ""
+    to: tuple[At, ...] = ()
+
+
+class Client:
+    """Does `step` again and again until `stop` is set."""
+
+    def __init__(self, task: Task, gateways: Gateways, history: History, stop: threading.Event) -> None:
+        self.task, self.gateways, self._history, self._stop = task, gateways, history, stop
+
+    def run(self) -> None:
+        while not self._stop.is_set():
+            self.step()
+
+    def step(self) -> None:
+        raise NotImplementedError
+
+    def _pause(self) -> None:
+        self._stop.wait(AGAIN_S)
+
+
+class Producer(Client):
+    """Sends each batch once: without an answer it is unknown."""
+
+    _sent = 0
+
+    def step(self) -> None:
+        write = self._batch(None)
+        with self._history.doing(write) as doing:
+            answer = self._send({})
+            _settle(doing, answer)
+        if not answer.ok:
+            self._pause()
+
+    def _batch(self, number: int | None) -> Write:
+        self._values = tuple(f"{self.task.name}-{self._sent + index}" for index in range(BATCH))
+        self._sent += BATCH
+        return Write(self.task.name, (Part(self.task.at, self._values),), number)
+
+    def _send(self, stamp: Mapping[str, str]) -> Answer:
+        topic, partition = self.task.at
+        body = {"records": [{"value": value} for value in self._values]}
+        path = f"/topics/{topic}/partitions/{partition}"
+        return self.gateways.ask("POST", path, body, {"Content-Type": JSON, **stamp})
+
+
+class IdempotentProducer(Producer):
+    """Repeats each batch until it is acknowledged, wherever a gateway answers."""
+
+    def __init__(self, task: Task, gateways: Gateways, history: History, stop: threading.Event) -> None:
+        super().__init__(task, gateways, history, stop)
+        self._id = str(int(SystemClock().random_hex(15), 16))
+
+    def step(self) -> None:
+        number = self._sent
+        stamp = {"Producer-Id": self._id, "Producer-Epoch": "0", "Producer-Seq": str(number)}
+        with self._history.doing(self._batch(number)) as doing:
+            while not (answer := self._send(stamp)).ok:
+                if self._stop.is_set():
+                    return
+                self._pause()
+            _settle(doing, answer)
+
+
+def _settle(doing: Doing, answer: Answer) -> None:
+    if answer.ok:
+        doing.ok(Placed(tuple(each["offset"] for each in answer.json()["offsets"])))
+    elif answer.outcome is Outcome.FAILED:
+        doing.failed()
+
+
+class Fetcher(Client):
+    """Reads a partition from its beginning on."""
+
+    _offset = 0
+
+    def step(self) -> None:
+        topic, partition = self.task.at
+        path = f"/topics/{topic}/partitions/{partition}/records?offset={self._offset}&timeout={POLL_MS}"
+        with self._history.doing(Fetch(self.task.at, self._offset)) as doing:
+            answer = self.gateways.ask("GET", path)
+            if answer.ok:
+                self._offset = int(answer.headers["Next-Offset"])
+                doing.ok(Rows(_rows(answer), self._offset))
+        if not answer.ok:
+            self._pause()
+
+
+def _rows(answer: Answer) -> tuple[Row, ...]:
+    return tuple(
+        Row(At(each["topic"], each["partition"]), each["offset"], each["value"]) for each in answer.json()
+    )
+
+
+class Member(Client):
+    """Reads its share of a topic and commits each poll.
+
+    After an answer that did not come, or a record that it should have been given before, it begins anew under
+    a new name, where the group has committed: a place moves on with an answer that is lost.
+    """
+
+    _lives = 0
+    _path = ""
+    _generation = 0
+
+    def step(self) -> None:
+        if not self._path and not self._join():
+            self._pause()
+            return
+        rows = self._poll()
+        if rows:
+            self._process(rows)
+
+    def _process(self, rows: Sequence[Row]) -> None:
+        ends = {row.at: row.offset + 1 for row in rows}
+        commit = Commit(self.task.group, tuple(Place(*place) for place in ends.items()))
+        while self._path and not self._stop.is_set():
+            with self._history.doing(commit) as doing:
+                answer = self.gateways.ask(
+                    "POST", f"{self._path}/offsets", _processed(ends), may=(NO_MEMBER, CONFLICT)
+                )
+                if answer.ok:
+                    doing.ok()
+                elif answer.outcome is Outcome.FAILED:
+                    doing.failed()
+            if answer.code == NO_MEMBER:
+                self._path = ""
+            if answer.ok or answer.code == CONFLICT:
+                return
+            self._pause()
+
+    def _join(self) -> bool:
+        self._lives += 1
+        name = f"{self.task.name}-{self._lives}"
+        self._path = f"/consumers/{self.task.group}/instances/{name}"
+        self._positions: dict[At, int] = {}
+        config = {"format": "json", "auto.offset.reset": "earliest", "auto.commit.enable": False}
+        config |= {"name": name, "session.timeout.ms": SESSION_MS}
+        if not self.gateways.ask("POST", f"/consumers/{self.task.group}", config).ok:
+            self._path = ""
+            return False
+        topics = {"topics": [self.task.at.topic]}
+        if not self.gateways.ask("POST", f"{self._path}/subscription", topics, may=(NO_MEMBER,)).ok:
+            self.leave()
+            return False
+        return True
+
+    def leave(self) -> None:
+        """Give up this life, so that others need not wait for its end."""
+        if self._path:
+            self.gateways.ask("DELETE", self._path, may=(NO_MEMBER,))
+        self._path = ""
+
+    def _poll(self) -> tuple[Row, ...]:
+        with self._history.doing(Poll(self.task.group, self.task.name)) as doing:
+            path = f"{self._path}/records?timeout={POLL_MS}"
+            answer = self.gateways.ask("GET", path, may=(NO_MEMBER, CONFLICT))
+            if answer.ok:
+                rows = _rows(answer)
+                doing.ok(Rows(rows))
+        if answer.ok and not self._has_gap(rows):
+            self._generation = int(answer.headers["Generation"])
+            return rows
+        if answer.code == NO_MEMBER:
+            self._path = ""
+        elif answer.outcome is not Outcome.FAILED:
+            self.leave()
+        self._pause()
+        return ()
+
+    def _has_gap(self, rows: Sequence[Row]) -> bool:
+        """Whether something is missing between what was given before and this."""
+        firsts = {row.at: row.offset for row in reversed(rows)}
+        gap = any(first > self._positions.get(at, first) for at, first in firsts.items())
+        if not gap:
+            self._positions |= {row.at: row.offset + 1 for row in rows}
+        return gap
+
+
+class Copier(Member):
+    """Consumes its share of a topic by transactions, each record of it once."""
+
+    _sent = 0
+
+    def _join(self) -> bool:
+        self._done: dict[At, int] = {}
+        return super()._join()
+
+    def _process(self, rows: Sequence[Row]) -> None:
+        # A gateway that dies may give again what was polled before.
+        fresh = [row for row in rows if row.offset >= self._done.get(row.at, 0)]
+        if not fresh:
+            return
+        self._sent += 1
+        write = self._transaction(fresh, f"{self.task.name}-{self._sent}")
+        with self._history.doing(write) as doing:
+            outcome, offsets = self._send(write, f"{self.task.name}-{self._sent}")
+            if outcome is Outcome.OK:
+                doing.ok(Placed(offsets))
+            elif outcome is Outcome.FAILED:
+                doing.failed()
+        if outcome is Outcome.OK:
+            self._done |= {span.at: span.end for span in write.consumed}
+        else:
+            self.leave()
+
+    def _transaction(self, rows: Sequence[Row], name: str) -> Write:
+        values: dict[At, list[str]] = defaultdict(list)
+        spans: dict[At, Span] = {}
+        for row in rows:
+            start = spans[row.at].start if row.at in spans else row.offset
+            spans[row.at] = Span(row.at, start, row.offset + 1)
+            values[self.task.to[row.offset % len(self.task.to)]].append(f"{row.value}>{name}")
+        parts = tuple(Part(at, tuple(listed)) for at, listed in values.items())
+        return Write(self.task.name, parts, group=self.task.group, consumed=tuple(spans.values()))
+
+    def _send(self, write: Write, key: str) -> tuple[Outcome, tuple[int | None, ...]]:
+        """Repeat it by its key until it is answered. It has failed only if every attempt has."""
+        records = [
+            {"topic": part.at.topic, "partition": part.at.partition, "value": value}
+            for part in write.parts
+            for value in part.values
+        ]
+        body = _processed({span.at: span.end for span in write.consumed})
+        body |= {"generation": self._generation, "records": records}
+        worst = Outcome.FAILED
+        while not self._stop.is_set():
+            headers = {"Content-Type": JSON, "Idempotency-Key": key}
+            path = f"{self._path}/transactions"
+            answer = self.gateways.ask("POST", path, body, headers, may=(NO_MEMBER, CONFLICT))
+            if answer.ok:
+                return Outcome.OK, _placed(write, answer.json()["offsets"])
+            if answer.outcome is Outcome.UNKNOWN:
+                worst = Outcome.UNKNOWN
+            if answer.code in (NO_MEMBER, CONFLICT):
+                break
+            self._pause()
+        return worst, ()
+
+
+def _placed(write: Write, answered: Sequence[Mapping[str, Any]]) -> tuple[int | None, ...]:
+    bases = {At(each["topic"], each["partition"]): each["base_offset"] for each in answered}
+    return tuple(
+        None if bases[part.at] is None else bases[part.at] + index
+        for part in write.parts
+        for index in range(len(part.values))
+    )
+
+
+def _processed(ends: Mapping[At, int]) -> dict[str, Any]:
+    """The wire has the last record that was processed."""
+    return {"offsets": [{"topic": t, "partition": p, "offset": end - 1} for (t, p), end in ends.items()]}
+
+
+CLIENTS: Mapping[str, type[Client]] = {
+    "produce": IdempotentProducer,
+    "produce plainly": Producer,
+    "fetch": Fetcher,
+    "read": Member,
+    "copy": Copier,
+}
+
+
+if __name__ == "__main__":
+    _task = msgspec.json.decode(sys.argv[1], type=Task)
+    CLIENTS[_task.kind](_task, Gateways(sys.argv[3:]), History(Path(sys.argv[2])), threading.Event()).run()
