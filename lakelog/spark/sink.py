@@ -20,9 +20,6 @@ from log_tables.clock import SystemClock
 from log_tables.errors import InvalidArgument, LakelogError
 from log_tables.staging import Staged
 
-GROUP = "spark-sink"
-"""The group whose transactions batch writes are; a streaming query has one of its own."""
-
 Messages = Sequence[WriterCommitMessage | None]
 
 
@@ -37,14 +34,17 @@ class BatchSink(DataSourceArrowWriter):
                 "mode('overwrite') would replace what a log holds; use mode('append'), and delete records "
                 "through a gateway"
             )
-        self._retry_key = SystemClock().unique_id()
+        self._write_id = SystemClock().unique_id()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRows:
         return stage_rows(iterator, self._options)
 
     def commit(self, messages: Messages) -> None:
         """Publish. Raises what `publish` raises."""
-        _publish(self._options, GROUP, self._retry_key, messages)
+        from lakelog.spark.sink_publish import of_batch, publish  # it talks to gateways; executors do without
+
+        if staged := _staged(messages):
+            publish(self._options.gateway, of_batch(self._write_id), staged, SystemClock())
 
     def abort(self, messages: Messages) -> None:
         _discard(self._options, messages)
@@ -62,10 +62,11 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
         """Publish. Raises what `publish` raises."""
-        queries = {message.query_id for message in _received(messages)}
-        if queries:
-            (query_id,) = queries
-            _publish(self._options, f"{GROUP}-{query_id}", str(batchId), messages)
+        from lakelog.spark.sink_publish import of_micro_batch, publish
+
+        if staged := _staged(messages):
+            (query_id,) = {message.query_id for message in _received(messages)}
+            publish(self._options.gateway, of_micro_batch(query_id, batchId), staged, SystemClock())
 
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: ARG002, N803
         _discard(self._options, messages)
@@ -83,15 +84,6 @@ def _received(messages: Iterable[WriterCommitMessage | None]) -> list[StagedRows
 
 def _staged(messages: Messages) -> list[Staged]:
     return [file for message in _received(messages) for file in message.staged]
-
-
-def _publish(options: SinkOptions, group: str, retry_key: str, messages: Messages) -> None:
-    """Publish what was staged, if anything was."""
-    from lakelog.spark.sink_publish import publish  # it talks to gateways, and executors do without
-
-    staged = _staged(messages)
-    if staged:
-        publish(options.gateway, group, retry_key, staged, SystemClock())
 
 
 def _discard(options: SinkOptions, messages: Messages) -> None:

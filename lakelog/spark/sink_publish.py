@@ -1,6 +1,7 @@
 """What the driver of a query that writes does: all that its tasks have staged becomes one transaction."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -10,24 +11,48 @@ from log_tables.clock import Clock
 from log_tables.errors import OutcomeUnknown, Retriable
 from log_tables.staging import Staged
 
+REMEMBERED_BATCHES = 10_000
+"""Micro-batches of a query whose retry keys a gateway remembers, for up to a day. Spark's checkpoint goes
+back by 100 (spark.sql.streaming.minBatchesToRetain), a driver that was thought dead perhaps by more."""
+
+_GROUP = "spark-sink"
 _PATIENCE_S = 120.0
-"""How long a transaction is repeated that a gateway has not answered: it may be starting again."""
+"""How long a transaction is repeated that a gateway does not answer: it may be starting again."""
 
 _PAUSE_S = 0.2
 _REQUEST_S = 60.0
-_HEADERS = {"Content-Type": "application/vnd.kafka.binary.v2+json"}
+_CONTENT_TYPE = "application/vnd.kafka.binary.v2+json"
 
 
-def publish(url: str | None, group: str, retry_key: str, staged: Sequence[Staged], clock: Clock) -> None:
-    """Append what is in `staged`, all or none, and once for each `retry_key`, through the gateway at `url`.
+class Transaction(NamedTuple):
+    """Whose it is, by which key it is known when it is repeated, and which key is not needed any more."""
 
-    When this returns, the transaction with that retry key is there for good, though perhaps with what was
-    staged at another time. Raises the errors that the gateway names; after OutcomeUnknown and Retriable it
-    may be there or not.
+    group: str
+    retry_key: str
+    forget: tuple[str, ...] = ()
+
+
+def of_batch(write_id: str) -> Transaction:
+    """That of a batch query: all of them are one group."""
+    return Transaction(_GROUP, write_id)
+
+
+def of_micro_batch(query_id: str, batch_id: int) -> Transaction:
+    """That of a micro-batch: each streaming query is a group."""
+    old = batch_id - REMEMBERED_BATCHES
+    return Transaction(f"{_GROUP}-{query_id}", str(batch_id), (str(old),) if old >= 0 else ())
+
+
+def publish(url: str | None, transaction: Transaction, staged: Sequence[Staged], clock: Clock) -> None:
+    """Append what is in `staged`, all or none, through the gateway at `url`.
+
+    When this returns, the transaction is there for good, though perhaps with what was staged for it at
+    another time. Raises the errors that the gateway names; after OutcomeUnknown and Retriable it may be there
+    or not.
     """
-    body = msgspec.json.encode({"staged": staged})
-    path = f"/consumers/{quoted(group)}/transactions"
-    headers = {**_HEADERS, "Idempotency-Key": retry_key}
+    body = msgspec.json.encode({"staged": staged, "forget": transaction.forget})
+    path = f"/consumers/{quoted(transaction.group)}/transactions"
+    headers = {"Content-Type": _CONTENT_TYPE, "Idempotency-Key": transaction.retry_key}
     deadline = clock.monotonic() + _PATIENCE_S
     with Client(url or DEFAULT_URL, timeout_s=_REQUEST_S, clock=clock) as client:
         while True:

@@ -35,9 +35,9 @@ _STEP = 0.618
 
 @dataclass(frozen=True)
 class StagedRows(WriterCommitMessage):
-    """What a task tells the driver: the files that it has staged, and for which streaming query."""
+    """What a task tells the driver: the files that it has staged, and for which streaming query, if any."""
 
-    query_id: str | None
+    query_id: str
     staged: tuple[Staged, ...]
 
 
@@ -56,7 +56,8 @@ def stage_rows(rows: Iterator[pa.RecordBatch], options: SinkOptions) -> StagedRo
     except BaseException:
         stager.discard()
         raise
-    return StagedRows(None if context is None else context.getLocalProperty(_QUERY_ID), staged)
+    query_id = None if context is None else context.getLocalProperty(_QUERY_ID)
+    return StagedRows(query_id or "", staged)
 
 
 @lru_cache(maxsize=16)
