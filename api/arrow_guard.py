@@ -60,19 +60,28 @@ _COLUMNS: dict[str, tuple[Callable[[pa.DataType], bool], str]] = {
 }
 
 
-def check_schema(schema: pa.Schema) -> None:
-    """Raise InvalidRecord unless there is a `value`, and every column is known and plain."""
-    if "value" not in schema.names:
-        raise InvalidRecord(
-            f"the stream has no column 'value', only {', '.join(schema.names) or 'none'}; add it"
-        )
-    if set(schema.names) - set(_COLUMNS) or len(set(schema.names)) < len(schema.names):
+_TOPIC: dict[str, tuple[Callable[[pa.DataType], bool], str]] = {
+    "topic": (lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind), "string"),
+}
+
+
+def check_schema(schema: pa.Schema, topics: bool = False) -> None:
+    """Raise InvalidRecord unless there is a `value`, with `topics` a `topic`, and every column is known and
+    plain.
+    """
+    columns = {**_COLUMNS, **_TOPIC} if topics else _COLUMNS
+    for name in ("value", *_TOPIC) if topics else ("value",):
+        if name not in schema.names:
+            raise InvalidRecord(
+                f"the stream has no column {name!r}, only {', '.join(schema.names) or 'none'}; add it"
+            )
+    if set(schema.names) - set(columns) or len(set(schema.names)) < len(schema.names):
         raise InvalidRecord(
             f"the columns {', '.join(schema.names)} are not understood; "
-            f"use each of {', '.join(_COLUMNS)} at most once"
+            f"use each of {', '.join(columns)} at most once"
         )
     for field in schema:
-        fits, wanted = _COLUMNS[field.name]
+        fits, wanted = columns[field.name]
         if not fits(field.type):
             raise InvalidRecord(f"the column {field.name!r} has type {field.type}; send it as {wanted}")
 

@@ -97,6 +97,12 @@ class Metrics:
         self._errors = counter("request_errors", "Requests that failed.", ["error_code"])
         self._duty_failures = counter("duty_failures", "Background work that failed.", ["duty"])
         self._forwarded = counter("forwarded", "Requests sent on to the gateway that leads.", [])
+        self._transactions = {
+            "committed": counter("transactions_committed", "Transactions committed.", []),
+            "applied": counter("transactions_applied", "Transactions whose records are in their topics.", []),
+            "repeated": counter("transactions_repeated", "Requests that a retry key told for repeats.", []),
+            "dropped": counter("transactions_dropped_parts", "Parts whose topic was deleted before.", []),
+        }
         self._topics: dict[str, TopicMetrics] = {}
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)
@@ -132,6 +138,10 @@ class Metrics:
     def forwarded(self) -> None:
         """A request, or a part of one, was sent on to another gateway."""
         self._forwarded.inc()
+
+    def transaction(self, what: str) -> None:
+        """One was committed, applied or repeated, or a part of one was dropped."""
+        self._transactions[what].inc()
 
     def request_failed(self, error_code: int) -> None:
         self._errors.labels(str(error_code)).inc()

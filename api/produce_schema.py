@@ -31,7 +31,7 @@ class Produced(BaseModel):
     value_schema_id: None
 
 
-def _records(shape: dict[str, Any]) -> dict[str, Any]:
+def _records(shape: dict[str, Any], **more: dict[str, Any]) -> dict[str, Any]:
     header = {
         "type": "object",
         "required": ["key"],
@@ -40,6 +40,7 @@ def _records(shape: dict[str, Any]) -> dict[str, Any]:
     record = {
         "type": "object",
         "properties": {
+            **more,
             "key": shape,
             "value": {**shape, "description": "Null or missing: a tombstone."},
             "partition": {"type": "integer", "description": "Only where the path names none."},
@@ -63,6 +64,53 @@ PRODUCE_BODY: dict[str, Any] = {
                     "format": "binary",
                     "description": "An Arrow IPC stream: value, and optionally key, partition, timestamp, "
                     "headers.",
+                }
+            },
+        },
+    }
+}
+
+_INTEGER = {"type": "integer"}
+_STRING = {"type": "string"}
+_OFFSETS = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "required": ["topic", "partition", "offset"],
+        "properties": {
+            "topic": _STRING,
+            "partition": _INTEGER,
+            "offset": {**_INTEGER, "description": "Of an instance the last record processed, else the next."},
+            "metadata": _STRING,
+        },
+    },
+}
+_FRAME: dict[str, Any] = {
+    "generation": {**_INTEGER, "description": "The newest that the instance knows: 409 if it has changed."},
+    "offsets": {**_OFFSETS, "description": "Committed with the records."},
+    "staged": {"type": "array", "items": {"type": "object"}, "description": "Files of staged records."},
+    "forget": {"type": "array", "items": _STRING, "description": "Retry keys whose answers have come."},
+}
+
+
+def _transaction(shape: dict[str, Any]) -> dict[str, Any]:
+    properties = {**_FRAME, **_records(shape, topic=_STRING)["properties"]}
+    return {"type": "object", "properties": properties}
+
+
+TRANSACTION_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            **{form.value: {"schema": _transaction(shape)} for form, shape in _SHAPES.items()},
+            "application/json": {"schema": _transaction(_SHAPES[Format.JSON])},
+            Format.ARROW.value: {
+                "schema": {
+                    "type": "string",
+                    "format": "binary",
+                    "description": "An Arrow IPC stream: topic, value, and optionally key, partition, "
+                    "timestamp, headers. All but the records is JSON in the schema's metadata, under "
+                    "'transaction'.",
                 }
             },
         },

@@ -24,6 +24,7 @@ from coordinator.coordinator import Coordinator
 from coordinator.leadership import Leadership
 from coordinator.peers import Peers
 from coordinator.router import Router
+from coordinator.transactions import Transactions
 from ingest.buffer import Buffer
 from ingest.writer import Writer
 from lakelog.settings import Settings
@@ -116,7 +117,8 @@ def open_gateway(settings: Settings, url: str) -> Gateway:
     peers = Peers(brokers.is_silent)
     leadership = Leadership(cluster, writer, brokers, peers, clock)
     router = Router(writer, leadership, brokers, peers, settings, clock, metrics.forwarded)
-    coordinator = Coordinator(cluster, leadership, settings, clock)
+    transactions = Transactions(cluster, router.append, buffer, clock, metrics.transaction)
+    coordinator = Coordinator(cluster, leadership, transactions, settings, clock)
     return Gateway(
         cluster, writer, brokers, peers, leadership, router, coordinator, buffer, settings, metrics, clock
     )

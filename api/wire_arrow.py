@@ -33,18 +33,26 @@ _END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 def decode_stream(body: bytes) -> pa.RecordBatch:
     """The record batches of an IPC stream as one. Raises MalformedBody, InvalidRecord."""
+    batch = open_stream(body)
+    if batch.num_rows == 0:
+        raise InvalidRecord("there are no records in the stream; send at least one")
+    return batch
+
+
+def open_stream(body: bytes, topics: bool = False) -> pa.RecordBatch:
+    """The same of a stream that may have no records, and with `topics` names the topic of each."""
     buffer = pa.py_buffer(body)
     try:
         with pa.ipc.open_stream(pa.BufferReader(buffer)) as reader:
-            check_schema(reader.schema)
+            check_schema(reader.schema, topics)
             check_unpacked_size(buffer)
             batches = list(reader)
         for batch in batches:
             batch.validate(full=True)
     except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError, struct.error) as error:
         raise MalformedBody(f"the body is not a whole Arrow IPC stream: {error}") from None
-    if sum(batch.num_rows for batch in batches) == 0:
-        raise InvalidRecord("there are no records in the stream; send at least one")
+    if not batches:
+        return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in reader.schema], schema=reader.schema)
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 

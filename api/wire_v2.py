@@ -92,6 +92,11 @@ def decode_records(body: bytes, form: Format) -> Rows:
         raise MalformedBody(f"the body is not JSON: {error}") from None
     if not records:
         raise InvalidRecord("there are no records; send at least one")
+    return rows_of(records, form)
+
+
+def rows_of(records: Sequence[Any], form: Format) -> Rows:
+    """Records as one of the formats decodes them, as rows. Raises InvalidRecord."""
     values = [record.value for record in records]
     keys = [record.key for record in records]
     if form is Format.JSON:

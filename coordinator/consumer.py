@@ -159,6 +159,10 @@ class Consumer:
     def _commit(self, offsets: Mapping[TopicPartition, Place]) -> None:
         if offsets:
             self.shard.apply(self._group, Commit(self._member, offsets, self._clock.now_ms()))
+        self.note_committed(offsets)
+
+    def note_committed(self, offsets: Mapping[TopicPartition, Place]) -> None:
+        """These are committed: what was given before them is not to be any more."""
         for at, place in offsets.items():
             if self._given.get(at) == place.offset:
                 del self._given[at]

@@ -21,6 +21,7 @@ from coordinator.events import (
 from coordinator.group import Group, Member, restore, step
 from coordinator.leadership import Leadership
 from coordinator.shard import Shard
+from coordinator.transactions import Asked, Transacted, Transactions
 from lakelog.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster import Cluster
@@ -53,8 +54,16 @@ class Coordinator:
     A group belongs to a partition of `__consumer_offsets`, as in Kafka; who leads that coordinates the group.
     """
 
-    def __init__(self, cluster: Cluster, leadership: Leadership, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        leadership: Leadership,
+        transactions: Transactions,
+        settings: Settings,
+        clock: Clock,
+    ) -> None:
         self._cluster, self._leadership, self._settings, self._clock = cluster, leadership, settings, clock
+        self._transactions = transactions
         leadership.before_leaving(self._leave)
         self._shards: dict[int, Shard] = {}
         self._loading: dict[int, asyncio.Task[Shard]] = {}
@@ -76,6 +85,7 @@ class Coordinator:
         for index in [*self._shards]:
             with suppress(LakelogError):
                 await self._leave(await self._topic(), index)
+        await self._transactions.close()
         if self._ticking is not None:
             self._ticking.cancel()
             with suppress(asyncio.CancelledError):
@@ -144,6 +154,37 @@ class Coordinator:
         if offsets:
             await self._check_ends(offsets)
         await self._leading(name, attempt)
+
+    async def transacted(self, name: str, key: str, digest: str) -> Transacted | None:
+        """The answer to a transaction that is repeated, None to a new one. Raises RetryKeyReused."""
+
+        async def attempt(shard: Shard) -> Transacted | None:
+            return await self._transactions.known(shard, name, key, digest)
+
+        return await self._leading(name, attempt)
+
+    async def transact(self, name: str, member: str | None, asked: Asked) -> Transacted:
+        """Commit offsets and records as one, of a member or (None) of nobody in the group; and apply it.
+
+        Raises NotAssigned, GroupNotEmpty, StaleGeneration, RetryKeyReused, OffsetOutOfRange, UnknownMember,
+        UnknownTopic, UnknownPartition, InvalidRequest, NotLeader, StoreUnavailable: then nothing of it is
+        there, nor will be. OutcomeUnknown: all of it or nothing; a repeat with the same key makes sure.
+        """
+
+        async def attempt(shard: Shard) -> Transacted:
+            def committing(group: Group) -> None:
+                for other in group.members if member is None else [member]:
+                    consumer = self._consumers.get((name, other))
+                    if consumer is not None and member is None:
+                        consumer.forget(asked.offsets)
+                    elif consumer is not None:
+                        consumer.note_committed(asked.offsets)
+
+            return await self._transactions.transact(shard, name, member, asked, committing)
+
+        await self._check_ends(asked.offsets)
+        self.follow_topics()
+        return await self._leading(name, attempt)
 
     async def seek(self, name: str, member: str, positions: Mapping[TopicPartition, int]) -> None:
         """Set where a member goes on. Raises NotAssigned, InvalidOffset."""
@@ -283,6 +324,7 @@ class Coordinator:
         for (name, member), consumer in [*self._consumers.items()]:
             if consumer.shard is shard and member in shard.group(name).members:
                 consumer.note_places()
+        self._transactions.leave(shard)
         await shard.all_settled()
         shard.wake()
 
@@ -324,6 +366,7 @@ class Coordinator:
         shard.follow(self._topics)
         self._read.pop(index, None)
         before, self._shards[index] = self._shards.get(index), shard
+        self._transactions.recover(shard)
         if before is not None:
             before.wake()
         return shard

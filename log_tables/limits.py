@@ -75,9 +75,6 @@ RETRY_KEYS_MAX = 100_000
 """Retry keys that a group remembers: some 50 MB. More than one a second, for a day, must be forgotten by
 who has the answers."""
 
-TRANSACTION_FILES_MAX = 10_000
-"""Staged files that one transaction may name: its intent, a record of 256 bytes each and more, must fit."""
-
 DELETE_RETENTION_MS = 24 * 60 * 60 * 1000
 """Default of `delete.retention.ms`, as Kafka's: how long a compaction by key leaves a tombstone that it has
 met, for readers that are under way."""

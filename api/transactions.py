@@ -1,0 +1,152 @@
+"""Transactions: output records for several partitions and the offsets consumed for them, all or none."""
+
+from collections.abc import Callable, Coroutine
+from hashlib import blake2b
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.body import read_body
+from api.consumers import GroupName, InstanceName, know
+from api.envelope import V2Response
+from api.errors import error_responses
+from api.gateway import Gateway, gateway
+from api.group_route import GroupRoute
+from api.media import content_format
+from api.produce import find_topic
+from api.produce_schema import TRANSACTION_BODY
+from api.wire_transaction import Sent, decode_transaction
+from coordinator.transactions import Asked, Transacted
+from ingest.buffer import Room
+from log_tables.group_log import Placed, check_retry_key
+from log_tables.layout import CONSUMER_OFFSETS
+from log_tables.staging import Part
+
+_Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class _RoomyRoute(GroupRoute):
+    """Bodies as large as those of produce, held within the buffer: `request.state.room` is theirs."""
+
+    async def body(self, request: Request) -> bytes:
+        return await read_body(request, request.state.room, gateway(request).settings.max_request_bytes)
+
+    def get_route_handler(self) -> _Handler:
+        handle = super().get_route_handler()
+
+        async def roomy(request: Request) -> Response:
+            with gateway(request).buffer.room(CONSUMER_OFFSETS) as room:
+                request.state.room = room
+                return await handle(request)
+
+        return roomy
+
+
+router = APIRouter(
+    prefix="/consumers/{group}",
+    tags=["v2 consumers"],
+    default_response_class=V2Response,
+    route_class=_RoomyRoute,
+)
+
+_ERRORS = error_responses(400, 404, 408, 409, 413, 415, 416, 422, 429, 503)
+_RetryKey = Annotated[
+    str,
+    Header(
+        alias="Idempotency-Key",
+        description="The transaction's own: a repeat with the same key and body is answered, not done again.",
+    ),
+]
+
+
+class PlacedRecords(BaseModel):
+    """Where records of one partition are, one after the other."""
+
+    topic: str
+    partition: int
+    base_offset: int | None = Field(description="Null: not known (yet).")
+    count: int
+
+
+class TransactionDone(BaseModel):
+    """A transaction that is committed."""
+
+    transaction: int = Field(description="Its number within the group.")
+    offsets: list[PlacedRecords]
+
+
+@router.post(
+    "/instances/{instance}/transactions",
+    summary="Commit offsets and records as one",
+    response_model=TransactionDone,
+    responses=_ERRORS,
+    openapi_extra=TRANSACTION_BODY,
+)
+async def transact_as_member(
+    request: Request, group: GroupName, instance: InstanceName, retry_key: _RetryKey = ""
+) -> Response:
+    """Of an instance: `offsets` are those of the last records that it has *processed*, of partitions that it
+    owns. The answer comes when all of it is durable.
+    """
+    return await _transact(request, group, instance, retry_key)
+
+
+@router.post(
+    "/transactions",
+    summary="Commit a group's offsets and records as one",
+    response_model=TransactionDone,
+    responses=_ERRORS,
+    openapi_extra=TRANSACTION_BODY,
+)
+async def transact(request: Request, group: GroupName, retry_key: _RetryKey = "") -> Response:
+    """For who holds its own place: `offsets` are those of the *next* records to read. 409 while members share
+    topics.
+    """
+    return await _transact(request, group, None, retry_key)
+
+
+async def _transact(request: Request, group: str, member: str | None, key: str) -> Response:
+    here, form = gateway(request), content_format(request)
+    check_retry_key(key)
+    held: Room = request.state.room
+    with held.detach() as room:  # what it holds is given back before the answer is waited for
+        body = await request.body()
+        digest = blake2b(body, digest_size=16, key=form.name.encode()).hexdigest()
+        done = await here.coordinator.transacted(group, key, digest) if key else None
+        if done is None:
+            sent = decode_transaction(body, form)
+            del body
+            done = await _commit(here, room, group, member, sent, (key, digest))
+    return _answer(done.number, await done.where())
+
+
+async def _commit(
+    here: Gateway, room: Room, group: str, member: str | None, sent: Sent, retry: tuple[str, str]
+) -> Transacted:
+    frame = sent.frame
+    for key in frame.forget:
+        check_retry_key(key)
+    named = {offset.topic for offset in frame.offsets} | {r.topic for file in frame.staged for r in file.runs}
+    await know(here, named)
+    parts = [part for name in sent.records for part in await _parts(here, sent, name)]
+    room.grow(sum(batch.nbytes for part in parts for batch in part.batches))
+    places = frame.places(step=0 if member is None else 1)
+    asked = Asked(places, parts, frame.staged, frame.generation, *retry, frame.forget)
+    return await here.coordinator.transact(group, member, asked)
+
+
+async def _parts(here: Gateway, sent: Sent, name: str) -> list[Part]:
+    topic = await find_topic(here, name)
+    parts = sent.parts(topic, here.router.sticky_partition(topic), here.clock.now_us())
+    return [Part(name, topic.topic_id, part.partition, [part.batch]) for part in parts]
+
+
+def _answer(number: int, placed: tuple[Placed, ...]) -> V2Response:
+    offsets = [
+        {"topic": p.topic, "partition": p.partition, "base_offset": p.base_offset, "count": p.count}
+        for p in placed
+    ]
+    return V2Response({"transaction": number, "offsets": offsets})

@@ -1,0 +1,297 @@
+"""The life of a transaction at the coordinator of its group: staged, committed, applied, forgotten.
+
+The commit point is one append to the group's partition of `__consumer_offsets`. What comes before leaves at
+worst a staged file, which a vacuum finds; what comes after is repeated until it is done, by whoever
+coordinates the group then.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from coordinator.applying import Append, Applier, Done, Means
+from coordinator.assignment import TopicPartition
+from coordinator.events import Applied, Place, Transact
+from coordinator.group import Group
+from coordinator.shard import Shard
+from ingest.buffer import Buffer
+from log_tables import staging
+from log_tables.clock import Clock
+from log_tables.cluster import Cluster
+from log_tables.errors import LakelogError, NotLeader
+from log_tables.group_log import Placed
+from log_tables.staging import Part, Run, Staged
+
+APPLY_WAIT_S = 10.0
+"""How long an answer waits until the records are where they belong; they are committed all the same."""
+
+MARK_AFTER_S = 0.2
+"""How long after it was applied a transaction is marked so, where no other one of the group comes first:
+that marks it in the same append."""
+
+CLOSE_WAIT_S = 5.0
+"""How long a closing gateway waits until what it has marked is durable; else it is applied once more, which
+writes nothing."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A transaction that a client asks for: records here and in staged files, offsets to commit with them."""
+
+    offsets: Mapping[TopicPartition, Place]
+    parts: Sequence[Part] = ()
+    staged: tuple[Staged, ...] = ()
+    generation: int | None = None
+    key: str = ""
+    digest: str = ""
+    forget: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Transacted:
+    """A transaction that is committed; `done` is what applies it, if that is not known to be done."""
+
+    number: int
+    placed: tuple[Placed, ...]
+    done: Done | None = None
+
+    async def where(self) -> tuple[Placed, ...]:
+        """Where its records are, waiting for that; without offsets after APPLY_WAIT_S, or if another process
+        applies it.
+        """
+        if self.done is not None:
+            with suppress(TimeoutError):
+                placed = await asyncio.wait_for(asyncio.shield(self.done), APPLY_WAIT_S)
+                if placed is not None:
+                    return placed
+        return self.placed
+
+
+@dataclass(slots=True)
+class _Group:
+    """What is under way in a group, while one shard speaks for it."""
+
+    shard: Shard
+    applier: Applier
+    released: int = 0
+    under_way: dict[int, Done] = field(default_factory=dict)
+    applied: dict[int, tuple[Placed, ...]] = field(default_factory=dict)
+    marking: asyncio.TimerHandle | None = None
+
+
+class Transactions:
+    """Those of all groups that this process coordinates. Used on the event loop."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        append: Append,
+        buffer: Buffer,
+        clock: Clock,
+        happened: Callable[[str], None],
+    ) -> None:
+        """`happened` hears "committed", "applied", "repeated", and "dropped" for a part without a topic."""
+        self._cluster, self._append, self._buffer = cluster, append, buffer
+        self._clock, self._happened = clock, happened
+        self._groups: dict[str, _Group] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def known(self, shard: Shard, name: str, key: str, digest: str) -> Transacted | None:
+        """The answer to a repeat, None for what has not been before. Raises RetryKeyReused, NotLeader."""
+        retry = shard.group(name).transactions.known(key, digest)
+        if retry is None:
+            return None
+        self._happened("repeated")
+        await shard.settled(name)
+        shard.check_leading()  # a commit that failed is forgotten with its shard
+        if retry.placed is not None:
+            return Transacted(retry.number, retry.placed)
+        self._release(shard, name, retry.number)
+        return self._transacted(shard, name, retry.number)
+
+    async def transact(
+        self,
+        shard: Shard,
+        name: str,
+        member: str | None,
+        asked: Asked,
+        committing: Callable[[Group], None],
+    ) -> Transacted:
+        """Commit a transaction of `member`, None: of nobody in the group; and have it applied.
+
+        `committing` hears of the group with its new offsets, before they are durable. Raises what the event
+        raises, NotLeader, StoreUnavailable, OutcomeUnknown; InvalidArgument for a staged file that is not
+        there. Whatever is raised, nothing of it is or will be there; OutcomeUnknown says all or nothing.
+        """
+        found = await self.known(shard, name, asked.key, asked.digest)
+        if found is not None:
+            return found
+        event = self._event(member, asked, (*_planned(asked.parts), *asked.staged))
+        shard.check(name, event)
+        staged = await self._stage(asked)
+        try:
+            # It may have come meanwhile by another connection.
+            found = await self.known(shard, name, asked.key, asked.digest)
+            if found is None:
+                self._mark(name)
+                after = shard.apply(name, replace(event, staged=staged))
+        except LakelogError:
+            await self._delete(staged[: bool(asked.parts)])
+            raise
+        if found is not None:
+            await self._delete(staged[: bool(asked.parts)])
+            return found
+        committing(after)
+        number = after.transactions.number
+        # Whoever asked may be gone before it is durable: it is applied all the same.
+        await asyncio.shield(self._in_background(self._committed(shard, name, number)))
+        return self._transacted(shard, name, number)
+
+    def recover(self, shard: Shard) -> None:
+        """Apply what was left pending in the groups of a shard that was taken over just now."""
+        for group in shard.groups():
+            if group.transactions.pending:
+                self._release(shard, group.id, group.transactions.number)
+
+    def leave(self, shard: Shard) -> None:
+        """Mark what is applied, before another process speaks for the groups of `shard`."""
+        for name, group in [*self._groups.items()]:
+            if group.shard is shard:
+                self._mark(name)
+
+    async def close(self) -> None:
+        """Leave what is not applied to whoever coordinates next."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=CLOSE_WAIT_S)
+        for group in [*self._groups.values()]:
+            await group.applier.close()
+        for task in self._tasks:
+            task.cancel()
+
+    def _event(self, member: str | None, asked: Asked, staged: tuple[Staged, ...]) -> Transact:
+        return Transact(
+            member,
+            asked.generation,
+            asked.offsets,
+            staged,
+            asked.key,
+            asked.digest,
+            asked.forget,
+            int(self._clock.random_hex(16), 16) >> 1,  # 63 bits
+            self._clock.now_ms(),
+        )
+
+    async def _stage(self, asked: Asked) -> tuple[Staged, ...]:
+        """What is staged, in files that are there. Raises InvalidArgument, StoreUnavailable."""
+        store = self._cluster.store
+        for file in asked.staged:
+            await asyncio.to_thread(staging.check, store, file)
+        if not asked.parts:
+            return asked.staged
+        return await asyncio.to_thread(staging.stage, store, self._clock, asked.parts), *asked.staged
+
+    async def _committed(self, shard: Shard, name: str, number: int) -> None:
+        await shard.settled(name)
+        self._happened("committed")
+        self._release(shard, name, number)
+
+    def _transacted(self, shard: Shard, name: str, number: int) -> Transacted:
+        """What there is to say of a transaction that is committed."""
+        group, transactions = self._groups.get(name), shard.group(name).transactions
+        done = None if group is None or group.shard is not shard else group.under_way.get(number)
+        if done is not None:
+            return Transacted(number, _unplaced(transactions.pending[number].staged), done)
+        told = (retry.placed or () for retry in transactions.retries.values() if retry.number == number)
+        return Transacted(number, next(told, ()))
+
+    def _release(self, shard: Shard, name: str, number: int) -> None:
+        """Apply the group's transactions up to `number`, all of which are durable, in order."""
+        group = self._group(shard, name)
+        for pending, intent in shard.group(name).transactions.pending.items():
+            if group.released < pending <= number:
+                done = group.under_way[pending] = group.applier.begin(intent)
+                done.add_done_callback(partial(self._on_applied, name, pending))
+        group.released = max(group.released, number)
+
+    def _group(self, shard: Shard, name: str) -> _Group:
+        group = self._groups.get(name)
+        if group is None or group.shard is not shard:
+            means = Means(
+                self._cluster,
+                self._append,
+                self._buffer,
+                lambda: shard.leading,
+                lambda: self._happened("dropped"),
+            )
+            group = self._groups[name] = _Group(shard, Applier(means))
+        return group
+
+    def _on_applied(self, name: str, number: int, done: Done) -> None:
+        group = self._groups.get(name)
+        placed = None if done.cancelled() else done.result()
+        if group is None or placed is None or group.under_way.get(number) is not done:
+            return
+        self._happened("applied")
+        group.applied[number] = placed
+        if group.marking is None:
+            group.marking = asyncio.get_running_loop().call_later(MARK_AFTER_S, self._mark, name)
+
+    def _mark(self, name: str) -> None:
+        """Say of the group's transactions that are applied that they are; then their files may go."""
+        group = self._groups.get(name)
+        if group is None:
+            return
+        if group.marking is not None:
+            group.marking.cancel()
+            group.marking = None
+        files: list[Staged] = []
+        with suppress(NotLeader):  # then who took over applies them, and writes nothing
+            for number, placed in [*group.applied.items()]:
+                files += group.shard.group(name).transactions.pending[number].staged
+                group.shard.apply(name, Applied(number, placed))
+                del group.applied[number], group.under_way[number]
+            if files:
+                self._in_background(self._tidy(group.shard, name, files))
+        if not group.under_way or not group.shard.leading:
+            del self._groups[name]
+
+    async def _tidy(self, shard: Shard, name: str, files: Iterable[Staged]) -> None:
+        with suppress(LakelogError):  # they stay for who applies them again, or for a vacuum
+            await shard.settled(name)
+            shard.check_leading()
+            await self._delete(files)
+
+    async def _delete(self, files: Iterable[Staged]) -> None:
+        """Remove staged files that nothing names; what stays is a vacuum's."""
+        with suppress(LakelogError):
+            await asyncio.to_thread(staging.delete, self._cluster.store, files)
+
+    def _in_background(self, work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # who waited for it, if anybody still did, has heard of it
+
+
+def _planned(parts: Iterable[Part]) -> tuple[Staged, ...]:
+    """What `parts` are going to be, to see whether that may be."""
+    runs = tuple(Run(part.topic, part.topic_id, part.partition, 0, 0, 0) for part in parts)
+    return (Staged("", runs),) if runs else ()
+
+
+def _unplaced(staged: Iterable[Staged]) -> tuple[Placed, ...]:
+    counts: dict[tuple[str, int], int] = {}
+    for run in (run for file in staged for run in file.runs):
+        at = (run.topic, run.partition)
+        counts[at] = counts.get(at, 0) + run.records
+    return tuple(Placed(topic, partition, count) for (topic, partition), count in counts.items())
