@@ -42,6 +42,7 @@ AGAIN_S = 0.1
 SESSION_MS = 3_000
 POLL_MS = 200
 CONNECT_S = 2.0
+REST_S = 5.0
 BATCH = 3
 """Records in a request."""
 
@@ -74,13 +75,16 @@ class Answer(NamedTuple):
 class Gateways:
     """The gateways at `urls`, asked in turn if `alternating`, else each until it does not do what is asked.
 
-    `refused` counts by code, or kind of silence, what was not done at once. One for each thread.
+    Who was silent is left alone for REST_S, as by a load balancer. `refused` counts by code, or kind of
+    silence, what was not done at once. One for each thread.
     """
 
-    def __init__(self, urls: Sequence[str], *, alternating: bool = False, timeout_s: float = 10) -> None:
+    def __init__(self, urls: Sequence[str], *, alternating: bool = False, timeout_s: float = 5) -> None:
         timeout = httpx.Timeout(timeout_s, connect=CONNECT_S)
         self._clients = [httpx.Client(base_url=url, timeout=timeout) for url in urls]
         self._alternating = alternating
+        self._clock = SystemClock()
+        self._rests_until = [0.0] * len(urls)
         self._next = 0
         self.refused: Counter[str] = Counter()
 
@@ -93,17 +97,20 @@ class Gateways:
         may: tuple[int, ...] = (),
     ) -> Answer:
         """One attempt. A refusal for good whose code is not among `may` fails the test."""
-        sent = {"Content-Type": V2, **headers}
         content = None if body is None else json.dumps(body)
-        client = self._clients[self._next]
+        at = self._next
         try:
-            response = client.request(method, path, content=content, headers=sent)
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            return self._refused(type(error).__name__, Answer(Outcome.FAILED))
+            response = self._clients[at].request(
+                method, path, content=content, headers={"Content-Type": V2, **headers}
+            )
         except httpx.TransportError as error:
-            return self._refused(type(error).__name__, Answer(Outcome.UNKNOWN))
+            self._rests_until[at] = self._clock.monotonic() + REST_S
+            sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+            answer = Answer(Outcome.UNKNOWN if sent else Outcome.FAILED)
+            return self._refused(type(error).__name__, answer)
         if response.is_success:
-            self._move_on(self._alternating)
+            if self._alternating:
+                self._move_on()
             return Answer(Outcome.OK, 0, response)
         code = int(response.json()["error_code"])
         assert response.status_code >= 500 or response.status_code == 429 or code in may, response.text
@@ -112,11 +119,14 @@ class Gateways:
 
     def _refused(self, why: str, answer: Answer) -> Answer:
         self.refused[why] += 1
-        self._move_on(True)
+        self._move_on()
         return answer
 
-    def _move_on(self, there: bool) -> None:
-        self._next = (self._next + there) % len(self._clients)
+    def _move_on(self) -> None:
+        """To the next that does not rest; to the next, where all do."""
+        count, now = len(self._clients), self._clock.monotonic()
+        following = [(self._next + step) % count for step in range(1, count + 1)]
+        self._next = next((at for at in following if self._rests_until[at] <= now), following[0])
 
 
 class Task(Struct, frozen=True):

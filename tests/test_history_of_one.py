@@ -54,8 +54,10 @@ class Scene:
         return self.load.findings({TOPIC: PARTITIONS}, [GROUP])
 
     def close(self) -> None:
-        self.load.end()
-        self.gateway.stop()
+        try:
+            self.load.end()
+        finally:
+            self.gateway.stop()
 
 
 @pytest.fixture
