@@ -1,7 +1,7 @@
 """Housekeeping: checkpoints that are due, logs that nobody needs any more, and files that nobody refers to.
 
 A gateway writes the checkpoints of what it leads itself; a partition that no gateway leads gets them here.
-Which files may go is log_tables/vacuum.py's to say.
+Which files may go is log_tables/vacuum.py's to say; of what writers have staged, log_tables/staging.py's.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from jobs.outcome import Outcome
 from jobs.spread import Spark
 from jobs.state import OPENED_AT_ONCE, PartitionState, partition_of, remote_of, table_of
+from log_tables import staging
 from log_tables.clock import timer
 from log_tables.cluster import Cluster
 from log_tables.errors import LakelogError
-from log_tables.layout import CLUSTER_METADATA
+from log_tables.group_log import pending_files
+from log_tables.layout import CLUSTER_METADATA, CONSUMER_OFFSETS
 from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS
+from log_tables.objects import ObjectInfo
 from log_tables.sweep import sweep
 from log_tables.table import Table
 from log_tables.vacuum import vacuum
@@ -63,7 +66,9 @@ def _steps(state: PartitionState, now_ms: int) -> Iterator[Tidy]:
 
 
 def run(_: Spark, cluster: Cluster, steps: Sequence[Tidy]) -> Iterator[Outcome]:
-    """Do `steps` side by side; then remove the files of deleted topics, and what killed puts left."""
+    """Do `steps` side by side; then remove the files of deleted topics, what killed puts left, and what was
+    staged for transactions that never came.
+    """
     with ThreadPoolExecutor(OPENED_AT_ONCE) as pool:
         yield from (outcome for outcome in pool.map(lambda step: _tidy(cluster, step), steps) if outcome)
     if any(step.clean for step in steps):
@@ -71,15 +76,31 @@ def run(_: Spark, cluster: Cluster, steps: Sequence[Tidy]) -> Iterator[Outcome]:
 
 
 def _sweep(cluster: Cluster, remote: bool) -> Iterator[Outcome]:
-    """What failed, told of the metadata log, which says what is to be removed."""
+    """Staged files that went, and what failed: told of the metadata log, which says what is to be removed."""
     started = timer()
     try:
         cluster.store.remove_temporaries(TEMPORARY_MAX_AGE_MS)
         sweep(cluster)
+        staged = _vacuum_staged(cluster)
+        if staged:
+            size = sum(file.size for file in staged)
+            seconds = timer() - started
+            yield Outcome(NAME, CLUSTER_METADATA, 0, len(staged), 0, bytes_before=size, seconds=seconds)
         if remote:
             remote_of(cluster).store.remove_temporaries(TEMPORARY_MAX_AGE_MS)
     except LakelogError as error:
         yield Outcome(NAME, CLUSTER_METADATA, 0, seconds=timer() - started, error=error.message)
+
+
+def _vacuum_staged(cluster: Cluster, dry_run: bool = False) -> list[ObjectInfo]:
+    """Delete the staged files that are old and that no transaction needs; returns them."""
+    if not staging.vacuum(cluster.store, set(), dry_run=True):
+        return []  # none is old: spare reading what the groups say
+    groups = cluster.known(CONSUMER_OFFSETS)
+    partitions = [] if groups is None else groups.partitions()
+    for partition in partitions:
+        partition.refresh(wait=True)
+    return staging.vacuum(cluster.store, pending_files(partitions), dry_run)
 
 
 def _tidy(cluster: Cluster, step: Tidy) -> Outcome | None:
@@ -117,11 +138,15 @@ def preview(cluster: Cluster, step: Tidy) -> str | None:
         return str(step)
     table = _table(cluster, step)
     found, commits = vacuum(table, dry_run=True), table.clean_log(dry_run=True)
-    if not (step.checkpoint or commits or found.deleted or found.marked or found.waiting):
+    of_root = step.topic == CLUSTER_METADATA and not step.remote
+    staged = _vacuum_staged(cluster, dry_run=True) if of_root else []
+    if not (step.checkpoint or commits or found.deleted or found.marked or found.waiting or staged):
         return None
+    size = sum(file.size for file in staged)
     return (
         f"{step}: {commits} files of the log, {found.deleted} unreferenced files "
         f"({found.deleted_bytes:,} bytes); mark {found.marked}, {found.waiting} are waiting"
+        + (f"; {len(staged)} staged files ({size:,} bytes)" if staged else "")
     )
 
 

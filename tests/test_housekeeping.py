@@ -11,12 +11,18 @@ from jobs.housekeeping import TIDY_INTERVAL_MS, Tidy
 from jobs.maintenance import JOBS, Maintenance
 from jobs.outcome import Outcome
 from jobs.state import look
+from log_tables import staging
 from log_tables.clock import ManualClock
 from log_tables.cluster import Cluster
 from log_tables.fsck import check
+from log_tables.group_log import Intent, IntentKey, encode
+from log_tables.layout import CONSUMER_OFFSETS, STAGING
 from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS, LOG_RETENTION_MS
 from log_tables.objects import TEMPORARY_PREFIX
+from log_tables.partition import Entry
+from log_tables.record import Record, input_batch
 from log_tables.rewrite import commit_merge, merge
+from log_tables.staging import Part, Staged
 from log_tables.store import open_store
 from log_tables.testing import ClockedStore, FaultyStore
 from tests.no_spark import in_process, no_spark
@@ -192,7 +198,7 @@ def test_a_scheduler_remembers_what_it_has_tidied_up(cluster: Cluster, clock: Ma
 
     assert "topics/t/0/" in listed()
     new = "topics/__maintenance/0/"
-    assert listed() == {new, f"{new}_vacuum/", f"{new}_delta_log/"}
+    assert listed() == {new, f"{new}_vacuum/", f"{new}_delta_log/", f"{STAGING}/"}
     assert listed() == set()
     clock.advance(TIDY_INTERVAL_MS)
     assert "topics/t/0/" in listed()
@@ -215,6 +221,48 @@ def test_the_files_of_a_deleted_topic_go(cluster: Cluster, clock: ManualClock) -
     run(cluster)
     assert [*cluster.store.list("topics/t/")] == []
     assert check(cluster.store).problems == []
+
+
+def staged_files(cluster: Cluster) -> list[str]:
+    return [item.path for item in cluster.store.list(f"{STAGING}/")]
+
+
+def stage(cluster: Cluster) -> Staged:
+    """Stage a record, for a transaction that is to come."""
+    parts = [Part("t", cluster.topic("t").topic_id, 0, [input_batch([Record(b"v")], 0)])]
+    return staging.stage(cluster.store, cluster.clock, parts)
+
+
+def test_what_was_staged_for_a_transaction_that_never_came_goes_after_a_day(
+    cluster: Cluster, clock: ManualClock
+) -> None:
+    run(cluster)
+    staged = stage(cluster)
+    clock.advance(DAY_MS)
+    run(cluster)
+    assert staged_files(cluster) == [staged.path]
+    clock.advance(1)
+    size = cluster.store.head(staged.path).size
+    told = [outcome for outcome in run(cluster) if outcome.topic == "__cluster_metadata"]
+    assert (told[-1].files_before, told[-1].files_after, told[-1].bytes_before) == (1, 0, size)
+    assert staged_files(cluster) == []
+
+
+def test_what_a_transaction_still_needs_stays_however_old(cluster: Cluster, clock: ManualClock) -> None:
+    """It is committed and not applied yet: no gateway has run since."""
+    kept, old = stage(cluster), stage(cluster)
+    groups = cluster.lead(cluster.create_topic(CONSUMER_OFFSETS, internal=True), 0)
+    key = IntentKey("g", 1)
+    groups.append([Entry(input_batch([encode(key, Intent(1, 1, (kept,)))], 0))])
+    clock.advance(DAY_MS + 1)
+    previews = [said for _, _, said in Maintenance(cluster, no_spark).previews() if "staged" in said]
+    assert len(previews) == 1
+    assert previews[0].endswith(f"; 1 staged files ({cluster.store.head(old.path).size:,} bytes)")
+    run(cluster)
+    assert staged_files(cluster) == [kept.path]
+    groups.append([Entry(input_batch([encode(key, None)], 0))])
+    run(cluster)
+    assert staged_files(cluster) == []
 
 
 def test_a_remote_table_is_tidied_up_as_well(tmp_path: Path, clock: ManualClock) -> None:
