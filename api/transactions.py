@@ -15,12 +15,13 @@ from api.envelope import V2Response
 from api.errors import error_responses
 from api.gateway import Gateway, gateway
 from api.group_route import GroupRoute
-from api.media import content_format
+from api.media import Format, content_format
 from api.produce import find_topic
 from api.produce_schema import TRANSACTION_BODY
 from api.wire_transaction import Sent, decode_transaction
 from coordinator.transactions import Asked, Transacted
 from ingest.buffer import Room
+from log_tables.errors import RetryKeyReused
 from log_tables.group_log import Placed, check_retry_key
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.staging import Part
@@ -76,6 +77,9 @@ class TransactionDone(BaseModel):
 
     transaction: int = Field(description="Its number within the group.")
     offsets: list[PlacedRecords]
+    earlier: bool = Field(
+        description="Whether it was there before, with other staged files: those named now are not used."
+    )
 
 
 @router.post(
@@ -115,12 +119,29 @@ async def _transact(request: Request, group: str, member: str | None, key: str) 
     with held.detach() as room:  # what it holds is given back before the answer is waited for
         body = await request.body()
         digest = blake2b(body, digest_size=16, key=form.name.encode()).hexdigest()
-        done = await here.coordinator.transacted(group, key, digest) if key else None
+        done, earlier = await _known(here, group, (key, digest), body, form) if key else (None, False)
         if done is None:
             sent = decode_transaction(body, form)
             del body
             done = await _commit(here, room, group, member, sent, (key, digest))
-    return _answer(done.number, await done.where())
+    return _answer(done.number, await done.where(), earlier)
+
+
+async def _known(
+    here: Gateway, group: str, retry: tuple[str, str], body: bytes, form: Format
+) -> tuple[Transacted | None, bool]:
+    """The transaction that has this retry key already, and whether with another content.
+
+    That is allowed to one with staged files: who does its work again, after a crash, has staged anew. Raises
+    RetryKeyReused.
+    """
+    try:
+        return await here.coordinator.transacted(group, *retry), False
+    except RetryKeyReused:
+        if not decode_transaction(body, form).frame.staged:
+            raise
+    found = await here.coordinator.transacted(group, retry[0], None)
+    return found, found is not None
 
 
 async def _commit(
@@ -144,9 +165,9 @@ async def _parts(here: Gateway, sent: Sent, name: str) -> list[Part]:
     return [Part(name, topic.topic_id, part.partition, [part.batch]) for part in parts]
 
 
-def _answer(number: int, placed: tuple[Placed, ...]) -> V2Response:
+def _answer(number: int, placed: tuple[Placed, ...], earlier: bool) -> V2Response:
     offsets = [
         {"topic": p.topic, "partition": p.partition, "base_offset": p.base_offset, "count": p.count}
         for p in placed
     ]
-    return V2Response({"transaction": number, "offsets": offsets})
+    return V2Response({"transaction": number, "offsets": offsets, "earlier": earlier})

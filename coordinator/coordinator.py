@@ -155,8 +155,10 @@ class Coordinator:
             await self._check_ends(offsets)
         await self._leading(name, attempt)
 
-    async def transacted(self, name: str, key: str, digest: str) -> Transacted | None:
-        """The answer to a transaction that is repeated, None to a new one. Raises RetryKeyReused."""
+    async def transacted(self, name: str, key: str, digest: str | None) -> Transacted | None:
+        """The answer to a transaction that is repeated, None to a new one; without a `digest` whatever its
+        content was. Raises RetryKeyReused.
+        """
 
         async def attempt(shard: Shard) -> Transacted | None:
             return await self._transactions.known(shard, name, key, digest)

@@ -41,13 +41,13 @@ class Transactions:
             return None
         return next(iter(self.retries.values())).committed_ms + RETRY_RETENTION_MS
 
-    def known(self, key: str, digest: str) -> Retry | None:
+    def known(self, key: str, digest: str | None) -> Retry | None:
         """What is remembered of the transaction with this retry key, if any.
 
-        Raises RetryKeyReused when that was another one.
+        Raises RetryKeyReused when that was another one, unless `digest` is None.
         """
         found = self.retries.get(key)
-        if found is not None and found.digest != digest:
+        if found is not None and digest not in (None, found.digest):
             raise RetryKeyReused(
                 f"the retry key {key!r} belongs to transaction {found.number}, which has another content; "
                 "use a new key for a new transaction",

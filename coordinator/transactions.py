@@ -101,7 +101,7 @@ class Transactions:
         self._groups: dict[str, _Group] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def known(self, shard: Shard, name: str, key: str, digest: str) -> Transacted | None:
+    async def known(self, shard: Shard, name: str, key: str, digest: str | None) -> Transacted | None:
         """The answer to a repeat, None for what has not been before. Raises RetryKeyReused, NotLeader."""
         retry = shard.group(name).transactions.known(key, digest)
         if retry is None:

@@ -66,7 +66,9 @@ class StreamSink(DataSourceStreamArrowWriter):
 
         if staged := _staged(messages):
             (query_id,) = {message.query_id for message in _received(messages)}
-            publish(self._options.gateway, of_micro_batch(query_id, batchId), staged, SystemClock())
+            transaction = of_micro_batch(query_id, batchId)
+            if not publish(self._options.gateway, transaction, staged, SystemClock()):
+                _delete(self._options, staged)
 
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: ARG002, N803
         _discard(self._options, messages)
@@ -93,5 +95,10 @@ def _discard(options: SinkOptions, messages: Messages) -> None:
     every task has its message, and the files are left to a vacuum.
     """
     if None in messages:
-        with suppress(LakelogError):
-            staging.delete(store_at(options.place), _staged(messages))
+        _delete(options, _staged(messages))
+
+
+def _delete(options: SinkOptions, staged: Iterable[Staged]) -> None:
+    """What cannot be deleted now, a vacuum finds."""
+    with suppress(LakelogError):
+        staging.delete(store_at(options.place), staged)

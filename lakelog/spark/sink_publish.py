@@ -43,12 +43,12 @@ def of_micro_batch(query_id: str, batch_id: int) -> Transaction:
     return Transaction(f"{_GROUP}-{query_id}", str(batch_id), (str(old),) if old >= 0 else ())
 
 
-def publish(url: str | None, transaction: Transaction, staged: Sequence[Staged], clock: Clock) -> None:
+def publish(url: str | None, transaction: Transaction, staged: Sequence[Staged], clock: Clock) -> bool:
     """Append what is in `staged`, all or none, through the gateway at `url`.
 
-    When this returns, the transaction is there for good, though perhaps with what was staged for it at
-    another time. Raises the errors that the gateway names; after OutcomeUnknown and Retriable it may be there
-    or not.
+    When this returns, the transaction is there for good: with what is in `staged`, or (False) since an
+    earlier time, with what was staged for it then. Raises the errors that the gateway names; after
+    OutcomeUnknown and Retriable it may be there or not.
     """
     body = msgspec.json.encode({"staged": staged, "forget": transaction.forget})
     path = f"/consumers/{quoted(transaction.group)}/transactions"
@@ -57,11 +57,11 @@ def publish(url: str | None, transaction: Transaction, staged: Sequence[Staged],
     with Client(url or DEFAULT_URL, timeout_s=_REQUEST_S, clock=clock) as client:
         while True:
             try:
-                client.post(path, body, headers)
+                answer = client.post(path, body, headers)
             except (OutcomeUnknown, Retriable) as error:
                 pause_s = float(error.details.get("retry_after_s", _PAUSE_S))
                 if clock.monotonic() + pause_s > deadline:
                     raise
                 clock.pause(pause_s)
             else:
-                return
+                return not answer.json()["earlier"]
