@@ -15,6 +15,7 @@ from coordinator.events import (
     Tick,
     TopicsChanged,
     TopicState,
+    Transact,
     Unsubscribe,
 )
 from coordinator.group import NOTHING, Group, Member, Partitions, Records, restore, step
@@ -198,7 +199,7 @@ class Life:
 def committed_after(offsets: Offsets, before: Group, event: Event) -> Offsets:
     """What must be committed after `event`."""
     match event:
-        case Commit(offsets=places) | Reset(offsets=places):
+        case Commit(offsets=places) | Reset(offsets=places) | Transact(offsets=places):
             made = {at: (before.topics[at.topic].topic_id, place.offset) for at, place in places.items()}
             return {**offsets, **made}
         case Delete():
@@ -225,6 +226,7 @@ def check_restored(group: Group, records: Records, now_ms: float) -> None:
     restored = restore(records, now_ms).get(GROUP, Group(GROUP))
     assert restored.generation == group.generation
     assert restored.offsets == group.offsets
+    assert restored.transactions == group.transactions
     assert {name: _lasting(m) for name, m in restored.members.items()} == {
         name: _lasting(m) for name, m in group.members.items()
     }

@@ -1,0 +1,404 @@
+"""The transactions of a group, event by event: what each makes durable, what it is refused for."""
+
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+
+from coordinator.assignment import TopicPartition
+from coordinator.events import (
+    Applied,
+    Assign,
+    Commit,
+    Delete,
+    Event,
+    Join,
+    Place,
+    Poll,
+    Subscribe,
+    Tick,
+    TopicsChanged,
+    TopicState,
+    Transact,
+)
+from coordinator.group import Group, Records, restore, step
+from log_tables.errors import (
+    Conflict,
+    GroupNotEmpty,
+    InvalidConsumer,
+    InvalidRecord,
+    InvalidTopicName,
+    LakelogError,
+    NotAssigned,
+    Retriable,
+    RetryKeyReused,
+    StaleGeneration,
+    UnknownMember,
+    UnknownPartition,
+    UnknownTopic,
+)
+from log_tables.group_log import (
+    Committed,
+    Intent,
+    IntentKey,
+    MemberConfig,
+    OffsetKey,
+    Placed,
+    Retry,
+    RetryKey,
+    TransactionsKey,
+    TransactionsValue,
+    decode,
+    encode,
+)
+from log_tables.limits import PRODUCER_EPOCH_MAX, RETRY_RETENTION_MS
+from log_tables.staging import Run, Staged
+
+TOPICS = {"in": TopicState("id-in", 2), "out": TopicState("id-out", 2), "__x": TopicState("id-x", 1)}
+IN0, IN1 = TopicPartition("in", 0), TopicPartition("in", 1)
+PRODUCER = 7
+AT_MS = 1_000
+MANUAL = MemberConfig(auto_commit=False)
+
+
+def staged(name: str = "a", topic: str = "out", topic_id: str = "id-out", partition: int = 0) -> Staged:
+    return Staged(f"staging/{name}.arrow", (Run(topic, topic_id, partition, 0, 10, 2),))
+
+
+def transact(
+    member: str | None = None,
+    *files: Staged,
+    offsets: dict[TopicPartition, int] | None = None,
+    generation: int | None = None,
+    key: str = "",
+    digest: str = "d",
+    forget: tuple[str, ...] = (),
+    producer_id: int = PRODUCER,
+    at_ms: int = AT_MS,
+) -> Transact:
+    places = {at: Place(offset) for at, offset in (offsets or {}).items()}
+    return Transact(member, generation, places, files, key, digest, forget, producer_id, at_ms)
+
+
+class Driven:
+    """A group that knows TOPICS, and all that was made durable."""
+
+    def __init__(self, *events: Event) -> None:
+        self.records: Records = []
+        self.group = Group("g")
+        self.happen(TopicsChanged(TOPICS), *events)
+
+    def happen(self, *events: Event) -> Records:
+        """What the last of `events` makes durable."""
+        records: Records = []
+        for event in events:
+            self.group, records = step(self.group, event, 0)
+            self.records += records
+        return records
+
+    def refuse(self, event: Event, error: type[LakelogError], says: str) -> None:
+        with pytest.raises(error, match=says):
+            step(self.group, event, 0)
+
+
+def member(name: str = "m", config: MemberConfig = MANUAL) -> Driven:
+    """A group of one member, which owns all of topic `in`."""
+    return Driven(Join(name, config), Subscribe(name, frozenset({"in"})), Poll(name), Poll(name))
+
+
+def test_offsets_intent_retry_key_and_count_are_one_append() -> None:
+    driven = Driven()
+    records = driven.happen(transact(None, staged(), offsets={IN0: 5}, key="k"))
+    assert records == [
+        (OffsetKey("g", "in", 0), Committed(5, "id-in", "", AT_MS)),
+        (TransactionsKey("g"), TransactionsValue(PRODUCER, 1)),
+        (IntentKey("g", 1), Intent(PRODUCER, 1, (staged(),), "k")),
+        (RetryKey("g", "k"), Retry(1, "d", AT_MS)),
+    ]
+    assert driven.group.exists
+
+
+def test_without_records_nothing_is_pending() -> None:
+    driven = Driven()
+    driven.happen(transact(None, offsets={IN0: 5}, key="k"))
+    assert not driven.group.transactions.pending
+    assert driven.group.transactions.retries["k"].placed == ()
+
+
+def test_what_is_applied_is_not_pending_any_more_and_its_key_knows_where_it_is() -> None:
+    driven = Driven(transact(None, staged(), key="k"))
+    placed = (Placed("out", 0, 2, 17),)
+    assert driven.happen(Applied(1, placed)) == [
+        (IntentKey("g", 1), None),
+        (RetryKey("g", "k"), Retry(1, "d", AT_MS, placed)),
+    ]
+    assert driven.happen(Applied(1, placed)) == []
+
+
+def test_a_forgotten_key_is_not_written_again_when_its_transaction_is_applied() -> None:
+    driven = Driven(transact(None, staged(), key="k"), transact(None, staged("b"), key="l", forget=("k",)))
+    assert driven.happen(Applied(1, ())) == [(IntentKey("g", 1), None)]
+    driven.happen(transact(None, staged("c"), key="k"))
+    assert driven.group.transactions.retries["k"].number == 3
+
+
+def test_a_member_commits_with_its_records_what_it_owns() -> None:
+    driven = member()
+    generation = driven.group.member("m").epoch
+    driven.happen(transact("m", staged(), offsets={IN0: 1, IN1: 2}, generation=generation))
+    assert {at: c.offset for at, c in driven.group.offsets.items()} == {IN0: 1, IN1: 2}
+    assert driven.group.offsets[IN0].member == "m"
+
+
+def test_a_member_is_refused_for_what_is_not_its_own() -> None:
+    driven = member()
+    generation = driven.group.member("m").epoch
+    driven.happen(Join("n", MANUAL), Subscribe("n", frozenset({"in"})))
+    told = driven.group.member("m").epoch
+    assert told > generation
+    driven.refuse(
+        transact("m", staged(), offsets={IN0: 1}, generation=generation), StaleGeneration, f"it is {told}"
+    )
+    driven.refuse(transact("n", staged(), offsets={IN0: 1}), NotAssigned, "does not own")
+    driven.refuse(transact("o", staged()), UnknownMember, "no consumer instance 'o'")
+
+
+def test_a_member_that_commits_by_itself_cannot_take_offsets_into_a_transaction() -> None:
+    driven = member(config=MemberConfig())
+    driven.refuse(transact("m", staged(), offsets={IN0: 1}), InvalidConsumer, "auto.commit.enable=false")
+    driven.happen(transact("m", staged()))
+
+
+def test_who_chose_its_partitions_cannot_set_the_offsets_of_those_that_share() -> None:
+    driven = member()
+    driven.happen(Join("n", MANUAL), Assign("n", frozenset({IN0})))
+    driven.refuse(transact("n", staged(), offsets={IN0: 1}), GroupNotEmpty, "partitions of its own")
+
+
+def test_nobody_from_outside_transacts_while_members_share_topics() -> None:
+    member().refuse(transact(None, staged()), GroupNotEmpty, "has members")
+
+
+@pytest.mark.parametrize(
+    ("file", "error"),
+    [
+        (staged(topic="gone", topic_id="x"), UnknownTopic),
+        (staged(topic_id="of-another"), UnknownTopic),
+        (staged(partition=2), UnknownPartition),
+        (staged(topic="__x", topic_id="id-x"), InvalidTopicName),
+    ],
+)
+def test_records_for_what_is_not_there_are_refused(file: Staged, error: type[LakelogError]) -> None:
+    Driven().refuse(transact(None, file), error, "topic")
+
+
+def test_a_transaction_of_nothing_is_refused() -> None:
+    Driven().refuse(transact(None), InvalidRecord, "neither records nor offsets")
+
+
+def test_a_repeat_changes_nothing_and_another_content_is_refused() -> None:
+    driven = Driven(transact(None, staged(), key="k"))
+    assert driven.happen(transact(None, staged("b"), key="k")) == []
+    assert driven.group.transactions.number == 1
+    driven.refuse(transact(None, staged(), key="k", digest="e"), RetryKeyReused, "another content")
+
+
+def test_a_repeat_is_known_though_it_could_not_be_done_now() -> None:
+    driven = member()
+    asked = transact("m", staged(), offsets={IN0: 1}, generation=driven.group.member("m").epoch, key="k")
+    driven.happen(asked, Join("n", MANUAL), Subscribe("n", frozenset({"in"})), TopicsChanged({}))
+    assert driven.happen(asked) == []
+
+
+def test_keys_are_forgotten_after_a_day_but_for_the_newest() -> None:
+    driven = Driven()
+    for number in range(3):
+        driven.happen(transact(None, offsets={IN0: 1}, key=f"k{number}", at_ms=AT_MS + number))
+    assert driven.group.transactions.expiry_ms == AT_MS + RETRY_RETENTION_MS
+    assert driven.happen(Tick()) == []
+    assert driven.happen(Tick(AT_MS + RETRY_RETENTION_MS)) == [(RetryKey("g", "k0"), None)]
+    driven.happen(Tick(AT_MS + 9 * RETRY_RETENTION_MS))
+    assert [*driven.group.transactions.retries] == ["k2"]
+    assert driven.group.transactions.expiry_ms is None
+
+
+def test_a_group_that_remembers_too_many_keys_asks_to_forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coordinator.transaction.RETRY_KEYS_MAX", 2)
+    driven = Driven(*(transact(None, offsets={IN0: 1}, key=key) for key in "ab"))
+    driven.refuse(transact(None, offsets={IN0: 1}, key="c"), Conflict, "forget")
+    driven.happen(transact(None, offsets={IN0: 1}, key="c", forget=("a",)))
+    assert [*driven.group.transactions.retries] == ["b", "c"]
+
+
+def test_numbers_go_on_with_another_producer_where_epochs_are_used_up() -> None:
+    records: Records = [(TransactionsKey("g"), TransactionsValue(PRODUCER, PRODUCER_EPOCH_MAX - 1))]
+    driven = Driven()
+    driven.group = restore(records, 0)["g"]
+    driven.happen(TopicsChanged(TOPICS))
+    for producer_id in (8, 9, 10):
+        driven.happen(transact(None, staged(), producer_id=producer_id))
+    made = [(i.producer_id, i.epoch) for i in driven.group.transactions.pending.values()]
+    assert made == [(PRODUCER, PRODUCER_EPOCH_MAX), (9, 0), (9, 1)]
+
+
+def test_a_group_is_deleted_with_its_transactions_once_they_are_applied() -> None:
+    driven = Driven(transact(None, staged(), key="k"))
+    driven.refuse(Delete(force=True), Retriable, "are being applied")
+    driven.happen(Applied(1, ()))
+    records = driven.happen(Delete())
+    assert {(TransactionsKey("g"), None), (RetryKey("g", "k"), None)} <= {*records}
+    assert not driven.group.exists
+    driven.happen(transact(None, staged(), producer_id=8))
+    assert driven.group.transactions.producer_id == 8
+
+
+def test_the_records_are_read_as_they_were_written() -> None:
+    driven = Driven(transact(None, staged(), key="k"), Applied(1, (Placed("out", 0, 2),)))
+    for key, value in driven.records:
+        assert decode(encode(key, value), "") == (key, value)
+
+
+# Anything in any order.
+
+
+@dataclass
+class Model:
+    """What must be true of a group's transactions, in the plainest terms."""
+
+    number: int = 0
+    pending: dict[int, str] = field(default_factory=dict)
+    keys: dict[str, tuple[int, str, int, bool]] = field(default_factory=dict)
+    offset: int | None = None
+
+
+KEYS = st.sampled_from(["", "a", "b", "c"])
+
+
+class Machine(RuleBasedStateMachine):
+    """Transactions, repeats, expiry; and coordinators that die with what was not durable yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model, self.durable_model = Model(), Model()
+        self.durable: Records = []
+        self.unheard: list[tuple[Records, Model]] = []
+        self.now_ms = AT_MS
+        self.group = Group("g")
+        self._happen(TopicsChanged(TOPICS))
+
+    def _happen(self, event: Event) -> None:
+        self.group, records = step(self.group, event, 0)
+        self.unheard.append((records, deepcopy(self.model)))
+        self._check()
+
+    def _check(self) -> None:
+        found = self.group.transactions
+        assert found.number == self.model.number
+        assert {number: intent.key for number, intent in found.pending.items()} == self.model.pending
+        assert [*found.pending] == sorted(found.pending)
+        assert {
+            key: (retry.number, retry.digest, retry.committed_ms, retry.placed is not None)
+            for key, retry in found.retries.items()
+        } == self.model.keys
+        committed = self.group.committed(IN0)
+        assert (None if committed is None else committed.offset) == self.model.offset
+        written = [*self.durable, *(record for records, _ in self.unheard for record in records)]
+        assert restore(written, 0).get("g", Group("g")).transactions == found
+
+    @rule(
+        key=KEYS, digest=st.sampled_from("xy"), records=st.booleans(), offset=st.integers(0, 9), forget=KEYS
+    )
+    def transact(self, key: str, digest: str, records: bool, offset: int, forget: str) -> None:
+        files = (staged(str(self.model.number)),) if records else ()
+        event = transact(
+            None,
+            *files,
+            offsets={IN0: offset},
+            key=key,
+            digest=digest,
+            forget=(forget,) if forget else (),
+            at_ms=self.now_ms,
+        )
+        known = self.model.keys.get(key)
+        if known is not None and known[1] != digest:
+            with pytest.raises(RetryKeyReused):
+                step(self.group, event, 0)
+            return
+        if known is None:
+            self.model.number += 1
+            self.model.offset = offset
+            self.model.keys.pop(forget, None)
+            if records:
+                self.model.pending[self.model.number] = key
+            if key:
+                self.model.keys[key] = (self.model.number, digest, self.now_ms, not records)
+        self._happen(event)
+
+    @rule(which=st.integers(0, 5))
+    def apply(self, which: int) -> None:
+        if not self.model.pending:
+            return
+        number = sorted(self.model.pending)[which % len(self.model.pending)]
+        key = self.model.pending.pop(number)
+        if key in self.model.keys and self.model.keys[key][0] == number:
+            self.model.keys[key] = (*self.model.keys[key][:3], True)
+        self._happen(Applied(number, (Placed("out", 0, 2, number),)))
+
+    @rule(hours=st.integers(1, 30))
+    def wait(self, hours: int) -> None:
+        self.now_ms += hours * 3_600_000
+        newest = max((number for number, *_ in self.model.keys.values()), default=0)
+        self.model.keys = {
+            key: found
+            for key, found in self.model.keys.items()
+            if found[0] == newest or not found[3] or found[2] + RETRY_RETENTION_MS > self.now_ms
+        }
+        self._happen(Tick(self.now_ms))
+
+    @rule(offset=st.integers(0, 9))
+    def commit(self, offset: int) -> None:
+        """A member of its own partitions, beside."""
+        if "m" not in self.group.members:
+            self._happen(Join("m", MANUAL))
+            self._happen(Assign("m", frozenset({IN0})))
+        self.model.offset = offset
+        self._happen(Commit("m", {IN0: Place(offset)}, self.now_ms))
+
+    @rule()
+    def delete(self) -> None:
+        if self.model.pending:
+            with pytest.raises(Retriable):
+                step(self.group, Delete(force=True), 0)
+            return
+        self.model = Model()
+        self._happen(Delete(force=True))
+
+    @rule()
+    def settle(self) -> None:
+        self.durable += [record for records, _ in self.unheard for record in records]
+        self.unheard.clear()
+        self.durable_model = deepcopy(self.model)
+
+    @rule(lost=st.integers(0, 4), compacted=st.booleans())
+    def crash(self, lost: int, compacted: bool) -> None:
+        del self.unheard[max(0, len(self.unheard) - lost) :]
+        self.model = deepcopy(self.unheard[-1][1] if self.unheard else self.durable_model)
+        self.settle()
+        if compacted:
+            newest = {key: (place, value) for place, (key, value) in enumerate(self.durable)}
+            ordered = sorted(newest.items(), key=lambda item: item[1][0])
+            self.durable = [(key, value) for key, (_, value) in ordered if value is not None]
+        self.group = restore(self.durable, 0).get("g", Group("g"))
+        self._happen(TopicsChanged(TOPICS))
+
+
+def test_transactions_are_as_a_plain_model_has_them() -> None:
+    run_state_machine_as_test(Machine, settings=settings(max_examples=100, stateful_step_count=40))
+
+
+@pytest.mark.torture
+def test_transactions_are_as_a_plain_model_has_them_for_long() -> None:
+    run_state_machine_as_test(Machine, settings=settings(max_examples=2_000, stateful_step_count=80))
