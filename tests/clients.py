@@ -240,7 +240,10 @@ class Member(Client):
 
     _lives = 0
     _path = ""
-    _generation = 0
+
+    def run(self) -> None:
+        super().run()
+        self.leave()
 
     def step(self) -> None:
         if not self._path and not self._join():
@@ -298,7 +301,6 @@ class Member(Client):
                 rows = _rows(answer)
                 doing.ok(Rows(rows))
         if answer.ok and not self._has_gap(rows):
-            self._generation = int(answer.headers["Generation"])
             return rows
         if answer.code == NO_MEMBER:
             self._path = ""
@@ -332,13 +334,7 @@ class Copier(Member):
             return
         self._sent += 1
         write = self._transaction(fresh, f"{self.task.name}-{self._sent}")
-        with self._history.doing(write) as doing:
-            outcome, offsets = self._send(write, f"{self.task.name}-{self._sent}")
-            if outcome is Outcome.OK:
-                doing.ok(Placed(offsets))
-            elif outcome is Outcome.FAILED:
-                doing.failed()
-        if outcome is Outcome.OK:
+        if self._send(write, f"{self.task.name}-{self._sent}"):
             self._done |= {span.at: span.end for span in write.consumed}
         else:
             self.leave()
@@ -353,37 +349,47 @@ class Copier(Member):
         parts = tuple(Part(at, tuple(listed)) for at, listed in values.items())
         return Write(self.task.name, parts, group=self.task.group, consumed=tuple(spans.values()))
 
-    def _send(self, write: Write, key: str) -> tuple[Outcome, tuple[int | None, ...]]:
-        """Repeat it by its key until it is answered. It has failed only if every attempt has."""
-        records = [
-            {"topic": part.at.topic, "partition": part.at.partition, "value": value}
-            for part in write.parts
-            for value in part.values
-        ]
-        body = _processed({span.at: span.end for span in write.consumed})
-        body |= {"generation": self._generation, "records": records}
-        worst = Outcome.FAILED
-        while not self._stop.is_set():
-            headers = {"Content-Type": JSON, "Idempotency-Key": key}
-            path = f"{self._path}/transactions"
-            answer = self.gateways.ask("POST", path, body, headers, may=(NO_MEMBER, CONFLICT))
-            if answer.ok:
-                return Outcome.OK, _placed(write, answer.json()["offsets"])
-            if answer.outcome is Outcome.UNKNOWN:
-                worst = Outcome.UNKNOWN
-            if answer.code in (NO_MEMBER, CONFLICT):
-                break
-            self._pause()
-        return worst, ()
+    def _send(self, write: Write, key: str) -> bool:
+        """Repeat it by its key until it is done, or refused."""
+        failed = True
+        with self._history.doing(write) as doing:
+            while not self._stop.is_set():
+                answer = transact(self.gateways, self._path, write, key)
+                if answer.ok:
+                    doing.ok(placed(write, answer))
+                    return True
+                failed = failed and answer.outcome is Outcome.FAILED
+                if answer.code in (NO_MEMBER, CONFLICT):
+                    break
+                self._pause()
+            if failed:  # each attempt has
+                doing.failed()
+        return False
 
 
-def _placed(write: Write, answered: Sequence[Mapping[str, Any]]) -> tuple[int | None, ...]:
-    bases = {At(each["topic"], each["partition"]): each["base_offset"] for each in answered}
-    return tuple(
-        None if bases[part.at] is None else bases[part.at] + index
+def transact(gateways: Gateways, path: str, write: Write, key: str) -> Answer:
+    """One attempt at a transaction of the group or member at `path`."""
+    records = [
+        {"topic": part.at.topic, "partition": part.at.partition, "value": value}
         for part in write.parts
-        for index in range(len(part.values))
-    )
+        for value in part.values
+    ]
+    body = _processed({span.at: span.end for span in write.consumed}) | {"records": records}
+    headers = {"Content-Type": JSON, "Idempotency-Key": key}
+    return gateways.ask("POST", f"{path}/transactions", body, headers, may=(NO_MEMBER, CONFLICT))
+
+
+def placed(write: Write, answer: Answer) -> Placed:
+    """The offsets of a transaction: one or more runs for a partition, in order, or none yet."""
+    told: dict[At, list[int | None]] = defaultdict(list)
+    for each in answer.json()["offsets"]:
+        base, count = each["base_offset"], each["count"]
+        at = At(each["topic"], each["partition"])
+        told[at] += [None] * count if base is None else range(base, base + count)
+    offsets: list[int | None] = []
+    for part in write.parts:
+        offsets += told.get(part.at, [None] * len(part.values))
+    return Placed(tuple(offsets))
 
 
 def _processed(ends: Mapping[At, int]) -> dict[str, Any]:

@@ -3,9 +3,10 @@
 Every finding is a fault, whatever came of the operations that are unknown: each of them may have happened
 once or not at all, at any time after it was begun. A fault that such an operation could excuse is not found.
 
-What is taken for granted: values are unique; logs begin at 0 and nothing is deleted; groups begin with the
-earliest record, commit behind what their own members have polled, and a group with transactions consumes
-each record in one of them.
+What is taken for granted: the log is read when nothing is under way any more, and what transactions have
+committed is applied; values are unique, and sent with acks=all; logs begin at 0 and nothing is deleted;
+groups begin with the earliest record, commit behind what their own members have polled, and a group with
+transactions consumes each record in one of them.
 """
 
 from collections import defaultdict

@@ -1,6 +1,7 @@
 """One gateway under all kinds of clients, killed and started again: their history is a correct one."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from tests.history_checker import Finding
 from tests.support import free_port, wait_until
 from tests.workload import Workload, lag
 
-TOPIC, GROUP, PARTITIONS = "t", "readers", 2
+TOPIC, COPY, PARTITIONS = "t", "copy", 2
+READERS, COPIERS = "readers", "copiers"
 
 
 class Scene:
@@ -22,7 +24,8 @@ class Scene:
     def __init__(self, directory: Path) -> None:
         self._data, self._port = directory / "data", free_port()
         self.gateway = self._start()
-        self.gateway.create_topic(TOPIC, PARTITIONS)
+        for topic in (TOPIC, COPY):
+            self.gateway.create_topic(topic, PARTITIONS)
         self.url = f"http://127.0.0.1:{self._port}"
         self.load = Workload([self.url], directory)
         for index in range(PARTITIONS):
@@ -31,7 +34,8 @@ class Scene:
                 Task("produce", f"idempotent{index}", at),
                 Task("produce plainly", f"plain{index}", at),
                 Task("fetch", f"fetcher{index}", at),
-                Task("read", f"reader{index}", at, GROUP),
+                Task("read", f"reader{index}", at, READERS),
+                Task("copy", f"copier{index}", at, COPIERS, tuple(At(COPY, to) for to in range(PARTITIONS))),
             )
         self.load.start_process(Task("produce", "process", At(TOPIC, 0)))
 
@@ -44,14 +48,15 @@ class Scene:
         self.gateway = self._start()
 
     def findings(self) -> list[Finding]:
-        """End the load, let the group reach the end, and look."""
+        """End the load, let the groups reach the end, and look."""
         self.load.end_writers()
-        for process in self.load.processes:
-            process.kill()
-            process.wait()
-        wait_until(lambda: lag(self.url, GROUP, TOPIC, PARTITIONS) == 0, "all is committed", 60)
+        for group in (READERS, COPIERS):
+            wait_until(partial(self._is_at_the_end, group), f"{group} are at the end", 60)
         self.load.end()
-        return self.load.findings({TOPIC: PARTITIONS}, [GROUP])
+        return self.load.findings({TOPIC: PARTITIONS, COPY: PARTITIONS}, [READERS, COPIERS])
+
+    def _is_at_the_end(self, group: str) -> bool:
+        return lag(self.url, group, TOPIC, PARTITIONS) == 0
 
     def close(self) -> None:
         try:
@@ -73,6 +78,7 @@ def survive(scene: Scene, seed: int, kills: int) -> None:
         scene.load.wait_for(10 + int(draw.random() * 100))
         scene.kill()
     scene.load.wait_for(20, Write, "idempotent")
+    scene.load.wait_for(5, Write, "copier")
     scene.load.wait_for(5, Commit)
     scene.load.wait_for(5, Fetch)
     assert scene.findings() == []

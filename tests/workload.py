@@ -10,8 +10,9 @@ from pathlib import Path
 import httpx
 import msgspec
 
-from tests.clients import CLIENTS, Client, Gateways, Task
-from tests.history import At, History, Operation, Write, load
+from log_tables.clock import SystemClock
+from tests.clients import CLIENTS, Client, Gateways, Task, placed, transact
+from tests.history import At, History, Operation, Part, Write, load
 from tests.history_checker import Finding, Log, check
 from tests.support import ROOT, wait_until
 
@@ -27,12 +28,14 @@ class Workload:
         self._threads: list[threading.Thread] = []
         self._errors: list[BaseException] = []
         self._files: list[Path] = []
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self._copies: dict[str, set[At]] = {}
+        self._processes: list[tuple[Task, subprocess.Popen[bytes]]] = []
 
     def start(self, *tasks: Task) -> None:
         """Run clients in threads."""
         for task in tasks:
-            stop = self._stops["writers" if task.kind.startswith("produce") else "readers"]
+            self._note(task)
+            stop = self._stops[_side(task)]
             gateways = Gateways(self._urls, alternating=self._alternating)
             client = CLIENTS[task.kind](task, gateways, self.history, stop)
             thread = threading.Thread(target=self._run, args=(client,), name=task.name)
@@ -42,11 +45,17 @@ class Workload:
 
     def start_process(self, task: Task) -> "subprocess.Popen[bytes]":
         """Run a client in a process, which the caller may kill; give its task a name of its own."""
+        self._note(task)
         file = self._directory / f"{task.name}.history"
         self._files.append(file)
         command = [sys.executable, "-m", "tests.clients", msgspec.json.encode(task).decode(), str(file)]
-        self.processes.append(subprocess.Popen([*command, *self._urls], cwd=ROOT))
-        return self.processes[-1]
+        process = subprocess.Popen([*command, *self._urls], cwd=ROOT)
+        self._processes.append((task, process))
+        return process
+
+    def _note(self, task: Task) -> None:
+        if task.kind == "copy":
+            self._copies.setdefault(task.group, set()).update(task.to)
 
     def _run(self, client: Client) -> None:
         try:
@@ -88,20 +97,47 @@ class Workload:
         """End all clients; raises what one of them has failed with."""
         self._stop("writers")
         self._stop("readers")
-        for process in self.processes:
-            process.kill()
-            process.wait()
         self._check()
 
-    def _stop(self, which: str) -> None:
-        self._stops[which].set()
+    def _stop(self, side: str) -> None:
+        self._stops[side].set()
         for client, thread in zip(self._clients, self._threads, strict=True):
-            if (which == "writers") == client.task.kind.startswith("produce"):
+            if _side(client.task) == side:
                 thread.join()
+        for task, process in self._processes:
+            if _side(task) == side:
+                process.kill()
+                process.wait()
 
     def findings(self, topics: Mapping[str, int], groups: Sequence[str] = ()) -> list[Finding]:
-        """What is wrong with `topics` (each with its number of partitions), as the first gateway has them."""
+        """What is wrong with `topics` (each with its number of partitions), as the first gateway has them.
+
+        Looked for when all clients have ended, and everything is applied that is committed.
+        """
+        for group, to in self._copies.items():
+            self._settle(group, sorted(to))
         return check(self.operations(), read_log(self._urls[0], topics, groups))
+
+    def _settle(self, group: str, to: Sequence[At]) -> None:
+        """One more transaction of a group: when its records are there, those of all before it are."""
+        gateways, clock = Gateways(self._urls), SystemClock()
+
+        def settled() -> bool:
+            name = f"{group}-end-{clock.unique_id()}"
+            write = Write(name, tuple(Part(at, (f"{name}-{at}",)) for at in to), group=group)
+            with self.history.doing(write) as doing:
+                answer = transact(gateways, f"/consumers/{group}", write, name)
+                if not answer.ok:
+                    return False
+                where = placed(write, answer)
+                doing.ok(where)
+            return None not in where.offsets
+
+        wait_until(settled, f"the transactions of {group} are applied", 60)
+
+
+def _side(task: Task) -> str:
+    return "writers" if task.kind.startswith("produce") else "readers"
 
 
 def _of(op: Operation, name: str) -> bool:
@@ -109,13 +145,17 @@ def _of(op: Operation, name: str) -> bool:
 
 
 def read_log(url: str, topics: Mapping[str, int], groups: Sequence[str] = ()) -> Log:
-    """What the partitions of `topics` hold, and where `groups` go on. Offsets must have no gap."""
+    """What the partitions of `topics` hold, and where `groups` go on, while they stand still.
+
+    Offsets must have no gap.
+    """
     ats = [At(topic, index) for topic, count in topics.items() for index in range(count)]
     with httpx.Client(base_url=url, timeout=30) as client:
-        return Log(
-            {at: _read_partition(client, at) for at in ats},
-            {group: committed(url, group) for group in groups},
-        )
+        while True:
+            before = {group: committed(url, group) for group in groups}
+            log = Log({at: _read_partition(client, at) for at in ats}, before)
+            if before == {group: committed(url, group) for group in groups}:
+                return log
 
 
 def _read_partition(client: httpx.Client, at: At) -> dict[int, str]:
