@@ -7,16 +7,17 @@ tombstone may go only together with what it deletes.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
-from jobs.outcome import OVERTAKEN, Outcome
+from jobs.outcome import Outcome
+from jobs.rewritten import committed
 from jobs.spread import Failure, Spark, batches, halving
 from jobs.state import PartitionState, partition_of
 from log_tables.cleaner import Cleaning, cleanable, groups, is_dirty
 from log_tables.clock import timer
 from log_tables.cluster import Cluster
-from log_tables.errors import LakelogError
 from log_tables.key_shuffle import Borders, KeyGroup, compact_group, newest_here, newest_of_bucket
 from log_tables.limits import COMPACTED_SEGMENT_BYTES
 from log_tables.rewrite import commit_compaction
@@ -91,7 +92,8 @@ def run(spark: Spark, cluster: Cluster, steps: Sequence[Compact]) -> Iterator[Ou
         begun, started = cluster.clock.boottime(), timer()
         made = halving(lambda part: compacted(spark, cluster.store, part), batch)
         for step, result in zip(batch, made, strict=True):
-            yield _committed(cluster, step, result, begun, timer() - started)
+            commit = partial(_commit, cluster, step, begun)
+            yield committed(NAME, step, result, commit, timer() - started)
 
 
 def compacted(spark: Spark, store: Store, steps: Sequence[Compact]) -> list[tuple[Segment, ...] | Failure]:
@@ -172,27 +174,6 @@ def _of_step(results: Sequence[tuple[Segment | None, str]]) -> tuple[Segment, ..
     return tuple(segment for segment, _ in results if segment is not None)
 
 
-def _committed(
-    cluster: Cluster, step: Compact, made: tuple[Segment, ...] | Failure, begun: float, seconds: float
-) -> Outcome:
-    if isinstance(made, Failure):
-        return Outcome(NAME, step.topic, step.partition, seconds=seconds, error=str(made))
-    try:
-        table = partition_of(cluster, step.topic, step.partition, step.directory).table
-        cleaned = step.inputs[-1].last_offset + 1
-        error = None if commit_compaction(table, step.inputs, made, cleaned, begun) else OVERTAKEN
-    except LakelogError as raised:
-        error = raised.message
-    if error is not None:
-        return Outcome(NAME, step.topic, step.partition, seconds=seconds, error=error)
-    return Outcome(
-        NAME,
-        step.topic,
-        step.partition,
-        files_before=len(step.inputs),
-        files_after=len(made),
-        bytes_before=step.size_bytes,
-        bytes_after=sum(segment.size for segment in made),
-        records=step.records,
-        seconds=seconds,
-    )
+def _commit(cluster: Cluster, step: Compact, begun: float, made: Sequence[Segment]) -> bool:
+    table = partition_of(cluster, step.topic, step.partition, step.directory).table
+    return commit_compaction(table, step.inputs, made, step.inputs[-1].last_offset + 1, begun)

@@ -2,15 +2,16 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby, takewhile
 
-from jobs.outcome import OVERTAKEN, Outcome
+from jobs.outcome import Outcome
+from jobs.rewritten import committed
 from jobs.spread import Failure, Spark, batches, spread
 from jobs.state import PartitionState, store_of, table_of
 from log_tables.clock import timer
 from log_tables.cluster import Cluster
 from log_tables.config import TopicConfig
-from log_tables.errors import LakelogError
 from log_tables.limits import LAST_MERGE_GROWTH, MERGE_GROWTH
 from log_tables.rewrite import Merging, commit_merge, merged
 from log_tables.snapshot import Segment
@@ -118,7 +119,8 @@ def run(spark: Spark, cluster: Cluster, steps: Sequence[Merge]) -> Iterator[Outc
         begun, started = cluster.clock.boottime(), timer()
         made = spread(spark, merged, [_merging(cluster, step) for step in batch])
         for step, result in zip(batch, made, strict=True):
-            yield _committed(cluster, step, result, begun, timer() - started)
+            found = result if isinstance(result, Failure) else (result,)
+            yield committed(NAME, step, found, partial(_commit, cluster, step, begun), timer() - started)
 
 
 def _merging(cluster: Cluster, step: Merge) -> Merging:
@@ -126,26 +128,6 @@ def _merging(cluster: Cluster, step: Merge) -> Merging:
     return Merging(store.url, dict(store.options), step.directory, step.inputs, step.compression)
 
 
-def _committed(
-    cluster: Cluster, step: Merge, made: Segment | Failure, begun: float, seconds: float
-) -> Outcome:
-    if isinstance(made, Failure):
-        return Outcome(NAME, step.topic, step.partition, seconds=seconds, error=str(made))
-    try:
-        table = table_of(cluster, step.topic, step.partition, step.directory, step.remote)
-        error = None if commit_merge(table, step.inputs, made, begun) else OVERTAKEN
-    except LakelogError as raised:
-        error = raised.message
-    if error is not None:
-        return Outcome(NAME, step.topic, step.partition, seconds=seconds, error=error)
-    return Outcome(
-        NAME,
-        step.topic,
-        step.partition,
-        files_before=len(step.inputs),
-        files_after=1,
-        bytes_before=step.size_bytes,
-        bytes_after=made.size,
-        records=made.records,
-        seconds=seconds,
-    )
+def _commit(cluster: Cluster, step: Merge, begun: float, made: Sequence[Segment]) -> bool:
+    table = table_of(cluster, step.topic, step.partition, step.directory, step.remote)
+    return commit_merge(table, step.inputs, made[0], begun)
