@@ -7,19 +7,22 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from select import select
 from signal import SIGTERM
 
 import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
-from lakelog.cli import app
+from lakelog.cli import app, maintainer
 from lakelog.cli.maintain import seconds
+from lakelog.cli.maintainer import RESTART_MAX_S, RESTART_S, Maintainer, next_pause_s
+from lakelog.settings import load_settings
 from log_tables.errors import InvalidArgument
 from tests.gateway import RunningGateway, start_gateway
 from tests.maintenance import Root, errors
 from tests.maintenance import run as run_all
-from tests.support import ROOT, wait_until
+from tests.support import ROOT, WAIT_S, wait_until
 from tests.test_cli import FAILED, USAGE, lines, printed, wrong
 from tests.test_spark_death import alive, command, descendants
 
@@ -216,6 +219,18 @@ def test_it_ends_with_who_has_started_it(scheduler: "subprocess.Popen[str]") -> 
     assert scheduler.wait() == 0
 
 
+def test_a_program_that_waits_for_what_was_done_hears_of_it_at_once(root: Root) -> None:
+    words = ["--data", str(root.directory / "here"), "--every", "1h", "--job", "retention", "--json"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "lakelog", "maintain", *words], cwd=ROOT, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        readable, _, _ = select([process.stdout], [], [], WAIT_S)
+        line = process.stdout.readline() if readable else b""
+        process.kill()
+    assert line.startswith(b'{"job": "retention", "topic": "old"')
+
+
 def test_it_is_measured(scheduler: "subprocess.Popen[str]") -> None:
     assert scheduler.stderr is not None
     said(scheduler, "1 partitions changed")
@@ -248,13 +263,41 @@ def scheduler_of(gateway: RunningGateway) -> int:
 
 @no_proc
 def test_a_gateway_starts_its_scheduler_again_and_takes_it_along(root: Root) -> None:
-    gateway = start_gateway(root.directory / "here", "--maintain", maintain_interval_ms=1_000)
+    settings = {"maintain_interval_ms": 1_000, "log_level": "warning"}
+    gateway = start_gateway(root.directory / "here", "--maintain", **settings)
     first = scheduler_of(gateway)
+    assert "log_level=warning" in command(first)
     subprocess.run(["kill", "-9", str(first)], check=True)
     wait_until(lambda: not alive(first), "it is gone")
     second = scheduler_of(gateway)
     assert gateway.stop() == 0
     assert not alive(second)
+
+
+@pytest.mark.parametrize(
+    ("before_s", "ran_s", "expected"),
+    [
+        (0, 1, RESTART_S),
+        (RESTART_S, 1, 2 * RESTART_S),
+        (RESTART_MAX_S - 1, 1, RESTART_MAX_S),
+        (RESTART_MAX_S, RESTART_MAX_S, RESTART_MAX_S),
+        (RESTART_MAX_S, RESTART_MAX_S + 1, RESTART_S),
+    ],
+)
+def test_a_scheduler_that_ends_again_and_again_is_left_alone_for_longer(
+    before_s: float, ran_s: float, expected: float
+) -> None:
+    assert next_pause_s(before_s, ran_s) == expected
+
+
+def test_a_scheduler_that_cannot_run_is_tried_more_and_more_seldom(
+    root: Root, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(maintainer, "RESTART_S", 0.01)
+    with Maintainer(load_settings(data=str(root.directory / "here"), remote_root="nowhere://")):
+        wait_until(lambda: len(caplog.messages) >= 3, "it has ended three times")
+    ended = "maintenance ended with exit code 2; it is started again in"
+    assert caplog.messages[:3] == [f"{ended} {pause_s} s" for pause_s in ("0.01", "0.02", "0.04")]
 
 
 @no_proc

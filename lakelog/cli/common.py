@@ -41,8 +41,8 @@ def existing_root(data: str | None) -> Store:
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output."""
-    print(json.dumps(value, default=str))
+    """One JSON document on standard output, at once: who reads it may be waiting for it."""
+    print(json.dumps(value, default=str), flush=True)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

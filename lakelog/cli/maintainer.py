@@ -9,6 +9,7 @@ import sys
 import threading
 
 from lakelog.settings import Settings
+from log_tables.clock import timer
 from log_tables.cluster import Cluster
 from log_tables.errors import InvalidArgument
 from log_tables.store import open_store
@@ -17,7 +18,10 @@ STOP_S = 5.0
 """How long a stopping gateway waits for the job that runs: to be killed does it no harm."""
 
 RESTART_S = 5.0
-"""How long a scheduler that has ended is left alone."""
+"""How long a scheduler that has ended is left alone, for the first time."""
+
+RESTART_MAX_S = 300.0
+"""And at most, after it has ended again and again: what stops it may be mended by then."""
 
 _LOOK_S = 0.5
 
@@ -39,6 +43,7 @@ class Maintainer:
         self._command = [
             *(sys.executable, "-m", "lakelog", "maintain", "--with-stdin"),
             *("--data", settings.data, "--every", f"{every_s}s"),
+            *("--set", f"log_level={settings.log_level}"),
             *(("--remote-root", settings.remote_root) if settings.remote_root else ()),
         ]
         # In the environment, which other users do not see: the options hold secrets.
@@ -55,7 +60,9 @@ class Maintainer:
         self._thread.join(2 * STOP_S)
 
     def _keep_running(self) -> None:
-        while not self._stopping.is_set():
+        pause_s = 0.0
+        while not self._stopping.wait(pause_s):
+            started = timer()
             process = subprocess.Popen(
                 self._command,
                 env=self._environment,
@@ -67,8 +74,19 @@ class Maintainer:
                 if self._stopping.wait(_LOOK_S):
                     _stop(process)
                     return
-            _log.error("maintenance ended with exit code %s; it is started again", process.returncode)
-            self._stopping.wait(RESTART_S)
+            pause_s = next_pause_s(pause_s, timer() - started)
+            _log.error(
+                "maintenance ended with exit code %s; it is started again in %g s",
+                process.returncode,
+                pause_s,
+            )
+
+
+def next_pause_s(before_s: float, ran_s: float) -> float:
+    """How long to leave a scheduler alone that ran for `ran_s` after a pause of `before_s`."""
+    if before_s == 0 or ran_s > RESTART_MAX_S:
+        return RESTART_S
+    return min(2 * before_s, RESTART_MAX_S)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
