@@ -8,13 +8,14 @@ import pytest
 
 from api.duties import Duty, checkpoint, clean, table_sizes
 from api.metrics import Metrics, TableSize
-from log_tables.clock import SystemClock
+from log_tables.clock import ManualClock, SystemClock
 from log_tables.cluster import Cluster
 from log_tables.layout import checkpoint_version, commit_version, log_directory
-from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS, LOG_RETENTION_MS
-from log_tables.partition import Entry, Partition
+from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS, LOG_RETENTION_MS, TOMBSTONE_RETENTION_MS
+from log_tables.partition import Entry, Partition, Producer
 from log_tables.record import Record, input_batch
 from log_tables.store import open_store
+from tests.partitions import append
 
 
 @pytest.fixture
@@ -68,6 +69,22 @@ def test_old_commits_are_cleaned_when_a_checkpoint_has_them(
         os.utime(file, (long_ago, long_ago))
     clean(cluster)
     assert log_versions(cluster, partition)[0] == [version]
+
+
+def test_what_is_old_is_forgotten_of_what_another_gateway_leads(tmp_path: Path, clock: ManualClock) -> None:
+    follower = Cluster.open(open_store(tmp_path), clock, "http://first")
+    partition = follower.create_topic("t").partition(0)
+    other = Cluster.open(follower.store, clock, "http://other")
+    leader = other.lead(other.topic("t"), 0)
+    append(leader, b"0", producer=Producer(7, 0, 0))
+    append(leader, b"1")
+    leader.truncate(1)
+    partition.refresh()
+    assert (partition.snapshot.producer(7) is None, len(partition.snapshot.tombstones)) == (False, 1)
+    clock.advance(max(partition.config.producer_expiration_ms, TOMBSTONE_RETENTION_MS) + 1)
+    clean(follower)
+    assert (partition.snapshot.producer(7), partition.snapshot.tombstones) == (None, {})
+    assert partition.high_watermark == 2
 
 
 def test_sizes_are_those_of_the_open_partitions(cluster: Cluster, partition: Partition) -> None:

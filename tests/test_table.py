@@ -502,6 +502,52 @@ def test_a_refresh_does_not_wait_for_a_commit_in_flight(store: Store, partition:
     assert values(slow) == [b"0"]
 
 
+class WatchedLock:
+    """A lock that tells, by `asked`, of each who asks for it."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Semaphore(0)
+        self._lock = threading.RLock()
+
+    def acquire(self, blocking: bool = True) -> bool:
+        self.asked.release()
+        return self._lock.acquire(blocking)
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+def test_who_comes_while_another_looks_shares_a_look_that_began_later(
+    store: Store, partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first has found nothing, and does not know it yet, when there is something, and others ask."""
+    faulty = FaultyStore(store)
+    reader = another(partition, faulty)
+    opened = len(faulty.calls)
+    lock, looked, done = WatchedLock(), threading.Event(), threading.Event()
+    monkeypatch.setattr(reader.table, "_lock", lock)
+
+    def answer_late(perform: Callable[[], object]) -> object:
+        try:
+            return perform()
+        finally:
+            looked.set()
+            assert done.wait(60)
+
+    faulty._faults.append(Fault(1, answer_late, {"get"}, LOG))
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(reader.table.refresh)
+        assert looked.wait(60)
+        append(partition, b"0")
+        others = [pool.submit(reader.table.refresh) for _ in range(2)]
+        assert all(lock.asked.acquire(timeout=60) for _ in range(3))
+        done.set()
+        first.result()
+        assert [other.result().high_watermark for other in others] == [1, 1]
+    after_it = commit_path(TABLE, partition.snapshot.version + 1)
+    assert [call.path for call in faulty.calls[opened:]].count(after_it) == 1
+
+
 def test_nothing_is_written_when_the_builder_gives_up_or_fails(partition: Partition) -> None:
     version = partition.snapshot.version
 

@@ -1,0 +1,39 @@
+"""Ctrl-C in the middle of a Spark job, and then a job of a session that has stopped: what is left of both.
+
+`python -m tests.interrupted`, as the leader of a process group; prints one JSON document.
+"""
+
+import os
+import signal
+
+from jobs.spread import SparkGone, spread
+from lakelog.cli.common import print_json
+from lakelog.cli.maintain import _session, _stopping
+
+
+def main() -> None:
+    done: object
+    group = os.getpgrp()
+
+    def interrupted(item: int) -> int:
+        if item == 0:
+            os.killpg(group, signal.SIGINT)
+        return 10 * item
+
+    with _stopping(False) as stopping:
+        try:
+            done = spread(_session, interrupted, [0, 1, 2])
+        except KeyboardInterrupt:
+            done = "interrupted"
+        spark = _session()
+        assert spark.sparkContext._jsc is not None
+        spark.sparkContext._jsc.sc().stop()
+        try:
+            gone = f"{spread(lambda: spark, str, [0, 1])}"
+        except SparkGone as error:
+            gone = str(error)
+        print_json({"done": done, "stopping": stopping.is_set(), "gone": gone})
+
+
+if __name__ == "__main__":
+    main()
