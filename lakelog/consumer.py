@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
@@ -13,6 +13,7 @@ from lakelog.client import READ_BYTES, Client, OffsetsOf, TopicPartition
 from lakelog.membership import Heart, Membership
 from lakelog.participant import Callback, Callbacks, Choice, Participant
 from lakelog.places import places
+from lakelog.transaction import REFUSED, Transaction, Transactions
 from log_tables.clock import Clock, SystemClock
 from log_tables.errors import (
     InvalidArgument,
@@ -128,6 +129,8 @@ class Consumer:
             auto_commit=auto_commit,
         )
         self._places = self._participant.places
+        self._auto_commit = auto_commit
+        self._transactions = Transactions(self._member, self._participant, self._clock, self._drop_pending)
         self._pending: Iterator[ConsumerRecord] = iter(())
         self._stopped = threading.Event()
         self._closed = False
@@ -159,6 +162,7 @@ class Consumer:
     def __next__(self) -> ConsumerRecord:
         """The next record, waited for until there is one, or `stop` is called. Raises as `poll` does."""
         self._check_open()
+        self._settle()
         while not self._stopped.is_set():
             record = next(self._pending, None)
             if record is not None:
@@ -177,8 +181,9 @@ class Consumer:
         called again.
         """
         self._check_open()
+        self._settle()
         self._places.hand({})
-        self._pending = iter(())
+        self._drop_pending()
         self._participant.rewind()
         deadline = self._clock.monotonic() + timeout_ms / 1000
         while True:
@@ -197,9 +202,31 @@ class Consumer:
         UnknownMember when its instance is gone: what was not committed is given again, to it or another.
         """
         self._check_open()
-        wanted = self._handed() if offsets is None else places(offsets)
+        self._settle()
+        wanted = self._participant.handed if offsets is None else places(offsets)
         if wanted:
             self._patiently(lambda: self._participant.commit(wanted))
+
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """A block whose records are appended, and all that was handed out is committed, as one: or neither.
+
+            with consumer.transaction() as transaction:
+                transaction.send("sums", b"...")
+
+        It happens at the end of the block; then `transaction.offsets` says where the records are. What is
+        raised in the block ends it with nothing sent. Then, and when the end raises Conflict (the assignment
+        has changed), NotFound or InvalidRequest, all that was handed out since the last transaction is given
+        again. After Retriable or OutcomeUnknown the consumer asks what became of it before it goes on. Raises
+        InvalidArgument for a consumer with auto_commit.
+        """
+        self._check_open()
+        if self._auto_commit:
+            raise InvalidArgument(
+                "a consumer with auto_commit commits what it has handed out, whatever becomes of a "
+                "transaction; make it with auto_commit=False"
+            )
+        self._settle()
+        return self._transactions.block(self._patiently)
 
     def committed(self) -> dict[TopicPartition, int]:
         """The group's committed offsets of what this consumer owns, where there are some."""
@@ -209,7 +236,7 @@ class Consumer:
 
     def positions(self) -> dict[TopicPartition, int]:
         """The offset of the next record that is handed out, for each partition that this consumer owns."""
-        found = self.committed() | self._handed()
+        found = self.committed() | self._participant.handed
         for at in self._participant.owned - found.keys():
             found[at] = self._place(at, "earliest" if self._earliest else "latest")
         return {at: found[at] for at in sorted(found)}
@@ -296,9 +323,13 @@ class Consumer:
                     raise
                 self._clock.pause(pause_s)
 
-    def _handed(self) -> dict[TopicPartition, int]:
-        owned = self._participant.owned
-        return {at: offset for at, offset in self._places.positions.items() if at in owned}
+    def _settle(self) -> None:
+        """Know what became of the last transaction: refused, it is as if it had not been."""
+        with suppress(*REFUSED):  # its own block has raised
+            self._transactions.settle(self._patiently)
+
+    def _drop_pending(self) -> None:
+        self._pending = iter(())
 
     def _place(self, at: TopicPartition, name: str) -> int:
         if name not in ("earliest", "latest"):

@@ -93,6 +93,15 @@ class Membership:
         # The wire has the last record that was processed.
         self._send("POST", "/offsets", json=_offsets({at: offset - 1 for at, offset in offsets.items()}))
 
+    def transact(self, body: bytes, key: str) -> tuple[int, list[tuple[str, int, int | None, int]]]:
+        """Commit a transaction by its retry key; its number, and topic, partition, first offset and count of
+        its records. Raises Conflict, NotFound, InvalidRequest: then nothing of it is or will be there.
+        """
+        headers = {"Content-Type": ARROW, "Idempotency-Key": key}
+        found = self._send("POST", "/transactions", content=body, headers=headers).json()
+        places = [(p["topic"], p["partition"], p["base_offset"], p["count"]) for p in found["offsets"]]
+        return found["transaction"], places
+
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The offsets of the next records as the group has committed them, where it has."""
         found = self._send("GET", "/offsets", json=_named(partitions)).json()["offsets"]

@@ -83,9 +83,8 @@ class Participant:
             self._recover()
         if not self.settled:
             self._rebalance()
-        generation = None if self._choice.partitions else self._known
         self._doubtful = True
-        table, self._told = self._member.records(generation, timeout_ms, max_bytes)
+        table, self._told = self._member.records(self.generation, timeout_ms, max_bytes)
         self.places.receive(table)
         self._doubtful = False
         return table
@@ -100,8 +99,27 @@ class Participant:
     def commit(self, offsets: Offsets) -> None:
         """Commit the offsets of the next records. Raises Conflict, UnknownMember, OffsetOutOfRange."""
         self._member.commit(offsets)
+        self.transacted(offsets)
+
+    @property
+    def generation(self) -> int | None:
+        """That of the assignment as it is known here; None for partitions that are not shared."""
+        return None if self._choice.partitions else self._known
+
+    @property
+    def handed(self) -> Offsets:
+        """The offsets of the next records to hand out, of what is owned."""
+        return {at: offset for at, offset in self.places.positions.items() if at in self.owned}
+
+    def transacted(self, offsets: Offsets) -> None:
+        """These were committed with a transaction."""
         self.places.finish(offsets)
         self._committed |= offsets
+
+    def restart(self) -> None:
+        """Be given again, from the next step on, all that is not committed."""
+        self.places.restart()
+        self._doubtful = True
 
     def move(self, at: TopicPartition, offset: int) -> None:
         """Go on from `offset`, from the next step on."""

@@ -8,7 +8,11 @@ from log_tables import errors
 from log_tables.errors import LakelogError
 
 _ERRORS: Mapping[int, type[LakelogError]] = {
+    400: errors.InvalidRequest,
+    408: errors.InvalidRequest,
+    409: errors.Conflict,
     413: errors.RecordTooLarge,
+    415: errors.InvalidRequest,
     40002: errors.InvalidRequest,
     40310: errors.StaleProducerEpoch,
     40401: errors.UnknownTopic,

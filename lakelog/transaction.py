@@ -1,0 +1,205 @@
+"""Consume, transform, produce: what a program sends in a `with consumer.transaction()` block, as one request.
+
+The request names the records and how far the consumer is, and has a retry key: it is repeated until an answer
+comes, and done once. When none came for too long, what became of it is asked before the consumer goes on.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from lakelog.lane import Headers
+from lakelog.membership import Membership
+from lakelog.participant import Participant
+from lakelog.places import Offsets
+from log_tables.clock import Clock
+from log_tables.errors import (
+    Conflict,
+    InvalidArgument,
+    InvalidRecord,
+    InvalidRequest,
+    NotAssigned,
+    NotFound,
+)
+from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+from log_tables.record import binary_array, headers_array, timestamp_array
+
+REFUSED = (Conflict, NotFound, InvalidRequest)
+"""After these it is certain that nothing of a transaction is or will be there."""
+
+
+class Sent(NamedTuple):
+    """Where some `records` of a transaction are, one after the other; None: that is not known (yet)."""
+
+    topic: str
+    partition: int
+    base_offset: int | None
+    records: int
+
+
+class Transaction:
+    """The records that a block sends. `number` and `offsets` say where they are, once it has ended."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._topics: list[str] = []
+        self._partitions: list[int | None] = []
+        self._keys: list[bytes | None] = []
+        self._values: list[bytes | None] = []
+        self._headers: list[Headers] = []
+        self._stamps_ms: list[int] = []
+        self.number: int | None = None
+        self.offsets: tuple[Sent, ...] = ()
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Have a record appended when the block ends: to `partition`, else that of its key, else to any one.
+
+        Without `timestamp_ms` (since 1970 UTC) it has the time of this call. Raises InvalidRecord. What the
+        gateway refuses, an unknown topic or a record that is too large, the end of the block raises.
+        """
+        headers = tuple(headers)
+        stamp_ms = self._clock.now_ms() if timestamp_ms is None else timestamp_ms
+        if not TIMESTAMP_MIN_US <= stamp_ms * 1000 <= TIMESTAMP_MAX_US:
+            raise InvalidRecord(
+                f"timestamp_ms={timestamp_ms} is outside the years 1 to 9999; use milliseconds"
+            )
+        for what, data in (("key", key), ("value", value), *(("header", content) for _, content in headers)):
+            if data is not None and not isinstance(data, bytes):
+                raise InvalidRecord(f"the {what} is {type(data).__name__}, not bytes; encode it")
+        self._topics.append(topic)
+        self._partitions.append(partition)
+        self._keys.append(key)
+        self._values.append(value)
+        self._headers.append(headers)
+        self._stamps_ms.append(stamp_ms)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def body(self, generation: int | None, offsets: Offsets, forget: tuple[str, ...]) -> bytes:
+        """The request, as an Arrow IPC stream. `offsets` are those of the next records."""
+        # The wire has the last record that was processed.
+        named = [{"topic": t, "partition": p, "offset": offset - 1} for (t, p), offset in offsets.items()]
+        frame = {"generation": generation, "offsets": named, "forget": forget}
+        columns = {
+            "topic": binary_array([topic.encode() for topic in self._topics]).view(pa.string()),
+            "partition": _int32s(self._partitions),
+            "timestamp": timestamp_array(np.array(self._stamps_ms, np.int64) * 1000),
+            "key": binary_array(self._keys),
+            "value": binary_array(self._values),
+            "headers": headers_array(self._headers),
+        }
+        batch = pa.RecordBatch.from_arrays([*columns.values()], [*columns])
+        schema = batch.schema.with_metadata({"transaction": msgspec.json.encode(frame)})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, schema) as writer:
+            writer.write_batch(batch.replace_schema_metadata(schema.metadata))
+        body: bytes = sink.getvalue().to_pybytes()
+        return body
+
+
+def _int32s(numbers: list[int | None]) -> pa.Array:
+    # Not pa.array: that imports pandas where it is installed, for most of a second.
+    filled = np.array([0 if number is None else number for number in numbers], np.int32)
+    given = np.array([number is not None for number in numbers], bool)
+    validity = pa.py_buffer(np.packbits(given, bitorder="little").tobytes())
+    return pa.Array.from_buffers(pa.int32(), len(numbers), [validity, pa.py_buffer(filled)])
+
+
+class _Request(NamedTuple):
+    """A transaction under way: the very same bytes are sent until it is known what became of it."""
+
+    transaction: Transaction
+    body: bytes
+    key: str
+    offsets: Offsets
+
+
+Patiently = Callable[[Callable[[], None]], None]
+"""Does what it is given, again after what may be repeated, for so long as its consumer has patience."""
+
+
+class Transactions:
+    """Those of one consumer, one after the other. Used by one thread."""
+
+    def __init__(
+        self, member: Membership, participant: Participant, clock: Clock, again: Callable[[], None]
+    ) -> None:
+        """`again` is called when the consumer is to go on where its last transaction ended."""
+        self._member, self._participant, self._clock, self._again = member, participant, clock, again
+        self._open = False
+        self._unsettled: _Request | None = None
+        self._answered: tuple[str, ...] = ()
+
+    @contextmanager
+    def block(self, patiently: Patiently) -> Iterator[Transaction]:
+        """One transaction. What is raised in the block ends it: nothing is sent, and what was handed out
+        since the last one is given again.
+        """
+        if self._open:
+            raise InvalidArgument("the consumer is in a transaction already; end that one first")
+        transaction, self._open = Transaction(self._clock), True
+        try:
+            try:
+                yield transaction
+            finally:
+                self._open = False
+            self._begin(transaction)
+        except BaseException:
+            self._restart()
+            raise
+        self.settle(patiently)
+
+    def settle(self, patiently: Patiently) -> None:
+        """Know what became of the last transaction. Raises Conflict, NotFound, InvalidRequest for one that
+        was refused; anything else says that it is not known: then it is asked again before all else.
+        """
+        if self._unsettled is None:
+            return
+        try:
+            patiently(self._send)
+        except REFUSED:
+            self._unsettled = None
+            self._restart()
+            raise
+
+    def _begin(self, transaction: Transaction) -> None:
+        lost = self._participant.places.lost
+        if lost:
+            names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(lost))
+            raise NotAssigned(
+                f"records of {names} were handed out, and the partitions went to another member before the "
+                "transaction ended; do the work again"
+            )
+        offsets = self._participant.handed
+        if len(transaction) or offsets:
+            key = self._clock.unique_id()
+            body = transaction.body(self._participant.generation, offsets, self._answered)
+            self._unsettled = _Request(transaction, body, key, offsets)
+
+    def _send(self) -> None:
+        request = self._unsettled
+        assert request is not None
+        number, sent = self._member.transact(request.body, request.key)
+        self._unsettled, self._answered = None, (request.key,)
+        request.transaction.number, request.transaction.offsets = (
+            number,
+            tuple(Sent(*place) for place in sent),
+        )
+        self._participant.transacted(request.offsets)
+
+    def _restart(self) -> None:
+        self._participant.restart()
+        self._again()
