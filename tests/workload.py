@@ -11,7 +11,8 @@ import httpx
 import msgspec
 
 from log_tables.clock import SystemClock
-from tests.clients import CLIENTS, Client, Gateways, Task, placed, transact
+from tests.asking import Gateways
+from tests.clients import CLIENTS, Client, Task, placed, transact
 from tests.history import At, History, Operation, Part, Write, load
 from tests.history_checker import Finding, Log, check
 from tests.support import ROOT, wait_until
