@@ -1,6 +1,7 @@
 """`lakelog maintain`, and `lakelog serve --maintain`: what they take, print and leave, and how they end."""
 
 import json
+import os
 import re
 import socket
 import subprocess
@@ -221,9 +222,9 @@ def test_it_ends_with_who_has_started_it(scheduler: "subprocess.Popen[str]") -> 
 
 def test_a_program_that_waits_for_what_was_done_hears_of_it_at_once(root: Root) -> None:
     words = ["--data", str(root.directory / "here"), "--every", "1h", "--job", "retention", "--json"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "lakelog", "maintain", *words], cwd=ROOT, stdout=subprocess.PIPE
-    ) as process:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    starting = [sys.executable, "-m", "lakelog", "maintain", *words]
+    with subprocess.Popen(starting, cwd=ROOT, env=environment, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         readable, _, _ = select([process.stdout], [], [], WAIT_S)
         line = process.stdout.readline() if readable else b""

@@ -8,7 +8,7 @@ import pytest
 
 from log_tables.clock import ManualClock
 from log_tables.cluster import Cluster
-from log_tables.errors import InvalidArgument
+from log_tables.errors import InvalidArgument, StoreUnavailable
 from log_tables.limits import CONFIRMATION_MAX_AGE_S, LOG_RETENTION_MS
 from log_tables.metadata_log import TopicRecord
 from log_tables.record import to_records
@@ -16,7 +16,7 @@ from log_tables.snapshot import Snapshot
 from log_tables.store import Store, open_store
 from log_tables.sweep import sweep
 from log_tables.table import create_table
-from log_tables.testing import ClockedStore, Crash, Fault, FaultyStore, crash_after
+from log_tables.testing import ClockedStore, Crash, Fault, FaultyStore, crash_after, unavailable
 from tests.clusters import another, before, directories, names
 from tests.partitions import append, values
 
@@ -76,6 +76,20 @@ def test_a_topic_that_was_made_again_survives_the_sweep_of_the_old_one(
     log.refresh()
     last = to_records(log.fetch(log.high_watermark - 1, 1))[0]
     assert msgspec.json.decode(last.value or b"", type=TopicRecord).deleted == {}
+
+
+def test_what_cannot_be_removed_keeps_nothing_else(
+    cluster: Cluster, clock: ManualClock, store: Store
+) -> None:
+    for name in "ab":
+        cluster.create_topic(name)
+        cluster.delete_topic(name)
+    clock.advance(2 * HOUR_MS)
+    lame = another(cluster, FaultyStore(store, [Fault(1, unavailable, {"list"}, "topics/a")]))
+    with pytest.raises(StoreUnavailable):
+        sweep(lame)
+    assert directories(store) == {"topics/a"}
+    assert sweep(lame) == ["topics/a"]
 
 
 def test_a_half_created_topic_vanishes_when_nobody_can_be_creating_it_any_more(
