@@ -83,6 +83,7 @@ def create_app(gateway: Gateway) -> FastAPI:
     )
     app.state.gateway = gateway
     gateway.metrics.watch_buffer(lambda: gateway.buffer.used, gateway.settings.buffer_memory)
+    gateway.metrics.watch_brokers(lambda: len(gateway.brokers.living()))
     gateway.metrics.watch_tables(lambda: table_sizes(gateway.cluster))
     gateway.metrics.watch(LagMetrics(lambda: group_lags(gateway.coordinator, gateway.cluster, gateway.clock)))
     add_error_handlers(app)

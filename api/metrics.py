@@ -157,6 +157,13 @@ class Metrics:
             limit_bytes
         )
 
+    def watch_brokers(self, living: Callable[[], int]) -> None:
+        """Report how many gateways live, asked whenever the metrics are read."""
+        gauge = Gauge(
+            "lakelog_brokers", "Gateways on this root that give signs of life.", registry=self.registry
+        )
+        gauge.set_function(living)
+
     def watch_tables(self, sizes: Callable[[], Iterable[TableSize]]) -> None:
         """Report what open partitions hold, asked whenever the metrics are read."""
         self.registry.register(_Tables(sizes))

@@ -8,7 +8,7 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.abc import MetaPathFinder
 from typing import NoReturn
@@ -41,12 +41,19 @@ BACKLOG = 2_048
 _log = logging.getLogger(__name__)
 
 
-def run(settings: Settings) -> None:
+def say(line: str) -> None:
+    """Tell it on standard output, at once."""
+    print(line, flush=True)
+
+
+def run(settings: Settings, shared: bool = False, ready: Callable[[str], None] = say) -> None:
     """Serve until SIGTERM or SIGINT, then stop accepting, answer what is in flight, flush and return.
 
     A second signal ends the process at once, which loses nothing that was acknowledged with acks=all.
-    Prints one line on standard output when requests are answered. Raises OSError when the address cannot
-    be listened on, LakelogError when the root cannot be opened, SystemExit(1) when the flush was not done.
+    `ready` is given one line when requests are answered; it is printed by default. With `shared` other
+    processes listen on the same port, and this one on a port of its own, too, for the other gateways. Raises
+    OSError when the address cannot be listened on, LakelogError when the root cannot be opened, SystemExit(1)
+    when the flush was not done.
     """
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -56,8 +63,11 @@ def run(settings: Settings) -> None:
     logging.getLogger("uvicorn.error").addFilter(lambda record: "in ASGI application" not in record.msg)
     _raise_file_limit()
     sys.meta_path.insert(0, _WithoutPandas())
-    listener = listen(settings.host, settings.port)
-    gateway = open_gateway(settings, _url(settings.host, listener.getsockname()[1]))
+    listeners = [listen(settings.host, settings.port, shared)]
+    if shared:
+        listeners.append(listen(settings.host, 0))
+    url, peer_url = (url_of(settings.host, each) for each in (listeners[0], listeners[-1]))
+    gateway = open_gateway(settings, url, peer_url)
     config = uvicorn.Config(
         create_app(gateway),
         loop="uvloop",
@@ -71,8 +81,8 @@ def run(settings: Settings) -> None:
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=settings.shutdown_timeout_ms // 1_000,
     )
-    server = _Server(config, gateway)
-    server.run([listener])
+    server = _Server(config, gateway, ready)
+    server.run(listeners)
     if server.lifespan.should_exit:
         sys.exit(1)  # starting or flushing failed, and uvicorn has logged how
 
@@ -84,27 +94,38 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A socket bound to `host` and `port`, a free one when 0. Raises OSError."""
+def listen(host: str, port: int, shared: bool = False) -> socket.socket:
+    """A socket bound to `host` and `port`, a free one when 0; others may be bound there, too, if `shared`.
+
+    Raises OSError.
+    """
     family, kind, protocol, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
     listener = socket.socket(family, kind, protocol)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     listener.bind(address)
     return listener
 
 
-def _url(host: str, port: int) -> str:
+def url_of(host: str, listener: socket.socket) -> str:
     """Where others reach a gateway that listens on `host`: a wildcard address stands for this machine."""
+    port = listener.getsockname()[1]
     if host in ("0.0.0.0", "::", ""):
         host = socket.gethostname()
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def open_gateway(settings: Settings, url: str) -> Gateway:
-    """The parts of a gateway that answers at `url`, where the settings name no other."""
-    urls = {"advertised_url": settings.advertised_url or url, "peer_url": settings.peer_url or url}
+def open_gateway(settings: Settings, url: str, peer_url: str = "") -> Gateway:
+    """The parts of a gateway that answers at `url`, other gateways at `peer_url`, unless the settings name
+    others.
+    """
+    urls = {
+        "advertised_url": settings.advertised_url or url,
+        "peer_url": settings.peer_url or peer_url or url,
+    }
     settings = settings.model_copy(update=urls)
     clock, metrics = SystemClock(), Metrics()
     store = open_store(settings.data, settings.store_options, clock=clock)
@@ -132,9 +153,9 @@ def _replaced() -> None:
 class _Server(uvicorn.Server):
     """uvicorn, which says when it is ready, wakes long polls when it stops, and ends with exit code 0."""
 
-    def __init__(self, config: uvicorn.Config, gateway: Gateway) -> None:
+    def __init__(self, config: uvicorn.Config, gateway: Gateway, ready: Callable[[str], None]) -> None:
         super().__init__(config)
-        self._gateway = gateway
+        self._gateway, self._ready = gateway, ready
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -155,7 +176,7 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         _settle_memory()
         settings = self._gateway.settings
-        print(f"lakelog is ready at {settings.advertised_url} (data: {settings.data})", flush=True)
+        self._ready(f"lakelog is ready at {settings.advertised_url} (data: {settings.data})")
 
 
 class _WithoutPandas(MetaPathFinder):

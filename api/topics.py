@@ -13,9 +13,6 @@ from log_tables.errors import InvalidArgument
 from log_tables.partition import Partition
 from log_tables.topic import Topic
 
-BROKER = 1
-"""A gateway is the one broker that a v2 client sees: any of them answers for every partition."""
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 router = APIRouter(tags=["v2 topics"], default_response_class=V2Response)
@@ -57,8 +54,19 @@ class LogStart(BaseModel):
     log_start_offset: int
 
 
+class BrokerView(BaseModel):
+    broker: int
+    url: str = Field(description="Where other gateways reach it.")
+    since: int = Field(description="When it was started, in milliseconds since 1970 UTC.")
+    alive: bool = Field(description="Whether it gives signs of life, as this gateway sees it.")
+    leads: dict[str, list[int]] = Field(
+        description="The partitions that it leads, by topic: at most a moment old."
+    )
+
+
 class Brokers(BaseModel):
-    brokers: list[int]
+    brokers: list[int] = Field(description="Those that are alive.")
+    gateways: list[BrokerView] = Field(description="Each that has registered and has not left in order.")
 
 
 @router.get("/topics", summary="The names of all topics", responses=error_responses(503))
@@ -71,12 +79,12 @@ def list_topics(here: Here) -> list[str]:
 @router.get("/topics/{topic}", summary="One topic", responses=error_responses(404))
 def get_topic(here: Here, topic: TopicName) -> TopicView:
     found = here.cluster.topic(topic)
-    return TopicView(name=found.name, configs=found.config.as_dict(), partitions=_partitions(found))
+    return TopicView(name=found.name, configs=found.config.as_dict(), partitions=_partitions(here, found))
 
 
 @router.get("/topics/{topic}/partitions", summary="Its partitions", responses=error_responses(404))
 def list_partitions(here: Here, topic: TopicName) -> list[PartitionView]:
-    return _partitions(here.cluster.topic(topic))
+    return _partitions(here, here.cluster.topic(topic))
 
 
 @router.get(
@@ -85,8 +93,9 @@ def list_partitions(here: Here, topic: TopicName) -> list[PartitionView]:
     responses=error_responses(400, 404),
 )
 def get_partition(here: Here, topic: TopicName, partition: PartitionId) -> PartitionView:
-    here.cluster.topic(topic).partition(partition)
-    return _partition(partition)
+    found = here.cluster.topic(topic)
+    found.partition(partition)
+    return _partition(here, found, partition)
 
 
 @router.get(
@@ -127,9 +136,25 @@ def delete_records(
     return LogStart(log_start_offset=_fresh(here, topic, partition).truncate(before))
 
 
-@router.get("/brokers", summary="The brokers: always [1]")
-async def list_brokers() -> Brokers:
-    return Brokers(brokers=[BROKER])
+@router.get("/brokers", summary="The gateways on this root", responses=error_responses(503))
+def list_brokers(here: Here) -> Brokers:
+    """Any of them answers for every partition: one that does not lead it asks the one that does."""
+    here.cluster.refresh()
+    living = here.brokers.living()
+    listed = sorted(here.brokers.all().values(), key=lambda record: record.id)
+    return Brokers(
+        brokers=[*living],
+        gateways=[
+            BrokerView(
+                broker=record.id,
+                url=record.url,
+                since=record.since_ms,
+                alive=record.id in living,
+                leads=record.leads,
+            )
+            for record in listed
+        ],
+    )
 
 
 def _fresh(here: Gateway, topic: str, partition: int) -> Partition:
@@ -138,13 +163,16 @@ def _fresh(here: Gateway, topic: str, partition: int) -> Partition:
     return found
 
 
-def _partitions(topic: Topic) -> list[PartitionView]:
-    return [_partition(partition) for partition in range(topic.partition_count)]
+def _partitions(here: Gateway, topic: Topic) -> list[PartitionView]:
+    return [_partition(here, topic, partition) for partition in range(topic.partition_count)]
 
 
-def _partition(partition: int) -> PartitionView:
-    replica = Replica(broker=BROKER, leader=True, in_sync=True)
-    return PartitionView(partition=partition, leader=BROKER, replicas=[replica])
+def _partition(here: Gateway, topic: Topic, partition: int) -> PartitionView:
+    """The store keeps the copies: the only replica that a client sees is the leader."""
+    leader = here.leadership.leader(topic, partition)
+    return PartitionView(
+        partition=partition, leader=leader, replicas=[Replica(broker=leader, leader=True, in_sync=True)]
+    )
 
 
 def microseconds(timestamp: str) -> int:

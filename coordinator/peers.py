@@ -37,12 +37,12 @@ _NOT_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aioht
 class Peers:
     """Requests to other gateways. Used on the event loop, between `start` and `close`.
 
-    All raise Unreachable when nothing was sent, and OutcomeUnknown when no answer came: because the other
-    one is gone, or because it is silent.
+    All raise Unreachable when nothing was sent, and OutcomeUnknown when no answer came, or none was waited
+    for any more because the other one gives no sign of life.
     """
 
     def __init__(self, is_silent: Callable[[int], bool]) -> None:
-        """`is_silent` says of a broker's number that nobody should wait for it any more."""
+        """`is_silent` says of a broker's number whether it gives signs of life."""
         self._is_silent = is_silent
         self._session: aiohttp.ClientSession | None = None
 
@@ -136,11 +136,11 @@ class Peers:
             yield answer
 
     async def _watched(self, broker: BrokerRecord, sending: Coroutine[Any, Any, Answer]) -> Answer:
-        """What `sending` gives; given up when the other gateway has become silent meanwhile."""
+        """What `sending` gives; given up when the other gateway is silent and does not answer."""
         task = asyncio.ensure_future(sending)
         try:
             while not (await asyncio.wait((task,), timeout=WATCH_S))[0]:
-                if self._is_silent(broker.id):
+                if self._is_silent(broker.id) and not await self.answers(broker):
                     raise OutcomeUnknown(
                         f"{_name(broker)} fell silent before it answered; an idempotent producer repeats the "
                         "request, others read first"

@@ -157,6 +157,11 @@ class Client:
         path = f"{self._cluster_path()}/topics/{quoted(name)}"
         self._call("PATCH", path, json={"partitions_count": count})
 
+    def brokers(self) -> list[dict[str, Any]]:
+        """The gateways on the root: `broker`, `url`, `since` (ms), `alive`, `leads` (topic: partitions)."""
+        found: list[dict[str, Any]] = self._call("GET", "/brokers").json()["gateways"]
+        return found
+
     def delete_topic(self, name: str) -> None:
         """Delete a topic. Raises UnknownTopic."""
         self._call("DELETE", f"{self._cluster_path()}/topics/{quoted(name)}")

@@ -20,6 +20,10 @@ from log_tables.store import open_store
 from tests.partitions import thin_out
 
 
+LEADER_TIMEOUT_MS = 500
+"""Short, as one that is killed here and started again has another port, and so is another broker."""
+
+
 @dataclass
 class RunningGateway:
     """A gateway process and a client of it, whose requests are relative to the gateway's URL."""
@@ -76,6 +80,7 @@ def start_gateway(data: str | Path, *flags: str, **settings: object) -> RunningG
 
     `flags` go to the command line, `settings` are set by `--set`.
     """
+    settings = {"leader_timeout_ms": LEADER_TIMEOUT_MS, **settings}
     pairs = (part for name, value in settings.items() for part in ("--set", f"{name}={value}"))
     process = subprocess.Popen(
         [

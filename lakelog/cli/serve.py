@@ -1,6 +1,7 @@
 """`lakelog serve`: run a gateway."""
 
 import os
+from contextlib import ExitStack
 from typing import Annotated
 
 import typer
@@ -16,6 +17,9 @@ def serve(
     maintain: Annotated[
         bool, typer.Option("--maintain", help="Run `lakelog maintain` beside it, every maintain_interval_ms.")
     ] = False,
+    workers: Annotated[
+        int, typer.Option(min=1, max=64, help="Gateway processes behind the port, to use so many cores.")
+    ] = 1,
     config: Annotated[
         str | None, typer.Option(help="Settings file (TOML); lakelog.toml where it exists.")
     ] = None,
@@ -32,11 +36,14 @@ def serve(
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     # Imported here, so that the other commands do not wait for the whole gateway.
     from api.server import run
+    from api.workers import run_workers
 
-    if not maintain:
-        run(settings)
-        return
-    from lakelog.cli.maintainer import Maintainer
+    with ExitStack() as stack:
+        if maintain:
+            from lakelog.cli.maintainer import Maintainer
 
-    with Maintainer(settings):
-        run(settings)
+            stack.enter_context(Maintainer(settings))
+        if workers == 1:
+            run(settings)
+        else:
+            run_workers(settings, workers)
