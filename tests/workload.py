@@ -13,7 +13,7 @@ import msgspec
 from log_tables.clock import SystemClock
 from tests.asking import Gateways
 from tests.clients import CLIENTS, Client, Task, placed, transact
-from tests.history import At, History, Operation, Part, Write, load
+from tests.history import At, History, Operation, Outcome, Part, Write, load
 from tests.history_checker import Finding, Log, check
 from tests.support import ROOT, wait_until
 
@@ -129,6 +129,8 @@ class Workload:
             with self.history.doing(write) as doing:
                 answer = transact(gateways, f"/consumers/{group}", write, name)
                 if not answer.ok:
+                    if answer.outcome is Outcome.FAILED:
+                        doing.failed()
                     return False
                 where = placed(write, answer)
                 doing.ok(where)
