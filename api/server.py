@@ -46,14 +46,14 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def run(settings: Settings, shared: bool = False, ready: Callable[[str], None] = say) -> None:
+def run(settings: Settings, peer_port: int | None = None, ready: Callable[[str], None] = say) -> None:
     """Serve until SIGTERM or SIGINT, then stop accepting, answer what is in flight, flush and return.
 
     A second signal ends the process at once, which loses nothing that was acknowledged with acks=all.
-    `ready` is given one line when requests are answered; it is printed by default. With `shared` other
-    processes listen on the same port, and this one on a port of its own, too, for the other gateways. Raises
-    OSError when the address cannot be listened on, LakelogError when the root cannot be opened, SystemExit(1)
-    when the flush was not done.
+    `ready` is given one line when requests are answered; it is printed by default. With `peer_port` this
+    process shares its port with others, and listens on that one, too, for the other gateways. Raises OSError
+    when the address cannot be listened on, LakelogError when the root cannot be opened, SystemExit(1) when
+    the flush was not done.
     """
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -63,9 +63,9 @@ def run(settings: Settings, shared: bool = False, ready: Callable[[str], None] =
     logging.getLogger("uvicorn.error").addFilter(lambda record: "in ASGI application" not in record.msg)
     _raise_file_limit()
     sys.meta_path.insert(0, _WithoutPandas())
-    listeners = [listen(settings.host, settings.port, shared)]
-    if shared:
-        listeners.append(listen(settings.host, 0))
+    listeners = [listen(settings.host, settings.port, shared=peer_port is not None)]
+    if peer_port is not None:
+        listeners.append(listen(settings.host, peer_port, shared=True))
     url, peer_url = (url_of(settings.host, each) for each in (listeners[0], listeners[-1]))
     gateway = open_gateway(settings, url, peer_url)
     config = uvicorn.Config(

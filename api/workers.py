@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import signal
 import threading
+from contextlib import ExitStack
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from types import FrameType
@@ -35,32 +36,32 @@ def run_workers(settings: Settings, count: int) -> None:
             f"peer_url={settings.peer_url!r} cannot be that of {count} workers: each listens on a free "
             "port of its own; leave it out, or start several gateways"
         )
-    # Bound, and never listened on: it keeps the port theirs, also a free one that was just chosen.
-    held = listen(settings.host, settings.port, shared=True)
-    settings = settings.model_copy(
-        update={
-            "port": held.getsockname()[1],
-            "advertised_url": settings.advertised_url or url_of(settings.host, held),
-        }
-    )
-    with held:
-        _Workers(settings, count).run()
+    with ExitStack() as stack:
+        # Bound, and never listened on: that keeps these ports theirs, also while one is started again.
+        held, *own = (
+            stack.enter_context(listen(settings.host, port, shared=True))
+            for port in (settings.port, *[0] * count)
+        )
+        port, url = held.getsockname()[1], settings.advertised_url or url_of(settings.host, held)
+        settings = settings.model_copy(update={"port": port, "advertised_url": url})
+        _Workers(settings, [each.getsockname()[1] for each in own]).run()
 
 
 class _Workers:
-    def __init__(self, settings: Settings, count: int) -> None:
-        self._settings, self._count = settings, count
+    def __init__(self, settings: Settings, ports: list[int]) -> None:
+        """`ports` are those that the workers have to themselves."""
+        self._settings, self._ports = settings, ports
         self._stopping = threading.Event()
-        self._running: dict[SpawnProcess, Connection] = {}
+        self._running: dict[SpawnProcess, tuple[int, Connection]] = {}
 
     def run(self) -> None:
         signals = {
             number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)
         }
         try:
-            started = [self._start() for _ in range(self._count)]
+            started = [self._start(port) for port in self._ports]
             lines = [line for ready in started if (line := _said(ready)) is not None]
-            if len(lines) == self._count:
+            if len(lines) == len(started):
                 say(lines[0])
                 self._keep_running()
             elif not self._stopping.is_set():
@@ -72,13 +73,13 @@ class _Workers:
         if failed:
             raise SystemExit(1)
 
-    def _start(self) -> Connection:
+    def _start(self, port: int) -> Connection:
         """Another worker; it sends its line when it is ready."""
         heard, said = _spawn.Pipe(duplex=False)
-        process = _spawn.Process(target=_work, args=(self._settings, said))
+        process = _spawn.Process(target=_work, args=(self._settings, port, said))
         process.start()
         said.close()  # so that the end of the worker is the end of the pipe
-        self._running[process] = heard
+        self._running[process] = (port, heard)
         return heard
 
     def _keep_running(self) -> None:
@@ -88,8 +89,8 @@ class _Workers:
             for process in dead:
                 if not self._stopping.wait(RESTART_S):
                     _log.error("a worker ended with exit code %s; it is started again", process.exitcode)
-                    del self._running[process]
-                    self._start()
+                    port, _ = self._running.pop(process)
+                    self._start(port)
 
     def _end(self) -> bool:
         """Stop all in order; returns whether one did not end so."""
@@ -98,7 +99,8 @@ class _Workers:
                 process.terminate()
         for process in self._running:
             process.join()
-        return any(process.exitcode for process in self._running)
+        # One that was only just started knows no order yet, and has nothing to end.
+        return any(process.exitcode not in (0, -signal.SIGTERM) for process in self._running)
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         if self._stopping.is_set():
@@ -116,11 +118,11 @@ def _said(ready: Connection) -> str | None:
     return line
 
 
-def _work(settings: Settings, said: Connection) -> None:
+def _work(settings: Settings, port: int, said: Connection) -> None:
     """What a worker does. Ctrl-C in a terminal is for the parent, which then asks it to stop."""
     os.setsid()
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
-    run(settings, shared=True, ready=said.send)
+    run(settings, port, said.send)
 
 
 def _end_with_parent() -> None:
