@@ -21,7 +21,7 @@ from ingest.buffer import Buffer
 from log_tables import staging
 from log_tables.clock import Clock
 from log_tables.cluster import Cluster
-from log_tables.errors import LakelogError, NotLeader
+from log_tables.errors import InvalidArgument, LakelogError, NotLeader
 from log_tables.group_log import Placed
 from log_tables.staging import Part, Run, Staged
 
@@ -99,6 +99,7 @@ class Transactions:
         self._cluster, self._append, self._buffer = cluster, append, buffer
         self._clock, self._happened = clock, happened
         self._groups: dict[str, _Group] = {}
+        self._used: set[str] = set()  # staged files that are to be applied, and deleted then
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def known(self, shard: Shard, name: str, key: str, digest: str | None) -> Transacted | None:
@@ -139,7 +140,9 @@ class Transactions:
             found = await self.known(shard, name, asked.key, asked.digest)
             if found is None:
                 self._mark(name)
+                self._check_unused(asked.staged)
                 after = shard.apply(name, replace(event, staged=staged))
+                self._used |= {file.path for file in staged}
         except LakelogError:
             await self._delete(staged[: bool(asked.parts)])
             raise
@@ -189,11 +192,20 @@ class Transactions:
     async def _stage(self, asked: Asked) -> tuple[Staged, ...]:
         """What is staged, in files that are there. Raises InvalidArgument, StoreUnavailable."""
         store = self._cluster.store
+        self._check_unused(asked.staged)
         for file in asked.staged:
             await asyncio.to_thread(staging.check, store, file)
         if not asked.parts:
             return asked.staged
         return await asyncio.to_thread(staging.stage, store, self._clock, asked.parts), *asked.staged
+
+    def _check_unused(self, staged: Iterable[Staged]) -> None:
+        """Raise InvalidArgument for a file of another transaction, which will be deleted with that."""
+        for file in staged:
+            if file.path in self._used:
+                raise InvalidArgument(
+                    f"the staged file {file.path} belongs to another transaction; stage the records again"
+                )
 
     async def _committed(self, shard: Shard, name: str, number: int) -> None:
         await shard.settled(name)
@@ -214,6 +226,7 @@ class Transactions:
         group = self._group(shard, name)
         for pending, intent in shard.group(name).transactions.pending.items():
             if group.released < pending <= number:
+                self._used |= {file.path for file in intent.staged}
                 done = group.under_way[pending] = group.applier.begin(intent)
                 done.add_done_callback(partial(self._on_applied, name, pending))
         group.released = max(group.released, number)
@@ -260,11 +273,12 @@ class Transactions:
         if not group.under_way or not group.shard.leading:
             del self._groups[name]
 
-    async def _tidy(self, shard: Shard, name: str, files: Iterable[Staged]) -> None:
+    async def _tidy(self, shard: Shard, name: str, files: Sequence[Staged]) -> None:
         with suppress(LakelogError):  # they stay for who applies them again, or for a vacuum
             await shard.settled(name)
             shard.check_leading()
             await self._delete(files)
+        self._used -= {file.path for file in files}
 
     async def _delete(self, files: Iterable[Staged]) -> None:
         """Remove staged files that nothing names; what stays is a vacuum's."""
