@@ -72,6 +72,9 @@ async def fetch(
     timeout_s = min(timeout, here.settings.fetch_timeout_ms_max) / 1000
     found = await _open(here, topic, partition)
     start = _start(found, offset)
+    if start > found.high_watermark:
+        # Another gateway may have shown a commit of this one that is there and not answered yet.
+        await run_in_threadpool(found.refresh, True)
     if start == found.high_watermark and timeout_s > 0:
         await wait_for_records(here, request, found, start, timeout_s)
     limit = min(max_bytes or here.settings.fetch_max_bytes, here.settings.fetch_max_bytes)

@@ -230,6 +230,10 @@ class Consumer:
             self._looked, behind = now, [place.partition for place in self._positions.values()]
         if behind:
             damage = await asyncio.to_thread(_refresh, behind) or damage
+        places = self._positions.values()
+        beyond = [place.partition for place in places if place.offset > place.partition.high_watermark]
+        if beyond:  # of a commit of this process that is there already, and has been read elsewhere
+            damage = await asyncio.to_thread(_refresh, beyond, wait=True) or damage
         far = [place for place in self._positions.values() if not place.partition.reaches(place.offset)]
         if far:
             damage = await asyncio.to_thread(_reach, far) or damage
@@ -365,12 +369,12 @@ def _is_enough(readings: Sequence[Reading], least_bytes: int) -> bool:
     return bool(readings) and (full or sum(map(_bytes, readings)) >= least_bytes)
 
 
-def _refresh(partitions: Iterable[Partition]) -> Damaged | None:
+def _refresh(partitions: Iterable[Partition], wait: bool = False) -> Damaged | None:
     """Look at `partitions`; returns why one of them could not be looked at."""
     damage = None
     for partition in partitions:
         try:
-            partition.refresh()
+            partition.refresh(wait)
         except Damaged as error:
             damage = error
     return damage

@@ -447,7 +447,21 @@ def test_a_restart_is_invisible(tmp_path: Path) -> None:
         assert by_hand.values(2) == [4, 5], "it goes on where it was set to"
 
 
-def test_another_gateway_takes_over_and_the_first_is_fenced(tmp_path: Path) -> None:
+def test_an_instance_is_the_same_at_every_gateway(tmp_path: Path) -> None:
+    with running_gateway(tmp_path, linger_ms=0) as first, running_gateway(tmp_path, linger_ms=0) as second:
+        topic = first.create_topic("t", partitions=2)
+        first.produce(topic, *range(4), partition=0)
+        here = Instance(first.client, "g", "reader")
+        here.subscribe(topic)
+        assert here.values(4) == [0, 1, 2, 3]
+        there = Instance(second.client, "g", "reader", create=False)
+        second.produce(topic, 4, partition=0)
+        assert there.values(1) == [4], "it goes on where the other gateway has come to"
+        assert there.commit({(topic, 0): 1}).status_code == 200
+        assert here.committed(topic, 0) == there.committed(topic, 0) == {0: 2}
+
+
+def test_a_group_goes_on_at_another_gateway_where_it_has_committed(tmp_path: Path) -> None:
     with running_gateway(tmp_path, linger_ms=0) as first, running_gateway(tmp_path, linger_ms=0) as second:
         topic = first.create_topic("t", partitions=2)
         first.produce(topic, *range(4), partition=0)
@@ -455,13 +469,24 @@ def test_another_gateway_takes_over_and_the_first_is_fenced(tmp_path: Path) -> N
         here.subscribe(topic)
         assert len(here.values(4)) == 4
         assert here.commit({(topic, 0): 1}).status_code == 200
+        first.kill()
         there = Instance(second.client, "g", "reader", create=False)
-        assert there.committed(topic, 0) == {0: 2}
         assert there.values(2) == [2, 3]
-        assert there.commit().status_code == 200
-        assert here.committed(topic, 0) == {0: 4}, (
-            "the first has taken the group back, and read what was done"
-        )
+        assert there.committed(topic, 0) == {0: 2}
+
+
+def test_a_gateway_that_stops_loses_no_place(tmp_path: Path) -> None:
+    with running_gateway(tmp_path, linger_ms=0) as first, running_gateway(tmp_path, linger_ms=0) as second:
+        topic = first.create_topic("t", partitions=2)
+        first.produce(topic, *range(4), partition=0)
+        here = Instance(first.client, "g", "reader")
+        here.subscribe(topic)
+        assert len(here.values(4)) == 4
+        assert first.stop() == 0
+        there = Instance(second.client, "g", "reader", create=False)
+        second.produce(topic, 4, partition=0)
+        assert there.values(1) == [4], "what was given before does not come again"
+        assert there.committed(topic, 0) == {}
 
 
 def test_v3_shows_groups_members_and_lags(gateway: RunningGateway, topic: str, group: str) -> None:
