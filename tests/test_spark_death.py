@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ import pytest
 from log_tables.clock import ManualClock
 from log_tables.record import Record
 from log_tables.store import open_store
+from tests.processes import alive, children, command, descendants, send
 from tests.spark import Topics
 from tests.spark_copy import OFFSETS_PER_TRIGGER
 from tests.support import ROOT, wait_until
@@ -150,48 +151,8 @@ class Copy:
         send(signal.SIGKILL, family)
 
 
-def send(number: signal.Signals, processes: Iterable[int]) -> None:
-    for pid in processes:
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
-
-
 def value(partition: int, offset: int) -> bytes:
     return b"%d-%d" % (partition, offset)
-
-
-def children(parent: int) -> Iterator[int]:
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if int(status(int(entry.name))[1]) == parent:
-                yield int(entry.name)
-
-
-def descendants(parent: int) -> Iterator[int]:
-    for child in children(parent):
-        yield child
-        yield from descendants(child)
-
-
-def status(pid: int) -> list[str]:
-    """State, parent, … of a process."""
-    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-
-
-def state(pid: int) -> str:
-    with suppress(OSError):
-        return status(pid)[0]
-    return ""
-
-
-def alive(pid: int) -> bool:
-    return state(pid) not in ("", "Z")
-
-
-def command(pid: int) -> str:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    return ""
 
 
 @pytest.fixture
