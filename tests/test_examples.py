@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from examples import delays_by_day, latest_by_plane, with_names
+from examples import delays_by_day, latest_by_plane, topic_to_topic, with_names
+from lakelog.client import Client
 from log_tables.cluster import Cluster
 from log_tables.partition import Entry, partition_for_key
 from log_tables.record import Record, input_batch
 from log_tables.store import open_store
+from tests.gateway import running_gateway
 from tests.spark import spark_submit
 from tests.support import ROOT
 
@@ -96,6 +98,24 @@ def test_a_join_with_a_table_names_the_carriers(
         names = dict(with_names.NAMES)
         assert all(row.name == names.get(row.carrier) for row in rows)
         flights.append(20)
+
+
+def test_late_flights_go_from_topic_to_topic_once(
+    spark: SparkSession, flights: Flights, tmp_path: Path
+) -> None:
+    with running_gateway(flights.root) as gateway, Client(gateway.url) as client:
+        client.create_topic("late", 2)
+        for _ in range(2):
+            words = (str(flights.root), "flights", "late", str(tmp_path / "checkpoint"), gateway.url)
+            topic_to_topic.main(spark, *words)
+            rows = [record for index in range(2) for record in client.read("late", index)]
+            numbers = sorted(json.loads(row.value or b"{}")["flight"] for row in rows)
+            assert numbers == [number for number in range(flights.count) if number % 30 > 15]
+            first = {json.loads(row.value or b"{}")["flight"]: row.timestamp_us for row in rows}[16]
+            assert first == flight(16).timestamp_us
+            for number in range(flights.count, flights.count + 30):
+                assert gateway.produce("flights", {"flight": number, "dep_delay": number % 30}).is_success
+            flights.count += 30
 
 
 def test_a_job_is_submitted_with_the_package_as_an_archive(
