@@ -7,8 +7,7 @@ compared with another's. Safety does not rest on any of this, but on the claims 
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -50,7 +49,7 @@ class Brokers:
         self._published: BrokerRecord | None = None
         self._seen: dict[int, _Seen] = {}
         self._beats = 0
-        self._ticking: asyncio.Task[None] | None = None
+        self._running: list[asyncio.Task[None]] = []
 
     @property
     def id(self) -> int:
@@ -79,15 +78,15 @@ class Brokers:
         """Register, and begin to give signs of life. Raises StoreUnavailable, NotLeader, Damaged."""
         self._record = await asyncio.to_thread(self._cluster.register_broker, self._url)
         self._published = self._record
-        await self._tick()
-        self._ticking = asyncio.create_task(self._tick_always())
+        await self._watch()
+        # One after the other, a long wait for the metadata log would look like death.
+        self._running = [asyncio.create_task(self._always(act)) for act in (self._watch, self._tell)]
 
     async def close(self) -> None:
         """Leave in order: what this one still leads is nobody's then."""
-        if self._ticking is not None:
-            self._ticking.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._ticking
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
         record, self._record = self._record, None
         if record is not None:
             try:
@@ -101,22 +100,23 @@ class Brokers:
         if self._record is not None and self._record.leads != leads:
             self._record = replace(self._record, leads=dict(leads))
 
-    async def _tick_always(self) -> None:
+    async def _always(self, act: Callable[[], Awaitable[None]]) -> None:
         while True:
             await asyncio.sleep(self._timeout_s / BEATS_PER_TIMEOUT)
             try:
-                await self._tick()
+                await act()
             except BrokerReplaced as error:
                 _log.error("%s", error)
                 self._replaced()
                 return
-            except LakelogError as error:
-                _log.warning("no sign of life given or looked for: %s", error)
+            except Exception as error:  # noqa: BLE001 -- logged; the next time may succeed
+                _log.warning("broker %d cannot give or see signs of life: %s", self.id, error)
 
-    async def _tick(self) -> None:
+    async def _watch(self) -> None:
+        """Give a sign of life, and look for those of the others."""
         others = [broker for broker in self._cluster.brokers if broker != self.id]
         if others:
-            # From the event loop, although it could be done beside it: one that hangs must look dead.
+            # Begun on the event loop, although a thread could do it alone: one that hangs must look dead.
             self._beats += 1
             await asyncio.to_thread(self._beat)
         signs = await asyncio.to_thread(self._signs, others)
@@ -127,8 +127,6 @@ class Brokers:
                 self._seen[broker] = _Seen(sign, now)
         for broker in self._seen.keys() - signs.keys():
             del self._seen[broker]
-        await self._tell()
-        await self._forget(now)
 
     def _beat(self) -> None:
         assert self._record is not None
@@ -145,14 +143,12 @@ class Brokers:
             return ""
 
     async def _tell(self) -> None:
-        """Publish what this gateway leads, if it has changed."""
+        """Publish what this gateway leads, if it has changed; take those off the list that died long ago."""
         record = self._record
         if record is not None and record != self._published:
             await asyncio.to_thread(self._cluster.publish_broker, record)
             self._published = record
-
-    async def _forget(self, now: float) -> None:
-        """Take those off the list that were killed long ago."""
+        now = self._clock.monotonic()
         for broker, seen in [*self._seen.items()]:
             record = self.other(broker)
             if record is not None and now - seen.since >= FORGOTTEN_S:

@@ -73,14 +73,12 @@ class Leadership:
         """The broker that leads a partition, or will when somebody asks: as is known here, without I/O."""
         if self._writer.leads(topic, index):
             return self._brokers.id
-        known = _claimed(topic, index) if topic.is_open(index) else self._told(topic, index)
+        known = self._told(topic, index, _claimed(topic, index) if topic.is_open(index) else 0)
         return known if known in self._brokers.all() else self._preferred(topic, index)
 
     def mine(self, topic: Topic) -> list[int]:
         """The partitions of a topic that this gateway leads, or will when somebody asks."""
-        indexes = range(topic.partition_count)
-        alone = len(self._brokers.all()) <= 1
-        return [*indexes] if alone else [i for i in indexes if self.leader(topic, i) == self._brokers.id]
+        return [i for i in range(topic.partition_count) if self.leader(topic, i) == self._brokers.id]
 
     async def find(self, topic: Topic, index: int) -> BrokerRecord | None:
         """The gateway to which a request for a partition belongs, as far as is known; None: this one.
@@ -100,6 +98,14 @@ class Leadership:
             # All gateways that live agree on who takes it.
             leader = self._brokers.other(self._preferred(topic, index))
         return leader
+
+    async def is_abandoned(self, topic: Topic, index: int) -> bool:
+        """Whether nobody leads a partition (any more), and it is this gateway's to take. Raises as `find`."""
+        leader = await self.find(topic, index)
+        if leader is not None and self._brokers.is_silent(leader.id) and not await self._peers.answers(leader):
+            self.not_reached(leader.id)
+            leader = await self.find(topic, index)
+        return leader is None and not self._writer.leads(topic, index)
 
     def not_reached(self, broker: int) -> None:
         """`broker` was tried in vain: as long as it is silent, too, others lead in its place."""
@@ -134,10 +140,13 @@ class Leadership:
         """Lead a partition that its leader hands over. Raises what `Writer.lead` raises."""
         await self._writer.lead(topic, index, self._brokers.id)
 
-    def _told(self, topic: Topic, index: int) -> int:
-        """The broker that has told the metadata log that it leads a partition; 0 is none."""
-        table = (b.id for b in self._brokers.all().values() if index in b.leads.get(topic.name, ()))
-        return next(table, 0)
+    def _told(self, topic: Topic, index: int, claimed: int) -> int:
+        """Who leads a partition, as the others have told the metadata log, 0 is none; `claimed`, who led it when
+        its table was last looked at, unless only another one tells it.
+        """
+        others = [broker for broker in map(self._brokers.other, self._brokers.living()) if broker is not None]
+        told = [broker.id for broker in others if index in broker.leads.get(topic.name, ())]
+        return told[0] if told and claimed not in told else claimed
 
     def _preferred(self, topic: Topic, index: int) -> int:
         return _share(topic, index, self._brokers.living() or (self._brokers.id,))

@@ -50,6 +50,9 @@ class Router:
 
     def sticky_partition(self, topic: Topic) -> int:
         """Where records without a key go now: to a partition of this gateway's, if it has one."""
+        chosen = self._writer.sticky_partition(topic)
+        if self._leadership.leader(topic, chosen) == self._brokers.id:
+            return chosen
         return self._writer.sticky_partition(topic, self._leadership.mine(topic))
 
     async def append(
