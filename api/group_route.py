@@ -114,7 +114,7 @@ async def _passed_on(here: Gateway, broker: BrokerRecord, request: Request, body
     )
     try:
         while not (await asyncio.wait((asking,), timeout=CLIENT_LOOK_S))[0]:
-            # A poll may last for minutes: neither for a client that is gone, nor beyond the end of this gateway.
+            # A poll may last for minutes: not for a client that is gone, nor beyond the end of this gateway.
             polling = request.method == "GET" and here.stopping.is_set()
             if polling or await request.is_disconnected():
                 raise OutcomeUnknown("nobody waits for the answer here any more; ask again")
