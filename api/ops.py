@@ -36,7 +36,7 @@ async def health() -> Health:
 @router.get("/ready", summary="Can it serve?", responses=error_responses(503))
 def ready(here: Here) -> Readiness:
     """Reads the metadata log. 503 while the root does not answer or the gateway is stopping."""
-    if here.stopping.is_set():
+    if here.stopping.is_set() or here.brokers.leaving:
         raise NotLeader("this gateway is stopping; ask another one")
     _look_at_the_root(here.cluster)
     return Readiness(status="ready", cluster_id=here.cluster.cluster_id, topics=len(here.cluster.topics()))

@@ -156,6 +156,7 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, gateway: Gateway, ready: Callable[[str], None]) -> None:
         super().__init__(config)
         self._gateway, self._ready = gateway, ready
+        self._leaving: asyncio.Task[None] | None = None
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -166,8 +167,17 @@ class _Server(uvicorn.Server):
         yield
 
     def _stop(self, number: int) -> None:
-        if self.should_exit:
+        if self._leaving is not None:
             _forced_end(number)
+        self._leaving = asyncio.create_task(self._leave())
+
+    async def _leave(self) -> None:
+        """Hand over while requests still come, which would else meet a closed connection; then stop."""
+        try:
+            async with asyncio.timeout(self._gateway.settings.shutdown_timeout_ms / 1_000):
+                await self._gateway.leadership.close()
+        except TimeoutError:
+            _log.warning("not everything was handed over to the other gateways in time")
         self.should_exit = True
         self._gateway.stopping.set()
         self._gateway.coordinator.wake()

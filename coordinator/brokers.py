@@ -56,6 +56,11 @@ class Brokers:
         """The number of this gateway; 0 before `start`."""
         return 0 if self._record is None else self._record.id
 
+    @property
+    def leaving(self) -> bool:
+        """Whether this gateway is about to end."""
+        return self._record is not None and self._record.leaving
+
     def all(self) -> Mapping[int, BrokerRecord]:
         """Every gateway that has registered and not left in order, also those that are silent, by number."""
         found = self._cluster.brokers
@@ -71,16 +76,28 @@ class Brokers:
         return seen is not None and self._clock.monotonic() - seen.since >= self._timeout_s
 
     def living(self) -> tuple[int, ...]:
-        """This gateway and the others that are not silent, ordered."""
-        return tuple(sorted(b for b in self.all() if b == self.id or not self.is_silent(b)))
+        """This gateway and the others that are not silent, ordered; none that is leaving."""
+        staying = (broker for broker, record in self.all().items() if not record.leaving)
+        return tuple(sorted(b for b in staying if b == self.id or not self.is_silent(b)))
 
     async def start(self) -> None:
-        """Register, and begin to give signs of life. Raises StoreUnavailable, NotLeader, Damaged."""
-        self._record = await asyncio.to_thread(self._cluster.register_broker, self._url)
-        self._published = self._record
-        await self._watch()
+        """Register, now or when the store lets it, and begin to give signs of life."""
+        try:
+            await self._register()
+            await self._watch()
+        except LakelogError as error:  # a full disk, say: what is there can be read all the same
+            _log.warning("not on the list of gateways, to be tried again: %s", error)
         # One after the other, a long wait for the metadata log would look like death.
         self._running = [asyncio.create_task(self._always(act)) for act in (self._watch, self._tell)]
+
+    async def leave(self) -> None:
+        """Tell the others that this gateway is about to end, so that they hand nothing over to it.
+
+        Raises StoreUnavailable, NotLeader, BrokerReplaced, Damaged.
+        """
+        if self._record is not None:
+            self._record = replace(self._record, leaving=True)
+            await self._tell()
 
     async def close(self) -> None:
         """Leave in order: what this one still leads is nobody's then."""
@@ -115,7 +132,7 @@ class Brokers:
     async def _watch(self) -> None:
         """Give a sign of life, and look for those of the others."""
         others = [broker for broker in self._cluster.brokers if broker != self.id]
-        if others:
+        if others and self._record is not None:
             # Begun on the event loop, although a thread could do it alone: one that hangs must look dead.
             self._beats += 1
             await asyncio.to_thread(self._beat)
@@ -142,8 +159,19 @@ class Brokers:
         except ObjectMissing:
             return ""
 
+    async def _register(self) -> None:
+        self._record = await asyncio.to_thread(self._cluster.register_broker, self._url)
+        self._published = self._record
+
+    def _is_forgotten(self, record: BrokerRecord) -> bool:
+        """Whether the others have taken this gateway off the list: it was silent for very long."""
+        listed = self._cluster.brokers.get(record.id)
+        return listed is None or (listed.incarnation != record.incarnation and listed.url != record.url)
+
     async def _tell(self) -> None:
         """Publish what this gateway leads, if it has changed; take those off the list that died long ago."""
+        if self._record is None or self._is_forgotten(self._record):
+            await self._register()
         record = self._record
         if record is not None and record != self._published:
             await asyncio.to_thread(self._cluster.publish_broker, record)

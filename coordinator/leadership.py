@@ -49,21 +49,31 @@ class Leadership:
         self._moving: dict[_At, asyncio.Future[None]] = {}
         self._leaving: list[Callable[[Topic, int], Awaitable[None]]] = []
         self._balancing: asyncio.Task[None] | None = None
+        self._closing = False
 
     async def start(self) -> None:
         """Begin to give partitions to gateways that come."""
         self._balancing = asyncio.create_task(self._balance_always())
 
     async def close(self) -> None:
-        """Give all partitions to the other gateways, if there are any."""
+        """Give all partitions to the other gateways, if there are any; requests are still sent there."""
         if self._balancing is not None:
             self._balancing.cancel()
             await asyncio.gather(self._balancing, return_exceptions=True)
-        others = tuple(broker for broker in self._brokers.living() if broker != self._brokers.id)
+            self._balancing = None
+        if self._closing or not self._others():
+            return
+        self._closing = True
+        try:
+            await self._brokers.leave()
+        except LakelogError as error:
+            _log.warning("the other gateways are not told that this one is leaving: %s", error)
+        others, led = self._others(), self._writer.led()
         if others:
-            await self._move(
-                (topic, index, _share(topic, index, others)) for topic, index in self._writer.led()
-            )
+            await self._move([(topic, index, _share(topic, index, others)) for topic, index in led])
+
+    def _others(self) -> tuple[int, ...]:
+        return tuple(broker for broker in self._brokers.living() if broker != self._brokers.id)
 
     def before_leaving(self, act: Callable[[Topic, int], Awaitable[None]]) -> None:
         """Have `act` done with a partition before it is handed over, while it is still led."""
@@ -102,7 +112,11 @@ class Leadership:
     async def is_abandoned(self, topic: Topic, index: int) -> bool:
         """Whether nobody leads a partition (any more), and it is this gateway's to take. Raises as `find`."""
         leader = await self.find(topic, index)
-        if leader is not None and self._brokers.is_silent(leader.id) and not await self._peers.answers(leader):
+        if (
+            leader is not None
+            and self._brokers.is_silent(leader.id)
+            and not await self._peers.answers(leader)
+        ):
             self.not_reached(leader.id)
             leader = await self.find(topic, index)
         return leader is None and not self._writer.leads(topic, index)
@@ -127,6 +141,7 @@ class Leadership:
         """
         await self._moved(topic, index)
         if not self._writer.leads(topic, index) and self._brokers.id:
+            self._check_staying()
             leader = self._brokers.other(await self.look(topic, index))
             if leader is not None:
                 if not (self._brokers.is_silent(leader.id) if asked else self._is_gone(leader.id)):
@@ -137,12 +152,18 @@ class Leadership:
         return await self._writer.lead(topic, index, self._brokers.id)
 
     async def take(self, topic: Topic, index: int) -> None:
-        """Lead a partition that its leader hands over. Raises what `Writer.lead` raises."""
+        """Lead a partition that its leader hands over. Raises NotLeader, and what `Writer.lead` raises."""
+        self._check_staying()
         await self._writer.lead(topic, index, self._brokers.id)
 
+    def _check_staying(self) -> None:
+        """Raise NotLeader when this gateway is about to end and there are others."""
+        if self._closing and self._others():
+            raise NotLeader("this gateway is stopping; repeat the request")
+
     def _told(self, topic: Topic, index: int, claimed: int) -> int:
-        """Who leads a partition, as the others have told the metadata log, 0 is none; `claimed`, who led it when
-        its table was last looked at, unless only another one tells it.
+        """The other broker that leads a partition; 0 is none. `claimed` did when its table was looked at, which
+        may be long ago: if others that live say that they do, and it does not, one of them is right.
         """
         others = [broker for broker in map(self._brokers.other, self._brokers.living()) if broker is not None]
         told = [broker.id for broker in others if index in broker.leads.get(topic.name, ())]

@@ -52,7 +52,8 @@ class BrokerRecord(msgspec.Struct, frozen=True):
     """A gateway: where others reach it, since when (milliseconds since 1970), and what it leads.
 
     One that is started again at the same url keeps its id and has another `incarnation`. `leads` is what it
-    has told, at most a moment old: the truth about a partition's leader is in the partition's table.
+    has told, at most a moment old: the truth about a partition's leader is in the partition's table. One that
+    is `leaving` hands over what it leads, and should be given no more.
     """
 
     id: int
@@ -60,6 +61,7 @@ class BrokerRecord(msgspec.Struct, frozen=True):
     incarnation: str
     since_ms: int
     leads: dict[str, list[int]] = {}
+    leaving: bool = False
 
 
 class BrokerLeft(msgspec.Struct, frozen=True):
