@@ -43,6 +43,9 @@ from log_tables.topic import Topic
 TICK_S = 0.25
 """How often sessions are looked at, and topics that came or went."""
 
+ADOPT_S = 5.0
+"""How often it is looked whether a gateway that is gone has left transactions that nobody asks for."""
+
 Answer = TypeVar("Answer")
 
 _log = logging.getLogger(__name__)
@@ -71,13 +74,13 @@ class Coordinator:
         self._consumers: dict[tuple[str, str], Consumer] = {}
         self._topics: Mapping[str, TopicState] = {}
         self._topics_version = -1
-        self._ticking: asyncio.Task[None] | None = None
+        self._beside: list[asyncio.Task[None]] = []
         self._making = asyncio.Lock()
         self._closed = False
 
     async def start(self) -> None:
-        """Begin to look after sessions."""
-        self._ticking = asyncio.create_task(self._tick_always())
+        """Begin to look after sessions, and for transactions that were left to be applied."""
+        self._beside = [asyncio.create_task(work) for work in (self._tick_always(), self._adopt_always())]
 
     async def close(self) -> None:
         """Answer polls that wait, note where members go on, and stop."""
@@ -86,10 +89,9 @@ class Coordinator:
             with suppress(LakelogError):
                 await self._leave(await self._topic(), index)
         await self._transactions.close()
-        if self._ticking is not None:
-            self._ticking.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._ticking
+        for task in self._beside:
+            task.cancel()
+        await asyncio.gather(*self._beside, return_exceptions=True)
 
     def wake(self) -> None:
         """Let every poll that waits look whether it still should."""
@@ -431,6 +433,24 @@ class Coordinator:
                     await self._tick(index, shard)
                 except Exception:  # noqa: BLE001 -- one must not keep the others from being looked after
                     _log.exception("looking after the consumer groups of partition %d failed", index)
+
+    async def _adopt_always(self) -> None:
+        while True:
+            try:
+                await self._adopt()
+            except Exception:  # noqa: BLE001 -- the next look may succeed
+                _log.exception("looking for transactions that were left to be applied failed")
+            await asyncio.sleep(ADOPT_S)
+
+    async def _adopt(self) -> None:
+        """Take over the groups that nobody coordinates and that have transactions to be applied."""
+        if not await self._has_topic():
+            return
+        topic = await self._topic()
+        for index in range(topic.partition_count):
+            abandoned = await self._leadership.is_abandoned(topic, index)
+            if abandoned and any(group.transactions.pending for group in await self._seen(index)):
+                await self._shard(index)
 
     async def _tick(self, index: int, shard: Shard) -> None:
         await asyncio.to_thread(shard.refresh)

@@ -3,6 +3,7 @@
 import json
 import threading
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,13 @@ from log_tables.errors import (
     UnknownTopic,
 )
 from log_tables.fsck import check
-from log_tables.layout import STAGING
+from log_tables.group_log import pending_files
+from log_tables.layout import CONSUMER_OFFSETS, STAGING
 from log_tables.record import Record, input_batch
 from log_tables.staging import Part, stage
 from log_tables.store import open_store
 from tests.consumers import Instance, settle
-from tests.gateway import RunningGateway, start_gateway
+from tests.gateway import RunningGateway, running_gateway, start_gateway
 from tests.support import free_port, wait_until
 
 JSON = "application/vnd.kafka.json.v2+json"
@@ -440,3 +442,34 @@ def test_each_input_has_its_output_once_though_the_gateway_is_killed(tmp_path: P
 @pytest.mark.torture
 def test_each_input_has_its_output_once_though_the_gateway_is_killed_often(tmp_path: Path, seed: int) -> None:
     flow(tmp_path / "data", seed, kills=20, records=6_000)
+
+
+def test_what_a_gateway_left_is_applied_though_nobody_asks(tmp_path: Path) -> None:
+    """It is killed before it could mark a transaction; its client is gone. The next gateway sees to it."""
+    staging = tmp_path / "staging"
+    body = {"records": [{"topic": "out", "partition": p, "value": p} for p in range(2)]}
+    gateway = start_gateway(tmp_path, linger_ms=0)
+    gateway.create_topic("out", 2)
+    post = threading.Thread(target=_post_once, args=(f"{gateway.url}/consumers/g/transactions", body))
+    post.start()
+    wait_until(lambda: staging.is_dir() and any(staging.iterdir()), "something is staged")
+    gateway.kill()
+    post.join()
+    with running_gateway(tmp_path, linger_ms=0) as gateway:
+        store = open_store(tmp_path)
+        log = Cluster.open(store, create=False).known(CONSUMER_OFFSETS)
+
+        def nothing_is_pending() -> bool:
+            if log is None:
+                return True
+            log.partition(0).refresh()
+            return not pending_files(log.partitions())
+
+        wait_until(nothing_is_pending, "nothing is pending")
+        counts = {len(values(gateway, "out", partition)) for partition in range(2)}
+    assert counts in ({0}, {1})
+
+
+def _post_once(url: str, body: dict[str, Any]) -> None:
+    with suppress(httpx.TransportError):
+        httpx.post(url, content=json.dumps(body), headers={"Content-Type": JSON})
