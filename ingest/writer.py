@@ -121,12 +121,16 @@ class Writer:
     async def _sequence_one(self, topic: Topic, index: int, entry: Entry) -> Ticket | LakelogError:
         try:
             accumulator = self._led(topic, index)
+            term = accumulator.partition.term
             try:
                 return accumulator.add(entry)
             except (OffsetMismatch, SequenceGap, StaleProducerEpoch):
-                # What another gateway has appended since it took over is not known before a look.
+                # What another gateway has appended since it took over is not known before a look. And what
+                # refused it may have been void with its term, of which this one knows nothing.
                 await asyncio.to_thread(accumulator.partition.refresh, True)
                 self._led(topic, index)
+                if accumulator.partition.term != term:
+                    raise NotLeader("leadership has moved meanwhile; repeat the request") from None
                 raise
         except LakelogError as error:
             return error
