@@ -6,7 +6,7 @@ import statistics
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench import beside, cells, groups, maintenance, spark, steady
+from bench import beside, cells, groups, maintenance, several, spark, steady, transactions
 from bench.contest import OURS, Contest, Results, Rivals, Scale, contest
 from bench.peers import Peers
 
@@ -42,6 +42,14 @@ CELLS: dict[str, Contest] = {
     "key compaction": Contest(maintenance.clean, needs_broker=False),
     "retention": contest(maintenance.expire),
     "steady state": contest(steady.steady),
+    "two gateways, JSON produce": Contest(several.json_gateways, needs_broker=False),
+    "two gateways, Arrow produce": Contest(several.arrow_gateways, needs_broker=False),
+    "two workers, JSON produce": Contest(several.json_workers, needs_broker=False),
+    "two workers, Arrow produce": Contest(several.arrow_workers, needs_broker=False),
+    "forwarded record": contest(several.forward),
+    "failover": contest(several.failover),
+    "transactions": contest(transactions.paced),
+    "transactions, unpaced": contest(transactions.unpaced),
     "produce beside jobs": Contest(beside.beside, needs_broker=False),
     "produce beside jobs, unpaced": Contest(beside.beside_unpaced, needs_broker=False),
 }

@@ -6,9 +6,13 @@ import re
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+from log_tables.clock import SystemClock
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -45,9 +49,8 @@ class Gateway:
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU that the process has used so far."""
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        """CPU that the process and its workers have used so far."""
+        return sum(map(_cpu_seconds, _with_children(self._process.pid)))
 
     @property
     def peak_mb(self) -> float:
@@ -69,6 +72,11 @@ class Gateway:
         paths = (f"/topics/{name}/partitions/{index}/offsets" for index in range(partitions))
         return sum(int(self._call("GET", path)["end_offset"]) for path in paths)
 
+    def leads(self, name: str) -> dict[str, list[int]]:
+        """By the URL of each gateway that lives: the partitions of the topic that it says it leads."""
+        found = self._call("GET", "/brokers")["gateways"]
+        return {each["url"]: each["leads"].get(name, []) for each in found if each["alive"]}
+
     def _call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
@@ -76,3 +84,52 @@ class Gateway:
         with urllib.request.urlopen(request) as answer:
             found: dict[str, Any] = json.load(answer)
             return found
+
+
+@contextmanager
+def gateways(root: Path, count: int, *options: str, workers: int = 1) -> Iterator[list[Gateway]]:
+    """So many `lakelog serve` on one root, with so many workers each, which all know of one another."""
+    options = options if workers == 1 else (*options, "--workers", str(workers))
+    with ExitStack() as stack:
+        started = [stack.enter_context(Gateway(root, *options)) for _ in range(count)]
+        wait_until_known(started, count * workers)
+        yield started
+
+
+def wait_until_known(started: list[Gateway], count: int) -> None:
+    """Return when each of them knows that `count` gateways live."""
+    wait_until(lambda: all(len(each.leads("")) == count for each in started), f"{count} gateways live")
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Raises RuntimeError after a minute."""
+    clock = SystemClock()
+    end = clock.monotonic() + 60
+    while not condition():
+        if clock.monotonic() > end:
+            raise RuntimeError(f"not within a minute: {what}")
+        clock.pause(0.02)
+
+
+def _with_children(pid: int) -> list[int]:
+    """`pid`, and every process that it or one of its own has started."""
+    parents = {
+        int(path.name): int(fields[1]) for path in Path("/proc").glob("[0-9]*") if (fields := _stat(path))
+    }
+    found = [pid]
+    for parent in found:  # grows meanwhile
+        found += [child for child, its in parents.items() if its == parent]
+    return found
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = _stat(Path(f"/proc/{pid}"))
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def _stat(process: Path) -> list[str]:
+    """What Linux says of a process, from its state on; nothing if it has ended."""
+    try:
+        return (process / "stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return []

@@ -4,6 +4,8 @@ import json
 import os
 import random
 import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,3 +58,20 @@ def post(url: str, body: Path, media_type: str, connections: int, seconds: int) 
     if measured.failed:
         raise RuntimeError(f"{measured.failed} of {measured.requests} requests to {url} failed")
     return measured
+
+
+def post_to(urls: Sequence[str], body: Path, media_type: str, connections: int, seconds: int) -> Measured:
+    """The same by a wrk for each of `urls`, at once, each with its share of the connections.
+
+    Requests are counted together; the latencies are those of the slower one.
+    """
+    share = connections // len(urls)
+    with ThreadPoolExecutor(len(urls)) as pool:
+        parts = [*pool.map(lambda url: post(url, body, media_type, share, seconds), urls)]
+    return Measured(
+        requests=sum(part.requests for part in parts),
+        seconds=max(part.seconds for part in parts),
+        p50_ms=max(part.p50_ms for part in parts),
+        p99_ms=max(part.p99_ms for part in parts),
+        failed=0,
+    )

@@ -59,9 +59,11 @@ class Member:
     def commit(self, body: bytes) -> None:
         self.call("POST", f"{self.path}/offsets", body)
 
-    def call(self, method: str, path: str, body: object = None) -> bytes:
+    def call(self, method: str, path: str, body: object = None, key: str | None = None) -> bytes:
+        """The answer. `body` is sent as it is, or as JSON; `key` is the retry key of a transaction."""
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-        self._connection.request(method, path, data, {"Content-Type": JSON})
+        headers = {"Content-Type": JSON, **({} if key is None else {"Idempotency-Key": key})}
+        self._connection.request(method, path, data, headers)
         answer = self._connection.getresponse()
         content = answer.read()
         if answer.status >= 300:
