@@ -3,19 +3,23 @@
 Nothing here is sent on again, so that no request goes round in circles.
 """
 
+import struct
 from typing import Annotated
 
+import pyarrow as pa
 from fastapi import APIRouter, Query
 from fastapi.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.arrow_guard import check_unpacked_size
 from api.body import read_body
 from api.gateway import Gateway, Here, gateway
 from coordinator.peer_wire import decode_entries, encode_outcomes
 from ingest.writer import Acks, Appended, Outcome
-from log_tables.errors import LakelogError, UnknownTopic
+from log_tables.errors import InvalidArgument, LakelogError, UnknownTopic
 from log_tables.limits import BATCH_MAX_BYTES
+from log_tables.partition import Entry
 from log_tables.topic import Topic, check_writable
 
 router = APIRouter(prefix="/peer", include_in_schema=False)
@@ -30,17 +34,17 @@ async def ping() -> None:
 
 @router.post("/append")
 async def append(
-    request: Request, topic: str, topic_id: TopicId, partition: int, acks: str = "all"
+    request: Request, topic: str, topic_id: TopicId, partition: int, acks: Acks = Acks.ALL
 ) -> Response:
     """Append the entries of the body to one partition, in their order."""
     here = gateway(request)
     with here.buffer.room(topic) as room:
         body = await read_body(request, room, here.settings.max_request_bytes + BATCH_MAX_BYTES)
-        entries = decode_entries(body)
+        entries = _entries(body)
         try:
             check_writable(topic)
             found = await _find(here, topic, topic_id)
-            outcomes = await here.router.append_asked(found, partition, entries, Acks(acks), room)
+            outcomes = await here.router.append_asked(found, partition, entries, acks, room)
         except LakelogError as error:
             outcomes = [error] * len(entries)
     return _answer(outcomes)
@@ -55,6 +59,15 @@ async def lead(here: Here, topic: str, topic_id: TopicId, partition: int) -> Res
     except LakelogError as error:
         outcome = error
     return _answer([outcome])
+
+
+def _entries(body: bytes) -> list[Entry]:
+    """The entries of a body that anybody may have sent. Raises InvalidArgument, InvalidRecord."""
+    try:
+        check_unpacked_size(pa.py_buffer(body))
+    except (pa.ArrowException, OSError, struct.error) as error:
+        raise InvalidArgument(f"the body is no Arrow stream ({error}); use the public API") from None
+    return decode_entries(body)
 
 
 async def _find(here: Gateway, name: str, topic_id: str) -> Topic:

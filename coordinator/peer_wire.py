@@ -9,7 +9,7 @@ import pyarrow as pa
 from ingest.writer import Appended, Outcome
 from log_tables.errors import InvalidArgument, LakelogError
 from log_tables.partition import Entry, Producer
-from log_tables.record import INPUT_SCHEMA
+from log_tables.record import INPUT_SCHEMA, TIMESTAMP
 
 _STAMPS = b"lakelog.stamps"
 
@@ -56,8 +56,12 @@ def decode_entries(body: bytes) -> list[Entry]:
             if not reader.schema.equals(INPUT_SCHEMA):
                 raise InvalidArgument("the columns are not those of records; use the same version everywhere")
             batches = [*reader]
-    except (pa.ArrowException, msgspec.MsgspecError, OSError) as error:
+        for batch in batches:
+            batch.validate(full=True)  # who sends this may be anybody
+    except (pa.ArrowException, msgspec.MsgspecError, OSError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"the body is not what gateways send ({error}); use the public API") from None
+    if any(batch.column(TIMESTAMP).null_count for batch in batches):
+        raise InvalidArgument("there are records without a time; use the public API")
     if len(stamps) != len(batches):
         raise InvalidArgument(f"{len(batches)} batches have {len(stamps)} stamps; use the public API")
     return [

@@ -1,0 +1,171 @@
+"""What one gateway asks of another, on a port that anybody can reach: what else comes there is refused."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+
+from coordinator.peer_wire import decode_outcomes, encode_entries
+from ingest.writer import Appended
+from log_tables.cluster import Cluster
+from log_tables.errors import (
+    InvalidArgument,
+    InvalidTopicName,
+    LakelogError,
+    SequenceGap,
+    UnknownPartition,
+    UnknownTopic,
+)
+from log_tables.limits import MIB
+from log_tables.partition import Entry, Producer
+from log_tables.store import open_store
+from tests.gateway import RunningGateway
+from tests.partitions import entry
+
+ONE = encode_entries([entry(b"a")])
+INTERNAL = "__consumer_offsets"
+
+
+def topic_id(gateway: RunningGateway, topic: str) -> str:
+    return Cluster.open(open_store(gateway.data), create=False).topic(topic).topic_id
+
+
+def append(gateway: RunningGateway, to: str, body: bytes = ONE, **query: str) -> httpx.Response:
+    """Ask to append to partition 0 of the topic `to`, unless `query` names others."""
+    asked = {"topic": to, "topic_id": topic_id(gateway, to), "partition": "0"} | query
+    return gateway.client.post("/peer/append", params=asked, content=body)
+
+
+def lead(gateway: RunningGateway, to: str, **query: str) -> httpx.Response:
+    asked = {"topic": to, "topic_id": topic_id(gateway, to), "partition": "0"} | query
+    return gateway.client.post("/peer/lead", params=asked)
+
+
+def outcomes(answer: httpx.Response) -> list[Any]:
+    assert answer.status_code == 200, answer.text
+    return list(decode_outcomes(answer.content, 0))
+
+
+def state(gateway: RunningGateway, topic: str) -> tuple[list[tuple[int, int]], float]:
+    """The claims and the ends of the partitions, and what the gateway holds for requests."""
+    found = Cluster.open(open_store(gateway.data), create=False).topic(topic)
+    tables = [(each.snapshot.leader_epoch, each.high_watermark) for each in found.partitions()]
+    metrics = gateway.client.get("/metrics").text
+    held = re.search(r"^lakelog_buffer_used_bytes (\S+)$", metrics, re.MULTILINE)
+    assert held is not None
+    return tables, float(held.group(1))
+
+
+def test_a_gateway_says_that_it_lives(gateway: RunningGateway) -> None:
+    assert gateway.client.get("/peer/ping").status_code == 204
+
+
+def test_what_gateways_ask_is_not_part_of_the_public_api(gateway: RunningGateway) -> None:
+    assert not [path for path in gateway.client.get("/openapi.json").json()["paths"] if "peer" in path]
+
+
+def test_entries_are_appended_in_their_order(gateway: RunningGateway, topic: str) -> None:
+    stamped = [entry(b"a"), entry(b"b", b"c", producer=Producer(9, 0, 0)), entry(b"d", expected_offset=3)]
+    assert outcomes(append(gateway, topic, encode_entries(stamped))) == [
+        Appended(0, 0, 1),
+        Appended(0, 1, 2),
+        Appended(0, 3, 1),
+    ]
+    (again,) = outcomes(append(gateway, topic, encode_entries(stamped[1:2])))
+    assert (again.base_offset, again.duplicate) == (1, True)
+    (gap,) = outcomes(append(gateway, topic, encode_entries([entry(b"z", producer=Producer(9, 0, 5))])))
+    assert (type(gap), gap.details) == (SequenceGap, {"expected": 2})
+    assert state(gateway, topic) == ([(1, 4), (0, 0)], 0)
+
+
+def test_a_partition_that_is_handed_over_is_led(gateway: RunningGateway, topic: str) -> None:
+    assert outcomes(lead(gateway, topic, partition="1")) == [Appended(0, None, 0)]
+    assert outcomes(lead(gateway, topic, partition="1")) == [Appended(0, None, 0)]
+    assert state(gateway, topic) == ([(0, 0), (1, 0)], 0)
+
+
+@pytest.mark.parametrize("ask", [append, lead])
+@pytest.mark.parametrize(
+    ("query", "kind"),
+    [
+        ({"topic": "nobody-made-it"}, UnknownTopic),
+        ({"topic_id": "another"}, UnknownTopic),
+        ({"topic": "../../etc"}, UnknownTopic),
+        ({"partition": "2"}, UnknownPartition),
+        ({"partition": "-1"}, UnknownPartition),
+    ],
+)
+def test_what_is_not_there_is_not_appended_to_nor_led(
+    gateway: RunningGateway,
+    topic: str,
+    ask: Callable[..., httpx.Response],
+    query: dict[str, str],
+    kind: type[LakelogError],
+) -> None:
+    before = state(gateway, topic)
+    (error,) = outcomes(ask(gateway, topic, **query))
+    assert type(error) is (InvalidTopicName if ask is append and ".." in query.get("topic", "") else kind)
+    assert state(gateway, topic) == before
+
+
+def test_a_topic_that_was_made_again_is_another(gateway: RunningGateway, topic: str) -> None:
+    old = topic_id(gateway, topic)
+    assert gateway.client.delete(f"{gateway.cluster}/topics/{topic}").status_code == 204
+    gateway.create_topic(topic, 2)
+    before = state(gateway, topic)
+    for ask in (append, lead):
+        (error,) = outcomes(ask(gateway, topic, topic_id=old))
+        assert type(error) is UnknownTopic
+    assert state(gateway, topic) == before
+
+
+def test_nobody_appends_to_the_topics_of_the_log_itself(gateway: RunningGateway) -> None:
+    made = gateway.client.put("/consumers/g/offsets", json={"offsets": []})
+    assert made.status_code < 500
+    (error,) = outcomes(append(gateway, INTERNAL))
+    assert type(error) is InvalidTopicName
+    assert all(end == 0 for _, end in state(gateway, INTERNAL)[0])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{}", b"\xff" * 100, ONE[:-20], ONE[:100], b"\0" * 10_000],
+    ids=["empty", "json", "ff", "cut", "cut short", "zeros"],
+)
+def test_garbage_is_refused(gateway: RunningGateway, topic: str, body: bytes) -> None:
+    before = state(gateway, topic)
+    answer = append(gateway, topic, body)
+    assert (answer.status_code, answer.json()["error_code"]) == (400, 40002)
+    assert "Traceback" not in answer.text
+    assert state(gateway, topic) == before
+
+
+def test_a_body_that_unpacks_to_very_much_is_refused(gateway: RunningGateway, topic: str) -> None:
+    large = entry(bytes(65 * MIB)).batch
+    sink = pa.BufferOutputStream()
+    schema = large.schema.with_metadata({b"lakelog.stamps": b"[[null,null]]"})
+    with pa.ipc.new_stream(sink, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_batch(large)
+    before = state(gateway, topic)
+    answer = append(gateway, topic, sink.getvalue().to_pybytes())
+    assert answer.status_code == 422
+    assert "unpacks to more than" in answer.json()["message"]
+    assert state(gateway, topic) == before
+
+
+def test_an_entry_without_records_is_refused(gateway: RunningGateway, topic: str) -> None:
+    nothing = encode_entries([Entry(entry(b"a").batch.slice(0, 0), None, None)])
+    (error,) = outcomes(append(gateway, topic, nothing))
+    assert type(error) is InvalidArgument
+    assert state(gateway, topic)[0][0][1] == 0
+
+
+@pytest.mark.parametrize("query", [{"partition": "one"}, {"acks": "2"}])
+def test_a_query_that_is_none_is_refused(gateway: RunningGateway, topic: str, query: dict[str, str]) -> None:
+    answer = append(gateway, topic, ONE, **query)
+    assert 400 <= answer.status_code < 500
+    assert "error_code" in answer.json()
+    assert gateway.client.post("/peer/lead").status_code == answer.status_code
