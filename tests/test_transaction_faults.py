@@ -145,10 +145,12 @@ def make_topics(store: Store) -> None:
 async def live(store: Store, client: Client, seed: int) -> Gateway:
     """A gateway that serves until all is done."""
     gateway = Gateway(store, seed)
-    while len(client.answers) < TRANSACTIONS:
+    while True:
         try:
             if gateway.shard is None or not gateway.shard.leading:
                 await gateway.start()
+            if len(client.answers) == TRANSACTIONS:
+                break
             await gateway.serve(client)
         except (Retriable, OutcomeUnknown):
             continue
@@ -171,9 +173,10 @@ async def die(store: Store, nth: int, crash: Failure, client: Client, path: str 
     dying = asyncio.create_task(died.wait())
     await asyncio.wait((living, dying), return_when=asyncio.FIRST_COMPLETED)
     assert died.is_set(), "it did not come to that write"
-    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+    left = [living, dying, *(asyncio.all_tasks() - {asyncio.current_task()})]
+    for task in left:
         task.cancel()
-    await asyncio.gather(living, dying, return_exceptions=True)
+    await asyncio.gather(*left, return_exceptions=True)
 
 
 def check_all(store: Store, client: Client) -> None:
