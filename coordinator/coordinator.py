@@ -18,9 +18,11 @@ from coordinator.events import (
     TopicsChanged,
     TopicState,
 )
-from coordinator.group import Group, Member, restore, step
+from coordinator.group import Group, Member
+from coordinator.group_records import restore
 from coordinator.leadership import Leadership
 from coordinator.shard import Shard
+from coordinator.step import step
 from coordinator.transactions import Asked, Transacted, Transactions
 from lakelog.settings import Settings
 from log_tables.clock import Clock

@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from ingest.writer import Appended, Outcome
 from log_tables.errors import InvalidArgument, LakelogError
+from log_tables.layout import TIMESTAMP
 from log_tables.partition import Entry, Producer
-from log_tables.record import INPUT_SCHEMA, TIMESTAMP
+from log_tables.record import INPUT_SCHEMA
 
 _STAMPS = b"lakelog.stamps"
 

@@ -9,7 +9,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from coordinator.events import Event, Tick, TopicsChanged, TopicState
-from coordinator.group import Group, Records, restore, step
+from coordinator.group import Group
+from coordinator.group_records import restore
+from coordinator.step import Records, step
 from ingest.accumulator import Accumulator
 from log_tables.clock import Clock
 from log_tables.errors import LakelogError, NotLeader

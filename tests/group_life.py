@@ -18,7 +18,9 @@ from coordinator.events import (
     Transact,
     Unsubscribe,
 )
-from coordinator.group import NOTHING, Group, Member, Partitions, Records, restore, step
+from coordinator.group import NOTHING, Group, Member, Partitions
+from coordinator.group_records import restore
+from coordinator.step import Records, step
 from tests.group_rules import fewest_moves, is_fair, moves
 
 GROUP = "g"

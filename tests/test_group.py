@@ -21,7 +21,9 @@ from coordinator.events import (
     TopicState,
     Unsubscribe,
 )
-from coordinator.group import Group, Member, Partitions, Records, restore, step
+from coordinator.group import Group, Member, Partitions
+from coordinator.group_records import restore
+from coordinator.step import Records, step
 from log_tables.errors import (
     GroupNotEmpty,
     InvalidConsumer,

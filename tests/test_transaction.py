@@ -24,7 +24,9 @@ from coordinator.events import (
     TopicState,
     Transact,
 )
-from coordinator.group import Group, Records, restore, step
+from coordinator.group import Group
+from coordinator.group_records import restore
+from coordinator.step import Records, step
 from log_tables.errors import (
     Conflict,
     GroupNotEmpty,

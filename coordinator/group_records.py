@@ -1,0 +1,116 @@
+"""A consumer group as records, and made of records again: what its log says."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from coordinator import transaction
+from coordinator.assignment import TopicPartition
+from coordinator.events import TopicState
+from coordinator.group import Group, Member
+from log_tables.group_log import (
+    Committed,
+    GroupKey,
+    GroupValue,
+    Intent,
+    IntentKey,
+    Key,
+    MemberKey,
+    MemberValue,
+    OffsetKey,
+    Retry,
+    RetryKey,
+    TransactionsKey,
+    TransactionsValue,
+    Value,
+)
+
+
+def counting(group: Group) -> tuple[Key, Value | None]:
+    """The record of the group as a whole."""
+    return GroupKey(group.id), GroupValue(group.generation)
+
+
+def saying(group: Group, member: Member) -> tuple[Key, Value | None]:
+    """The record of `member`."""
+    owned: dict[str, list[int]] = {}
+    for topic, partition in sorted(member.owned):
+        owned.setdefault(topic, []).append(partition)
+    positions: dict[str, dict[int, int]] = {}
+    for (topic, partition), offset in member.positions.items():
+        positions.setdefault(topic, {})[partition] = offset
+    value = MemberValue(
+        member.config,
+        sorted(member.topics),
+        member.pattern,
+        member.assigned,
+        owned,
+        member.epoch,
+        positions,
+        {name: group.topics[name].topic_id for name in sorted({*owned, *positions}) if name in group.topics},
+    )
+    return MemberKey(group.id, member.id), value
+
+
+def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[str, Group]:
+    """The groups that `records`, in their order, say; every member is as if it were heard of now.
+
+    Of topics they know the incarnations that members had to do with: a TopicsChanged is the first thing that
+    has to happen to them.
+    """
+    generations: dict[str, int] = {}
+    members: defaultdict[str, dict[str, Member]] = defaultdict(dict)
+    offsets: defaultdict[str, dict[TopicPartition, Committed]] = defaultdict(dict)
+    topics: defaultdict[str, dict[str, TopicState]] = defaultdict(dict)
+    counts: dict[str, TransactionsValue] = {}
+    intents: defaultdict[str, dict[int, Intent]] = defaultdict(dict)
+    retries: defaultdict[str, dict[str, Retry]] = defaultdict(dict)
+    for key, value in dict(records).items():  # the newest of each key
+        match key, value:
+            case _, None:
+                pass
+            case GroupKey(group), GroupValue(generation):
+                generations[group] = generation
+            case MemberKey(group, member), MemberValue():
+                members[group][member] = _remembered(member, value, now_ms)
+                topics[group] |= {name: TopicState(topic_id, 0) for name, topic_id in value.topic_ids.items()}
+            case OffsetKey(group, topic, partition), Committed():
+                offsets[group][TopicPartition(topic, partition)] = value
+            case TransactionsKey(group), TransactionsValue():
+                counts[group] = value
+            case IntentKey(group, number), Intent():
+                intents[group][number] = value
+            case RetryKey(group, name), Retry():
+                retries[group][name] = value
+            case _:
+                raise AssertionError(f"{key} has the value {value}")
+    groups = generations.keys() | members.keys() | offsets.keys() | counts.keys()
+    return {
+        group: Group(
+            group,
+            generations.get(group, 0),
+            members[group],
+            offsets[group],
+            topics[group],
+            transactions=transaction.remember(counts.get(group), intents[group], retries[group]),
+        )
+        for group in sorted(groups)
+    }
+
+
+def _remembered(name: str, value: MemberValue, now_ms: float) -> Member:
+    return Member(
+        name,
+        value.config,
+        now_ms,
+        now_ms,
+        frozenset(value.topics),
+        value.pattern,
+        value.assigned,
+        frozenset(TopicPartition(topic, p) for topic, listed in value.owned.items() for p in listed),
+        value.epoch,
+        {
+            TopicPartition(topic, p): offset
+            for topic, places in value.positions.items()
+            for p, offset in places.items()
+        },
+    )

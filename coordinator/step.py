@@ -1,0 +1,379 @@
+"""A consumer group, as a pure state machine: `step(group, event, now) → (group, records)`.
+
+The records are what must be durable before anybody hears of the new group. Who should own what is decided
+here, at once, for all members (`target`); who does own what follows step by step, as in KIP-848: a member
+gives up and takes over only in its own poll, when it has done with what it was given, and takes over only
+what nobody else still owns. So partitions that stay where they are are never interrupted, and no partition
+ever has two owners. What a member owns it may commit; what it has lost it may not.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from coordinator import transaction
+from coordinator.assignment import STRATEGIES, Assignment, TopicPartition
+from coordinator.events import (
+    Applied,
+    Assign,
+    Commit,
+    Delete,
+    Event,
+    Heartbeat,
+    Join,
+    Leave,
+    MemberEvent,
+    Place,
+    Poll,
+    Reset,
+    Seek,
+    Subscribe,
+    Tick,
+    TopicsChanged,
+    Transact,
+    Unsubscribe,
+)
+from coordinator.group import NOTHING, Group, Member
+from coordinator.group_records import counting, saying
+from coordinator.pattern import matching
+from log_tables.errors import (
+    GroupNotEmpty,
+    InvalidConsumer,
+    InvalidRecord,
+    InvalidSubscription,
+    MemberExists,
+    MixedSubscription,
+    Retriable,
+    StaleGeneration,
+    UnknownTopic,
+)
+from log_tables.group_log import (
+    Committed,
+    GroupKey,
+    Key,
+    MemberKey,
+    OffsetKey,
+    Value,
+)
+from log_tables.staging import Staged
+from log_tables.topic import check_writable
+
+Records = list[tuple[Key, Value | None]]
+
+
+def step(  # noqa: PLR0911 -- one for each event
+    group: Group, event: Event, now_ms: float
+) -> tuple[Group, Records]:
+    """What `event` at `now_ms` makes of `group`, and the records that say so.
+
+    Raises the errors of the kind Conflict, NotFound or InvalidRequest for an event that cannot be: then
+    nothing has changed.
+    """
+    match event:
+        case Join():
+            return _joined(group, event, now_ms)
+        case Reset():
+            return _reset(group, event)
+        case Transact():
+            return _transacted(group, event, now_ms)
+        case Applied():
+            transactions, records = transaction.apply(group.transactions, group.id, event)
+            return replace(group, transactions=transactions), records
+        case Delete():
+            return _deleted(group, event)
+        case TopicsChanged():
+            return _topics_changed(group, event)
+        case Tick():
+            return _ticked(group, event, now_ms)
+        case _:
+            seen = replace(group.member(event.member), seen_ms=now_ms)
+            return _of_member(_with(group, seen), seen, event, now_ms)
+
+
+def _of_member(  # noqa: PLR0911 -- one for each event
+    group: Group, member: Member, event: MemberEvent, now_ms: float
+) -> tuple[Group, Records]:
+    match event:
+        case Heartbeat():
+            return group, []
+        case Poll():
+            return _polled(group, member, event, now_ms)
+        case Commit():
+            return _committed(group, member, event)
+        case Subscribe():
+            return _subscribed(group, member, event, now_ms)
+        case Assign():
+            return _assigned(group, member, event)
+        case Unsubscribe():
+            return _unsubscribed(group, member)
+        case Seek():
+            return _sought(group, member, event)
+        case Leave():
+            return _without(group, [member.id])
+
+
+def _joined(group: Group, event: Join, now_ms: float) -> tuple[Group, Records]:
+    if event.member in group.members:
+        raise MemberExists(
+            f"the group {group.id!r} has a consumer instance {event.member!r} already; choose another "
+            "name, or delete that one first"
+        )
+    strategy = event.config.strategy
+    if strategy and strategy not in STRATEGIES:
+        raise InvalidConsumer(
+            f"partition.assignment.strategy={strategy!r} is not known; use one of {', '.join(STRATEGIES)}"
+        )
+    if strategy and group.members and strategy != group.strategy:
+        raise InvalidConsumer(
+            f"the group {group.id!r} shares its partitions by {group.strategy}, not by {strategy}; use "
+            "the same"
+        )
+    member = Member(event.member, event.config, now_ms, now_ms, epoch=group.generation)
+    return _with(group, member), [saying(group, member)]
+
+
+def _subscribed(group: Group, member: Member, event: Subscribe, now_ms: float) -> tuple[Group, Records]:
+    if not event.topics and not event.pattern:
+        raise InvalidSubscription("a subscription names topics or a topic_pattern; name one, or delete it")
+    if event.topics and event.pattern:
+        raise MixedSubscription("a subscription has topics or a topic_pattern, not both; choose one")
+    if member.assigned or (member.topics and event.pattern) or (member.pattern and event.topics):
+        raise _mixed(member)
+    if event.pattern:
+        matching(event.pattern, [])  # whether it is one at all
+    changed = replace(member, topics=event.topics, pattern=event.pattern, polled_ms=now_ms, dormant=False)
+    return _rebalanced(_with(group, changed), [member.id])
+
+
+def _assigned(group: Group, member: Member, event: Assign) -> tuple[Group, Records]:
+    if member.subscribed:
+        raise _mixed(member)
+    for at in event.partitions:
+        group.check(at)
+    kept = {at: offset for at, offset in member.positions.items() if at in event.partitions}
+    changed = replace(member, assigned=bool(event.partitions), owned=event.partitions, positions=kept)
+    return _with(group, changed), [saying(group, changed)]
+
+
+def _unsubscribed(group: Group, member: Member) -> tuple[Group, Records]:
+    freed = replace(member, topics=frozenset(), pattern="", assigned=False, owned=NOTHING, positions={})
+    return _rebalanced(_with(group, freed), [member.id])
+
+
+def _mixed(member: Member) -> MixedSubscription:
+    way = "a list of partitions" if member.assigned else "a pattern" if member.pattern else "topics"
+    return MixedSubscription(
+        f"the consumer instance {member.id!r} has {way}: topics, a pattern and partitions exclude one "
+        "another; delete its subscription first"
+    )
+
+
+def _polled(group: Group, member: Member, event: Poll, now_ms: float) -> tuple[Group, Records]:
+    woken = replace(member, polled_ms=now_ms, dormant=False)
+    group, records = _with(group, woken), Records()
+    if member.dormant:
+        group, records = _rebalanced(group, [])
+        woken = group.members[member.id]
+    if not woken.subscribed or (event.generation is not None and event.generation < woken.epoch):
+        return group, records
+    target = group.target.get(member.id, NOTHING)
+    if woken.owned == target:
+        return group, records
+    others = (other for other in group.members.values() if other.subscribed and other.id != member.id)
+    taken = NOTHING.union(*(other.owned & target for other in others))
+    owned = target - taken
+    if owned == woken.owned:
+        return group, records
+    generation = group.generation + 1
+    kept = {at: offset for at, offset in woken.positions.items() if at in owned}
+    settled = replace(woken, owned=owned, epoch=generation, positions=kept)
+    group = replace(_with(group, settled), generation=generation)
+    return group, [*records, counting(group), saying(group, settled)]
+
+
+def _committed(group: Group, member: Member, event: Commit) -> tuple[Group, Records]:
+    _check_committing(group, member, event.offsets)
+    return _with_offsets(group, [member], event.offsets, event.at_ms, member.id)
+
+
+def _check_committing(group: Group, member: Member, offsets: Iterable[TopicPartition]) -> None:
+    """Raise NotAssigned, GroupNotEmpty unless `member` may commit these."""
+    group.check_owned(member, offsets)
+    if member.assigned and not group.empty:
+        raise GroupNotEmpty(
+            f"members of the group {group.id!r} share its topics: a consumer instance with partitions of its "
+            "own cannot commit there; use another group"
+        )
+
+
+def _transacted(group: Group, event: Transact, now_ms: float) -> tuple[Group, Records]:
+    """A repeat changes nothing: `Transactions.known` has its answer."""
+    if group.transactions.known(event.key, event.digest) is not None:
+        return group, []
+    if not event.offsets and not event.staged:
+        raise InvalidRecord("the transaction has neither records nor offsets; send some")
+    _check_staged(group, event.staged)
+    if event.member is None:
+        if not group.empty:
+            raise GroupNotEmpty(
+                f"the group {group.id!r} has members, which own its offsets; stop them first, or send it as "
+                "one of them"
+            )
+        movers: list[Member] = [*group.members.values()]
+    else:
+        member = replace(group.member(event.member), seen_ms=now_ms)
+        _check_transacting(group, member, event)
+        group, movers = _with(group, member), [member]
+    group, records = _with_offsets(group, movers, event.offsets, event.at_ms, event.member or "")
+    transactions, more = transaction.begin(group.transactions, group.id, event)
+    return replace(group, transactions=transactions), records + more
+
+
+def _check_transacting(group: Group, member: Member, event: Transact) -> None:
+    if event.generation is not None and event.generation != member.epoch:
+        raise StaleGeneration(
+            f"the assignment of the consumer instance {member.id!r} has changed since generation "
+            f"{event.generation}: it is {member.epoch}; poll, go by the assignment, and do the work again",
+            current=member.epoch,
+        )
+    _check_committing(group, member, event.offsets)
+    if event.offsets and member.config.auto_commit:
+        raise InvalidConsumer(
+            f"the consumer instance {member.id!r} commits by itself what it was given, whatever becomes of "
+            "its transactions; create it with auto.commit.enable=false"
+        )
+
+
+def _check_staged(group: Group, staged: Iterable[Staged]) -> None:
+    for run in (run for file in staged for run in file.runs):
+        check_writable(run.topic)
+        if group.check(TopicPartition(run.topic, run.partition)).topic_id != run.topic_id:
+            raise UnknownTopic(
+                f"topic {run.topic!r} is not the one that records were staged for: it was made anew; stage "
+                "them again"
+            )
+
+
+def _reset(group: Group, event: Reset) -> tuple[Group, Records]:
+    if not group.empty and not event.force:
+        raise GroupNotEmpty(
+            f"the group {group.id!r} has members, which own its offsets; stop them first, or force it"
+        )
+    return _with_offsets(group, group.members.values(), event.offsets, event.at_ms, "")
+
+
+def _with_offsets(
+    group: Group, movers: Iterable[Member], offsets: Mapping[TopicPartition, Place], at_ms: int, by: str
+) -> tuple[Group, Records]:
+    """`group` with these offsets committed; `movers` go on from there, wherever they were set to."""
+    made = {
+        at: Committed(place.offset, group.check(at).topic_id, place.metadata, at_ms, by)
+        for at, place in offsets.items()
+    }
+    records: Records = [(OffsetKey(group.id, *at), committed) for at, committed in made.items()]
+    for member in movers:
+        if not offsets.keys().isdisjoint(member.positions):
+            kept = {at: offset for at, offset in member.positions.items() if at not in offsets}
+            moved = replace(member, positions=kept)
+            group = _with(group, moved)
+            records.append(saying(group, moved))
+    return replace(group, offsets={**group.offsets, **made}), records
+
+
+def _sought(group: Group, member: Member, event: Seek) -> tuple[Group, Records]:
+    group.check_owned(member, event.positions)
+    changed = replace(member, positions={**member.positions, **event.positions})
+    return _with(group, changed), [saying(group, changed)]
+
+
+def _deleted(group: Group, event: Delete) -> tuple[Group, Records]:
+    if group.members and not event.force:
+        raise GroupNotEmpty(f"the group {group.id!r} has members; stop them first, or force it")
+    if group.transactions.pending:
+        raise Retriable(f"transactions of the group {group.id!r} are being applied; repeat the request")
+    keys: list[Key] = [MemberKey(group.id, name) for name in group.members]
+    keys += [OffsetKey(group.id, *at) for at in group.offsets]
+    gone = Group(group.id, topics=group.topics)
+    forgotten = transaction.forget(group.transactions, group.id)
+    return gone, [*((key, None) for key in keys), *forgotten, (GroupKey(group.id), None)]
+
+
+def _topics_changed(group: Group, event: TopicsChanged) -> tuple[Group, Records]:
+    before = group.topics
+
+    def stays(at: TopicPartition) -> bool:
+        topic, known = event.topics.get(at.topic), before.get(at.topic)
+        if topic is None or at.partition >= topic.partitions:
+            return False
+        return known is None or known.topic_id == topic.topic_id
+
+    def left(member: Member) -> Member:
+        """What a member has of topics that are what they were; what it chose by hand it keeps."""
+        owned = member.owned if member.assigned else frozenset(filter(stays, member.owned))
+        kept = {at: offset for at, offset in member.positions.items() if stays(at)}
+        return replace(member, owned=owned, positions=kept)
+
+    group = replace(group, topics=event.topics)
+    dead = [at for at in group.offsets if group.committed(at) is None]
+    records: Records = [(OffsetKey(group.id, *at), None) for at in dead]
+    if dead:
+        group = replace(group, offsets={at: c for at, c in group.offsets.items() if at not in {*dead}})
+    # Of a topic that is gone there is nothing to give up in order.
+    losers = []
+    for member in group.members.values():
+        changed = left(member)
+        group = _with(group, changed)
+        if changed.owned != member.owned:
+            losers.append(member.id)
+        elif changed.positions != member.positions:
+            records.append(saying(group, changed))
+    group, more = _rebalanced(group, losers)
+    return group, records + more
+
+
+def _ticked(group: Group, event: Tick, now_ms: float) -> tuple[Group, Records]:
+    transactions, forgotten = transaction.expire(group.transactions, group.id, event.at_ms)
+    group, records = _looked_after(replace(group, transactions=transactions), now_ms)
+    return group, records + forgotten
+
+
+def _looked_after(group: Group, now_ms: float) -> tuple[Group, Records]:
+    late = [member for member in group.members.values() if now_ms >= member.deadline_ms]
+    dead = [m.id for m in late if now_ms >= m.seen_ms + m.config.session_timeout_ms]
+    slow = [m for m in late if m.id not in dead]
+    for member in slow:
+        group = _with(group, replace(member, dormant=True, owned=NOTHING, positions={}))
+    if dead:
+        return _without(group, dead, [member.id for member in slow])
+    return _rebalanced(group, [member.id for member in slow]) if slow else (group, [])
+
+
+def _without(group: Group, gone: list[str], changed: Iterable[str] = ()) -> tuple[Group, Records]:
+    left = {name: member for name, member in group.members.items() if name not in gone}
+    group, records = _rebalanced(replace(group, members=left), changed)
+    return group, [*((MemberKey(group.id, name), None) for name in gone), *records]
+
+
+def _rebalanced(group: Group, changed: Iterable[str]) -> tuple[Group, Records]:
+    """`group` with a new target; the members `changed` have lost or asked for something."""
+    sharing = {m.id: m for m in group.members.values() if m.subscribed and not m.dormant}
+    subscriptions = {m.id: group.subscription(m) for m in sharing.values()}
+    counts = {name: topic.partitions for name, topic in group.topics.items()}
+    owned: Assignment = {m.id: m.owned for m in sharing.values()}
+    target = STRATEGIES[group.strategy](subscriptions, counts, owned)
+    # Who was told of a loss must hear that it is none any more; of a move that a restart interrupted nobody
+    # knows who was told.
+    before = group.target or (target if target == owned else {})
+    concerned = {*changed}
+    concerned |= {m for m in sharing if owned[m] - target[m] or owned[m] - before.get(m, NOTHING)}
+    group = replace(group, target=target)
+    if not concerned:
+        return group, []
+    group = replace(group, generation=group.generation + 1)
+    told = [replace(group.members[name], epoch=group.generation) for name in sorted(concerned)]
+    for member in told:
+        group = _with(group, member)
+    return group, [counting(group), *(saying(group, member) for member in told)]
+
+
+def _with(group: Group, member: Member) -> Group:
+    return replace(group, members={**group.members, member.id: member})
