@@ -6,7 +6,7 @@ import statistics
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench import beside, cells, groups, maintenance, several, spark, steady, transactions
+from bench import beside, cells, groups, maintenance, several, spark, spark_sink, steady, transactions
 from bench.contest import OURS, Contest, Results, Rivals, Scale, contest
 from bench.peers import Peers
 
@@ -36,6 +36,7 @@ CELLS: dict[str, Contest] = {
     "Spark planning": Contest(spark.planning, needs_broker=False),
     "Spark freshness": Contest(spark.freshness, needs_broker=True),
     "Spark point lookup": Contest(spark.point_lookup, needs_broker=False),
+    "Spark sink": Contest(spark_sink.sink, needs_broker=True),
     "segment compaction": Contest(maintenance.merge, needs_broker=False),
     "segment compaction, 64 partitions": Contest(maintenance.merge_many, needs_broker=False),
     "batch read after compaction": Contest(maintenance.read, needs_broker=False),

@@ -16,7 +16,8 @@ class Job:
     """`verb` and `engine` are those of the worker; `directory` is for what Spark writes.
 
     `source` is the root, or for Kafka the broker's address. `columns` and `jars` are Spark's lists; `files`
-    is how many segments a partition holds, by which Delta's batches are limited.
+    is how many segments a partition holds, by which Delta's batches are limited. A job that writes takes the
+    Parquet files in `rows` and, with lakelog, sends them through `gateway`.
     """
 
     verb: str
@@ -29,6 +30,8 @@ class Job:
     columns: str = ""
     jars: str = ""
     topic: str = TOPIC
+    rows: str = ""
+    gateway: str = ""
 
     def dump(self) -> str:
         return json.dumps(asdict(self))
