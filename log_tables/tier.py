@@ -6,7 +6,7 @@ is said here, by `lakelog.tiered`. The remote table's high watermark is the end 
 it holds below the partition's log start is nobody's any more, and `remove_expired` takes it out.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
@@ -184,10 +184,18 @@ def _add(remote: Table, here: Snapshot, copied: Sequence[Segment]) -> None:
         wanted = [item for item in copied if item.last_offset >= max(there.high_watermark, here.log_start)]
         if not wanted or not _connected(here, there.high_watermark, wanted):
             return None
-        adds = tuple(item.add(data_change=True) for item in wanted)
+        adds = tuple(item.add(data_change=True) for item in _timed(there, wanted))
         return Commit(info, txns=(Txn(TXN_HIGH_WATERMARK, wanted[-1].last_offset + 1),), adds=adds)
 
     remote.transact(build)
+
+
+def _timed(there: Snapshot, wanted: Sequence[Segment]) -> Iterator[Segment]:
+    """`wanted`, none older than what is there: after all of a log was deleted its next segments may be."""
+    newest = there.segments[-1].modification_time if there.segments else 0
+    for item in wanted:
+        newest = max(newest, item.modification_time)
+        yield replace(item, modification_time=newest)
 
 
 def _connected(here: Snapshot, held: int, wanted: Sequence[Segment]) -> bool:

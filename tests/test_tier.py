@@ -89,6 +89,17 @@ def test_the_newest_segment_stays(partition: Partition, root: RemoteRoot) -> Non
     assert partition.snapshot.tiered == 12
 
 
+def test_what_comes_after_all_was_deleted_may_be_older_than_what_is_there(
+    partition: Partition, root: RemoteRoot, clock: ManualClock
+) -> None:
+    tiered(partition, root, 6)
+    partition.truncate(12)
+    clock.jump(-60_000)
+    append(partition, b"12")
+    append(partition, b"13")
+    assert tiered(partition, root, 1) == ([0, 2, 4, 6, 8, 10, 12], [13])
+
+
 def test_appends_go_on_beside_moves(partition: Partition, root: RemoteRoot) -> None:
     remote = root.make_table(TABLE)
     made = tiers.copied(partition.table, root, partition.snapshot.segments[:2])
