@@ -168,12 +168,17 @@ class Brokers:
         listed = self._cluster.brokers.get(record.id)
         return listed is None or (listed.incarnation != record.incarnation and listed.url != record.url)
 
+    def _is_replaced(self, record: BrokerRecord) -> bool:
+        """Whether another gateway is on the list in this one's place."""
+        listed = self._cluster.brokers.get(record.id)
+        return listed is not None and listed.incarnation != record.incarnation
+
     async def _tell(self) -> None:
         """Publish what this gateway leads, if it has changed; take those off the list that died long ago."""
         if self._record is None or self._is_forgotten(self._record):
             await self._register()
         record = self._record
-        if record is not None and record != self._published:
+        if record is not None and (record != self._published or self._is_replaced(record)):
             await asyncio.to_thread(self._cluster.publish_broker, record)
             self._published = record
         now = self._clock.monotonic()
