@@ -2,9 +2,9 @@
 
 import json
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -12,9 +12,12 @@ from typing import Any
 
 import httpx
 
+from coordinator.leadership import shares
 from log_tables.cluster import Cluster
 from log_tables.store import open_store
+from log_tables.topic import Topic
 from tests.clients import Task
+from tests.consumers import JSON
 from tests.gateway import RunningGateway, start_gateway
 from tests.history import At, Commit, Fetch, Write
 from tests.history_checker import Finding
@@ -29,7 +32,9 @@ LONG_S = 120.0
 
 
 class Several:
-    """Gateways at `urls`, started together. With `proxied` they reach one another by `proxies` only."""
+    """Gateways at `urls`, started together. With `proxied` they reach one another by `proxies` only, with
+    `hosts` at these addresses of the machine.
+    """
 
     def __init__(
         self,
@@ -39,6 +44,7 @@ class Several:
         root: str = "",
         options: Mapping[str, str] = MappingProxyType({}),
         proxied: bool = False,
+        hosts: Sequence[str] = (),
         **settings: object,
     ) -> None:
         self._directory, self.root, self.options = directory, root or str(directory / "root"), dict(options)
@@ -49,14 +55,18 @@ class Several:
         self.proxies = [Proxy(port) for port in self._ports] if proxied else []
         for proxy in self.proxies:
             self._open.callback(proxy.close)
+        self._peer_urls = [proxy.url for proxy in self.proxies]
+        for host, port in zip(hosts, self._ports, strict=False):
+            self._settings["host"] = "0.0.0.0"
+            self._peer_urls.append(f"http://{host}:{port}")
         with ThreadPoolExecutor(count) as pool:
             self.gateways: list[RunningGateway] = list(pool.map(self._started, range(count)))
         self.wait_until_alive(count)
 
     def _started(self, number: int) -> RunningGateway:
         settings = dict(self._settings)
-        if self.proxies:
-            settings["peer_url"] = self.proxies[number].url
+        if self._peer_urls:
+            settings["peer_url"] = self._peer_urls[number]
         gateway = start_gateway(self.root, "--port", str(self._ports[number]), **settings)
         self._open.callback(gateway.stop)
         return gateway
@@ -92,16 +102,29 @@ class Several:
 
     def broker(self, number: int) -> int:
         """The number that the gateways give one of them."""
-        at = self.proxies[number].url if self.proxies else self.urls[number]
+        at = (self._peer_urls or self.urls)[number]
         (found,) = (each["broker"] for each in brokers(self.running()[0].url) if each["url"] == at)
         return int(found)
 
+    def is_balanced(self) -> bool:
+        """Whether each partition that was claimed is led by whom it should be led by."""
+        alive = tuple(sorted(each["broker"] for each in brokers(self.running()[0].url) if each["alive"]))
+        return all(
+            partition.snapshot.leader_broker == shares(topic.topic_id, topic.partition_count, alive)[index]
+            for topic in self._topics()
+            for index, partition in enumerate(topic.partitions())
+            if partition.snapshot.leader_epoch
+        )
+
+    def _topics(self) -> list[Topic]:
+        cluster = Cluster.open(open_store(self.root, self.options), create=False)
+        return cluster.topics(include_internal=True)
+
     def claims(self) -> dict[str, int]:
         """How often each partition of each topic was claimed, by its directory."""
-        cluster = Cluster.open(open_store(self.root, self.options), create=False)
         return {
             partition.directory: partition.snapshot.leader_epoch
-            for topic in cluster.topics(include_internal=True)
+            for topic in self._topics()
             for partition in topic.partitions()
         }
 
@@ -158,6 +181,66 @@ class Load:
 
     def _is_at_the_end(self, group: str) -> bool:
         return lag(self._url, group, TOPIC, PARTITIONS) == 0
+
+
+@contextmanager
+def loaded(several: Several, directory: Path, *, alternating: bool = False) -> Iterator[Load]:
+    """Clients of all of `several`, and both ended at the end."""
+    with closing(several):
+        load = Load(directory, several.urls, alternating=alternating)
+        load.start()
+        try:
+            yield load
+        finally:
+            load.work.end()
+
+
+def check_refusals(several: Several, *others: int) -> None:
+    """Each of two gateways refuses what belongs to the other, which it cannot reach, with 50003 or one of the
+    error codes `others`, and takes what is its own.
+    """
+    led = leaders(several.urls[0], TOPIC)
+    refused = (50003, *others)
+    asked = [
+        (
+            f"{url}/topics/{TOPIC}/partitions/{index}",
+            (41201,) if leader == several.broker(number) else refused,
+        )
+        for number, url in enumerate(several.urls)
+        for index, leader in enumerate(led)
+    ]
+    with ThreadPoolExecutor(len(asked)) as pool:
+        answers = pool.map(_append_if_empty, (url for url, _ in asked))
+        paths = [f"{url}/consumers/{READERS}/offsets" for url in several.urls]
+        groups = pool.map(partial(httpx.get, timeout=LONG_S), paths)
+    for answer, (url, expected) in zip(answers, asked, strict=True):
+        assert answer.json()["error_code"] in expected, f"{url}: {answer.text}"
+    codes = [answer.json()["error_code"] in refused for answer in groups if not answer.is_success]
+    assert codes == [True]
+
+
+def _append_if_empty(url: str) -> httpx.Response:
+    body = json.dumps({"records": [{"value": "only if the log were empty"}]})
+    headers = {"Content-Type": JSON, "Expected-Offset": "0"}
+    return httpx.post(url, headers=headers, content=body, timeout=LONG_S)
+
+
+def part(
+    several: Several, load: Load, cut: Callable[[], None], join: Callable[[], None], *others: int
+) -> None:
+    """Let two gateways that share the partitions lose one another, and find one another again."""
+    load.wait_for_all()
+    wait_until(several.is_balanced, "each leads its share", LONG_S)
+    before = several.claims()
+    cut()
+    check_refusals(several, *others)
+    check_refusals(several)
+    for index in range(PARTITIONS):
+        load.work.wait_for(2, Write, f"idempotent{index}")
+    after = several.claims()
+    assert after == before, f"claims while they were cut off: {sorted(after.items() - before.items())}"
+    join()
+    load.wait_for_all(2)
 
 
 def brokers(url: str) -> list[dict[str, Any]]:

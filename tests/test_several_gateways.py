@@ -5,33 +5,19 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
-import httpx
 import pytest
 
 from log_tables.clock import ManualClock, timer
-from tests.consumers import JSON
 from tests.history import Write
-from tests.several import LONG_S, PARTITIONS, READERS, TOPIC, Load, Several, brokers, leaders
+from tests.several import LONG_S, PARTITIONS, TOPIC, Load, Several, brokers, leaders, loaded, part
 from tests.support import S3Server, wait_until
 
 BUSY = "429"
 """The only refusal that a client may meet while all is well."""
-
-
-@contextmanager
-def loaded(several: Several, directory: Path, *, alternating: bool = False) -> Iterator[Load]:
-    """Clients of all of `several`, which are ended at the end."""
-    with closing(several):
-        load = Load(directory, several.urls, alternating=alternating)
-        load.start()
-        try:
-            yield load
-        finally:
-            load.work.end()
 
 
 def errors(load: Load) -> Counter[str]:
@@ -147,52 +133,31 @@ def test_gateways_that_sleep_again_and_again_are_fenced(tmp_path: Path) -> None:
         doze(several, load, times=10)
 
 
-def check_refusals(several: Several) -> None:
-    """Each gateway refuses what belongs to the other, which it cannot reach, and takes what is its own."""
-    led = leaders(several.urls[0], TOPIC)
-    for number, url in enumerate(several.urls):
-        for index, leader in enumerate(led):
-            answer = httpx.post(
-                f"{url}/topics/{TOPIC}/partitions/{index}",
-                headers={"Content-Type": JSON, "Expected-Offset": "0"},
-                content=json.dumps({"records": [{"value": "only if the log were empty"}]}),
-                timeout=LONG_S,
-            )
-            mine = leader == several.broker(number)
-            assert answer.json()["error_code"] == (41201 if mine else 50003), answer.text
-    answers = [httpx.get(f"{url}/consumers/{READERS}/offsets", timeout=LONG_S) for url in several.urls]
-    assert sorted(answer.status_code for answer in answers) == [200, 503]
-    assert {answer.json().get("error_code") for answer in answers} == {None, 50003}
-
-
-def part(several: Several, load: Load, times: int) -> None:
-    for _ in range(times):
-        load.wait_for_all()
-        wait_until(lambda: len(set(leaders(several.urls[0], TOPIC))) == 2, "both lead", LONG_S)
-        before = several.claims()
+def lose_one_another(several: Several, load: Load, times: int) -> None:
+    def cut() -> None:
         for proxy in several.proxies:
             proxy.block()
-        check_refusals(several)
-        for index in range(PARTITIONS):
-            load.work.wait_for(2, Write, f"idempotent{index}")
-        assert several.claims() == before
+
+    def join() -> None:
         for proxy in several.proxies:
             proxy.open()
-        load.wait_for_all(2)
+
+    for _ in range(times):
+        part(several, load, cut, join)
     assert load.findings() == []
 
 
 def test_gateways_that_cannot_reach_one_another_leave_each_its_partitions(tmp_path: Path) -> None:
     several = Several(tmp_path, 2, proxied=True)
     with loaded(several, tmp_path) as load:
-        part(several, load, times=1)
+        lose_one_another(several, load, times=1)
 
 
 @pytest.mark.torture
 def test_gateways_that_lose_one_another_again_and_again_leave_each_its_partitions(tmp_path: Path) -> None:
     several = Several(tmp_path, 2, proxied=True)
     with loaded(several, tmp_path) as load:
-        part(several, load, times=5)
+        lose_one_another(several, load, times=5)
 
 
 def leave(several: Several, directory: Path, times: int) -> None:
