@@ -162,7 +162,7 @@ class Leadership:
             raise NotLeader("this gateway is stopping; repeat the request")
 
     def _told(self, topic: Topic, index: int, claimed: int) -> int:
-        """The other broker that leads a partition; 0 is none. `claimed` did when its table was looked at: maybe
+        """The other broker that leads a partition; 0 is none. `claimed` did when its table was looked at, maybe
         long ago. If others that live say that they do, and it does not, one of them is right.
         """
         others = [broker for broker in map(self._brokers.other, self._brokers.living()) if broker is not None]

@@ -66,12 +66,12 @@ class Settings(BaseSettings):
     peer_url: str = Field(
         default="",
         pattern=r"^(https?://[^\s]+)?$",
-        description="URL at which the other gateways reach this one, and no other; empty: made from host and port.",
+        description="URL at which other gateways reach this one alone; empty: made from host and port.",
     )
     leader_timeout_ms: int = Field(
         default=5_000,
         ge=100,
-        description="How long, in ms, a gateway that cannot be reached is silent before others lead in its place.",
+        description="How long, in ms, an unreachable gateway is silent before others lead in its place.",
     )
     linger_ms: float = Field(
         default=5, ge=0, le=60_000, description="How long, in ms, a batch waits for more records."

@@ -19,7 +19,6 @@ from log_tables.partition import Partition
 from log_tables.store import open_store
 from tests.partitions import thin_out
 
-
 LEADER_TIMEOUT_MS = 500
 """Short, as one that is killed here and started again has another port, and so is another broker."""
 

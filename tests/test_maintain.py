@@ -23,9 +23,9 @@ from log_tables.errors import InvalidArgument
 from tests.gateway import RunningGateway, start_gateway
 from tests.maintenance import Root, errors
 from tests.maintenance import run as run_all
+from tests.processes import alive, command, descendants
 from tests.support import ROOT, WAIT_S, wait_until
 from tests.test_cli import FAILED, USAGE, lines, printed, wrong
-from tests.test_spark_death import alive, command, descendants
 
 Run = Callable[..., Result]
 

@@ -21,8 +21,9 @@ from log_tables.partition import Partition
 from log_tables.store import open_store
 from tests.gateway import start_gateway
 from tests.partitions import values
+from tests.processes import alive, children, command, descendants, send
 from tests.support import ROOT, wait_until
-from tests.test_spark_death import WORKER, alive, children, command, descendants, send
+from tests.test_spark_death import WORKER
 
 pytestmark = [
     pytest.mark.spark,
