@@ -12,12 +12,22 @@ from pathlib import Path
 import pytest
 
 from log_tables.clock import ManualClock, timer
+from log_tables.fsck import check
+from log_tables.store import open_store
 from tests.history import Write
 from tests.several import LONG_S, PARTITIONS, TOPIC, Load, Several, brokers, leaders, loaded, part
 from tests.support import S3Server, wait_until
 
 BUSY = "429"
 """The only refusal that a client may meet while all is well."""
+
+CALM_MS = 2_000
+"""Nobody who is busy is silent for so long."""
+
+
+def faults(several: Several, load: Load) -> list[object]:
+    """What the clients find, and what is wrong with the tables."""
+    return [*load.findings(), *check(open_store(several.root, several.options)).problems]
 
 
 def errors(load: Load) -> Counter[str]:
@@ -29,7 +39,7 @@ def errors(load: Load) -> Counter[str]:
 def agree(several: Several, load: Load, rounds: int, more: int = 1) -> None:
     for _ in range(rounds):
         load.wait_for_all(more)
-    assert load.findings() == []
+    assert faults(several, load) == []
     assert errors(load) == Counter()
     assert {directory: times for directory, times in several.claims().items() if times > 1} == {}
 
@@ -79,7 +89,7 @@ def survive(several: Several, load: Load, seed: int, kills: int) -> None:
             several.start(number)
     report("all partitions again after a kill [s]", taken_s)
     load.wait_for_all(2)
-    assert load.findings() == []
+    assert faults(several, load) == []
 
 
 def test_one_of_three_is_killed_and_nothing_is_lost(tmp_path: Path, seed: int) -> None:
@@ -117,7 +127,7 @@ def doze(several: Several, load: Load, times: int) -> None:
         load.wait_for_all(2)
         several.wait_until_alive(2)
         wait_until(lambda: len(set(leaders(several.urls[0], TOPIC))) == 2, "both lead", LONG_S)
-    assert load.findings() == []
+    assert faults(several, load) == []
 
 
 def test_a_gateway_that_sleeps_past_every_timeout_is_fenced(tmp_path: Path) -> None:
@@ -144,18 +154,18 @@ def lose_one_another(several: Several, load: Load, times: int) -> None:
 
     for _ in range(times):
         part(several, load, cut, join)
-    assert load.findings() == []
+    assert faults(several, load) == []
 
 
 def test_gateways_that_cannot_reach_one_another_leave_each_its_partitions(tmp_path: Path) -> None:
-    several = Several(tmp_path, 2, proxied=True)
+    several = Several(tmp_path, 2, proxied=True, leader_timeout_ms=CALM_MS)
     with loaded(several, tmp_path) as load:
         lose_one_another(several, load, times=1)
 
 
 @pytest.mark.torture
 def test_gateways_that_lose_one_another_again_and_again_leave_each_its_partitions(tmp_path: Path) -> None:
-    several = Several(tmp_path, 2, proxied=True)
+    several = Several(tmp_path, 2, proxied=True, leader_timeout_ms=CALM_MS)
     with loaded(several, tmp_path) as load:
         lose_one_another(several, load, times=5)
 
@@ -174,7 +184,7 @@ def leave(several: Several, directory: Path, times: int) -> None:
                 assert len(set(leaders(several.urls[0], TOPIC))) == 1
                 load.wait_for_all(2)
                 several.start(1)
-            assert load.findings() == []
+            assert faults(several, load) == []
             assert errors(load) == Counter()
         finally:
             load.work.end()
