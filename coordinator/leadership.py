@@ -162,8 +162,8 @@ class Leadership:
             raise NotLeader("this gateway is stopping; repeat the request")
 
     def _told(self, topic: Topic, index: int, claimed: int) -> int:
-        """The other broker that leads a partition; 0 is none. `claimed` did when its table was looked at, maybe
-        long ago. If others that live say that they do, and it does not, one of them is right.
+        """The other broker that leads a partition, 0 is none; `claimed` is the word of its table, maybe old.
+        If others that live say that they lead it, and that one does not, one of them is right.
         """
         others = [broker for broker in map(self._brokers.other, self._brokers.living()) if broker is not None]
         told = [broker.id for broker in others if index in broker.leads.get(topic.name, ())]
