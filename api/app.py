@@ -28,9 +28,11 @@ from api.lag_metrics import LagMetrics, group_lags
 from log_tables.commit import ENGINE
 from log_tables.errors import OutcomeUnknown
 
+# A route is looked for in this order: the hot ones first.
 _PARTS = (
-    topics,
     produce,
+    peer,
+    topics,
     fetch,
     consumers,
     consumer_records,
@@ -41,7 +43,6 @@ _PARTS = (
     v3_records,
     v3_groups,
     ops,
-    peer,
 )
 
 _DESCRIPTION = """\

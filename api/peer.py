@@ -16,8 +16,9 @@ from api.arrow_guard import check_unpacked_size
 from api.body import read_body
 from api.gateway import Gateway, Here, gateway
 from coordinator.peer_wire import decode_entries, encode_outcomes
+from ingest.buffer import Room
 from ingest.writer import Acks, Appended, Outcome
-from log_tables.errors import InvalidArgument, LakelogError, UnknownTopic
+from log_tables.errors import BufferFull, InvalidArgument, LakelogError, UnknownTopic
 from log_tables.limits import BATCH_MAX_BYTES
 from log_tables.partition import Entry
 from log_tables.topic import Topic, check_writable
@@ -38,16 +39,27 @@ async def append(
 ) -> Response:
     """Append the entries of the body to one partition, in their order."""
     here = gateway(request)
-    with here.buffer.room(topic) as room:
-        body = await read_body(request, room, here.settings.max_request_bytes + BATCH_MAX_BYTES)
-        entries = _entries(body)
-        try:
-            check_writable(topic)
-            found = await _find(here, topic, topic_id)
-            outcomes = await here.router.append_asked(found, partition, entries, acks, room)
-        except LakelogError as error:
-            outcomes = [error] * len(entries)
+    try:
+        with here.buffer.room(topic) as room:
+            body = await read_body(request, room, here.settings.max_request_bytes + BATCH_MAX_BYTES)
+            entries = _entries(body)
+            outcomes = await _appended(here, (topic, topic_id, partition), entries, acks, room)
+    except BufferFull as error:  # it is for the client, and nothing was written
+        outcomes = [error]
     return _answer(outcomes)
+
+
+async def _appended(
+    here: Gateway, place: tuple[str, str, int], entries: list[Entry], acks: Acks, room: Room
+) -> list[Outcome]:
+    """What becomes of entries for a topic, its id, and a partition; whatever is raised is an outcome."""
+    name, topic_id, partition = place
+    try:
+        check_writable(name)
+        topic = await _find(here, name, topic_id)
+        return await here.router.append_asked(topic, partition, entries, acks, room)
+    except LakelogError as error:
+        return [error] * len(entries)
 
 
 @router.post("/lead")

@@ -91,6 +91,8 @@ class Peers:
             outcomes = decode_outcomes(said, index)
         except ValueError:
             outcomes = []
+        if len(outcomes) == 1 and isinstance(outcomes[0], LakelogError):
+            return outcomes * len(entries)
         if len(outcomes) != len(entries):
             raise OutcomeUnknown(
                 f"{_name(broker)} did not answer as a gateway of this version; look what runs there"

@@ -75,11 +75,11 @@ def _partitions(
     chosen = np.full(records.num_rows, -1, np.int64)
     if named:
         chosen = _named(given, topic)
-    free = np.flatnonzero(chosen < 0)
-    if len(free):
-        values, otherwise = keys.to_pylist(), int(sticky * count)
-        hashed = (values[row] for row in free)
-        chosen[free] = [otherwise if key is None else partition_for_key(key, count) for key in hashed]
+    free = chosen < 0
+    if free.any():
+        otherwise = int(sticky * count)
+        left = keys.to_pylist() if free.all() else keys.filter(pa.array(free)).to_pylist()
+        chosen[free] = [otherwise if key is None else partition_for_key(key, count) for key in left]
     return chosen
 
 
