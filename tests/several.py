@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 
 from coordinator.leadership import shares
+from log_tables.clock import timer
 from log_tables.cluster import Cluster
 from log_tables.store import open_store
 from log_tables.topic import Topic
@@ -217,6 +218,30 @@ def check_refusals(several: Several, *others: int) -> None:
         assert answer.json()["error_code"] in expected, f"{url}: {answer.text}"
     codes = [answer.json()["error_code"] in refused for answer in groups if not answer.is_success]
     assert codes == [True]
+
+
+def time_to_serve(urls: Sequence[str], meanwhile: Callable[[], None]) -> float:
+    """Seconds until the gateways at `urls` answer for each partition and group, while `meanwhile` is done."""
+    begin = timer()
+
+    def partition_is_led(url: str, index: int) -> bool:
+        answer = _append_if_empty(f"{url}/topics/{TOPIC}/partitions/{index}")
+        return bool(answer.json()["error_code"] == 41201)
+
+    def group_is_led(url: str, group: str) -> bool:
+        return httpx.get(f"{url}/consumers/{group}/offsets", timeout=LONG_S).status_code in (200, 404)
+
+    waits = [partial(partition_is_led, url, index) for url in urls for index in range(PARTITIONS)]
+    waits += [partial(group_is_led, url, group) for url in urls for group in (READERS, COPIERS)]
+
+    def served(wait: Callable[[], bool]) -> float:
+        wait_until(wait, f"{wait} is served", LONG_S)
+        return timer() - begin
+
+    with ThreadPoolExecutor(len(waits)) as pool:
+        times = pool.map(served, waits)
+        meanwhile()
+        return max(times)
 
 
 def _append_if_empty(url: str) -> httpx.Response:
