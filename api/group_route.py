@@ -68,6 +68,8 @@ class GroupRoute(APIRoute):
 
 
 async def _at_home(here: Gateway, request: Request, body: bytes, handle: _Handler) -> Response:
+    if request.method == "GET" and not await here.coordinator.has_groups():
+        return await handle(_again(request, body))  # which says that there is none, and makes nothing
     topic, index = await here.coordinator.home(request.path_params["group"])
     if here.writer.leads(topic, index):
         with suppress(NotLeader):

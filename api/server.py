@@ -135,7 +135,7 @@ def open_gateway(settings: Settings, url: str, peer_url: str = "") -> Gateway:
     buffer = Buffer(settings.buffer_memory)
     writer = Writer(cluster, settings, clock, metrics.committed)
     brokers = Brokers(cluster, settings, clock, _replaced)
-    peers = Peers(brokers.is_silent)
+    peers = Peers(brokers)
     leadership = Leadership(cluster, writer, brokers, peers, clock)
     router = Router(writer, leadership, brokers, peers, settings, clock, metrics.forwarded)
     transactions = Transactions(cluster, router.append, buffer, clock, metrics.transaction)
@@ -178,6 +178,8 @@ class _Server(uvicorn.Server):
                 await self._gateway.leadership.close()
         except TimeoutError:
             _log.warning("not everything was handed over to the other gateways in time")
+        except Exception:  # noqa: BLE001 -- who was asked to end ends
+            _log.exception("handing over to the other gateways failed")
         self.should_exit = True
         self._gateway.stopping.set()
         self._gateway.coordinator.wake()

@@ -48,6 +48,8 @@ class Brokers:
         self._record: BrokerRecord | None = None
         self._published: BrokerRecord | None = None
         self._seen: dict[int, _Seen] = {}
+        # This gateway has looked again and again since the first of these times, and last at the second.
+        self._awake = self._looked = clock.monotonic()
         self._beats = 0
         self._running: list[asyncio.Task[None]] = []
 
@@ -72,8 +74,15 @@ class Brokers:
 
     def is_silent(self, broker: int) -> bool:
         """Whether `broker` gave no sign of life for leader_timeout_ms, during which this one looked."""
-        seen = self._seen.get(broker)
-        return seen is not None and self._clock.monotonic() - seen.since >= self._timeout_s
+        seen, now = self._seen.get(broker), self._clock.monotonic()
+        if seen is None or now - self._looked >= self._timeout_s:
+            return False
+        return now - max(seen.since, self._awake) >= self._timeout_s
+
+    def is_over(self, record: BrokerRecord) -> bool:
+        """Whether the gateway of `record` is off the list, or started again: it answers nothing any more."""
+        listed = self._cluster.brokers.get(record.id)
+        return listed is None or listed.incarnation != record.incarnation
 
     def living(self) -> tuple[int, ...]:
         """This gateway and the others that are not silent, ordered; none that is leaving."""
@@ -138,6 +147,9 @@ class Brokers:
             await asyncio.to_thread(self._beat)
         signs = await asyncio.to_thread(self._signs, others)
         now = self._clock.monotonic()
+        if now - self._looked >= self._timeout_s:  # it stood still itself
+            self._awake = now
+        self._looked = now
         for broker, sign in signs.items():
             seen = self._seen.get(broker)
             if seen is None or seen.sign != sign:
@@ -184,5 +196,5 @@ class Brokers:
         now = self._clock.monotonic()
         for broker, seen in [*self._seen.items()]:
             record = self.other(broker)
-            if record is not None and now - seen.since >= FORGOTTEN_S:
+            if record is not None and self.is_silent(broker) and now - seen.since >= FORGOTTEN_S:
                 await asyncio.to_thread(self._cluster.remove_broker, record)

@@ -249,7 +249,7 @@ class Coordinator:
     async def group(self, name: str) -> Group:
         """The group `name`, as is durable. Raises UnknownGroup."""
         check_group_name(name)
-        index = await self._index(name) if await self._has_topic() else None
+        index = await self._index(name) if await self.has_groups() else None
         found = [] if index is None else await self._seen(index)
         group = next((group for group in found if group.id == name), None)
         if group is None:
@@ -258,7 +258,7 @@ class Coordinator:
 
     async def groups(self) -> list[Group]:
         """Every group that there is, by name."""
-        if not await self._has_topic():
+        if not await self.has_groups():
             return []
         indexes = range((await self._topic()).partition_count)
         found = [group for index in indexes for group in await self._seen(index)]
@@ -396,7 +396,7 @@ class Coordinator:
             self._cluster.create_topic(CONSUMER_OFFSETS, partitions, configs, internal=True)
         return self._cluster.topic(CONSUMER_OFFSETS)
 
-    async def _has_topic(self) -> bool:
+    async def has_groups(self) -> bool:
         """Whether any group was ever made here."""
         if self._cluster.known(CONSUMER_OFFSETS) is None:
             await asyncio.to_thread(self._cluster.refresh)
@@ -446,7 +446,7 @@ class Coordinator:
 
     async def _adopt(self) -> None:
         """Take over the groups that nobody coordinates and that have transactions to be applied."""
-        if not await self._has_topic():
+        if not await self.has_groups():
             return
         topic = await self._topic()
         for index in range(topic.partition_count):

@@ -101,7 +101,7 @@ class Leadership:
         if not topic.is_open(index):
             await asyncio.to_thread(topic.partition, index)
         claimed = _claimed(topic, index)
-        leader = self._brokers.other(claimed)
+        leader = await self._known(claimed)
         if leader is None and claimed == self._brokers.id:
             return None
         if leader is None or self._is_gone(leader.id):
@@ -112,18 +112,19 @@ class Leadership:
     async def is_abandoned(self, topic: Topic, index: int) -> bool:
         """Whether nobody leads a partition (any more), and it is this gateway's to take. Raises as `find`."""
         leader = await self.find(topic, index)
-        if (
-            leader is not None
-            and self._brokers.is_silent(leader.id)
-            and not await self._peers.answers(leader)
-        ):
-            self.not_reached(leader.id)
+        if leader is not None and self._brokers.is_silent(leader.id) and not await self._answers(leader):
             leader = await self.find(topic, index)
         return leader is None and not self._writer.leads(topic, index)
 
     def not_reached(self, broker: int) -> None:
         """`broker` was tried in vain: as long as it is silent, too, others lead in its place."""
         self._unreached.add(broker)
+
+    async def _answers(self, broker: BrokerRecord) -> bool:
+        """Whether `broker` can be reached now."""
+        answers = await self._peers.answers(broker)
+        (self._unreached.discard if answers else self._unreached.add)(broker.id)
+        return answers
 
     async def look(self, topic: Topic, index: int) -> int:
         """Look in its table which broker leads a partition now; 0 is none.
@@ -142,14 +143,21 @@ class Leadership:
         await self._moved(topic, index)
         if not self._writer.leads(topic, index) and self._brokers.id:
             self._check_staying()
-            leader = self._brokers.other(await self.look(topic, index))
+            leader = await self._known(await self.look(topic, index))
             if leader is not None:
-                if not (self._brokers.is_silent(leader.id) if asked else self._is_gone(leader.id)):
+                silent = self._brokers.is_silent(leader.id) if asked else self._is_gone(leader.id)
+                if not silent or await self._answers(leader):
                     raise _another(topic, index)
                 await asyncio.sleep(CLAIM_PAUSE_S * self._clock.random())
                 if await self.look(topic, index) != leader.id:
                     raise _another(topic, index)
         return await self._writer.lead(topic, index, self._brokers.id)
+
+    async def _known(self, broker: int) -> BrokerRecord | None:
+        """The gateway `broker`, if it is another that is on the list now."""
+        if broker not in (0, self._brokers.id) and self._brokers.other(broker) is None:
+            await asyncio.to_thread(self._cluster.refresh)  # it may have come just now
+        return self._brokers.other(broker)
 
     async def take(self, topic: Topic, index: int) -> None:
         """Lead a partition that its leader hands over. Raises NotLeader, and what `Writer.lead` raises."""

@@ -2,13 +2,14 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import aiohttp
 from yarl import URL
 
+from coordinator.brokers import Brokers
 from coordinator.peer_wire import decode_outcomes, encode_entries
 from ingest.writer import Acks, Outcome
 from log_tables.errors import LakelogError, OutcomeUnknown, Unreachable
@@ -55,9 +56,8 @@ class Peers:
     for any more because the other one gives no sign of life.
     """
 
-    def __init__(self, is_silent: Callable[[int], bool]) -> None:
-        """`is_silent` says of a broker's number whether it gives signs of life."""
-        self._is_silent = is_silent
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
         self._session: aiohttp.ClientSession | None = None
 
     async def start(self) -> None:
@@ -86,18 +86,7 @@ class Peers:
             async with self._asked(broker, "POST", "/peer/append", query, headers, body) as answer:
                 return await answer.read()
 
-        said = await self._watched(broker, sent())
-        try:
-            outcomes = decode_outcomes(said, index)
-        except ValueError:
-            outcomes = []
-        if len(outcomes) == 1 and isinstance(outcomes[0], LakelogError):
-            return outcomes * len(entries)
-        if len(outcomes) != len(entries):
-            raise OutcomeUnknown(
-                f"{_name(broker)} did not answer as a gateway of this version; look what runs there"
-            )
-        return outcomes
+        return _outcomes(broker, await self._watched(broker, sent()), index, len(entries))
 
     async def lead(self, broker: BrokerRecord, topic: Topic, index: int) -> None:
         """Have `broker` lead a partition that this gateway has just given up. Raises NotLeader."""
@@ -106,7 +95,7 @@ class Peers:
             async with self._asked(broker, "POST", "/peer/lead", _place(topic, index)) as answer:
                 return await answer.read()
 
-        outcome = decode_outcomes(await self._watched(broker, sent()), index)[0]
+        outcome = _outcomes(broker, await self._watched(broker, sent()), index, 1)[0]
         if isinstance(outcome, LakelogError):
             raise outcome
 
@@ -152,11 +141,11 @@ class Peers:
             yield answer
 
     async def _watched(self, broker: BrokerRecord, sending: Coroutine[Any, Any, Answer]) -> Answer:
-        """What `sending` gives; given up when the other gateway is silent and does not answer."""
+        """What `sending` gives; given up when the other gateway is no more, or silent."""
         task = asyncio.ensure_future(sending)
         try:
             while not (await asyncio.wait((task,), timeout=WATCH_S))[0]:
-                if self._is_silent(broker.id) and not await self.answers(broker):
+                if self._brokers.is_over(broker) or await self._is_lost(broker):
                     raise OutcomeUnknown(
                         f"{_name(broker)} fell silent before it answered; an idempotent producer repeats the "
                         "request, others read first"
@@ -167,6 +156,9 @@ class Peers:
             elif not task.cancelled():
                 task.exception()  # looked at, also where nobody waits for it any more
         return task.result()
+
+    async def _is_lost(self, broker: BrokerRecord) -> bool:
+        return self._brokers.is_silent(broker.id) and not await self.answers(broker)
 
     def _open(self) -> aiohttp.ClientSession:
         assert self._session is not None
@@ -197,6 +189,19 @@ async def _explained(broker: BrokerRecord) -> AsyncIterator[None]:
             f"{_name(broker)} did not answer ({type(error).__name__}); an idempotent producer repeats the "
             "request, others read first"
         ) from None
+
+
+def _outcomes(broker: BrokerRecord, said: bytes, partition: int, count: int) -> list[Outcome]:
+    """The outcomes of `count` entries; one error may stand for all. Raises OutcomeUnknown."""
+    try:
+        outcomes = decode_outcomes(said, partition)
+    except ValueError:
+        outcomes = []
+    if len(outcomes) == 1 and isinstance(outcomes[0], LakelogError):
+        return outcomes * count
+    if len(outcomes) != count:
+        raise OutcomeUnknown(f"{_name(broker)} did not answer as a gateway does; look what runs there")
+    return outcomes
 
 
 def _place(topic: Topic, index: int) -> dict[str, str]:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from coordinator.brokers import Brokers
 from coordinator.leadership import Leadership
@@ -47,6 +48,8 @@ class Router:
         self._clock, self._forwarded = clock, forwarded
         self._patience_s = settings.leader_timeout_ms / 1000 + PATIENCE_S
         self._unanswered: set[asyncio.Task[None]] = set()
+        # Each lives as long as somebody waits for it or has it.
+        self._turns: WeakValueDictionary[tuple[str, int], asyncio.Lock] = WeakValueDictionary()
 
     def sticky_partition(self, topic: Topic) -> int:
         """Where records without a key go now: to a partition of this gateway's, if it has one."""
@@ -180,9 +183,18 @@ class Router:
     async def _unheard(self, topic: Topic, parts: Sequence[tuple[int, Entry]], room: Room) -> None:
         """An append that was answered before (acks=0)."""
         with room:
-            for outcome in await self.append(topic, parts, Acks.ALL, room):
-                if isinstance(outcome, LakelogError):
-                    _log.warning("records of %s sent with acks=0 are lost: %s", topic.name, outcome)
+            await asyncio.gather(*(self._in_turn(topic, part, room) for part in parts))
+
+    async def _in_turn(self, topic: Topic, part: tuple[int, Entry], room: Room) -> None:
+        """Sequence a part after those that were answered before it, wherever its partition is led."""
+        at = (topic.topic_id, part[0])
+        turn = self._turns.get(at)
+        if turn is None:
+            turn = self._turns[at] = asyncio.Lock()
+        async with turn:
+            [outcome] = await self.append(topic, [part], Acks.LEADER, room)
+        if isinstance(outcome, LakelogError):
+            _log.warning("records of %s sent with acks=0 are lost: %s", topic.name, outcome)
 
     def _in_background(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)

@@ -50,9 +50,13 @@ class Seat:
         except ObjectMissing:
             return False
 
-    def fall_silent(self, ms: int = TIMEOUT_MS) -> None:
-        """Let as much time pass that all that gave no sign of life since are silent."""
-        self.clock.advance(ms)
+    async def fall_silent(self, ms: int = TIMEOUT_MS) -> None:
+        """Let as much time pass that all that gave no sign of life since are silent; it looks meanwhile."""
+        while ms:
+            step = min(ms, TIMEOUT_MS // 4)
+            self.clock.advance(step)
+            await until(lambda: self.brokers._looked == self.clock.monotonic(), "it has looked")
+            ms -= step
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:
@@ -97,9 +101,9 @@ def test_who_gives_no_sign_of_life_is_silent_until_there_is_one(tmp_path: Path) 
         await one.brokers.start()
         gone = dead(one, "http://gone")
         await until(lambda: one.brokers._seen.keys() == {2}, "its sign of life is seen")
-        one.fall_silent(TIMEOUT_MS - 1)
+        await one.fall_silent(TIMEOUT_MS - 1)
         assert not one.brokers.is_silent(gone.id)
-        one.fall_silent(1)
+        await one.fall_silent(1)
         assert one.brokers.is_silent(gone.id)
         assert one.sees(1)
         assert one.listed() == {1: "http://one", 2: "http://gone"}
@@ -110,11 +114,28 @@ def test_who_gives_no_sign_of_life_is_silent_until_there_is_one(tmp_path: Path) 
     run(scenario, tmp_path)
 
 
+def test_who_stood_still_believes_nobody_silent_before_it_has_looked_again(tmp_path: Path) -> None:
+    async def scenario(root: Path) -> None:
+        one = Seat(root, "http://one")
+        await one.brokers.start()
+        gone = dead(one, "http://gone")
+        await until(lambda: one.brokers._seen.keys() == {2}, "its sign of life is seen")
+        one.clock.advance(10 * TIMEOUT_MS)
+        assert not one.brokers.is_silent(gone.id)
+        await until(lambda: one.brokers._looked == one.clock.monotonic(), "it has looked")
+        assert not one.brokers.is_silent(gone.id)
+        await one.fall_silent()
+        assert one.brokers.is_silent(gone.id)
+        await one.brokers.close()
+
+    run(scenario, tmp_path)
+
+
 def test_who_was_never_seen_is_not_silent(tmp_path: Path) -> None:
     async def scenario(root: Path) -> None:
         one = Seat(root, "http://one")
         await one.brokers.start()
-        one.fall_silent()
+        await one.fall_silent()
         assert not one.brokers.is_silent(7)
         await one.brokers.close()
 
@@ -128,7 +149,7 @@ def test_who_lives_is_not_silent_however_time_passes(tmp_path: Path) -> None:
             await seat.brokers.start()
         for _ in range(3):
             one.cluster.refresh(wait=True)
-            one.fall_silent()
+            await one.fall_silent()
             await until(lambda: one.sees(1, 2), "the other has given a new sign of life")
         for seat in (two, one):
             await seat.brokers.close()
@@ -142,7 +163,8 @@ def test_who_was_silent_for_very_long_is_taken_off_the_list(tmp_path: Path) -> N
         await one.brokers.start()
         dead(one, "http://gone")
         await until(lambda: one.brokers._seen.keys() == {2}, "its sign of life is seen")
-        one.fall_silent(1_000 * FORGOTTEN_S)
+        one.clock.advance(1_000 * FORGOTTEN_S)
+        await one.fall_silent()
         await until(lambda: one.listed() == {1: "http://one"}, "it is forgotten")
         assert (dead(one, "http://next")).id == 2
         await one.brokers.close()
