@@ -164,7 +164,7 @@ def test_who_was_silent_for_very_long_is_taken_off_the_list(tmp_path: Path) -> N
         dead(one, "http://gone")
         await until(lambda: one.brokers._seen.keys() == {2}, "its sign of life is seen")
         one.clock.advance(1_000 * FORGOTTEN_S)
-        await one.fall_silent()
+        await one.fall_silent(2 * TIMEOUT_MS)
         await until(lambda: one.listed() == {1: "http://one"}, "it is forgotten")
         assert (dead(one, "http://next")).id == 2
         await one.brokers.close()
