@@ -96,13 +96,13 @@ async def list_groups(here: Here, request: Request, cluster: ClusterId) -> Colle
     return Collection(
         kind="KafkaConsumerGroupList",
         metadata=ListMetadata(self=url(request, cluster, "consumer-groups")),
-        data=[_group_view(request, cluster, group) for group in await here.coordinator.groups()],
+        data=[await _group_view(here, request, group) for group in await here.coordinator.groups()],
     )
 
 
 @router.get("/{group}", summary="One group", responses=error_responses(404, 503))
 async def get_group(here: Here, request: Request, cluster: ClusterId, group: GroupId) -> GroupView:
-    return _group_view(request, cluster, await here.coordinator.group(group))
+    return await _group_view(here, request, await here.coordinator.group(group))
 
 
 @router.get("/{group}/consumers", summary="Its members", responses=error_responses(404, 503))
@@ -215,8 +215,9 @@ def _owner(group: Group, at: TopicPartition) -> str:
     return next((member.id for member in group.members.values() if at in member.owned), "")
 
 
-def _group_view(request: Request, cluster: str, group: Group) -> GroupView:
-    path = (cluster, "consumer-groups", group.id)
+async def _group_view(here: Gateway, request: Request, group: Group) -> GroupView:
+    cluster, path = here.cluster.cluster_id, (here.cluster.cluster_id, "consumer-groups", group.id)
+    broker = here.leadership.leader(*await here.coordinator.home(group.id))
     return GroupView(
         metadata=resource(request, *path, name=f"kafka={cluster}/consumer-group={group.id}"),
         cluster_id=cluster,
@@ -224,7 +225,7 @@ def _group_view(request: Request, cluster: str, group: Group) -> GroupView:
         is_simple=group.generation == 0,
         partition_assignor=group.strategy,
         state=_state(group),
-        coordinator=Link(related=url(request, cluster, "brokers", "1")),
+        coordinator=Link(related=url(request, cluster, "brokers", str(broker))),
         consumers=Link(related=url(request, *path, "consumers")),
         lag_summary=Link(related=url(request, *path, "lag-summary")),
     )
