@@ -234,7 +234,9 @@ class _Lane:
         return batch_bytes(entry.batch)
 
     async def _append(self) -> None:
-        """Append what is read. Raises what the first one that was not appended failed for."""
+        """Append what is read, up to the first entry that was there before: what follows that was refused
+        with it. Raises what the first one that was not appended failed for.
+        """
         topic = self._topic()
         entries = [(self._partition, entry) for _, entry in self._read]
         if topic is None or not entries:
@@ -244,30 +246,39 @@ class _Lane:
             room.grow(sum(batch_bytes(entry.batch) for _, entry in entries))
             outcomes = await self._means.append(topic, entries, Acks.ALL, room)
         for outcome in outcomes:
-            part, entry = self._read[0]
-            if isinstance(outcome, Appended):
-                part.place(outcome.base_offset, outcome.count)
-            elif isinstance(outcome, StaleProducerEpoch):
-                await self._check_past(topic, entry)
-                part.place(None, entry.batch.num_rows)
-            else:
+            if isinstance(outcome, StaleProducerEpoch):
+                await self._pass(topic)
+                return
+            if not isinstance(outcome, Appended):
                 raise outcome
-            self._read.popleft()
-            self._finish()
+            self._place(outcome.base_offset, outcome.count)
+
+    def _place(self, base_offset: int | None, count: int) -> None:
+        """The first entry that is read is durable."""
+        part, _ = self._read.popleft()
+        part.place(base_offset, count)
+        self._finish()
 
     def _finish(self) -> None:
         while self._parts and self._parts[0].finished:
             part = self._parts.popleft()
             part.finish(part)
 
-    async def _check_past(self, topic: Topic, entry: Entry) -> None:
-        """Raise Retriable unless a later transaction of the group is durable there, and so `entry` is, too.
+    async def _pass(self, topic: Topic) -> None:
+        """Go on behind what was appended long ago: a later transaction of the group is durable there, and so
+        all before it is. For every append of a group's begins with the first entry that its sender does not
+        know to be durable, and what follows a refused entry is refused, too.
 
-        It may also have been refused for one that was only sequenced, by a request of another process.
+        Raises Retriable when the later one is only sequenced, by a request of another process: it may fail.
         """
-        stamp, partition = entry.producer, topic.partition(self._partition)
-        assert stamp is not None
+        first = self._read[0][0].intent
+        partition = topic.partition(self._partition)
         snapshot = await asyncio.to_thread(partition.refresh, True)
-        state = snapshot.producer(stamp.id)
-        if state is None or state.epoch <= stamp.epoch:
+        state = snapshot.producer(first.producer_id)
+        if state is None or state.epoch <= first.epoch:
             raise Retriable("a later transaction is under way to the partition; look again")
+        while self._read:
+            part, entry = self._read[0]
+            if part.intent.producer_id != first.producer_id or part.intent.epoch >= state.epoch:
+                return
+            self._place(None, entry.batch.num_rows)

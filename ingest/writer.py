@@ -99,7 +99,8 @@ class Writer:
         """Append each entry to its partition, those of one in order; one outcome for each.
 
         What failed was not written, unless its error is OutcomeUnknown; NotLeader stands for a partition that
-        was not taken with `lead`, or is lost. With acks 1 the answer comes before the records are durable:
+        was not taken with `lead`, or is lost. What follows a refused entry of its partition is refused for
+        the same reason. With acks 1 the answer comes before the records are durable:
         then `room` is taken over, and given back when they are.
         """
         if self._closed:
@@ -116,7 +117,16 @@ class Writer:
     async def _sequence(
         self, topic: Topic, parts: Sequence[tuple[int, Entry]]
     ) -> list[Ticket | LakelogError]:
-        return [await self._sequence_one(topic, *part) for part in parts]
+        tickets: list[Ticket | LakelogError] = []
+        refused: dict[int, LakelogError] = {}
+        for index, entry in parts:
+            # Between a refusal and what follows leadership may have moved, and with it the reason: to take
+            # the later one only would tell its producer that the earlier one is there.
+            ticket = refused.get(index) or await self._sequence_one(topic, index, entry)
+            if isinstance(ticket, LakelogError):
+                refused[index] = ticket
+            tickets.append(ticket)
+        return tickets
 
     async def _sequence_one(self, topic: Topic, index: int, entry: Entry) -> Ticket | LakelogError:
         try:

@@ -1,7 +1,9 @@
 """ingest/writer.py: leading partitions, and appending the parts of a request to them."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,9 +15,10 @@ from lakelog.settings import Settings
 from log_tables.clock import SystemClock
 from log_tables.cluster import Cluster
 from log_tables.errors import NotLeader, UnknownTopic
-from log_tables.partition import Entry
+from log_tables.partition import Entry, Producer
 from log_tables.record import Record, input_batch
-from log_tables.store import open_store
+from log_tables.store import Store, open_store
+from log_tables.testing import Fault, FaultyStore, refused
 from log_tables.topic import Topic
 
 
@@ -23,12 +26,13 @@ def batch(*values: bytes) -> pa.RecordBatch:
     return input_batch([Record(value) for value in values], 0)
 
 
-def run(root: Path, scenario: Callable[[Cluster, Writer], Awaitable[None]]) -> None:
+def run(root: Path | Store, scenario: Callable[[Cluster, Writer], Awaitable[None]]) -> None:
     """Run `scenario` with a cluster of one topic, "t", and a writer that lingers for nothing."""
+    store = open_store(root) if isinstance(root, Path) else root
 
     async def main() -> None:
         clock = SystemClock()
-        cluster = Cluster.open(open_store(root), clock, "http://here")
+        cluster = Cluster.open(store, clock, "http://here")
         cluster.create_topic("t", partitions=2)
         writer = Writer(cluster, Settings(linger_ms=0), clock)
         await writer.start()
@@ -172,3 +176,38 @@ def test_records_without_a_key_stay_among_the_partitions_that_are_named(store_ro
         assert writer.sticky_partition(topic, []) == 0
 
     run(store_root, scenario)
+
+
+def test_what_comes_after_a_refused_entry_is_refused_too(store_root: Path) -> None:
+    """Two epochs in one call, while a copy of them is under way; that fails before they have been looked at.
+
+    A later one in the log must say that the earlier ones are there.
+    """
+    failing, thread = threading.Event(), threading.Event()
+
+    def refused_late(perform: Callable[[], object]) -> object:
+        failing.wait()
+        return refused(perform)
+
+    def epochs() -> list[tuple[int, Entry]]:
+        return [(0, Entry(batch(b"%d" % epoch), Producer(7, epoch, 0))) for epoch in (5, 6)]
+
+    async def scenario(cluster: Cluster, writer: Writer) -> None:
+        topic, buffer = cluster.topic("t"), Buffer(1 << 20)
+        with buffer.room("t") as room, ThreadPoolExecutor(1) as pool:
+            await writer.lead(topic, 0)
+            copy = asyncio.create_task(writer.append(topic, epochs(), Acks.ALL, room))
+            await asyncio.wait({copy}, timeout=0)
+            asyncio.get_running_loop().set_default_executor(pool)
+            pool.submit(thread.wait)  # whoever wants to look at the log has to wait for a thread
+            again = asyncio.create_task(writer.append(topic, epochs(), Acks.ALL, room))
+            await asyncio.wait({again}, timeout=0)
+            failing.set()
+            await copy
+            await writer.lead(topic, 0)
+            thread.set()
+            outcomes = await again
+        assert [type(outcome) for outcome in outcomes] == [NotLeader, NotLeader]
+        assert topic.partition(0).high_watermark == 0
+
+    run(FaultyStore(open_store(store_root), [Fault(1, refused_late, {"put_new"}, "topics/t/0/")]), scenario)
