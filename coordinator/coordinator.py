@@ -450,9 +450,18 @@ class Coordinator:
             return
         topic = await self._topic()
         for index in range(topic.partition_count):
-            abandoned = await self._leadership.is_abandoned(topic, index)
-            if abandoned and any(group.transactions.pending for group in await self._seen(index)):
+            shard = self._shards.get(index)
+            if shard is not None and shard.leading:
+                continue
+            mine = await self._may_take(topic, index)
+            if mine and any(group.transactions.pending for group in await self._seen(index)):
                 await self._shard(index)
+
+    async def _may_take(self, topic: Topic, index: int) -> bool:
+        """Whether a partition is led here, without its groups perhaps as after a hand-over, or by nobody."""
+        if await self._leadership.find(topic, index) is None:
+            return True
+        return await self._leadership.is_abandoned(topic, index)
 
     async def _tick(self, index: int, shard: Shard) -> None:
         await asyncio.to_thread(shard.refresh)

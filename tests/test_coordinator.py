@@ -11,13 +11,18 @@ from api.gateway import Gateway
 from api.server import open_gateway
 from coordinator.assignment import TopicPartition
 from coordinator.consumer import Consumer, Polled
-from coordinator.events import Join, Place, Subscribe
+from coordinator.events import Join, Place, Subscribe, TopicsChanged, TopicState, Transact
 from coordinator.group import Group
+from coordinator.step import step
 from lakelog.settings import Settings
+from log_tables import staging
 from log_tables.errors import Damaged, LakelogError, UnknownMember
-from log_tables.group_log import MemberConfig
+from log_tables.group_log import MemberConfig, encode
 from log_tables.partition import Entry, Partition
 from log_tables.record import Record, input_batch
+from log_tables.staging import Part
+from tests.partitions import values
+from tests.support import wait_until
 
 AT = TopicPartition("t", 0)
 MANY_BYTES = 1_000_000
@@ -293,5 +298,47 @@ def test_an_answer_that_is_full_does_not_wait_for_more(tmp_path: Path) -> None:
 
         _, polled = await here.coordinator.poll("g", "m", None, 100, 20, ended)
         assert polled.readings[0].plan.end < 1_000
+
+    run(scenario, tmp_path)
+
+
+async def leave_pending(running: Running, group: str, value: bytes) -> int:
+    """Commit a transaction that puts `value` into the topic "t", as a gateway that then ends.
+
+    Returns the partition of `__consumer_offsets` that says so.
+    """
+    gateway = running.gateway
+    topic = gateway.cluster.topic("t")
+    part = Part("t", topic.topic_id, 0, [input_batch([Record(value)], 0)])
+    staged = await asyncio.to_thread(staging.stage, gateway.cluster.store, gateway.clock, [part])
+    known, _ = step(Group(group), TopicsChanged({"t": TopicState(topic.topic_id, 1)}), 0)
+    _, records = step(known, Transact(None, None, {}, (staged,), "", "", (), 7, 1_000), 0)
+    log, index = await running.coordinator.home(group)
+    accumulator = await gateway.writer.lead(log, index)
+    _, done = accumulator.add(Entry(input_batch([encode(*record) for record in records], 0)))
+    await done
+    return index
+
+
+def test_what_is_pending_is_applied_by_who_was_handed_the_partition(tmp_path: Path) -> None:
+    """Nobody asks for the group: its new leader only leads."""
+
+    async def scenario(root: Path) -> None:
+        here = await Running.at(root)
+        here.gateway.cluster.create_topic("t", 1)
+        there = await Running.at(root)
+        index = await leave_pending(here, "g", b"x")
+        log, _ = await there.coordinator.home("g")
+        await there.gateway.writer.lead(log, index)
+        await there.coordinator.start()
+        out = there.gateway.cluster.topic("t").partition(0)
+
+        def applied() -> bool:
+            out.refresh()
+            return out.high_watermark == 1
+
+        await asyncio.to_thread(wait_until, applied, "it is applied")
+        await there.coordinator.close()
+        assert values(out) == [b"x"]
 
     run(scenario, tmp_path)
