@@ -134,7 +134,7 @@ class Transactions:
             return found
         event = self._event(member, asked, (*_planned(asked.parts), *asked.staged))
         shard.check(name, event)
-        staged = await self._stage(asked)
+        staged = await self._stage(name, asked)
         try:
             # It may have come meanwhile by another connection.
             found = await self.known(shard, name, asked.key, asked.digest)
@@ -189,15 +189,15 @@ class Transactions:
             self._clock.now_ms(),
         )
 
-    async def _stage(self, asked: Asked) -> tuple[Staged, ...]:
+    async def _stage(self, name: str, asked: Asked) -> tuple[Staged, ...]:
         """What is staged, in files that are there. Raises InvalidArgument, StoreUnavailable."""
         store = self._cluster.store
         self._check_unused(asked.staged)
-        for file in asked.staged:
-            await asyncio.to_thread(staging.check, store, file)
+        if asked.staged:
+            await asyncio.to_thread(staging.check, store, name, asked.staged)
         if not asked.parts:
             return asked.staged
-        return await asyncio.to_thread(staging.stage, store, self._clock, asked.parts), *asked.staged
+        return await asyncio.to_thread(staging.stage, store, self._clock, name, asked.parts), *asked.staged
 
     def _check_unused(self, staged: Iterable[Staged]) -> None:
         """Raise InvalidArgument for a file of another transaction, which will be deleted with that."""

@@ -33,7 +33,7 @@ _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 _SEGMENT = re.compile(r"(\d{20})-[0-9a-f]{8}\.parquet")
 _LEDGER = re.compile(r"\d{20}-[0-9a-f]{8}\.json")
-_STAGED = re.compile(rf"{STAGING}/[0-9a-f]{{32}}\.arrow")
+_STAGED = re.compile(rf"{STAGING}/[0-9a-f]{{32}}-([0-9a-f]{{16}})\.arrow")
 
 
 def topic_directory(name: str, incarnation: int = 1) -> str:
@@ -75,13 +75,17 @@ def is_ledger(path: str) -> bool:
     return _LEDGER.fullmatch(path.rsplit("/", 1)[-1]) is not None
 
 
-def staging_path(unique_id: str) -> str:
-    """Where records wait for their transaction; beside the topics, where no reader looks."""
-    return f"{STAGING}/{unique_id}.arrow"
+def staging_path(unique_id: str, seal: str) -> str:
+    """Where records wait for their transaction; beside the topics, where no reader looks. `seal` is 16
+    hexadecimal digits that say whose and what they are.
+    """
+    return f"{STAGING}/{unique_id}-{seal}.arrow"
 
 
-def is_staged(path: str) -> bool:
-    return _STAGED.fullmatch(path) is not None
+def staging_seal(path: str) -> str | None:
+    """The seal of a staged file, None for any other path."""
+    match = _STAGED.fullmatch(path)
+    return match[1] if match else None
 
 
 def broker_path(broker_id: int) -> str:

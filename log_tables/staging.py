@@ -2,11 +2,14 @@
 
 A staged file is one Arrow IPC stream (INPUT_SCHEMA, lz4) after the other, a run for each partition that it
 has records for. Who stages one gives its `Staged` to a transaction, which appends the runs and deletes the
-file. A run's record batches are the same at every reading, so who is interrupted in that begins again.
+file. Its path tells that transaction whether it is named by the group that it was staged for, with the runs
+that it was staged with. A run's record batches are the same at every reading, so who is interrupted begins
+again.
 """
 
+import hashlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import accumulate
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import msgspec
@@ -14,11 +17,14 @@ import pyarrow as pa
 
 from log_tables.clock import Clock
 from log_tables.errors import CorruptSegment, InvalidArgument, ObjectMissing
-from log_tables.layout import STAGING, is_staged, staging_path
+from log_tables.layout import STAGING, staging_path, staging_seal
 from log_tables.limits import STAGED_BATCH_BYTES, STAGED_MAX_AGE_MS, STAGING_RETENTION_MS
 from log_tables.objects import ObjectInfo
 from log_tables.record import INPUT_SCHEMA, batch_bytes
 from log_tables.store import Store
+
+_CHECKED_AT_ONCE = 16
+"""Files that are looked for side by side: an object store takes a while for each."""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -51,8 +57,11 @@ class Part(NamedTuple):
     batches: Iterable[pa.RecordBatch]
 
 
-def stage(store: Store, clock: Clock, parts: Iterable[Part]) -> Staged:
-    """Put `parts`, at least one, into a new staged file, durable on return. Raises StoreUnavailable."""
+def stage(store: Store, clock: Clock, group: str, parts: Iterable[Part]) -> Staged:
+    """Put `parts`, at least one, into a new staged file for a transaction of the consumer group `group`.
+
+    It is durable on return. Raises StoreUnavailable.
+    """
     sink = pa.BufferOutputStream()
     runs: list[Run] = []
     for part in parts:
@@ -61,9 +70,14 @@ def stage(store: Store, clock: Clock, parts: Iterable[Part]) -> Staged:
         assert records, f"nothing is staged for {part.topic}-{part.partition}"
         length = sink.tell() - start
         runs.append(Run(part.topic, part.topic_id, part.partition, start, length, records))
-    path = staging_path(clock.unique_id())
+    path = staging_path(clock.unique_id(), _seal(group, runs))
     store.put_new(path, sink.getvalue())
     return Staged(path, tuple(runs))
+
+
+def _seal(group: str, runs: Sequence[Run]) -> str:
+    """16 hexadecimal digits that no other group and no other runs have."""
+    return hashlib.sha256(msgspec.json.encode((group, runs))).hexdigest()[:16]
 
 
 def _write(sink: pa.NativeFile, batches: Iterable[pa.RecordBatch]) -> int:
@@ -114,37 +128,49 @@ def _not_the_run(staged: Staged, run: Run, why: str) -> CorruptSegment:
     )
 
 
-def check(store: Store, staged: Staged) -> None:
-    """Raise InvalidArgument unless a transaction may name `staged` now: its file is there, holds as many
-    bytes as the runs say, and is too young for a vacuum for hours to come. Raises StoreUnavailable.
+def check(store: Store, group: str, files: Sequence[Staged]) -> None:
+    """Raise InvalidArgument unless a transaction of `group` may name `files` now: each was staged for the
+    group with these runs, is there, whole, and too young for a vacuum for hours to come.
+
+    Raises StoreUnavailable.
     """
-    if not is_staged(staged.path):
+    for file in files:
+        _check_seal(group, file)
+    with ThreadPoolExecutor(_CHECKED_AT_ONCE, thread_name_prefix="staged") as pool:
+        for _ in pool.map(lambda file: _check_there(store, file), files):
+            pass
+
+
+def _check_seal(group: str, staged: Staged) -> None:
+    seal = staging_seal(staged.path)
+    if seal is None:
         raise InvalidArgument(
             f"{staged.path!r} is not the path of a staged file; name one as it was given when it was staged"
         )
+    if seal != _seal(group, staged.runs):
+        raise InvalidArgument(
+            f"{staged.path} was not staged with these runs for the group {group!r}; name them as they were "
+            "given when it was staged, in a transaction of the group that it was staged for"
+        )
+
+
+def _check_there(store: Store, staged: Staged) -> None:
     try:
         found = store.head(staged.path)
     except ObjectMissing:
         raise InvalidArgument(
             f"the staged file {staged.path} is not there: it was used, or vacuumed; stage the records again"
         ) from None
-    if not _add_up(staged.runs, found.size):
+    size = sum(run.length for run in staged.runs)
+    if found.size != size:
         raise InvalidArgument(
-            f"the runs of {staged.path} do not add up to its {found.size} bytes; name them as they were "
-            "given when it was staged"
+            f"the staged file {staged.path} has {found.size} bytes instead of {size}; stage the records again"
         )
     if found.modified_ms < store.now_ms() - STAGED_MAX_AGE_MS:
         raise InvalidArgument(
             f"the staged file {staged.path} is older than {STAGED_MAX_AGE_MS // 3_600_000} hours; stage the "
             "records again"
         )
-
-
-def _add_up(runs: Sequence[Run], size: int) -> bool:
-    """Whether `runs` follow one another without a gap through the whole file."""
-    ends = list(accumulate((run.length for run in runs), initial=0))
-    starts = [run.start for run in runs]
-    return starts == ends[:-1] and ends[-1] == size and all(min(run.length, run.records) > 0 for run in runs)
 
 
 def delete(store: Store, staged: Iterable[Staged]) -> None:

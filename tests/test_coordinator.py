@@ -310,7 +310,7 @@ async def leave_pending(running: Running, group: str, value: bytes) -> int:
     gateway = running.gateway
     topic = gateway.cluster.topic("t")
     part = Part("t", topic.topic_id, 0, [input_batch([Record(value)], 0)])
-    staged = await asyncio.to_thread(staging.stage, gateway.cluster.store, gateway.clock, [part])
+    staged = await asyncio.to_thread(staging.stage, gateway.cluster.store, gateway.clock, group, [part])
     known, _ = step(Group(group), TopicsChanged({"t": TopicState(topic.topic_id, 1)}), 0)
     _, records = step(known, Transact(None, None, {}, (staged,), "", "", (), 7, 1_000), 0)
     log, index = await running.coordinator.home(group)

@@ -230,7 +230,7 @@ def staged_files(cluster: Cluster) -> list[str]:
 def stage(cluster: Cluster) -> Staged:
     """Stage a record, for a transaction that is to come."""
     parts = [Part("t", cluster.topic("t").topic_id, 0, [input_batch([Record(b"v")], 0)])]
-    return staging.stage(cluster.store, cluster.clock, parts)
+    return staging.stage(cluster.store, cluster.clock, "g", parts)
 
 
 def test_what_was_staged_for_a_transaction_that_never_came_goes_after_a_day(

@@ -28,8 +28,8 @@ from pyspark.sql.types import (
 
 from lakelog.spark import sink_task
 from lakelog.spark.sink import BatchSink, StreamSink
-from lakelog.spark.sink_publish import REMEMBERED_BATCHES, of_batch, of_micro_batch
-from lakelog.spark.sink_task import StagedRows
+from lakelog.spark.sink_publish import REMEMBERED_BATCHES, of_micro_batch
+from lakelog.spark.sink_task import BATCH_GROUP, StagedRows
 from log_tables import staging
 from log_tables.clock import SystemClock
 from log_tables.errors import (
@@ -93,8 +93,8 @@ def written(topics: Topics, message: WriterCommitMessage) -> Written:
     """What a task has staged, by partition (`t/0`), in order."""
     assert isinstance(message, StagedRows)
     found: Written = {}
+    staging.check(topics.store, BATCH_GROUP, message.staged)
     for file in message.staged:
-        staging.check(topics.store, file)
         for run in file.runs:
             assert run.topic_id == topics.cluster.topic(run.topic).topic_id
             for batch in staging.read_run(topics.store, file, run):
@@ -331,6 +331,12 @@ def test_what_may_have_been_published_is_left_when_a_commit_has_failed(topics: T
 
 
 def test_a_micro_batch_is_known_by_its_query_and_number() -> None:
-    assert of_micro_batch("q", 3) == ("spark-sink-q", "3", ())
-    assert of_micro_batch("q", REMEMBERED_BATCHES + 5) == ("spark-sink-q", "10005", ("5",))
-    assert of_batch("w") == ("spark-sink", "w", ())
+    assert of_micro_batch("q", 3) == ("q", "3", ())
+    assert of_micro_batch("q", REMEMBERED_BATCHES + 5) == ("q", "10005", ("5",))
+
+
+def test_a_micro_batch_of_no_query_is_not_published(topics: Topics) -> None:
+    """All such queries would be one group, and skip what one of them has written."""
+    sink = StreamSink({"path": topics.store.url, "topic": "t", "gateway": "http://127.0.0.1:1"}, VALUE)
+    with pytest.raises(InvalidArgument, match="no query id"):
+        sink.commit(attempts(topics, sink, 1), 0)

@@ -21,11 +21,11 @@ JSON = "application/vnd.kafka.json.v2+json"
 
 
 def stage(gateway: RunningGateway, topic: str, *values: bytes, partition: int = 0) -> Staged:
-    """Stage records for a partition of `topic`."""
+    """Stage records for a partition of `topic`, for the group of the same name."""
     store = open_store(gateway.data)
     topic_id = Cluster.open(store, create=False).topic(topic).topic_id
     batch = input_batch([Record(value) for value in values], 0)
-    return staging.stage(store, SystemClock(), [Part(topic, topic_id, partition, [batch])])
+    return staging.stage(store, SystemClock(), topic, [Part(topic, topic_id, partition, [batch])])
 
 
 def transact(
@@ -84,7 +84,9 @@ def test_other_content_without_staged_files_is_still_refused(gateway: RunningGat
     assert values(gateway, topic) == [b"a"]
 
 
-@pytest.mark.parametrize(("wrong", "code"), [("missing", 40002), ("of another topic", 40401)])
+@pytest.mark.parametrize(
+    ("wrong", "code"), [("missing", 40002), ("of another topic", 40401), ("miscounted", 40002)]
+)
 def test_staged_files_that_cannot_be_used_are_refused(
     gateway: RunningGateway, topic: str, wrong: str, code: int
 ) -> None:
@@ -92,7 +94,8 @@ def test_staged_files_that_cannot_be_used_are_refused(
     if wrong == "missing":
         staging.delete(open_store(gateway.data), [staged])
     else:
-        run = msgspec.structs.replace(staged.runs[0], topic="nowhere")
+        change: dict[str, Any] = {"records": 2} if wrong == "miscounted" else {"topic": "nowhere"}
+        run = msgspec.structs.replace(staged.runs[0], **change)
         staged = Staged(staged.path, (run,))
     _, answer = transact(gateway, topic, "1", [staged])
     assert answer["error_code"] == code

@@ -26,6 +26,7 @@ RECORDS = [
     Record(b"", b"", (), 9),
 ]
 BATCH = input_batch(RECORDS, 0)
+GROUP = "g"
 
 
 @pytest.fixture
@@ -52,19 +53,19 @@ def test_what_is_staged_is_read(
         store = open_store(server.bucket("staging"), server.options)
     else:
         store = open_store(store_root if place == "directory" else "memory://")
-    staged = staging.stage(store, clock, two_parts())
+    staged = staging.stage(store, clock, GROUP, two_parts())
     first, second = staged.runs
     assert (first.topic, first.topic_id, first.partition, first.records) == ("t", "id", 0, 3)
     assert (second.topic, second.topic_id, second.partition, second.records) == ("u", "other", 3, 3)
     assert pa.Table.from_batches(staging.read_run(store, staged, first)) == pa.Table.from_batches([BATCH])
     expected = pa.Table.from_batches([BATCH.slice(1), BATCH.slice(0, 1)])
     assert pa.Table.from_batches(staging.read_run(store, staged, second)) == expected
-    staging.check(store, staged)
+    staging.check(store, GROUP, [staged])
     assert staged_in(store) == [staged.path]
 
 
 def test_what_names_a_file_travels_as_json(store: Store, clock: ManualClock) -> None:
-    staged = staging.stage(store, clock, two_parts())
+    staged = staging.stage(store, clock, GROUP, two_parts())
     assert msgspec.json.decode(msgspec.json.encode(staged), type=Staged) == staged
 
 
@@ -74,7 +75,7 @@ def test_a_run_is_cut_the_same_at_every_reading_into_batches_that_fit_memory(
     """A record that is larger than a batch may be comes alone."""
     sizes = [3 * MIB] * 5 + [STAGED_BATCH_BYTES + MIB] + [10] * 1000
     large = input_batch([Record(bytes(size)) for size in sizes], 0)
-    staged = staging.stage(store, clock, [Part("t", "id", 0, [large.slice(0, 0), large])])
+    staged = staging.stage(store, clock, GROUP, [Part("t", "id", 0, [large.slice(0, 0), large])])
     (run,) = staged.runs
     once, again = ([*staging.read_run(store, staged, run)] for _ in range(2))
     assert once == again
@@ -86,7 +87,7 @@ def test_a_run_is_cut_the_same_at_every_reading_into_batches_that_fit_memory(
 
 def test_a_put_that_is_refused_leaves_nothing(store: Store, clock: ManualClock) -> None:
     with pytest.raises(PutRefused):
-        staging.stage(FaultyStore(store, [Fault(1, refused)]), clock, two_parts())
+        staging.stage(FaultyStore(store, [Fault(1, refused)]), clock, GROUP, two_parts())
     assert staged_in(store) == []
 
 
@@ -111,7 +112,7 @@ def _other_records(store: Store, staged: Staged) -> Staged:
 def test_a_damaged_file_is_told_as_such(
     damage: Callable[[Store, Staged], Staged], store: Store, clock: ManualClock
 ) -> None:
-    staged = damage(store, staging.stage(store, clock, two_parts()))
+    staged = damage(store, staging.stage(store, clock, GROUP, two_parts()))
     with pytest.raises(CorruptSegment, match=staged.path):
         list(staging.read_run(store, staged, staged.runs[1]))
 
@@ -121,50 +122,82 @@ def test_a_damaged_file_is_told_as_such(
 )
 def test_only_a_staged_file_can_be_named(path: str, store: Store) -> None:
     with pytest.raises(InvalidArgument, match="is not the path of a staged file"):
-        staging.check(store, Staged(path, ()))
+        staging.check(store, GROUP, [Staged(path, ())])
 
 
 def test_a_file_that_was_used_cannot_be_named_again(store: Store, clock: ManualClock) -> None:
-    staged = staging.stage(store, clock, two_parts())
+    staged = staging.stage(store, clock, GROUP, two_parts())
     staging.delete(store, [staged])
     staging.delete(store, [staged])
     with pytest.raises(InvalidArgument, match="it was used, or vacuumed"):
-        staging.check(store, staged)
+        staging.check(store, GROUP, [staged])
 
 
-def _without_the_last(runs: tuple[Run, ...]) -> tuple[Run, ...]:
+def test_a_file_that_was_cut_short_cannot_be_named(store: Store, clock: ManualClock) -> None:
+    staged = _cut_short(store, staging.stage(store, clock, GROUP, two_parts()))
+    with pytest.raises(InvalidArgument, match="bytes instead of"):
+        staging.check(store, GROUP, [staged])
+
+
+Runs = tuple[Run, ...]
+
+
+def _without_the_last(runs: Runs) -> Runs:
     return runs[:-1]
 
 
-def _one_twice(runs: tuple[Run, ...]) -> tuple[Run, ...]:
-    return (*runs, runs[-1])
-
-
-def _in_other_order(runs: tuple[Run, ...]) -> tuple[Run, ...]:
+def _in_other_order(runs: Runs) -> Runs:
     return runs[::-1]
 
 
-def _with_an_empty_one(runs: tuple[Run, ...]) -> tuple[Run, ...]:
+def _with_an_empty_one(runs: Runs) -> Runs:
     end = runs[-1].start + runs[-1].length
     return (*runs, msgspec.structs.replace(runs[-1], start=end, length=0))
 
 
-@pytest.mark.parametrize("change", [_without_the_last, _one_twice, _in_other_order, _with_an_empty_one])
-def test_the_whole_file_is_named_or_none_of_it(
-    change: Callable[[tuple[Run, ...]], tuple[Run, ...]], store: Store, clock: ManualClock
+def _with_other_counts(runs: Runs) -> Runs:
+    return (runs[0], msgspec.structs.replace(runs[1], records=runs[1].records + 1))
+
+
+def _for_other_partitions(runs: Runs) -> Runs:
+    return (runs[0], msgspec.structs.replace(runs[1], partition=2))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [_without_the_last, _in_other_order, _with_an_empty_one, _with_other_counts, _for_other_partitions],
+)
+def test_a_file_is_named_with_the_runs_that_it_was_staged_with(
+    change: Callable[[Runs], Runs], store: Store, clock: ManualClock
 ) -> None:
-    staged = staging.stage(store, clock, two_parts())
-    with pytest.raises(InvalidArgument, match="do not add up"):
-        staging.check(store, Staged(staged.path, change(staged.runs)))
+    """What is committed can be applied: all of it."""
+    staged = staging.stage(store, clock, GROUP, two_parts())
+    with pytest.raises(InvalidArgument, match="was not staged with these runs"):
+        staging.check(store, GROUP, [Staged(staged.path, change(staged.runs))])
+
+
+def test_only_the_group_that_it_was_staged_for_can_name_a_file(store: Store, clock: ManualClock) -> None:
+    """Two gateways would each think that it is theirs, and one delete what the other has yet to append."""
+    staged = staging.stage(store, clock, GROUP, two_parts())
+    with pytest.raises(InvalidArgument, match="group 'other'"):
+        staging.check(store, "other", [staged])
+
+
+def test_one_of_many_files_that_is_missing_is_found(store: Store, clock: ManualClock) -> None:
+    files = [staging.stage(store, clock, GROUP, two_parts()) for _ in range(40)]
+    staging.check(store, GROUP, files)
+    staging.delete(store, [files[29]])
+    with pytest.raises(InvalidArgument, match=files[29].path):
+        staging.check(store, GROUP, files)
 
 
 def test_a_file_is_refused_long_before_it_can_be_vacuumed(store: Store, clock: ManualClock) -> None:
-    staged = staging.stage(store, clock, two_parts())
+    staged = staging.stage(store, clock, GROUP, two_parts())
     clock.advance(STAGED_MAX_AGE_MS)
-    staging.check(store, staged)
+    staging.check(store, GROUP, [staged])
     clock.advance(1)
     with pytest.raises(InvalidArgument, match="older than 12 hours"):
-        staging.check(store, staged)
+        staging.check(store, GROUP, [staged])
     clock.advance(STAGING_RETENTION_MS - STAGED_MAX_AGE_MS - 1)
     assert staging.vacuum(store, set()) == []
     clock.advance(1)
@@ -173,10 +206,10 @@ def test_a_file_is_refused_long_before_it_can_be_vacuumed(store: Store, clock: M
 
 
 def test_a_vacuum_leaves_what_is_named_or_young_or_no_staged_file(store: Store, clock: ManualClock) -> None:
-    named, unnamed = (staging.stage(store, clock, two_parts()) for _ in range(2))
+    named, unnamed = (staging.stage(store, clock, GROUP, two_parts()) for _ in range(2))
     store.put("topics/t/0/x.parquet", b"")
     clock.advance(STAGING_RETENTION_MS + 1)
-    young = staging.stage(store, clock, two_parts())
+    young = staging.stage(store, clock, GROUP, two_parts())
     dry = staging.vacuum(store, {named.path}, dry_run=True)
     assert len(staged_in(store)) == 3
     assert staging.vacuum(store, {named.path}) == dry
@@ -193,7 +226,7 @@ def test_nobody_else_sees_a_staged_file(store: Store, clock: ManualClock) -> Non
     """Neither does fsck complain of it, nor is it a topic."""
     cluster = Cluster.open(store, clock, "http://first")
     cluster.create_topic("t", 1)
-    staging.stage(store, clock, two_parts())
+    staging.stage(store, clock, GROUP, two_parts())
     assert fsck.check(store).problems == []
     cluster.refresh()
     assert [topic.name for topic in cluster.topics()] == ["t"]

@@ -207,7 +207,7 @@ def test_what_was_staged_before_is_appended_and_the_file_goes(scene: Scene) -> N
     store = open_store(scene.gateway.data)
     topic = Cluster.open(store, create=False).topic(scene.results)
     batch = input_batch([Record(b"1"), Record(b"2")], 0)
-    staged = stage(store, SystemClock(), [Part(topic.name, topic.topic_id, 1, [batch])])
+    staged = stage(store, SystemClock(), scene.group, [Part(topic.name, topic.topic_id, 1, [batch])])
     body = {"staged": [{"path": staged.path, "runs": [_json(run) for run in staged.runs]}]}
     scene.instance.delete()
     answer = scene.transact(body, "k", member="")

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from lakelog.spark.sink_options import SinkOptions, check_columns, parse_sink
-from lakelog.spark.sink_task import StagedRows, stage_rows
+from lakelog.spark.sink_task import BATCH_GROUP, StagedRows, stage_rows, stream_group
 from lakelog.spark.slices import store_at
 from log_tables import staging
 from log_tables.clock import SystemClock
@@ -37,14 +37,15 @@ class BatchSink(DataSourceArrowWriter):
         self._write_id = SystemClock().unique_id()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRows:
-        return stage_rows(iterator, self._options)
+        return stage_rows(iterator, self._options, BATCH_GROUP)
 
     def commit(self, messages: Messages) -> None:
         """Publish. Raises what `publish` raises."""
-        from lakelog.spark.sink_publish import of_batch, publish  # it talks to gateways; executors do without
+        from lakelog.spark.sink_publish import Transaction, publish  # for gateways; executors do without
 
         if staged := _staged(messages):
-            publish(self._options.gateway, of_batch(self._write_id), staged, SystemClock())
+            transaction = Transaction(BATCH_GROUP, self._write_id)
+            publish(self._options.gateway, transaction, staged, SystemClock())
 
     def abort(self, messages: Messages) -> None:
         _discard(self._options, messages)
@@ -58,15 +59,20 @@ class StreamSink(DataSourceStreamArrowWriter):
         self._options = _checked(given, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRows:
-        return stage_rows(iterator, self._options)
+        return stage_rows(iterator, self._options, stream_group())
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
-        """Publish. Raises what `publish` raises."""
+        """Publish. Raises what `publish` raises, InvalidArgument when nothing says whose batch this is."""
         from lakelog.spark.sink_publish import of_micro_batch, publish
 
         if staged := _staged(messages):
-            (query_id,) = {message.query_id for message in _received(messages)}
-            transaction = of_micro_batch(query_id, batchId)
+            (group,) = {message.group for message in _received(messages)}
+            if not group:
+                raise InvalidArgument(
+                    "Spark told the tasks of this micro-batch no query id, by which it would be known when "
+                    "it comes again; write with foreachBatch instead"
+                )
+            transaction = of_micro_batch(group, batchId)
             if not publish(self._options.gateway, transaction, staged, SystemClock()):
                 _delete(self._options, staged)
 

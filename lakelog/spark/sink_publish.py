@@ -15,7 +15,6 @@ REMEMBERED_BATCHES = 10_000
 """Micro-batches of a query whose retry keys a gateway remembers, for up to a day. Spark's checkpoint goes
 back by 100 (spark.sql.streaming.minBatchesToRetain), a driver that was thought dead perhaps by more."""
 
-_GROUP = "spark-sink"
 _PATIENCE_S = 120.0
 """How long a transaction is repeated that a gateway does not answer: it may be starting again."""
 
@@ -32,15 +31,10 @@ class Transaction(NamedTuple):
     forget: tuple[str, ...] = ()
 
 
-def of_batch(write_id: str) -> Transaction:
-    """That of a batch query: all of them are one group."""
-    return Transaction(_GROUP, write_id)
-
-
-def of_micro_batch(query_id: str, batch_id: int) -> Transaction:
-    """That of a micro-batch: each streaming query is a group."""
+def of_micro_batch(group: str, batch_id: int) -> Transaction:
+    """That of a micro-batch of the streaming query that is `group`."""
     old = batch_id - REMEMBERED_BATCHES
-    return Transaction(f"{_GROUP}-{query_id}", str(batch_id), (str(old),) if old >= 0 else ())
+    return Transaction(group, str(batch_id), (str(old),) if old >= 0 else ())
 
 
 def publish(url: str | None, transaction: Transaction, staged: Sequence[Staged], clock: Clock) -> bool:

@@ -33,22 +33,32 @@ _STEP = 0.618
 """What the place of records without a key moves on by, as a part of the partitions: it meets them all."""
 
 
+BATCH_GROUP = "spark-sink"
+"""The consumer group whose transactions those of all batch queries are."""
+
+
 @dataclass(frozen=True)
 class StagedRows(WriterCommitMessage):
-    """What a task tells the driver: the files that it has staged, and for which streaming query, if any."""
+    """What a task tells the driver: the files that it has staged, and for a transaction of which group."""
 
-    query_id: str
+    group: str
     staged: tuple[Staged, ...]
 
 
-def stage_rows(rows: Iterator[pa.RecordBatch], options: SinkOptions) -> StagedRows:
-    """Stage what a task is given. When that fails, nothing of it stays.
+def stream_group() -> str:
+    """The consumer group of the streaming query whose task this is: each is one. Empty if it has no id."""
+    context = TaskContext.get()
+    query_id = None if context is None else context.getLocalProperty(_QUERY_ID)
+    return f"{BATCH_GROUP}-{query_id}" if query_id else ""
+
+
+def stage_rows(rows: Iterator[pa.RecordBatch], options: SinkOptions, group: str) -> StagedRows:
+    """Stage what a task is given for a transaction of `group`. When that fails, nothing of it stays.
 
     Raises what `route` and `staging.stage` raise, UnknownTopic.
     """
     settle()
-    context = TaskContext.get()
-    stager = _Stager(options, SystemClock())
+    stager = _Stager(options, group, SystemClock())
     try:
         for batch in rows:
             stager.add(batch)
@@ -56,8 +66,7 @@ def stage_rows(rows: Iterator[pa.RecordBatch], options: SinkOptions) -> StagedRo
     except BaseException:
         stager.discard()
         raise
-    query_id = None if context is None else context.getLocalProperty(_QUERY_ID)
-    return StagedRows(query_id or "", staged)
+    return StagedRows(group, staged)
 
 
 @lru_cache(maxsize=16)
@@ -69,8 +78,8 @@ def _cluster_at(place: Place) -> Cluster:
 class _Stager:
     """The rows of one task, of which it holds about STAGED_FILE_BYTES."""
 
-    def __init__(self, options: SinkOptions, clock: Clock) -> None:
-        self._clock, self._topic = clock, options.topic
+    def __init__(self, options: SinkOptions, group: str, clock: Clock) -> None:
+        self._clock, self._group, self._topic = clock, group, options.topic
         self._store, self._cluster = store_at(options.place), _cluster_at(options.place)
         self._topics: dict[str, Topic] = {}
         self._waiting: dict[tuple[str, int], list[pa.RecordBatch]] = {}
@@ -108,7 +117,7 @@ class _Stager:
             Part(name, self._topics[name].topic_id, partition, batches)
             for (name, partition), batches in sorted(self._waiting.items(), key=lambda item: item[0])
         )
-        self._staged.append(staging.stage(self._store, self._clock, parts))
+        self._staged.append(staging.stage(self._store, self._clock, self._group, parts))
         self._waiting, self._bytes = {}, 0
 
     def _named(self, name: str) -> Topic:
