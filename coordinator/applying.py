@@ -16,7 +16,7 @@ from itertools import islice
 from ingest.buffer import Buffer, Room
 from ingest.writer import Acks, Appended, Outcome
 from log_tables.cluster import Cluster
-from log_tables.errors import LakelogError, Retriable, StaleProducerEpoch
+from log_tables.errors import CorruptSegment, LakelogError, Retriable, StaleProducerEpoch
 from log_tables.group_log import Intent, Placed
 from log_tables.limits import SEQUENCE_MODULUS, STAGED_BATCH_BYTES
 from log_tables.partition import Entry, Producer
@@ -119,6 +119,16 @@ class Applier:
             self._lane(at).add(_Part(intent, listed, partial(finish, at)), done)
         return done
 
+    @property
+    def lost(self) -> LakelogError | None:
+        """Why something cannot be applied, if its staged file cannot be read (any more)."""
+        return next((lane.lost for lane in self._lanes.values() if lane.lost is not None), None)
+
+    def drop_lost(self) -> None:
+        """Give up what cannot be read, so that the rest is applied."""
+        for lane in self._lanes.values():
+            lane.dropping = True
+
     async def close(self) -> None:
         """Leave what is not done yet to whoever coordinates the group next."""
         await asyncio.gather(*(lane.close() for lane in [*self._lanes.values()]))
@@ -131,7 +141,10 @@ class Applier:
 
 
 class _Lane:
-    """The parts for one partition, one after the other; what fails is repeated."""
+    """The parts for one partition, one after the other; what fails is repeated.
+
+    `lost` says why the first part cannot be read; while that is so, `dropping` has it given up.
+    """
 
     def __init__(self, means: Means, at: _At, ended: Callable[[], object]) -> None:
         self._means, self._ended = means, ended
@@ -141,6 +154,8 @@ class _Lane:
         self._read: deque[tuple[_Part, Entry]] = deque()
         self._waiting: list[Done] = []
         self._task: asyncio.Task[None] | None = None
+        self.lost: LakelogError | None = None
+        self.dropping = False
 
     def add(self, part: _Part, done: Done) -> None:
         self._parts.append(part)
@@ -160,10 +175,16 @@ class _Lane:
         while self._parts and self._means.leading():
             try:
                 if await self._is_gone(failed):
-                    self._drop()
+                    self._drop_all()
                     continue
-                await asyncio.to_thread(self._take, [*self._parts])
-                await self._append()
+                self.lost = await asyncio.to_thread(self._take, [*self._parts])
+                if self.lost is None:
+                    await self._append()
+                    self.dropping = False
+                elif self.dropping:
+                    self._drop_lost(self.lost)
+                else:
+                    raise self.lost
                 pause_s, failed = PAUSE_FIRST_S, False
                 continue
             except LakelogError as error:
@@ -193,7 +214,15 @@ class _Lane:
             await asyncio.to_thread(self._means.cluster.refresh)
         return self._topic() is None
 
-    def _drop(self) -> None:
+    def _drop_lost(self, why: LakelogError) -> None:
+        """Give up what is left of the first part."""
+        self._finish()  # what is before it
+        _log.warning("a transaction's records for %s-%d are dropped: %s", self._name, self._partition, why)
+        self._means.dropped()
+        part = self._parts.popleft()
+        part.finish(part)
+
+    def _drop_all(self) -> None:
         for part in self._parts:
             _log.warning(
                 "a transaction's records for %s-%d are dropped: the topic was deleted",
@@ -207,14 +236,21 @@ class _Lane:
         self._read.clear()
         self._reading = None
 
-    def _take(self, parts: Sequence[_Part]) -> None:
-        """Read entries until there are STAGED_BATCH_BYTES of them, or no more in `parts`. Blocking."""
+    def _take(self, parts: Sequence[_Part]) -> CorruptSegment | None:
+        """Read entries until there are STAGED_BATCH_BYTES of them, or no more in `parts`. Blocking.
+
+        Returns why not even one could be read, when its staged file is lost. Raises StoreUnavailable.
+        """
         size = sum(batch_bytes(entry.batch) for _, entry in self._read)
         for part in parts:
             while not part.read_whole:
                 if size >= STAGED_BATCH_BYTES:
-                    return
-                size += self._take_one(part)
+                    return None
+                try:
+                    size += self._take_one(part)
+                except CorruptSegment as error:
+                    return None if self._read else error
+        return None
 
     def _take_one(self, part: _Part) -> int:
         """Read the next entry of `part`, if there is one; returns its bytes."""

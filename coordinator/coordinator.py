@@ -236,9 +236,13 @@ class Coordinator:
         return await self._leading(name, attempt)
 
     async def delete(self, name: str, force: bool) -> None:
-        """Forget a group. Raises UnknownGroup, GroupNotEmpty."""
+        """Forget a group; with `force` also its members, and the records of transactions whose staged file is
+        lost. Raises UnknownGroup, GroupNotEmpty; Conflict for such a file; Retriable.
+        """
 
         async def attempt(shard: Shard) -> None:
+            await self._transactions.finish(shard, name, force)
+            await shard.settled(name)
             shard.apply(name, Delete(force))
             self._forget(name)
             await shard.settled(name)

@@ -8,13 +8,13 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Mapping
 
-from coordinator.events import Event, Tick, TopicsChanged, TopicState
+from coordinator.events import Delete, Event, Tick, TopicsChanged, TopicState
 from coordinator.group import Group
 from coordinator.group_records import restore
 from coordinator.step import Records, step
 from ingest.accumulator import Accumulator
 from log_tables.clock import Clock
-from log_tables.errors import LakelogError, NotLeader
+from log_tables.errors import LakelogError, NotLeader, Retriable
 from log_tables.group_log import encode, replay
 from log_tables.partition import Entry
 from log_tables.record import input_batch
@@ -64,9 +64,12 @@ class Shard:
     def apply(self, name: str, event: Event) -> Group:
         """Let `event` happen to the group `name`; what it becomes is durable once `settled` returns.
 
-        Raises what `step` raises, and NotLeader.
+        Raises what `step` raises, and NotLeader; Retriable for a Delete while something is not durable yet.
         """
         self.check_leading()
+        if isinstance(event, Delete) and name in self._appended:
+            # Who waits for a number would take the same one of the next group of this name for it.
+            raise Retriable(f"changes of the group {name!r} are being committed; repeat the request")
         before = self.group(name)
         after, records = step(before, event, self._now_ms())
         if records:

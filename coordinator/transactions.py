@@ -21,7 +21,7 @@ from ingest.buffer import Buffer
 from log_tables import staging
 from log_tables.clock import Clock
 from log_tables.cluster import Cluster
-from log_tables.errors import InvalidArgument, LakelogError, NotLeader
+from log_tables.errors import Conflict, InvalidArgument, LakelogError, NotLeader
 from log_tables.group_log import Placed
 from log_tables.staging import Part, Run, Staged
 
@@ -78,7 +78,6 @@ class _Group:
 
     shard: Shard
     applier: Applier
-    released: int = 0
     under_way: dict[int, Done] = field(default_factory=dict)
     applied: dict[int, tuple[Placed, ...]] = field(default_factory=dict)
     marking: asyncio.TimerHandle | None = None
@@ -99,7 +98,7 @@ class Transactions:
         self._cluster, self._append, self._buffer = cluster, append, buffer
         self._clock, self._happened = clock, happened
         self._groups: dict[str, _Group] = {}
-        self._used: set[str] = set()  # staged files that are to be applied, and deleted then
+        self._spent: set[str] = set()  # staged files that are applied, and about to be deleted
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def known(self, shard: Shard, name: str, key: str, digest: str | None) -> Transacted | None:
@@ -113,7 +112,7 @@ class Transactions:
         if retry.placed is not None:
             return Transacted(retry.number, retry.placed)
         self._release(shard, name, retry.number)
-        return self._transacted(shard, name, retry.number)
+        return self._transacted(shard, name, retry.number, key)
 
     async def transact(
         self,
@@ -134,15 +133,15 @@ class Transactions:
             return found
         event = self._event(member, asked, (*_planned(asked.parts), *asked.staged))
         shard.check(name, event)
+        self._check_unused(shard.group(name), asked.staged)
         staged = await self._stage(name, asked)
         try:
             # It may have come meanwhile by another connection.
             found = await self.known(shard, name, asked.key, asked.digest)
             if found is None:
                 self._mark(name)
-                self._check_unused(asked.staged)
+                self._check_unused(shard.group(name), asked.staged)
                 after = shard.apply(name, replace(event, staged=staged))
-                self._used |= {file.path for file in staged}
         except LakelogError:
             await self._delete(staged[: bool(asked.parts)])
             raise
@@ -153,13 +152,31 @@ class Transactions:
         number = after.transactions.number
         # Whoever asked may be gone before it is durable: it is applied all the same.
         await asyncio.shield(self._in_background(self._committed(shard, name, number)))
-        return self._transacted(shard, name, number)
+        return self._transacted(shard, name, number, asked.key)
 
     def recover(self, shard: Shard) -> None:
         """Apply what was left pending in the groups of a shard that was taken over just now."""
         for group in shard.groups():
             if group.transactions.pending:
                 self._release(shard, group.id, group.transactions.number)
+
+    async def finish(self, shard: Shard, name: str, force: bool) -> None:
+        """Bring to an end what can be, before the group is deleted. Returns after APPLY_WAIT_S at the latest.
+
+        With `force` what cannot be read any more of the staged files is dropped. Raises Conflict without it.
+        """
+        group = self._groups.get(name)
+        if group is None or group.shard is not shard:
+            return
+        if group.applier.lost is not None:
+            if not force:
+                raise Conflict(
+                    f"a transaction of the group {name!r} cannot be applied: {group.applier.lost}; or delete "
+                    "the group with force, which drops what is lost"
+                )
+            group.applier.drop_lost()
+            await asyncio.wait([*group.under_way.values()], timeout=APPLY_WAIT_S)
+        self._mark(name)
 
     def leave(self, shard: Shard) -> None:
         """Mark what is applied, before another process speaks for the groups of `shard`."""
@@ -192,17 +209,18 @@ class Transactions:
     async def _stage(self, name: str, asked: Asked) -> tuple[Staged, ...]:
         """What is staged, in files that are there. Raises InvalidArgument, StoreUnavailable."""
         store = self._cluster.store
-        self._check_unused(asked.staged)
         if asked.staged:
             await asyncio.to_thread(staging.check, store, name, asked.staged)
         if not asked.parts:
             return asked.staged
         return await asyncio.to_thread(staging.stage, store, self._clock, name, asked.parts), *asked.staged
 
-    def _check_unused(self, staged: Iterable[Staged]) -> None:
+    def _check_unused(self, group: Group, staged: Iterable[Staged]) -> None:
         """Raise InvalidArgument for a file of another transaction, which will be deleted with that."""
+        pending = (file.path for intent in group.transactions.pending.values() for file in intent.staged)
+        used = self._spent.union(pending) if staged else self._spent
         for file in staged:
-            if file.path in self._used:
+            if file.path in used:
                 raise InvalidArgument(
                     f"the staged file {file.path} belongs to another transaction; stage the records again"
                 )
@@ -212,24 +230,24 @@ class Transactions:
         self._happened("committed")
         self._release(shard, name, number)
 
-    def _transacted(self, shard: Shard, name: str, number: int) -> Transacted:
+    def _transacted(self, shard: Shard, name: str, number: int, key: str) -> Transacted:
         """What there is to say of a transaction that is committed."""
         group, transactions = self._groups.get(name), shard.group(name).transactions
         done = None if group is None or group.shard is not shard else group.under_way.get(number)
         if done is not None:
             return Transacted(number, _unplaced(transactions.pending[number].staged), done)
-        told = (retry.placed or () for retry in transactions.retries.values() if retry.number == number)
-        return Transacted(number, next(told, ()))
+        told = transactions.retries.get(key)
+        return Transacted(number, told.placed or () if told is not None and told.number == number else ())
 
     def _release(self, shard: Shard, name: str, number: int) -> None:
         """Apply the group's transactions up to `number`, all of which are durable, in order."""
-        group = self._group(shard, name)
         for pending, intent in shard.group(name).transactions.pending.items():
-            if group.released < pending <= number:
-                self._used |= {file.path for file in intent.staged}
+            if pending > number:
+                break
+            group = self._group(shard, name)
+            if pending not in group.under_way:
                 done = group.under_way[pending] = group.applier.begin(intent)
-                done.add_done_callback(partial(self._on_applied, name, pending))
-        group.released = max(group.released, number)
+                done.add_done_callback(partial(self._on_applied, name, group, pending))
 
     def _group(self, shard: Shard, name: str) -> _Group:
         group = self._groups.get(name)
@@ -244,10 +262,14 @@ class Transactions:
             group = self._groups[name] = _Group(shard, Applier(means))
         return group
 
-    def _on_applied(self, name: str, number: int, done: Done) -> None:
-        group = self._groups.get(name)
+    def _on_applied(self, name: str, group: _Group, number: int, done: Done) -> None:
         placed = None if done.cancelled() else done.result()
-        if group is None or placed is None or group.under_way.get(number) is not done:
+        if self._groups.get(name) is not group:
+            return
+        if placed is None:  # another process has to see to it
+            del group.under_way[number]
+            if not group.under_way:
+                del self._groups[name]
             return
         self._happened("applied")
         group.applied[number] = placed
@@ -269,6 +291,7 @@ class Transactions:
                 group.shard.apply(name, Applied(number, placed))
                 del group.applied[number], group.under_way[number]
             if files:
+                self._spent |= {file.path for file in files}
                 self._in_background(self._tidy(group.shard, name, files))
         if not group.under_way or not group.shard.leading:
             del self._groups[name]
@@ -278,7 +301,7 @@ class Transactions:
             await shard.settled(name)
             shard.check_leading()
             await self._delete(files)
-        self._used -= {file.path for file in files}
+        self._spent -= {file.path for file in files}
 
     async def _delete(self, files: Iterable[Staged]) -> None:
         """Remove staged files that nothing names; what stays is a vacuum's."""

@@ -1,6 +1,7 @@
 """A coordinator that dies before and after each single write: every transaction is whole and there once."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -9,22 +10,23 @@ import pyarrow as pa
 import pytest
 
 from coordinator.assignment import TopicPartition
-from coordinator.events import Place, TopicState
+from coordinator.events import Delete, Place, TopicState
 from coordinator.group import Group
 from coordinator.shard import Shard
 from coordinator.transactions import Asked, Transacted, Transactions
 from ingest.buffer import Buffer, Room
 from ingest.writer import Acks, Outcome, Writer
 from lakelog.settings import Settings
+from log_tables import staging
 from log_tables.clock import ManualClock
 from log_tables.cluster import Cluster
-from log_tables.errors import OutcomeUnknown, Retriable
+from log_tables.errors import Conflict, InvalidArgument, OutcomeUnknown, PutRefused, Retriable
 from log_tables.fsck import check
 from log_tables.group_log import Placed
 from log_tables.layout import CONSUMER_OFFSETS, STAGING
 from log_tables.partition import Entry
 from log_tables.record import Record, input_batch
-from log_tables.staging import Part
+from log_tables.staging import Part, Staged
 from log_tables.store import Store, open_store
 from log_tables.testing import (
     Failure,
@@ -118,6 +120,15 @@ class Gateway:
             self.shard, "g", None, client.asked(self.cluster), lambda _group: None
         )
         client.answers.append(await done.where())
+
+    async def transact(self, asked: Asked) -> Transacted:
+        assert self.shard is not None
+        return await self.transactions.transact(self.shard, "g", None, asked, lambda _group: None)
+
+    def staged(self, *topics: str) -> Staged:
+        """Records for the first partition of each of `topics`, in one file."""
+        parts = [Part(name, self.cluster.topic(name).topic_id, 0, batches(0, name, 0)) for name in topics]
+        return staging.stage(self.cluster.store, self.clock, "g", parts)
 
     async def known(self, key: str) -> Transacted | None:
         assert self.shard is not None
@@ -288,5 +299,89 @@ def test_records_for_a_topic_that_was_deleted_meanwhile_are_dropped(again: bool)
         assert values(Cluster.open(store).topic("other").partition(0)) == expected(0, "other", 0)
         if again:
             assert values(Cluster.open(store).topic("out").partition(0)) == []
+
+    asyncio.run(scenario())
+
+
+OFFSETS = f"topics/{CONSUMER_OFFSETS}/0/"
+
+
+def test_a_transaction_whose_commit_failed_for_a_moment_is_repeated_with_its_files() -> None:
+    async def scenario() -> None:
+        store = FaultyStore(topics_made(), [Fault(1, refused, {"put_new"}, OFFSETS)])
+        gateway = Gateway(store, seed=1)
+        await gateway.start()
+        asked = Asked({}, staged=(gateway.staged("out"),), key="k", digest="d")
+        with pytest.raises(PutRefused):
+            await gateway.transact(asked)
+        await gateway.start()
+        done = await gateway.transact(asked)
+        assert await done.where() == (Placed("out", 0, BATCHES, 0),)
+        with pytest.raises(InvalidArgument, match="belongs to another transaction"):
+            await gateway.transact(Asked({}, staged=asked.staged, key="l", digest="d"))
+        await gateway.stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_group_is_not_deleted_while_a_change_of_it_is_being_committed() -> None:
+    """Another one would count from 1 again, and who waits for the first's 1 would apply the second's."""
+    failing = threading.Event()
+
+    def slow(perform: Callable[[], object]) -> object:
+        failing.wait()
+        return perform()
+
+    async def scenario() -> None:
+        store = FaultyStore(topics_made(), [Fault(1, slow, {"put_new"}, OFFSETS)])
+        gateway = Gateway(store, seed=1)
+        await gateway.start()
+        assert gateway.shard is not None
+        first = asyncio.create_task(gateway.transact(Asked({IN0: Place(1)})))
+        while not gateway.group.exists:
+            await asyncio.wait({first}, timeout=0)
+        with pytest.raises(Retriable, match="being committed"):
+            gateway.shard.apply("g", Delete(force=True))
+        failing.set()
+        await first
+        gateway.shard.apply("g", Delete(force=True))
+        assert gateway.shard.groups() == []
+        await gateway.stop()
+
+    asyncio.run(scenario())
+
+
+async def finish_until_refused(gateway: Gateway) -> None:
+    """It takes a moment until it is seen that a file is lost."""
+    while True:
+        assert gateway.shard is not None
+        await gateway.transactions.finish(gateway.shard, "g", force=False)
+        await asyncio.to_thread(gateway.shard.refresh)
+
+
+def test_what_a_lost_file_held_is_dropped_with_the_group_if_that_is_forced() -> None:
+    """The rest is applied: what stands before it and behind it in the same partition, too."""
+
+    async def scenario() -> None:
+        store, client = topics_made(), Client()
+        await die(store, 1, crash_before, client, path="topics/o")
+        (path,) = [item.path for item in store.list(f"{STAGING}/")]
+        store.delete(path)
+        gateway = Gateway(store, seed=2)
+        await gateway.start()
+        assert gateway.shard is not None
+        await gateway.transact(Asked({}, staged=(gateway.staged("out"),)))
+        with pytest.raises(Retriable, match="are being applied"):
+            gateway.shard.apply("g", Delete(force=True))
+        with pytest.raises(Conflict, match=path):
+            await finish_until_refused(gateway)
+        await gateway.transactions.finish(gateway.shard, "g", force=True)
+        assert gateway.happened.count("dropped") == 2 * len(OUT)
+        await gateway.shard.settled("g")
+        gateway.shard.apply("g", Delete(force=True))
+        await gateway.stop()
+        assert not gateway.group.exists
+        assert values(Cluster.open(store).topic("out").partition(0)) == expected(0, "out", 0)
+        assert [*store.list(f"{STAGING}/")] == []
 
     asyncio.run(scenario())
