@@ -91,7 +91,7 @@ STAMP = {"Producer-Id": "1", "Producer-Epoch": "1", "Producer-Seq": "0"}
         ("/topics/T", records(), {}, errors.InvalidRecord, {}),
         ("/topics/T?acks=7", records({"value": 1}), {}, errors.InvalidRequest, {}),
         ("/topics/T", records({"value": "x" * 2_000_000}), {}, errors.RecordTooLarge, {}),
-        ("/topics/T", b"{", {}, LakelogError, {}),
+        ("/topics/T", b"{", {}, errors.InvalidRequest, {}),
         ("/no/such/path", b"", {}, LakelogError, {}),
         (
             "/topics/T/partitions/0",
