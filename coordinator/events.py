@@ -152,9 +152,9 @@ class TopicsChanged:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed. `at_ms`: milliseconds since 1970, 0 if what goes by that is not to be looked at."""
+    """Time has passed. `at_ms`: milliseconds since 1970."""
 
-    at_ms: int = 0
+    at_ms: int
 
 
 MemberEvent = Leave | Heartbeat | Subscribe | Unsubscribe | Assign | Poll | Commit | Seek

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from coordinator.events import Delete, Event, Tick, TopicsChanged, TopicState
 from coordinator.group import Group
 from coordinator.group_records import restore
-from coordinator.step import Records, step
+from coordinator.step import step
 from ingest.accumulator import Accumulator
 from log_tables.clock import Clock
 from log_tables.errors import LakelogError, NotLeader, Retriable
-from log_tables.group_log import encode, replay
+from log_tables.group_log import Records, encode, replay
 from log_tables.partition import Entry
 from log_tables.record import input_batch
 

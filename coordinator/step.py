@@ -52,12 +52,10 @@ from log_tables.group_log import (
     Key,
     MemberKey,
     OffsetKey,
-    Value,
+    Records,
 )
 from log_tables.staging import Staged
 from log_tables.topic import check_writable
-
-Records = list[tuple[Key, Value | None]]
 
 
 def step(  # noqa: PLR0911 -- one for each event

@@ -13,16 +13,13 @@ from log_tables.errors import Conflict, RetryKeyReused
 from log_tables.group_log import (
     Intent,
     IntentKey,
-    Key,
+    Records,
     Retry,
     RetryKey,
     TransactionsKey,
     TransactionsValue,
-    Value,
 )
 from log_tables.limits import PRODUCER_EPOCH_MAX, RETRY_KEYS_MAX, RETRY_RETENTION_MS
-
-Records = list[tuple[Key, Value | None]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,6 +158,7 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 Value = GroupValue | MemberValue | Committed | TransactionsValue | Intent | Retry
+Records = list[tuple[Key, Value | None]]
 
 _decode_key = msgspec.json.Decoder(Key).decode
 _encode = msgspec.json.Encoder().encode

@@ -20,7 +20,8 @@ from coordinator.events import (
 )
 from coordinator.group import NOTHING, Group, Member, Partitions
 from coordinator.group_records import restore
-from coordinator.step import Records, step
+from coordinator.step import step
+from log_tables.group_log import Records
 from tests.group_rules import fewest_moves, is_fair, moves
 
 GROUP = "g"
@@ -104,7 +105,7 @@ class Life:
         """Let `ms` pass, and the coordinator look."""
         self.now_ms += ms
         if self.group.deadline_ms is not None and self.group.deadline_ms <= self.now_ms:
-            self.happen(Tick(), heard=False)
+            self.happen(Tick(0), heard=False)
 
     # Topics. The group hears of them by `follow`.
 

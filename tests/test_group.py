@@ -23,7 +23,7 @@ from coordinator.events import (
 )
 from coordinator.group import Group, Member, Partitions
 from coordinator.group_records import restore
-from coordinator.step import Records, step
+from coordinator.step import step
 from log_tables.errors import (
     GroupNotEmpty,
     InvalidConsumer,
@@ -44,6 +44,7 @@ from log_tables.group_log import (
     MemberKey,
     MemberValue,
     OffsetKey,
+    Records,
 )
 
 TWO = {"t": TopicState("id-t", 2)}
@@ -336,11 +337,11 @@ def test_every_change_of_who_owns_what_has_a_generation() -> None:
 def test_a_session_ends_by_silence_alone() -> None:
     driven = Driven().joined("a", "b", session_timeout_ms=100).settled()
     driven.now_ms = 99
-    driven.happen(Heartbeat("a"), Tick())
+    driven.happen(Heartbeat("a"), Tick(0))
     assert driven.group.members.keys() == {"a", "b"}
     driven.now_ms = 100
     assert driven.group.deadline_ms == 100
-    assert (MemberKey("g", "b"), None) in driven.happen(Tick())
+    assert (MemberKey("g", "b"), None) in driven.happen(Tick(0))
     assert driven.group.members.keys() == {"a"}
     assert driven.group.deadline_ms == 199
     driven.refuse(Commit("b", {T0: Place(1)}, 0), UnknownMember, "silent")
@@ -356,7 +357,7 @@ def test_whatever_a_member_does_it_is_alive(event: Event) -> None:
     driven.now_ms = 50
     driven.happen(event)
     driven.now_ms = 149
-    driven.happen(Tick())
+    driven.happen(Tick(0))
     assert "a" in driven.group.members
 
 
@@ -367,7 +368,7 @@ def test_who_does_not_poll_for_long_keeps_its_place_and_loses_its_partitions() -
     driven.now_ms = 30
     driven.happen(Poll("b"))
     driven.now_ms = 50
-    driven.happen(Heartbeat("a"), Tick())
+    driven.happen(Heartbeat("a"), Tick(0))
     assert driven.member("a").dormant
     assert driven.owned("a") == at()
     driven.happen(Poll("b"))
@@ -388,7 +389,7 @@ def test_who_shares_nothing_need_not_poll() -> None:
     config = MemberConfig(max_poll_interval_ms=50, session_timeout_ms=1_000)
     driven.happen(Join("a", config), Assign("a", at(0)), Join("b", config))
     driven.now_ms = 999
-    driven.happen(Tick())
+    driven.happen(Tick(0))
     assert driven.owned("a") == at(0)
     assert not driven.member("b").dormant
 
@@ -397,7 +398,7 @@ def test_the_slow_and_the_dead_of_one_moment_are_both_seen_to() -> None:
     driven = Driven().joined("a", session_timeout_ms=50).joined("b", max_poll_interval_ms=50).joined("c")
     driven.settled()
     driven.now_ms = 50
-    driven.happen(Tick(), Poll("c"))
+    driven.happen(Tick(0), Poll("c"))
     assert driven.group.members.keys() == {"b", "c"}
     assert driven.member("b").dormant
     assert driven.owned("c") == at(0, 1)

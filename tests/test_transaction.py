@@ -26,7 +26,7 @@ from coordinator.events import (
 )
 from coordinator.group import Group
 from coordinator.group_records import restore
-from coordinator.step import Records, step
+from coordinator.step import step
 from log_tables.errors import (
     Conflict,
     GroupNotEmpty,
@@ -49,6 +49,7 @@ from log_tables.group_log import (
     MemberConfig,
     OffsetKey,
     Placed,
+    Records,
     Retry,
     RetryKey,
     TransactionsKey,
@@ -220,7 +221,7 @@ def test_keys_are_forgotten_after_a_day_but_for_the_newest() -> None:
     for number in range(3):
         driven.happen(transact(None, offsets={IN0: 1}, key=f"k{number}", at_ms=AT_MS + number))
     assert driven.group.transactions.expiry_ms == AT_MS + RETRY_RETENTION_MS
-    assert driven.happen(Tick()) == []
+    assert driven.happen(Tick(0)) == []
     assert driven.happen(Tick(AT_MS + RETRY_RETENTION_MS)) == [(RetryKey("g", "k0"), None)]
     driven.happen(Tick(AT_MS + 9 * RETRY_RETENTION_MS))
     assert [*driven.group.transactions.retries] == ["k2"]
