@@ -298,7 +298,9 @@ class Client:
         self._call("PUT", path, params={"force": force}, json={"offsets": named})
 
     def delete_group(self, name: str, force: bool = False) -> None:
-        """Forget a group and its offsets; with `force` also its members. Raises UnknownGroup, Conflict."""
+        """Forget a group and its offsets; with `force` also its members, and records of transactions whose
+        staged file is lost. Raises UnknownGroup, Conflict.
+        """
         self._call("DELETE", f"/consumers/{quoted(name)}", params={"force": force})
 
     def request(

@@ -15,6 +15,12 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 Name = Annotated[str, typer.Argument(metavar="GROUP")]
 Force = Annotated[bool, typer.Option("--force", help="Also while the group has members.")]
+ForceDelete = Annotated[
+    bool,
+    typer.Option(
+        "--force", help="Also while the group has members; drops what is pending of lost staged files."
+    ),
+]
 
 
 @app.command("list")
@@ -71,7 +77,7 @@ def lag(name: Name, url: Url = GATEWAY, json: Json = False) -> None:
 
 
 @app.command()
-def delete(name: Name, force: Force = False, url: Url = GATEWAY, json: Json = False) -> None:
+def delete(name: Name, force: ForceDelete = False, url: Url = GATEWAY, json: Json = False) -> None:
     """Forget a group and its offsets."""
     with connect(url) as client:
         client.delete_group(name, force)
