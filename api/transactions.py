@@ -18,7 +18,7 @@ from api.group_route import GroupRoute
 from api.media import Format, content_format
 from api.produce import find_topic
 from api.produce_schema import TRANSACTION_BODY
-from api.wire_transaction import Sent, decode_transaction
+from api.wire_transaction import TransactionBody, decode_transaction
 from coordinator.transactions import Asked, Transacted
 from ingest.buffer import Room
 from log_tables.errors import RetryKeyReused
@@ -145,7 +145,7 @@ async def _known(
 
 
 async def _commit(
-    here: Gateway, room: Room, group: str, member: str | None, sent: Sent, retry: tuple[str, str]
+    here: Gateway, room: Room, group: str, member: str | None, sent: TransactionBody, retry: tuple[str, str]
 ) -> Transacted:
     frame = sent.frame
     for key in frame.forget:
@@ -159,7 +159,7 @@ async def _commit(
     return await here.coordinator.transact(group, member, asked)
 
 
-async def _parts(here: Gateway, sent: Sent, name: str) -> list[Part]:
+async def _parts(here: Gateway, sent: TransactionBody, name: str) -> list[Part]:
     topic = await find_topic(here, name)
     parts = sent.parts(topic, here.router.sticky_partition(topic), here.clock.now_us())
     return [Part(name, topic.topic_id, part.partition, [part.batch]) for part in parts]

@@ -90,7 +90,7 @@ _DECODERS: dict[Format, msgspec.json.Decoder[Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class TransactionBody:
     """What a body asks for, and its records by topic."""
 
     frame: Frame
@@ -104,12 +104,12 @@ class Sent:
         return parts_of_stream(rows, topic, None, sticky, now_us)
 
 
-def decode_transaction(body: bytes, form: Format) -> Sent:
+def decode_transaction(body: bytes, form: Format) -> TransactionBody:
     """Raises MalformedBody, InvalidRecord, RequestTooLarge."""
     return _from_arrow(body) if form is Format.ARROW else _from_json(body, form)
 
 
-def _from_json(body: bytes, form: Format) -> Sent:
+def _from_json(body: bytes, form: Format) -> TransactionBody:
     check_utf8(body)
     try:
         if body.count(b"{") > REQUEST_RECORDS_MAX:
@@ -122,10 +122,10 @@ def _from_json(body: bytes, form: Format) -> Sent:
     by_topic: dict[str, list[Any]] = {}
     for record in sent.records:
         by_topic.setdefault(record.topic, []).append(record)
-    return Sent(sent, {topic: rows_of(records, form) for topic, records in by_topic.items()})
+    return TransactionBody(sent, {topic: rows_of(records, form) for topic, records in by_topic.items()})
 
 
-def _from_arrow(body: bytes) -> Sent:
+def _from_arrow(body: bytes) -> TransactionBody:
     batch = open_stream(body, topics=True)
     said = (batch.schema.metadata or {}).get(ARROW_METADATA, b"{}")
     check_utf8(said)
@@ -141,5 +141,5 @@ def _from_arrow(body: bytes) -> Sent:
         raise InvalidRecord("a record has no topic; name that of each one")
     topics = pc.unique(names).to_pylist()
     if len(topics) == 1:
-        return Sent(frame, {topics[0]: rows})
-    return Sent(frame, {topic: rows.filter(pc.equal(names, topic)) for topic in topics})
+        return TransactionBody(frame, {topics[0]: rows})
+    return TransactionBody(frame, {topic: rows.filter(pc.equal(names, topic)) for topic in topics})

@@ -7,7 +7,7 @@ from functools import lru_cache
 from coordinator.assignment import TopicPartition
 from coordinator.events import TopicState
 from coordinator.pattern import matching
-from coordinator.transaction import Transactions
+from coordinator.transaction import TransactionState
 from log_tables.errors import NotAssigned, UnknownMember, UnknownPartition, UnknownTopic
 from log_tables.group_log import Committed, MemberConfig
 from log_tables.topic import is_internal
@@ -61,7 +61,7 @@ class Group:
     offsets: Mapping[TopicPartition, Committed] = field(default_factory=dict)
     topics: Mapping[str, TopicState] = field(default_factory=dict)
     target: Mapping[str, Partitions] = field(default_factory=dict)
-    transactions: Transactions = field(default_factory=Transactions)
+    transactions: TransactionState = field(default_factory=TransactionState)
 
     def member(self, name: str) -> Member:
         """Raises UnknownMember."""

@@ -204,7 +204,7 @@ def _check_committing(group: Group, member: Member, offsets: Iterable[TopicParti
 
 
 def _transacted(group: Group, event: Transact, now_ms: float) -> tuple[Group, Records]:
-    """A repeat changes nothing: `Transactions.known` has its answer."""
+    """A repeat changes nothing: `TransactionState.known` has its answer."""
     if group.transactions.known(event.key, event.digest) is not None:
         return group, []
     if not event.offsets and not event.staged:

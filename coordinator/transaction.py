@@ -23,7 +23,7 @@ from log_tables.limits import PRODUCER_EPOCH_MAX, RETRY_KEYS_MAX, RETRY_RETENTIO
 
 
 @dataclass(frozen=True, slots=True)
-class Transactions:
+class TransactionState:
     """`number` is that of the newest; `pending` and `retries` are in order of their numbers."""
 
     producer_id: int = 0
@@ -53,7 +53,7 @@ class Transactions:
         return found
 
 
-def begin(before: Transactions, group: str, event: Transact) -> tuple[Transactions, Records]:
+def begin(before: TransactionState, group: str, event: Transact) -> tuple[TransactionState, Records]:
     """Commit the transaction of `event`. Raises Conflict when more retry keys are remembered than can be."""
     number = before.number + 1
     epoch = number % (PRODUCER_EPOCH_MAX + 1)
@@ -76,10 +76,10 @@ def begin(before: Transactions, group: str, event: Transact) -> tuple[Transactio
             )
         retries[event.key] = Retry(number, event.digest, event.at_ms, None if event.staged else ())
         records.append((RetryKey(group, event.key), retries[event.key]))
-    return Transactions(producer_id, number, pending, retries), records
+    return TransactionState(producer_id, number, pending, retries), records
 
 
-def apply(before: Transactions, group: str, event: Applied) -> tuple[Transactions, Records]:
+def apply(before: TransactionState, group: str, event: Applied) -> tuple[TransactionState, Records]:
     """Note that a transaction's records are where they belong, or nowhere if their topics are gone."""
     intent = before.pending.get(event.number)
     if intent is None:
@@ -94,7 +94,7 @@ def apply(before: Transactions, group: str, event: Applied) -> tuple[Transaction
     return replace(before, pending=pending, retries={**before.retries, intent.key: told}), records
 
 
-def expire(before: Transactions, group: str, at_ms: int) -> tuple[Transactions, Records]:
+def expire(before: TransactionState, group: str, at_ms: int) -> tuple[TransactionState, Records]:
     """Forget the retry keys that are older than a day, but for the newest."""
     old = [
         key
@@ -107,7 +107,7 @@ def expire(before: Transactions, group: str, at_ms: int) -> tuple[Transactions, 
     return replace(before, retries=retries), [(RetryKey(group, key), None) for key in old]
 
 
-def forget(before: Transactions, group: str) -> Records:
+def forget(before: TransactionState, group: str) -> Records:
     """What deletes all of them, when none is pending."""
     if not before.number:
         return []
@@ -116,11 +116,11 @@ def forget(before: Transactions, group: str) -> Records:
 
 def remember(
     count: TransactionsValue | None, pending: Mapping[int, Intent], retries: Mapping[str, Retry]
-) -> Transactions:
+) -> TransactionState:
     """The state that such records, in any order, say."""
     if count is None:
-        return Transactions()
-    return Transactions(
+        return TransactionState()
+    return TransactionState(
         count.producer_id,
         count.number,
         dict(sorted(pending.items())),

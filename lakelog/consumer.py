@@ -13,7 +13,7 @@ from lakelog.client import READ_BYTES, Client, OffsetsOf, TopicPartition
 from lakelog.membership import Heart, Membership
 from lakelog.participant import Callback, Callbacks, Choice, Participant
 from lakelog.places import places
-from lakelog.transaction import REFUSED, Transaction, Transactions
+from lakelog.transaction import REFUSED, Blocks, Transaction
 from log_tables.clock import Clock, SystemClock
 from log_tables.errors import (
     InvalidArgument,
@@ -130,7 +130,7 @@ class Consumer:
         )
         self._places = self._participant.places
         self._auto_commit = auto_commit
-        self._transactions = Transactions(self._member, self._participant, self._clock, self._drop_pending)
+        self._transactions = Blocks(self._member, self._participant, self._clock, self._drop_pending)
         self._pending: Iterator[ConsumerRecord] = iter(())
         self._stopped = threading.Event()
         self._closed = False

@@ -131,8 +131,8 @@ Patiently = Callable[[Callable[[], None]], None]
 """Does what it is given, again after what may be repeated, for so long as its consumer has patience."""
 
 
-class Transactions:
-    """Those of one consumer, one after the other. Used by one thread."""
+class Blocks:
+    """The transactions of one consumer, one after the other. Used by one thread."""
 
     def __init__(
         self, member: Membership, participant: Participant, clock: Clock, again: Callable[[], None]
