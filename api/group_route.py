@@ -15,11 +15,9 @@ from starlette.types import Message
 from api.errors import STATUS_AND_CODE
 from api.gateway import Gateway, gateway
 from api.limited import read_limited
-from log_tables.errors import NotLeader, OutcomeUnknown, Unreachable
+from coordinator.peers import TARGET
+from log_tables.errors import InvalidArgument, NotLeader, OutcomeUnknown, Unreachable
 from log_tables.metadata_log import BrokerRecord
-
-PASSED_ON = "lakelog-broker"
-"""The header of a request that another gateway has passed on, with that one's number: it goes no further."""
 
 STREAMED_BYTES = 1 << 20
 """An answer that is larger, or does not say how large it is, is passed on as it comes."""
@@ -27,21 +25,13 @@ STREAMED_BYTES = 1 << 20
 CLIENT_LOOK_S = 0.5
 """How often it is asked, while another gateway answers, whether the client still waits."""
 
-_HOP_BY_HOP = frozenset(
-    [
-        "connection",
-        "content-length",
-        "date",
-        "host",
-        "keep-alive",
-        "server",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    ]
+_ASKED = ("accept", "content-type", "idempotency-key")
+"""The headers of a request that these routes go by."""
+
+_NOT_TOLD = frozenset(
+    ["connection", "content-length", "date", "keep-alive", "server", "transfer-encoding", TARGET]
 )
-"""Headers that belong to one connection (RFC 9110), or that each server writes itself."""
+"""Headers of an answer that belong to one connection (RFC 9110), or that each server writes itself."""
 
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -61,10 +51,19 @@ class GroupRoute(APIRoute):
 
         async def routed(request: Request) -> Response:
             here = gateway(request)
+            _check_headers(request)
             body = await self.body(request)
             return await _at_home(here, request, body, handle)
 
         return routed
+
+
+def _check_headers(request: Request) -> None:
+    """Raise InvalidArgument for what one gateway would read otherwise than the next one."""
+    for name in _ASKED:
+        values = request.headers.getlist(name)
+        if len(values) > 1 or not all(map(str.isascii, values)):
+            raise InvalidArgument(f"the header {name} is given {values[:2]!r}; send it once, in ASCII")
 
 
 async def _at_home(here: Gateway, request: Request, body: bytes, handle: _Handler) -> Response:
@@ -74,7 +73,7 @@ async def _at_home(here: Gateway, request: Request, body: bytes, handle: _Handle
     if here.writer.leads(topic, index):
         with suppress(NotLeader):
             return await handle(_again(request, body))
-    if PASSED_ON in request.headers:
+    if TARGET in request.headers:  # another gateway has passed it on: it goes no further
         await here.leadership.lead(topic, index, asked=True)
         return await handle(_again(request, body))
 
@@ -109,8 +108,7 @@ async def _passed_on(here: Gateway, broker: BrokerRecord, request: Request, body
     """
     path = request.scope["raw_path"].decode("ascii")
     query = request.scope["query_string"].decode("ascii")
-    headers = {name: value for name, value in request.headers.items() if name not in _HOP_BY_HOP}
-    headers[PASSED_ON] = str(here.brokers.id)
+    headers = {name: request.headers[name] for name in _ASKED if name in request.headers}
     asking = asyncio.ensure_future(
         here.peers.pass_on(broker, request.method, f"{path}?{query}" if query else path, headers, body)
     )
@@ -124,7 +122,7 @@ async def _passed_on(here: Gateway, broker: BrokerRecord, request: Request, body
         if not asking.done():
             asking.cancel()
     answer = asking.result()
-    headers = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP_BY_HOP}
+    headers = {name: value for name, value in answer.headers.items() if name.lower() not in _NOT_TOLD}
     length = answer.content_length
     if answer.status == 200 and (length is None or length > STREAMED_BYTES):
         return StreamingResponse(_stream(answer), answer.status, headers)

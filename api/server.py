@@ -18,6 +18,7 @@ import uvicorn
 from api.app import create_app
 from api.gateway import Gateway
 from api.metrics import Metrics
+from api.peer_gate import PeerGate
 from api.protocol import Protocol
 from coordinator.brokers import Brokers
 from coordinator.coordinator import Coordinator
@@ -69,7 +70,7 @@ def run(settings: Settings, peer_port: int | None = None, ready: Callable[[str],
     url, peer_url = (url_of(settings.host, each) for each in (listeners[0], listeners[-1]))
     gateway = open_gateway(settings, url, peer_url)
     config = uvicorn.Config(
-        create_app(gateway),
+        PeerGate(create_app(gateway), gateway),
         loop="uvloop",
         http=Protocol,
         ws="none",
@@ -81,7 +82,7 @@ def run(settings: Settings, peer_port: int | None = None, ready: Callable[[str],
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=settings.shutdown_timeout_ms // 1_000,
     )
-    server = _Server(config, gateway, ready)
+    server = _Server(config, gateway, ready, forced=peer_port is None)
     server.run(listeners)
     if server.lifespan.should_exit:
         sys.exit(1)  # starting or flushing failed, and uvicorn has logged how
@@ -153,9 +154,12 @@ def _replaced() -> None:
 class _Server(uvicorn.Server):
     """uvicorn, which says when it is ready, wakes long polls when it stops, and ends with exit code 0."""
 
-    def __init__(self, config: uvicorn.Config, gateway: Gateway, ready: Callable[[str], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, gateway: Gateway, ready: Callable[[str], None], forced: bool
+    ) -> None:
+        """With `forced` a second signal ends it at once; a worker may get both its own and its parent's."""
         super().__init__(config)
-        self._gateway, self._ready = gateway, ready
+        self._gateway, self._ready, self._forced = gateway, ready, forced
         self._leaving: asyncio.Task[None] | None = None
 
     @contextmanager
@@ -168,7 +172,9 @@ class _Server(uvicorn.Server):
 
     def _stop(self, number: int) -> None:
         if self._leaving is not None:
-            _forced_end(number)
+            if self._forced:
+                _forced_end(number)
+            return
         self._leaving = asyncio.create_task(self._leave())
 
     async def _leave(self) -> None:

@@ -36,6 +36,7 @@ def run_workers(settings: Settings, count: int) -> None:
             f"peer_url={settings.peer_url!r} cannot be that of {count} workers: each listens on a free "
             "port of its own; leave it out, or start several gateways"
         )
+    listen(settings.host, settings.port).close()  # so that others do not share it by mistake
     with ExitStack() as stack:
         # Bound, and never listened on: that keeps these ports theirs, also while one is started again.
         held, *own = (

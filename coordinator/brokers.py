@@ -59,6 +59,15 @@ class Brokers:
         return 0 if self._record is None else self._record.id
 
     @property
+    def target(self) -> str:
+        """What others name when they mean this very process; empty before `start`."""
+        return "" if self._record is None else self.target_of(self._record)
+
+    def target_of(self, record: BrokerRecord) -> str:
+        """The same of another gateway: the cluster, and an incarnation that only who reads the root knows."""
+        return f"{self._cluster.cluster_id}.{record.incarnation}"
+
+    @property
     def leaving(self) -> bool:
         """Whether this gateway is about to end."""
         return self._record is not None and self._record.leaving

@@ -162,6 +162,7 @@ class Leadership:
     async def take(self, topic: Topic, index: int) -> None:
         """Lead a partition that its leader hands over. Raises NotLeader, and what `Writer.lead` raises."""
         self._check_staying()
+        await self.look(topic, index)  # that it was fenced it may not know
         await self._writer.lead(topic, index, self._brokers.id)
 
     def _check_staying(self) -> None:

@@ -9,8 +9,9 @@ import pyarrow as pa
 from ingest.writer import Appended, Outcome
 from log_tables.errors import InvalidArgument, LakelogError
 from log_tables.layout import TIMESTAMP
+from log_tables.limits import PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX, SEQUENCE_MODULUS
 from log_tables.partition import Entry, Producer
-from log_tables.record import INPUT_SCHEMA
+from log_tables.record import INPUT_SCHEMA, check_timestamps, int64s
 
 _STAMPS = b"lakelog.stamps"
 
@@ -63,12 +64,24 @@ def decode_entries(body: bytes) -> list[Entry]:
         raise InvalidArgument(f"the body is not what gateways send ({error}); use the public API") from None
     if any(batch.column(TIMESTAMP).null_count for batch in batches):
         raise InvalidArgument("there are records without a time; use the public API")
+    for batch in batches:
+        check_timestamps(int64s(batch.column(TIMESTAMP)))
     if len(stamps) != len(batches):
         raise InvalidArgument(f"{len(batches)} batches have {len(stamps)} stamps; use the public API")
     return [
-        Entry(batch, None if stamp.producer is None else Producer(*stamp.producer), stamp.expected_offset)
+        Entry(batch, _producer(stamp), stamp.expected_offset)
         for batch, stamp in zip(batches, stamps, strict=True)
     ]
+
+
+def _producer(stamp: _Stamp) -> Producer | None:
+    """Raises InvalidArgument for numbers that no txn can hold."""
+    if stamp.producer is None:
+        return None
+    limits = (PRODUCER_ID_MAX, PRODUCER_EPOCH_MAX, SEQUENCE_MODULUS - 1)
+    if not all(0 <= given <= most for given, most in zip(stamp.producer, limits, strict=False)):
+        raise InvalidArgument(f"the producer {stamp.producer} is out of range; use the public API")
+    return Producer(*stamp.producer)
 
 
 def _stamp(entry: Entry) -> _Stamp:

@@ -34,6 +34,9 @@ the network between the two is cut then.
 POOL_KEPT_S = 30.0
 """How long an idle connection is kept: shorter than a gateway keeps it (api/server.py)."""
 
+TARGET = "lakelog-target"
+"""The header that names the process that is meant, and the one that answers (api/peer_gate.py)."""
+
 ARROW = "application/vnd.apache.arrow.stream"
 
 Answer = TypeVar("Answer")
@@ -116,10 +119,17 @@ class Peers:
         """
 
         async def sent() -> aiohttp.ClientResponse:
+            url = URL(broker.url.rstrip("/") + path, encoded=True)
             async with _explained(broker):
-                return await self._open().request(
-                    method, URL(broker.url.rstrip("/") + path, encoded=True), headers=headers, data=body
+                answer = await self._open().request(
+                    method, url, headers=self._meant(broker, headers), data=body
                 )
+            try:
+                self._check(broker, answer)
+            except Unreachable:
+                answer.close()
+                raise
+            return answer
 
         return await self._watched(broker, sent())
 
@@ -136,9 +146,20 @@ class Peers:
         url = broker.url.rstrip("/") + path
         async with (
             _explained(broker),
-            self._open().request(method, url, params=query, headers=headers, data=body) as answer,
+            self._open().request(
+                method, url, params=query, headers=self._meant(broker, headers), data=body
+            ) as answer,
         ):
+            self._check(broker, answer)
             yield answer
+
+    def _meant(self, broker: BrokerRecord, headers: Mapping[str, str] | None) -> dict[str, str]:
+        return {**(headers or {}), TARGET: self._brokers.target_of(broker)}
+
+    def _check(self, broker: BrokerRecord, answer: aiohttp.ClientResponse) -> None:
+        """Raise Unreachable for the answer of anybody else: nothing was done where it was meant to be."""
+        if answer.headers.get(TARGET) != self._brokers.target_of(broker):
+            raise Unreachable(f"another answers at the URL of {_name(broker)}; repeat the request")
 
     async def _watched(self, broker: BrokerRecord, sending: Coroutine[Any, Any, Answer]) -> Answer:
         """What `sending` gives; given up when the other gateway is no more, or silent."""

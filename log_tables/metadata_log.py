@@ -4,6 +4,7 @@ It is a partition like any other. Every change is one conditional append, so tha
 once take turns. The newest record of a key counts: a topic's key is its name, a gateway's `~` and its id.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from itertools import count
@@ -27,6 +28,8 @@ from log_tables.partition import Entry, Partition
 from log_tables.record import Record, input_batch, to_records
 from log_tables.store import Store
 from log_tables.table import create_table
+
+_log = logging.getLogger(__name__)
 
 _BROKER = b"~"
 """What the key of a gateway begins with: no name of a topic has it."""
@@ -175,8 +178,16 @@ class MetadataLog:
                 plan = log.plan_read(max(self._next, log.log_start), BATCH_MAX_BYTES)
                 for batch in log.read(plan):
                     for record in to_records(batch):
-                        self._take(decode(record))
+                        self._read(record)
                 self._next = plan.end
+
+    def _read(self, record: Record) -> None:
+        try:
+            self._take(decode(record))
+        except CorruptLog as error:
+            if not (record.key or b"").startswith(_BROKER):
+                raise
+            _log.error("a gateway is passed over, on which no record depends: %s", error)
 
     def _take(self, record: MetadataRecord) -> None:
         if isinstance(record, TopicRecord):

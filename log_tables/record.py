@@ -90,11 +90,12 @@ def timestamp_array(microseconds: np.ndarray) -> pa.Array:
     Raises InvalidRecord for a time before the year 1 or after 9999: other readers could not show it.
     """
     values = np.ascontiguousarray(microseconds, dtype=np.int64)
-    _check_timestamps(values)
+    check_timestamps(values)
     return pa.Array.from_buffers(_TIMESTAMP, len(values), [None, pa.py_buffer(values)])
 
 
-def _check_timestamps(microseconds: np.ndarray) -> None:
+def check_timestamps(microseconds: np.ndarray) -> None:
+    """Raise InvalidRecord for a time (int64 microseconds) before the year 1 or after 9999."""
     if len(microseconds) == 0:
         return
     low, high = int(microseconds.min()), int(microseconds.max())
@@ -182,7 +183,7 @@ def _timestamps(given: pa.Array | None, now_us: int, count: int) -> pa.Array:
     given = _cast(given, _TIMESTAMP)
     if given.null_count:
         given = pc.fill_null(given, pa.scalar(now_us, _TIMESTAMP))
-    _check_timestamps(int64s(given))
+    check_timestamps(int64s(given))
     return given
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from api.gateway import Gateway
 from api.server import open_gateway
+from coordinator.peers import TARGET
 from lakelog.settings import Settings
 from log_tables.cluster import Cluster
 from log_tables.errors import NotLeader
@@ -25,15 +26,17 @@ NOWHERE = "http://127.0.0.1:9"
 
 
 class _Service(BaseHTTPRequestHandler):
-    """Something that answers where a gateway was said to be."""
+    """Something that answers for a gateway, and can do nothing."""
 
     def do_GET(self) -> None:
         self.send_response(204)
+        self.send_header(TARGET, self.headers[TARGET])
         self.end_headers()
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.send_response(500)
+        self.send_header(TARGET, self.headers[TARGET])
         self.send_header("Content-Length", "4")
         self.end_headers()
         self.wfile.write(b"what")

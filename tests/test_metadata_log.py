@@ -64,9 +64,6 @@ def test_records_come_back_as_they_were(record: MetadataRecord, key: bytes) -> N
     [
         (None, b'{"name":7}'),
         (b"t", None),
-        (b"~1", b'{"id":1}'),
-        (b"~one", None),
-        (b"~", None),
     ],
 )
 def test_a_spoilt_record_is_named(cluster: Cluster, key: bytes | None, value: bytes | None) -> None:
@@ -77,6 +74,17 @@ def test_a_spoilt_record_is_named(cluster: Cluster, key: bytes | None, value: by
     with pytest.raises(CorruptLog, match="offset 1 of topics/__cluster_metadata/0"):
         cluster.refresh()
     assert "the metadata log cannot be read" in check(cluster.store).problems[0]
+
+
+@pytest.mark.parametrize(("key", "value"), [(b"~1", b'{"id":1}'), (b"~one", None), (b"~", None)])
+def test_a_spoilt_record_of_a_gateway_is_passed_over(
+    cluster: Cluster, key: bytes, value: bytes | None
+) -> None:
+    cluster.create_topic("t")
+    cluster.metadata_log.append([Entry(input_batch([Record(value, key)], 0))])
+    cluster.create_topic("u")
+    assert [topic.name for topic in another(cluster).topics()] == ["t", "u"]
+    assert another(cluster).brokers == {}
 
 
 def test_a_long_metadata_log_is_opened_from_its_checkpoint(cluster: Cluster, clock: ManualClock) -> None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from coordinator.peer_wire import decode_outcomes, encode_entries
+from coordinator.peers import TARGET
 from ingest.writer import Appended
 from log_tables.cluster import Cluster
 from log_tables.errors import (
@@ -33,15 +34,22 @@ def topic_id(gateway: RunningGateway, topic: str) -> str:
     return Cluster.open(open_store(gateway.data), create=False).topic(topic).topic_id
 
 
+def meant(gateway: RunningGateway) -> dict[str, str]:
+    """The header by which another gateway, which reads the root, names this one."""
+    cluster = Cluster.open(open_store(gateway.data), create=False)
+    (record,) = cluster.brokers.values()
+    return {TARGET: f"{cluster.cluster_id}.{record.incarnation}"}
+
+
 def append(gateway: RunningGateway, to: str, body: bytes = ONE, **query: str) -> httpx.Response:
     """Ask to append to partition 0 of the topic `to`, unless `query` names others."""
     asked = {"topic": to, "topic_id": topic_id(gateway, to), "partition": "0"} | query
-    return gateway.client.post("/peer/append", params=asked, content=body)
+    return gateway.client.post("/peer/append", params=asked, content=body, headers=meant(gateway))
 
 
 def lead(gateway: RunningGateway, to: str, **query: str) -> httpx.Response:
     asked = {"topic": to, "topic_id": topic_id(gateway, to), "partition": "0"} | query
-    return gateway.client.post("/peer/lead", params=asked)
+    return gateway.client.post("/peer/lead", params=asked, headers=meant(gateway))
 
 
 def outcomes(answer: httpx.Response) -> list[Any]:
@@ -60,7 +68,23 @@ def state(gateway: RunningGateway, topic: str) -> tuple[list[tuple[int, int]], f
 
 
 def test_a_gateway_says_that_it_lives(gateway: RunningGateway) -> None:
-    assert gateway.client.get("/peer/ping").status_code == 204
+    answer = gateway.client.get("/peer/ping", headers=meant(gateway))
+    assert (answer.status_code, answer.headers[TARGET]) == (204, meant(gateway)[TARGET])
+
+
+@pytest.mark.parametrize(
+    "path", ["/peer/ping", "/peer/append", "/peer/lead", "/consumers/g/offsets", "/nothing"]
+)
+@pytest.mark.parametrize("named", [{TARGET: "x.y"}, {TARGET: ""}, {}], ids=["another", "nobody", "none"])
+def test_who_means_another_process_is_told_so(
+    gateway: RunningGateway, path: str, named: dict[str, str]
+) -> None:
+    answer = gateway.client.request("GET", path, headers=named)
+    if named or path.startswith("/peer/"):
+        assert (answer.status_code, answer.json()["error_code"]) == (421, 421)
+    else:
+        assert answer.status_code == 404
+    assert TARGET not in answer.headers
 
 
 def test_what_gateways_ask_is_not_part_of_the_public_api(gateway: RunningGateway) -> None:
@@ -125,9 +149,10 @@ def test_a_topic_that_was_made_again_is_another(gateway: RunningGateway, topic: 
 def test_nobody_appends_to_the_topics_of_the_log_itself(gateway: RunningGateway) -> None:
     made = gateway.client.put("/consumers/g/offsets", json={"offsets": []})
     assert made.status_code < 500
+    before = state(gateway, INTERNAL)
     (error,) = outcomes(append(gateway, INTERNAL))
     assert type(error) is InvalidTopicName
-    assert all(end == 0 for _, end in state(gateway, INTERNAL)[0])
+    assert state(gateway, INTERNAL) == before
 
 
 @pytest.mark.parametrize(
@@ -168,4 +193,4 @@ def test_a_query_that_is_none_is_refused(gateway: RunningGateway, topic: str, qu
     answer = append(gateway, topic, ONE, **query)
     assert 400 <= answer.status_code < 500
     assert "error_code" in answer.json()
-    assert gateway.client.post("/peer/lead").status_code == answer.status_code
+    assert gateway.client.post("/peer/lead", headers=meant(gateway)).status_code == answer.status_code

@@ -74,8 +74,11 @@ def test_deleted_records_are_gone_and_the_offsets_stay(gateway: RunningGateway, 
     assert gateway.produce(topic, "next", partition=0).json()["offsets"][0]["offset"] == 10
 
 
-def test_there_is_one_broker(gateway: RunningGateway) -> None:
-    assert gateway.client.get("/brokers").json() == {"brokers": [1]}
+def test_a_gateway_alone_is_the_one_broker(gateway: RunningGateway) -> None:
+    answer = gateway.client.get("/brokers").json()
+    (listed,) = answer["gateways"]
+    assert answer["brokers"] == [1]
+    assert (listed["broker"], listed["url"], listed["alive"]) == (1, gateway.url, True)
 
 
 OFFSETS = "/topics/T/partitions/0/offsets"
