@@ -12,7 +12,6 @@ from api import (
     consumers,
     fetch,
     ops,
-    peer,
     produce,
     topics,
     transactions,
@@ -31,7 +30,6 @@ from log_tables.errors import OutcomeUnknown
 # A route is looked for in this order: the hot ones first.
 _PARTS = (
     produce,
-    peer,
     topics,
     fetch,
     consumers,

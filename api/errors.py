@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import msgspec
-from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -236,7 +236,7 @@ def _count(request: Request, code: int) -> None:
     request.app.state.gateway.metrics.request_failed(code)
 
 
-def add_error_handlers(app: FastAPI) -> None:
+def add_error_handlers(app: Starlette) -> None:
     """Make every failure of `app` answer in the one form."""
     app.add_exception_handler(LakelogError, _on_lakelog_error)
     app.add_exception_handler(RequestValidationError, _on_validation_error)

@@ -1,20 +1,22 @@
 """What gateways ask of one another: to append where this one leads, and to lead what another hands over.
 
-Nothing here is sent on again, so that no request goes round in circles.
+Nothing here is sent on again, so that no request goes round in circles. It is an application of its own,
+without what the public API needs: what stands here is added to every forwarded request.
 """
 
 import struct
-from typing import Annotated
 
 import pyarrow as pa
-from fastapi import APIRouter, Query
-from fastapi.concurrency import run_in_threadpool
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from api.arrow_guard import check_unpacked_size
 from api.body import read_body
-from api.gateway import Gateway, Here, gateway
+from api.errors import add_error_handlers
+from api.gateway import Gateway, gateway
 from coordinator.peer_wire import decode_entries, encode_outcomes
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, Outcome
@@ -23,58 +25,84 @@ from log_tables.limits import BATCH_MAX_BYTES
 from log_tables.partition import Entry
 from log_tables.topic import Topic, check_writable
 
-router = APIRouter(prefix="/peer", include_in_schema=False)
+_Place = tuple[str, str, int]
+"""A topic's name and id, and one of its partitions."""
 
-TopicId = Annotated[str, Query(description="Its incarnation.")]
+
+def create_peer_app(gateway: Gateway) -> Starlette:
+    """The ASGI application under `/peer/`."""
+    app = Starlette(
+        routes=[
+            Route("/peer/append", append, methods=["POST"]),
+            Route("/peer/lead", lead, methods=["POST"]),
+            Route("/peer/ping", ping, methods=["GET"]),
+        ]
+    )
+    app.state.gateway = gateway
+    add_error_handlers(app)
+    return app
 
 
-@router.get("/ping", status_code=204)
-async def ping() -> None:
+async def ping(_: Request) -> Response:
     """This gateway lives."""
+    return Response(status_code=204)
 
 
-@router.post("/append")
-async def append(
-    request: Request, topic: str, topic_id: TopicId, partition: int, acks: Acks = Acks.ALL
-) -> Response:
+async def append(request: Request) -> Response:
     """Append the entries of the body to one partition, in their order."""
-    here = gateway(request)
+    here, place, acks = gateway(request), _place(request), _acks(request)
     try:
-        with here.buffer.room(topic) as room:
+        with here.buffer.room(place[0]) as room:
             body = await read_body(request, room, here.settings.max_request_bytes + BATCH_MAX_BYTES)
-            entries = _entries(body)
-            outcomes = await _appended(here, (topic, topic_id, partition), entries, acks, room)
+            outcomes = await _appended(here, place, _entries(body), acks, room)
     except BufferFull as error:  # it is for the client, and nothing was written
         outcomes = [error]
     return _answer(outcomes)
 
 
 async def _appended(
-    here: Gateway, place: tuple[str, str, int], entries: list[Entry], acks: Acks, room: Room
+    here: Gateway, place: _Place, entries: list[Entry], acks: Acks, room: Room
 ) -> list[Outcome]:
-    """What becomes of entries for a topic, its id, and a partition; whatever is raised is an outcome."""
-    name, topic_id, partition = place
+    """What becomes of entries; whatever is raised is an outcome."""
     try:
-        check_writable(name)
-        topic = await _find(here, name, topic_id)
-        return await here.router.append_asked(topic, partition, entries, acks, room)
+        check_writable(place[0])
+        topic = await _find(here, place)
+        return await here.router.append_asked(topic, place[2], entries, acks, room)
     except LakelogError as error:
         return [error] * len(entries)
 
 
-@router.post("/lead")
-async def lead(here: Here, topic: str, topic_id: TopicId, partition: int) -> Response:
+async def lead(request: Request) -> Response:
     """Lead a partition that its leader has just given up."""
-    outcome: Outcome = Appended(partition, None, 0)
+    here, place = gateway(request), _place(request)
+    outcome: Outcome = Appended(place[2], None, 0)
     try:
-        await here.leadership.take(await _find(here, topic, topic_id), partition)
+        await here.leadership.take(await _find(here, place), place[2])
     except LakelogError as error:
         outcome = error
     return _answer([outcome])
 
 
+def _place(request: Request) -> _Place:
+    """Raises InvalidArgument."""
+    query = request.query_params
+    partition = query.get("partition", "")
+    if not partition.removeprefix("-").isdecimal() or len(partition) > 9 or not partition.isascii():
+        raise InvalidArgument(f"partition={partition[:40]!r} is not a number; use the public API")
+    return query.get("topic", ""), query.get("topic_id", ""), int(partition)
+
+
+def _acks(request: Request) -> Acks:
+    """Raises InvalidArgument."""
+    named = request.query_params.get("acks", Acks.ALL.value)
+    try:
+        return Acks(named)
+    except ValueError:
+        raise InvalidArgument(f"acks={named[:40]!r} is not known; use the public API") from None
+
+
 def _entries(body: bytes) -> list[Entry]:
-    """The entries of a body that anybody may have sent. Raises InvalidArgument, InvalidRecord."""
+    """The entries of a body. Raises InvalidArgument, InvalidRecord."""
     try:
         check_unpacked_size(pa.py_buffer(body))
     except (pa.ArrowException, OSError, struct.error) as error:
@@ -82,8 +110,9 @@ def _entries(body: bytes) -> list[Entry]:
     return decode_entries(body)
 
 
-async def _find(here: Gateway, name: str, topic_id: str) -> Topic:
+async def _find(here: Gateway, place: _Place) -> Topic:
     """The topic, of this incarnation. Raises UnknownTopic."""
+    name, topic_id, _ = place
     found = here.cluster.known(name)
     if found is None or found.topic_id != topic_id:
         await run_in_threadpool(here.cluster.refresh)

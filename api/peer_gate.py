@@ -1,4 +1,4 @@
-"""The gate before what gateways ask of one another: only who knows this very process is let in, and told so.
+"""The gate to what gateways ask of one another: only who knows this very process is let in, and told so.
 
 A port may be another gateway's by now, of another cluster even, or another service's. So a gateway names the
 one that it means, by the id of the cluster and the incarnation that only the metadata log knows, and believes
@@ -9,6 +9,7 @@ import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.gateway import Gateway
+from api.peer import create_peer_app
 from coordinator.peers import TARGET
 
 _TARGET = TARGET.encode()
@@ -25,14 +26,15 @@ class PeerGate:
     """An ASGI application around that of a gateway."""
 
     def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
-        self._app, self._gateway = app, gateway
+        self._app, self._peer_app, self._gateway = app, create_peer_app(gateway), gateway
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         asked = next((value for name, value in scope["headers"] if name == _TARGET), None)
-        if asked is None and not scope["path"].startswith("/peer/"):
+        for_peers = scope["path"].startswith("/peer/")
+        if asked is None and not for_peers:
             await self._app(scope, receive, send)
             return
         own = self._gateway.brokers.target.encode()
@@ -45,7 +47,7 @@ class PeerGate:
                 message = {**message, "headers": [*message["headers"], (_TARGET, own)]}
             await send(message)
 
-        await self._app(scope, receive, told)
+        await (self._peer_app if for_peers else self._app)(scope, receive, told)
 
 
 async def _refuse(send: Send) -> None:
