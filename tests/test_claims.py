@@ -12,13 +12,15 @@ import pytest
 from api.gateway import Gateway
 from api.server import open_gateway
 from coordinator.peers import TARGET
+from ingest.writer import Acks
 from lakelog.settings import Settings
 from log_tables.cluster import Cluster
-from log_tables.errors import NotLeader
+from log_tables.errors import NotLeader, Unreachable
 from log_tables.metadata_log import BrokerRecord
 from log_tables.store import open_store
 from log_tables.topic import Topic
 from tests.gateway import RunningGateway, start_gateway
+from tests.partitions import entry
 from tests.support import wait_until
 
 NOWHERE = "http://127.0.0.1:9"
@@ -28,27 +30,38 @@ NOWHERE = "http://127.0.0.1:9"
 class _Service(BaseHTTPRequestHandler):
     """Something that answers for a gateway, and can do nothing."""
 
+    knows = True
+    """Whether it says that it is the one that is meant."""
+
     def do_GET(self) -> None:
         self.send_response(204)
-        self.send_header(TARGET, self.headers[TARGET])
+        self._say_who()
         self.end_headers()
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.send_response(500)
-        self.send_header(TARGET, self.headers[TARGET])
+        self._say_who()
         self.send_header("Content-Length", "4")
         self.end_headers()
         self.wfile.write(b"what")
+
+    def _say_who(self) -> None:
+        if self.knows:
+            self.send_header(TARGET, self.headers[TARGET])
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         pass
 
 
+class _Stranger(_Service):
+    knows = False
+
+
 @contextmanager
-def service() -> Iterator[str]:
+def service(kind: type[_Service] = _Service) -> Iterator[str]:
     """The URL of one."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Service)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
@@ -122,6 +135,23 @@ def test_who_is_silent_and_answers_goes_on_leading(tmp_path: Path, asked: bool) 
                 await gateway.leadership.lead(topic, 0, asked=asked)
             assert epoch(topic) == 1
             assert await gateway.leadership.find(topic, 0) == other, "it can be reached again"
+
+        run(tmp_path, scenario)
+
+
+def test_who_answers_for_another_is_not_believed(tmp_path: Path) -> None:
+    with service(_Stranger) as url:
+        _, other = claimed_by(tmp_path, url)
+
+        async def scenario(gateway: Gateway, topic: Topic) -> None:
+            with pytest.raises(Unreachable):
+                await gateway.peers.append(other, topic, 0, [entry(b"a")], Acks.ALL)
+            with pytest.raises(Unreachable):
+                await gateway.peers.pass_on(other, "GET", "/consumers/g/offsets", {}, b"")
+            await until_silent(gateway, other.id)
+            gateway.leadership.not_reached(other.id)
+            await gateway.leadership.lead(topic, 0)
+            assert epoch(topic) == 2
 
         run(tmp_path, scenario)
 

@@ -118,6 +118,15 @@ def test_a_retry_key_with_another_body_is_refused(scene: Scene) -> None:
     assert scene.instance.committed(scene.source, 0) == {0: 2}
 
 
+@pytest.mark.parametrize("keys", [[b"k", b"l"], ["ké".encode()], [b"k\xe9"]], ids=["two", "UTF-8", "Latin-1"])
+def test_a_key_that_gateways_might_read_otherwise_is_refused(scene: Scene, keys: list[bytes]) -> None:
+    headers = [(b"Content-Type", JSON.encode()), *((b"Idempotency-Key", key) for key in keys)]
+    path = f"/consumers/{scene.group}/instances/m/transactions"
+    refused = scene.gateway.client.post(path, content=json.dumps(scene.body()), headers=headers)
+    assert (refused.status_code, refused.json()["error_code"]) == (400, 40002)
+    scene.check_nothing()
+
+
 def test_a_forgotten_key_may_be_used_again(scene: Scene) -> None:
     assert scene.transact(scene.body(0), "k").status_code == 200
     assert scene.transact(scene.body(1, forget=["k"]), "l").status_code == 200

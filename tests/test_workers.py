@@ -92,6 +92,25 @@ def test_one_line_says_that_all_are_ready_and_sigterm_ends_all(tmp_path: Path) -
     assert not [pid for pid in started if alive(pid)]
 
 
+def test_sigterm_to_every_process_ends_all_in_order(tmp_path: Path) -> None:
+    gateway = start_gateway(tmp_path, "--workers", "2", linger_ms=60_000)
+    gateway.create_topic("t")
+    assert gateway.produce("t", "taken, not yet durable", partition=0, acks="1").status_code == 200
+    send(signal.SIGTERM, [gateway.process.pid, *workers(gateway)])
+    assert gateway.process.wait() == 0
+    with running_workers(tmp_path) as again:
+        assert len(again.client.get("/topics/t/partitions/0/records", params={"offset": 0}).json()) == 1
+
+
+def test_a_port_is_not_shared_with_others_by_mistake(tmp_path: Path) -> None:
+    with running_workers(tmp_path) as gateway:
+        port = gateway.url.rsplit(":", 1)[1]
+        command = [sys.executable, "-m", "lakelog", "serve", "--data", str(tmp_path), "--workers", "2"]
+        refused = subprocess.run([*command, "--port", port], capture_output=True, text=True, check=False)
+        assert refused.returncode == 1
+        assert "in use" in refused.stderr
+
+
 def test_ctrl_c_once_ends_all_in_order(tmp_path: Path) -> None:
     gateway = start_gateway(tmp_path, "--workers", "2", linger_ms=60_000)
     gateway.create_topic("t")
