@@ -224,7 +224,11 @@ def test_what_was_staged_before_is_appended_and_the_file_goes(scene: Scene) -> N
     assert scene.values() == [[], [1, 2]]
     refused = scene.transact(body, "l", member="")
     assert (refused.status_code, refused.json()["error_code"]) == (400, 40002)
-    wait_until(lambda: not [*store.list(f"{STAGING}/")], "the staged file is deleted")
+
+    def left() -> list[str]:
+        return [item.path for item in store.list(f"{STAGING}/")]
+
+    wait_until(lambda: staged.path not in left(), "the staged file is deleted")
     assert scene.transact(body, "k", member="").json() == answer.json()
     refused = scene.transact(body, "l", member="")
     assert (refused.status_code, refused.json()["error_code"]) == (400, 40002)
