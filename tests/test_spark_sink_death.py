@@ -35,6 +35,9 @@ pytestmark = [
     ),
 ]
 
+BEGIN_S = 20
+"""Within how long frozen workers are given a task, if they can be."""
+
 WAIT_S = 240
 HOSTS = ("127.0.0.1", "127.0.0.2")
 
@@ -198,12 +201,16 @@ class Copy:
         self.start()
 
     def _kill_workers(self) -> None:
-        """In the middle of a task: frozen, they are given the next one, and are killed then."""
+        """In the middle of a task: frozen, they are given the next one, and are killed then.
+
+        Where each of them has a task already, none begins: then it is that one's middle.
+        """
         workers = [pid for index in range(len(HOSTS)) for pid in self.cluster.python(index)]
         started = self._count(STARTED)
         try:
             send(signal.SIGSTOP, workers)
-            self._wait(lambda: self._count(STARTED) > started, "a task has begun")
+            with suppress(AssertionError):
+                wait_until(lambda: self._count(STARTED) > started, "a task has begun", BEGIN_S)
         finally:
             send(signal.SIGKILL, workers)
 
