@@ -35,7 +35,7 @@ pytestmark = [
     ),
 ]
 
-BEGIN_S = 20
+BEGIN_S = 60
 """Within how long frozen workers are given a task, if they can be."""
 
 WAIT_S = 240
