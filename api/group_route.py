@@ -70,9 +70,6 @@ async def _at_home(here: Gateway, request: Request, body: bytes, handle: _Handle
     if request.method == "GET" and not await here.coordinator.has_groups():
         return await handle(_again(request, body))  # which says that there is none, and makes nothing
     topic, index = await here.coordinator.home(request.path_params["group"])
-    if here.writer.leads(topic, index):
-        with suppress(NotLeader):
-            return await handle(_again(request, body))
     if TARGET in request.headers:  # another gateway has passed it on: it goes no further
         await here.leadership.lead(topic, index, asked=True)
         return await handle(_again(request, body))

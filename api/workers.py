@@ -52,7 +52,8 @@ class _Workers:
     def __init__(self, settings: Settings, ports: list[int]) -> None:
         """`ports` are those that the workers have to themselves."""
         self._settings, self._ports = settings, ports
-        self._stopping = threading.Event()
+        # Not an Event: its lock may be held by the very code that a signal interrupts.
+        self._stopping = False
         self._running: dict[SpawnProcess, tuple[int, Connection]] = {}
 
     def run(self) -> None:
@@ -65,7 +66,7 @@ class _Workers:
             if len(lines) == len(started):
                 say(lines[0])
                 self._keep_running()
-            elif not self._stopping.is_set():
+            elif not self._stopping:
                 raise SystemExit(1)  # a worker has logged why
         finally:
             failed = self._end()
@@ -84,11 +85,12 @@ class _Workers:
         return heard
 
     def _keep_running(self) -> None:
-        while not self._stopping.is_set():
+        while not self._stopping:
             wait([process.sentinel for process in self._running], timeout=RESTART_S)
             dead = [process for process in self._running if not process.is_alive()]
             for process in dead:
-                if not self._stopping.wait(RESTART_S):
+                wait((), timeout=RESTART_S)
+                if not self._stopping:
                     _log.error("a worker ended with exit code %s; it is started again", process.exitcode)
                     port, _ = self._running.pop(process)
                     self._start(port)
@@ -104,10 +106,10 @@ class _Workers:
         return any(process.exitcode not in (0, -signal.SIGTERM) for process in self._running)
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        if self._stopping.is_set():
+        if self._stopping:
             for process in self._running:
                 process.kill()
-        self._stopping.set()
+        self._stopping = True
 
 
 def _said(ready: Connection) -> str | None:

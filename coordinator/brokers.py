@@ -125,8 +125,7 @@ class Brokers:
         record, self._record = self._record, None
         if record is not None:
             try:
-                await asyncio.to_thread(self._cluster.remove_broker, record)
-                await asyncio.to_thread(self._cluster.store.delete, broker_path(record.id))
+                await asyncio.to_thread(self._strike_off, record)
             except LakelogError as error:
                 _log.warning("the others are not told that broker %d ends: %s", record.id, error)
 
@@ -184,6 +183,11 @@ class Brokers:
         self._record = await asyncio.to_thread(self._cluster.register_broker, self._url)
         self._published = self._record
 
+    def _strike_off(self, record: BrokerRecord) -> None:
+        """Take a gateway off the list, with its sign of life."""
+        self._cluster.remove_broker(record)
+        self._cluster.store.delete(broker_path(record.id))
+
     def _is_forgotten(self, record: BrokerRecord) -> bool:
         """Whether the others have taken this gateway off the list: it was silent for very long."""
         listed = self._cluster.brokers.get(record.id)
@@ -206,4 +210,4 @@ class Brokers:
         for broker, seen in [*self._seen.items()]:
             record = self.other(broker)
             if record is not None and self.is_silent(broker) and now - seen.since >= FORGOTTEN_S:
-                await asyncio.to_thread(self._cluster.remove_broker, record)
+                await asyncio.to_thread(self._strike_off, record)

@@ -449,7 +449,10 @@ class Coordinator:
             await asyncio.sleep(ADOPT_S)
 
     async def _adopt(self) -> None:
-        """Take over the groups that nobody coordinates and that have transactions to be applied."""
+        """Take over the groups that nobody coordinates and that have transactions to be applied.
+
+        Their partition may be led here already: after a hand-over nobody has asked for them yet.
+        """
         if not await self.has_groups():
             return
         topic = await self._topic()
@@ -457,15 +460,9 @@ class Coordinator:
             shard = self._shards.get(index)
             if shard is not None and shard.leading:
                 continue
-            mine = await self._may_take(topic, index)
+            mine = await self._leadership.may_lead(topic, index)
             if mine and any(group.transactions.pending for group in await self._seen(index)):
                 await self._shard(index)
-
-    async def _may_take(self, topic: Topic, index: int) -> bool:
-        """Whether a partition is led here, without its groups perhaps as after a hand-over, or by nobody."""
-        if await self._leadership.find(topic, index) is None:
-            return True
-        return await self._leadership.is_abandoned(topic, index)
 
     async def _tick(self, index: int, shard: Shard) -> None:
         await asyncio.to_thread(shard.refresh)

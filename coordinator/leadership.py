@@ -109,12 +109,16 @@ class Leadership:
             leader = self._brokers.other(self._preferred(topic, index))
         return leader
 
-    async def is_abandoned(self, topic: Topic, index: int) -> bool:
-        """Whether nobody leads a partition (any more), and it is this gateway's to take. Raises as `find`."""
+    async def may_lead(self, topic: Topic, index: int) -> bool:
+        """Whether this gateway leads a partition, or nobody does (any more) and it is its turn to.
+
+        Raises as `find`.
+        """
         leader = await self.find(topic, index)
-        if leader is not None and self._brokers.is_silent(leader.id) and not await self._answers(leader):
+        if leader is not None and await self._peers.is_lost(leader):
+            self.not_reached(leader.id)
             leader = await self.find(topic, index)
-        return leader is None and not self._writer.leads(topic, index)
+        return leader is None
 
     def not_reached(self, broker: int) -> None:
         """`broker` was tried in vain: as long as it is silent, too, others lead in its place."""

@@ -166,7 +166,7 @@ class Peers:
         task = asyncio.ensure_future(sending)
         try:
             while not (await asyncio.wait((task,), timeout=WATCH_S))[0]:
-                if self._brokers.is_over(broker) or await self._is_lost(broker):
+                if self._brokers.is_over(broker) or await self.is_lost(broker):
                     raise OutcomeUnknown(
                         f"{_name(broker)} fell silent before it answered; an idempotent producer repeats the "
                         "request, others read first"
@@ -178,7 +178,8 @@ class Peers:
                 task.exception()  # looked at, also where nobody waits for it any more
         return task.result()
 
-    async def _is_lost(self, broker: BrokerRecord) -> bool:
+    async def is_lost(self, broker: BrokerRecord) -> bool:
+        """Whether `broker` gives no sign of life and cannot be reached either."""
         return self._brokers.is_silent(broker.id) and not await self.answers(broker)
 
     def _open(self) -> aiohttp.ClientSession:

@@ -123,7 +123,7 @@ class Router:
 
     async def _check_reached(self, broker: BrokerRecord) -> None:
         """Raise Unreachable for a silent gateway that does not answer: what was sent to it might be lost."""
-        if self._brokers.is_silent(broker.id) and not await self._peers.answers(broker):
+        if await self._peers.is_lost(broker):
             raise Unreachable(f"broker {broker.id} is silent and does not answer; repeat the request")
 
     async def _rest(
@@ -155,7 +155,9 @@ class Router:
         self, topic: Topic, index: int, entries: Sequence[Entry], acks: Acks, room: Room
     ) -> list[Outcome]:
         """Append entries to one partition, in their order."""
-        stamped = all(entry.producer is not None for entry in entries)
+
+        def again(error: LakelogError) -> bool:
+            return all(_may_be_repeated(error, entry) for entry in entries)
 
         def raised(outcomes: list[Outcome]) -> list[Outcome]:
             """`outcomes`, or the first error if none was written and it may be repeated."""
@@ -169,11 +171,6 @@ class Router:
 
         async def there(broker: BrokerRecord) -> list[Outcome]:
             return raised(await self._peers.append(broker, topic, index, entries, acks))
-
-        def again(error: LakelogError) -> bool:
-            return isinstance(error, NotLeader | Unreachable) or (
-                stamped and isinstance(error, OutcomeUnknown)
-            )
 
         try:
             return await self.at_leader(topic, index, here, there, again)

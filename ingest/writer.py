@@ -100,8 +100,8 @@ class Writer:
 
         What failed was not written, unless its error is OutcomeUnknown; NotLeader stands for a partition that
         was not taken with `lead`, or is lost. What follows a refused entry of its partition is refused for
-        the same reason. With acks 1 the answer comes before the records are durable:
-        then `room` is taken over, and given back when they are.
+        the same reason. With acks 1 the answer comes before the records are durable: then `room` is taken
+        over, and given back when they are.
         """
         if self._closed:
             return [NotLeader("the gateway is stopping; repeat the request elsewhere")] * len(parts)

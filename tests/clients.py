@@ -6,6 +6,7 @@ own in FILE.
 
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -57,7 +58,7 @@ class Task(Struct, frozen=True):
     to: tuple[At, ...] = ()
 
 
-class Client:
+class Client(ABC):
     """Does `step` again and again until `stop` is set."""
 
     def __init__(self, task: Task, gateways: Gateways, history: History, stop: threading.Event) -> None:
@@ -67,8 +68,8 @@ class Client:
         while not self._stop.is_set():
             self.step()
 
-    def step(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def step(self) -> None: ...
 
     def _pause(self) -> None:
         self._stop.wait(AGAIN_S)
