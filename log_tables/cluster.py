@@ -26,7 +26,7 @@ from log_tables.errors import (
 )
 from log_tables.layout import PROPERTY_REMOTE_ROOT, TOPICS, partition_directory, topic_directory
 from log_tables.limits import CONFIRMATION_MAX_AGE_S, PARTITIONS_MAX
-from log_tables.metadata_log import BrokerRecord, MetadataLog, TopicRecord, open_log
+from log_tables.metadata_log import MetadataLog, TopicRecord, open_log
 from log_tables.partition import Partition, PartitionConfig
 from log_tables.remote import RemoteRoot, check_reaches
 from log_tables.segment import SegmentCache
@@ -130,26 +130,9 @@ class Cluster:
         """It grows with every change of a topic."""
         return self.metadata.topic_changes
 
-    @property
-    def brokers(self) -> Mapping[int, BrokerRecord]:
-        """The gateways that have come and have not left, by id, as last refreshed."""
-        return self.metadata.brokers
-
     def refresh(self, wait: bool = False) -> None:
         """Follow the metadata log; behind a change of this process only when `wait`. Raises CorruptLog."""
         self.metadata.refresh(wait)
-
-    def register_broker(self, url: str) -> BrokerRecord:
-        """Make this process the gateway at `url`, with the id that it had there before, or a free one."""
-        return self.metadata.register_broker(url)
-
-    def publish_broker(self, record: BrokerRecord) -> None:
-        """Put `record` in the place of that of the same incarnation. Raises BrokerReplaced without one."""
-        self.metadata.publish_broker(record)
-
-    def remove_broker(self, record: BrokerRecord) -> None:
-        """Say that the gateway has left, unless another one has taken its place."""
-        self.metadata.remove_broker(record)
 
     def lead(self, topic: Topic, index: int, broker: int = 0) -> Partition:
         """Claim partition `index` of `topic` for this process, which is `broker`; 0 is none.
