@@ -1,14 +1,19 @@
-"""The source `lakelog` on a real S3 server."""
+"""The source and the sink `lakelog` on a real S3 server."""
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from lakelog.client import Client
 from lakelog.spark.batch import BatchReader
 from log_tables.errors import InvalidArgument, StoreUnavailable
+from log_tables.layout import STAGING
 from log_tables.store import open_store
-from tests.spark import Topics, loaded, read
-from tests.support import S3Server
+from tests.gateway import running_gateway
+from tests.spark import WAIT_S, Topics, loaded, read
+from tests.support import S3Server, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,6 +39,35 @@ def test_spark_reads_a_topic_on_s3(spark: "SparkSession", on_s3: Topics) -> None
     assert "StoreUnavailable" in str(caught.value)
     assert "SignatureDoesNotMatch" in str(caught.value)
     assert "a-wrong-one" not in str(caught.value)
+
+
+@pytest.mark.spark
+def test_spark_writes_topics_on_s3(spark: "SparkSession", s3: S3Server, tmp_path: Path) -> None:
+    root = s3.bucket("spark-sink")
+    place = {"path": root, **{f"storage.{name}": value for name, value in s3.options.items()}}
+    with (
+        running_gateway(root, linger_ms=0, store_options=json.dumps(s3.options)) as gateway,
+        Client(gateway.url) as client,
+    ):
+        source, target = (gateway.create_topic(name) for name in ("source", "target"))
+        into = {**place, "gateway": gateway.url}
+        rows = spark.range(10).selectExpr("CAST(id AS STRING) AS value")
+        rows.write.format("lakelog").mode("append").options(**into, topic=source).save()
+        query = (
+            spark.readStream.format("lakelog")
+            .options(**place, subscribe=source, startingOffsets="earliest")
+            .load()
+            .select("value")
+            .writeStream.format("lakelog")
+            .options(**into, topic=target, checkpointLocation=str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(WAIT_S)
+        found = sorted(record.value or b"" for record in client.read(target, 0))
+        assert found == [b"%d" % number for number in range(10)]
+        store = open_store(root, s3.options)
+        wait_until(lambda: not [*store.list(f"{STAGING}/")], "the staged files are gone")
 
 
 @pytest.mark.parametrize(
