@@ -125,6 +125,6 @@ def _led(cluster: Cluster) -> Iterator[Partition]:
 
 
 def _opened(cluster: Cluster) -> Iterator[Partition]:
-    yield cluster.metadata_log
+    yield cluster.metadata_log.partition
     for topic in cluster.topics(include_internal=True):
         yield from (found for _, found in topic.opened())

@@ -55,7 +55,7 @@ def metrics(here: Here) -> Response:
 def _look_at_the_root(cluster: Cluster) -> None:
     """Follow the metadata log, and see that it is still there: a lost mount looks like an empty log."""
     cluster.refresh()
-    log = cluster.metadata_log
+    log = cluster.metadata_log.partition
     try:
         cluster.store.head(commit_path(log.directory, log.snapshot.version))
     except ObjectMissing:

@@ -74,12 +74,12 @@ class Brokers:
 
     def all(self) -> Mapping[int, BrokerRecord]:
         """Every gateway that has registered and not left in order, also those that are silent, by number."""
-        found = self._cluster.metadata.brokers
+        found = self._cluster.metadata_log.brokers
         return found if self._record is None else {**found, self._record.id: self._record}
 
     def other(self, broker: int) -> BrokerRecord | None:
         """The gateway `broker`, if it is known and another."""
-        return None if broker == self.id else self._cluster.metadata.brokers.get(broker)
+        return None if broker == self.id else self._cluster.metadata_log.brokers.get(broker)
 
     def is_silent(self, broker: int) -> bool:
         """Whether `broker` gave no sign of life for leader_timeout_ms, during which this one looked."""
@@ -90,7 +90,7 @@ class Brokers:
 
     def is_over(self, record: BrokerRecord) -> bool:
         """Whether the gateway of `record` is off the list, or started again: it answers nothing any more."""
-        listed = self._cluster.metadata.brokers.get(record.id)
+        listed = self._cluster.metadata_log.brokers.get(record.id)
         return listed is None or listed.incarnation != record.incarnation
 
     def living(self) -> tuple[int, ...]:
@@ -148,7 +148,7 @@ class Brokers:
 
     async def _watch(self) -> None:
         """Give a sign of life, and look for those of the others."""
-        others = [broker for broker in self._cluster.metadata.brokers if broker != self.id]
+        others = [broker for broker in self._cluster.metadata_log.brokers if broker != self.id]
         if others and self._record is not None:
             # Begun on the event loop, although a thread could do it alone: one that hangs must look dead.
             self._beats += 1
@@ -180,22 +180,22 @@ class Brokers:
             return ""
 
     async def _register(self) -> None:
-        self._record = await asyncio.to_thread(self._cluster.metadata.register_broker, self._url)
+        self._record = await asyncio.to_thread(self._cluster.metadata_log.register_broker, self._url)
         self._published = self._record
 
     def _strike_off(self, record: BrokerRecord) -> None:
         """Take a gateway off the list, with its sign of life."""
-        self._cluster.metadata.remove_broker(record)
+        self._cluster.metadata_log.remove_broker(record)
         self._cluster.store.delete(broker_path(record.id))
 
     def _is_forgotten(self, record: BrokerRecord) -> bool:
         """Whether the others have taken this gateway off the list: it was silent for very long."""
-        listed = self._cluster.metadata.brokers.get(record.id)
+        listed = self._cluster.metadata_log.brokers.get(record.id)
         return listed is None or (listed.incarnation != record.incarnation and listed.url != record.url)
 
     def _is_replaced(self, record: BrokerRecord) -> bool:
         """Whether another gateway is on the list in this one's place."""
-        listed = self._cluster.metadata.brokers.get(record.id)
+        listed = self._cluster.metadata_log.brokers.get(record.id)
         return listed is not None and listed.incarnation != record.incarnation
 
     async def _tell(self) -> None:
@@ -204,7 +204,7 @@ class Brokers:
             await self._register()
         record = self._record
         if record is not None and (record != self._published or self._is_replaced(record)):
-            await asyncio.to_thread(self._cluster.metadata.publish_broker, record)
+            await asyncio.to_thread(self._cluster.metadata_log.publish_broker, record)
             self._published = record
         now = self._clock.monotonic()
         for broker, seen in [*self._seen.items()]:

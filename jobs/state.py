@@ -84,7 +84,7 @@ def look(
 def partition_of(cluster: Cluster, topic: str, index: int, directory: str) -> Partition:
     """The partition that a step was planned for. Raises UnknownTopic when its topic is no longer that one."""
     if topic == CLUSTER_METADATA:
-        return cluster.metadata_log
+        return cluster.metadata_log.partition
     partition = cluster.topic(topic).partition(index)
     if partition.directory != directory:
         raise UnknownTopic(f"topic {topic!r} was deleted and made again meanwhile; the next run looks at it")
@@ -123,7 +123,7 @@ def _places(cluster: Cluster) -> Iterator[tuple[str, int]]:
 def _look(cluster: Cluster, topic: str, index: int, tidied: Mapping[str, int]) -> PartitionState | Unreadable:
     try:
         if topic == CLUSTER_METADATA:
-            partition, config = cluster.metadata_log, _COMPACTED
+            partition, config = cluster.metadata_log.partition, _COMPACTED
         else:
             found = cluster.topic(topic)
             partition, config = found.partition(index), found.config

@@ -42,7 +42,7 @@ class Cluster:
 
     def __init__(self, store: Store, clock: Clock, url: str, log: Partition) -> None:
         self.store, self.clock, self.url = store, clock, url
-        self.metadata = MetadataLog(log, url, self._follow)
+        self.metadata_log = MetadataLog(log, url, self._follow)
         self._cache = SegmentCache()
         self._lock = threading.Lock()
         self._topics: dict[str, Topic] = {}
@@ -63,12 +63,12 @@ class Cluster:
     @property
     def cluster_id(self) -> str:
         """Unique to this root, and the same for every gateway on it."""
-        return self.metadata_log.snapshot.metadata.id
+        return self.metadata_log.partition.snapshot.metadata.id
 
     @property
     def remote_root(self) -> str | None:
         """The URL of the second root, to which `remote.storage.enable` moves segments; None without one."""
-        return self.metadata_log.snapshot.metadata.configuration.get(PROPERTY_REMOTE_ROOT)
+        return self.metadata_log.partition.snapshot.metadata.configuration.get(PROPERTY_REMOTE_ROOT)
 
     @property
     def remote(self) -> RemoteRoot | None:
@@ -103,7 +103,7 @@ class Cluster:
         remote.mark()
         if self.remote_root not in (None, store.url):
             self._check_moved(remote)
-        self.metadata_log.set_properties({PROPERTY_REMOTE_ROOT: store.url})
+        self.metadata_log.partition.set_properties({PROPERTY_REMOTE_ROOT: store.url})
 
     def _check_moved(self, remote: RemoteRoot) -> None:
         """Raise InvalidArgument when `remote` lacks a table to which records were moved."""
@@ -121,18 +121,13 @@ class Cluster:
                     ) from None
 
     @property
-    def metadata_log(self) -> Partition:
-        """The partition of the metadata log."""
-        return self.metadata.partition
-
-    @property
     def version(self) -> int:
         """It grows with every change of a topic."""
-        return self.metadata.topic_changes
+        return self.metadata_log.topic_changes
 
     def refresh(self, wait: bool = False) -> None:
         """Follow the metadata log; behind a change of this process only when `wait`. Raises CorruptLog."""
-        self.metadata.refresh(wait)
+        self.metadata_log.refresh(wait)
 
     def lead(self, topic: Topic, index: int, broker: int = 0) -> Partition:
         """Claim partition `index` of `topic` for this process, which is `broker`; 0 is none.
@@ -226,7 +221,7 @@ class Cluster:
             return TopicRecord(name, topic_id, incarnation, partitions, dict(config.overrides), True, deleted)
 
         try:
-            self.metadata.change_topic(name, record)
+            self.metadata_log.change_topic(name, record)
         except TopicExists:
             self.remove(topic_directory(name, incarnation))
             raise
@@ -247,7 +242,7 @@ class Cluster:
             config = TopicConfig(live.configs).altered(configs)
             return msgspec.structs.replace(live, configs=dict(config.overrides))
 
-        self.metadata.change_topic(name, record)
+        self.metadata_log.change_topic(name, record)
         topic = self.topic(name)
         for partition in topic.partitions():
             partition.set_properties(topic.config.table_properties())
@@ -271,7 +266,7 @@ class Cluster:
                 )
             return msgspec.structs.replace(live, partitions=count)
 
-        self.metadata.change_topic(name, record)
+        self.metadata_log.change_topic(name, record)
         return self.topic(name)
 
     def delete_topic(self, name: str) -> None:
@@ -288,7 +283,7 @@ class Cluster:
             deleted = {**live.deleted, live.incarnation: self.clock.now_ms()}
             return msgspec.structs.replace(live, live=False, deleted=deleted)
 
-        self.metadata.change_topic(name, record)
+        self.metadata_log.change_topic(name, record)
         # A leader that has not heard of it yet must not acknowledge anything more.
         for index in range(topic.partition_count):
             with suppress(Damaged):
@@ -299,7 +294,7 @@ class Cluster:
     def _check_remote(self, config: TopicConfig) -> None:
         """Raise InvalidConfig when segments are to move to a remote root that nobody has named."""
         if config.remote_storage and self.remote_root is None:
-            self.metadata_log.refresh()
+            self.metadata_log.partition.refresh()
             if self.remote_root is None:
                 raise InvalidConfig(
                     "remote.storage.enable='true' needs a remote root, and there is none; name one with "
@@ -338,7 +333,7 @@ class Cluster:
 
     def _free_incarnation(self, name: str) -> int:
         """A number that is not used: not by the log's word, and not on disk."""
-        known = self.metadata.topic(name)
+        known = self.metadata_log.topic(name)
         used = 0 if known is None else known.incarnation
         for found, number in self.directories():
             if found == name:

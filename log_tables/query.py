@@ -239,7 +239,7 @@ def _directories(cluster: Cluster) -> dict[str, Sequence[str]]:
         topic.name: [partition_directory(topic.directory, index) for index in range(topic.partition_count)]
         for topic in cluster.topics(include_internal=True)
     }
-    return {CLUSTER_METADATA: [cluster.metadata_log.directory], **topics}
+    return {CLUSTER_METADATA: [cluster.metadata_log.partition.directory], **topics}
 
 
 def _free_name(name: str, taken: Sequence[str]) -> str:

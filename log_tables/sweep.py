@@ -37,7 +37,7 @@ def sweep(cluster: Cluster) -> list[str]:
 
 def _sweep_one(cluster: Cluster, name: str, number: int, looked: float) -> bool:
     """Whether the directory of incarnation `number` of the topic `name` has gone."""
-    record = cluster.metadata.topic(name)
+    record = cluster.metadata_log.topic(name)
     if record is not None and number in record.deleted:
         return _sweep_deleted(cluster, record, number)
     if record is not None and number == record.incarnation and record.live:
@@ -53,7 +53,7 @@ def _sweep_deleted(cluster: Cluster, record: TopicRecord, number: int) -> bool:
         cluster.remote.remove(directory)
     if age_ms >= delay_ms + LOG_RETENTION_MS:
         cluster.remove(directory)
-        cluster.metadata.change_topic(record.name, lambda known: _swept(known or record, number))
+        cluster.metadata_log.change_topic(record.name, lambda known: _swept(known or record, number))
         return True
     if age_ms >= delay_ms:
         for item in cluster.store.list(f"{directory}/"):

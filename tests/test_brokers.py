@@ -69,7 +69,7 @@ def run(scenario: Callable[[Path], Coroutine[None, None, None]], root: Path) -> 
 
 def dead(seat: Seat, url: str) -> BrokerRecord:
     """A gateway that registers, gives one sign of life, and never another."""
-    record = seat.cluster.metadata.register_broker(url)
+    record = seat.cluster.metadata_log.register_broker(url)
     seat.store.put(broker_path(record.id), b"once")
     return record
 
@@ -178,7 +178,7 @@ def test_who_was_forgotten_and_lives_comes_again(tmp_path: Path) -> None:
         for seat in (one, two):
             await seat.brokers.start()
         one.cluster.refresh(wait=True)
-        one.cluster.metadata.remove_broker(one.cluster.metadata.brokers[2])
+        one.cluster.metadata_log.remove_broker(one.cluster.metadata_log.brokers[2])
         two.cluster.refresh(wait=True)
         await until(lambda: len(one.listed()) == 2, "it is on the list again")
         assert one.listed() == two.listed()

@@ -75,7 +75,7 @@ def service(kind: type[_Service] = _Service) -> Iterator[str]:
 def claimed_by(root: Path, url: str) -> tuple[Cluster, BrokerRecord]:
     """A root with a topic "t", and a gateway at `url` that has claimed it and does nothing more."""
     cluster = Cluster.open(open_store(root), url=url)
-    record = cluster.metadata.register_broker(url)
+    record = cluster.metadata_log.register_broker(url)
     cluster.lead(cluster.create_topic("t"), 0, record.id)
     return cluster, record
 
@@ -160,10 +160,10 @@ def test_who_has_come_just_now_is_asked_for(tmp_path: Path) -> None:
     cluster, _ = claimed_by(tmp_path, NOWHERE)
 
     async def scenario(gateway: Gateway, topic: Topic) -> None:
-        fresh = cluster.metadata.register_broker("http://127.0.0.1:10")
+        fresh = cluster.metadata_log.register_broker("http://127.0.0.1:10")
         cluster.lead(cluster.topic("t"), 0, fresh.id)
         await gateway.leadership.look(topic, 0)
-        assert gateway.cluster.metadata.brokers.get(fresh.id) is None, "it is not known here yet"
+        assert gateway.cluster.metadata_log.brokers.get(fresh.id) is None, "it is not known here yet"
         assert await gateway.leadership.find(topic, 0) == fresh
 
     run(tmp_path, scenario)
@@ -171,7 +171,7 @@ def test_who_has_come_just_now_is_asked_for(tmp_path: Path) -> None:
 
 def test_who_has_left_is_replaced_at_once(tmp_path: Path) -> None:
     cluster, gone = claimed_by(tmp_path, NOWHERE)
-    cluster.metadata.remove_broker(gone)
+    cluster.metadata_log.remove_broker(gone)
 
     async def scenario(gateway: Gateway, topic: Topic) -> None:
         assert await gateway.leadership.find(topic, 0) is None
@@ -186,7 +186,7 @@ def test_a_gateway_stops_whatever_the_others_answer(tmp_path: Path) -> None:
         gateway = start_gateway(tmp_path, linger_ms=0, leader_timeout_ms=60_000)
         gateway.create_topic("t", partitions=2)
         assert [gateway.produce("t", 1, partition=p).status_code for p in (0, 1)] == [200, 200]
-        Cluster.open(open_store(tmp_path)).metadata.register_broker(url)
+        Cluster.open(open_store(tmp_path)).metadata_log.register_broker(url)
         wait_until(
             lambda: len(gateway.client.get("/brokers").json()["brokers"]) == 2, "it knows of the other"
         )

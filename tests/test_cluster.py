@@ -114,10 +114,10 @@ def test_a_name_is_taken_once(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("name", ["../t", "", "a" * 250, "__cluster_metadata", "__consumer_offsets", "t~2"])
 def test_a_name_that_is_not_allowed_writes_nothing(cluster: Cluster, name: str) -> None:
-    version = cluster.metadata_log.snapshot.version
+    version = cluster.metadata_log.partition.snapshot.version
     with pytest.raises(InvalidTopicName):
         cluster.create_topic(name)
-    assert cluster.metadata_log.refresh().version == version
+    assert cluster.metadata_log.partition.refresh().version == version
     assert directories(cluster.store) == set()
 
 

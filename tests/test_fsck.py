@@ -260,7 +260,7 @@ def test_a_table_that_is_lost_is_named(partition: Partition, store: Store) -> No
 
 
 def test_a_metadata_log_that_cannot_be_read_is_named(partition: Partition, store: Store) -> None:
-    log = Cluster.open(store, partition.clock).metadata_log
+    log = Cluster.open(store, partition.clock).metadata_log.partition
     log.claim("http://first")
     append(log, b"no topic")
     assert any("the metadata log cannot be read" in problem for problem in problems(partition))

@@ -278,7 +278,7 @@ def test_internal_topics_are_compacted_when_they_cost_time_to_read(
     steps = key_compaction.plan(states, keyed.clock.now_ms())
     (outcome,) = key_compaction.run(in_process, keyed.cluster, steps)
     assert (outcome.records, outcome.error) == (22, None)
-    assert [record.key for record in records(keyed.cluster.metadata_log)] == [b"t", b"u"]
+    assert [record.key for record in records(keyed.cluster.metadata_log.partition)] == [b"t", b"u"]
     opened = Cluster.open(keyed.cluster.store, keyed.clock)
     assert opened.topic("t").config["retention.ms"] == "19"
     assert opened.topic("u").partition_count == 1

@@ -58,11 +58,11 @@ def test_a_topic_with_a_damaged_partition_can_be_deleted_and_fences_the_others(c
 
 def test_a_root_that_lost_its_metadata_log_is_not_begun_anew(cluster: Cluster, tmp_path: Path) -> None:
     appended(cluster, 1)
-    shutil.rmtree(tmp_path / log_directory(cluster.metadata_log.directory))
+    shutil.rmtree(tmp_path / log_directory(cluster.metadata_log.partition.directory))
     for create in (True, False):
         with pytest.raises(CorruptLog, match="there are topics, but"):
             Cluster.open(cluster.store, cluster.clock, create=create)
-    assert not (tmp_path / log_directory(cluster.metadata_log.directory)).exists()
+    assert not (tmp_path / log_directory(cluster.metadata_log.partition.directory)).exists()
     assert fsck.check(cluster.store).problems
 
 

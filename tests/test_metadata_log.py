@@ -39,7 +39,7 @@ def cluster(store: Store, clock: ManualClock) -> Cluster:
 
 def brokers(cluster: Cluster) -> dict[int, BrokerRecord]:
     cluster.refresh()
-    return dict(cluster.metadata.brokers)
+    return dict(cluster.metadata_log.brokers)
 
 
 # Records.
@@ -68,7 +68,7 @@ def test_records_come_back_as_they_were(record: MetadataRecord, key: bytes) -> N
 )
 def test_a_spoilt_record_is_named(cluster: Cluster, key: bytes | None, value: bytes | None) -> None:
     cluster.create_topic("t")
-    cluster.metadata_log.append([Entry(input_batch([Record(value, key)], 0))])
+    cluster.metadata_log.partition.append([Entry(input_batch([Record(value, key)], 0))])
     with pytest.raises(CorruptLog, match="offset 1 of topics/__cluster_metadata/0"):
         another(cluster)
     with pytest.raises(CorruptLog, match="offset 1 of topics/__cluster_metadata/0"):
@@ -81,24 +81,24 @@ def test_a_spoilt_record_of_a_gateway_is_passed_over(
     cluster: Cluster, key: bytes, value: bytes | None
 ) -> None:
     cluster.create_topic("t")
-    cluster.metadata_log.append([Entry(input_batch([Record(value, key)], 0))])
+    cluster.metadata_log.partition.append([Entry(input_batch([Record(value, key)], 0))])
     cluster.create_topic("u")
     assert [topic.name for topic in another(cluster).topics()] == ["t", "u"]
-    assert another(cluster).metadata.brokers == {}
+    assert another(cluster).metadata_log.brokers == {}
 
 
 def test_a_long_metadata_log_is_opened_from_its_checkpoint(cluster: Cluster, clock: ManualClock) -> None:
     cluster.create_topic("t")
     for number in range(1, 8):
         cluster.alter_topic("t", {"max.message.bytes": str(number)})
-    cluster.metadata_log.checkpoint()
+    cluster.metadata_log.partition.checkpoint()
     clock.advance(2 * HOUR_MS)
-    assert cluster.metadata_log.clean_log() > 0
+    assert cluster.metadata_log.partition.clean_log() > 0
     assert another(cluster).topic("t").config["max.message.bytes"] == "7"
     another(cluster).create_topic("u")
     assert names(cluster) == ["t", "u"]
-    cluster.metadata_log.claim("http://first")
-    cluster.metadata_log.sequence(entry(b"never committed"))
+    cluster.metadata_log.partition.claim("http://first")
+    cluster.metadata_log.partition.sequence(entry(b"never committed"))
     assert names(another(cluster)) == ["t", "u"]
 
 
@@ -109,8 +109,8 @@ def test_a_gateway_is_known_to_everyone_by_a_number_of_its_own(cluster: Cluster,
     elsewhere = another(cluster)
     clock.advance(7)
     first, second = (
-        cluster.metadata.register_broker("http://a"),
-        elsewhere.metadata.register_broker("http://b"),
+        cluster.metadata_log.register_broker("http://a"),
+        elsewhere.metadata_log.register_broker("http://b"),
     )
     assert (first.id, first.url, first.since_ms, first.leads) == (1, "http://a", clock.now_ms(), {})
     assert (second.id, second.url) == (2, "http://b")
@@ -120,19 +120,21 @@ def test_a_gateway_is_known_to_everyone_by_a_number_of_its_own(cluster: Cluster,
 
 
 def test_a_gateway_that_starts_again_keeps_its_number(cluster: Cluster) -> None:
-    first, second = cluster.metadata.register_broker("http://a"), cluster.metadata.register_broker("http://b")
-    cluster.metadata.publish_broker(replace(second, leads={"t": [0]}))
-    again = another(cluster).metadata.register_broker("http://b")
+    log = cluster.metadata_log
+    first, second = log.register_broker("http://a"), log.register_broker("http://b")
+    log.publish_broker(replace(second, leads={"t": [0]}))
+    again = another(cluster).metadata_log.register_broker("http://b")
     assert (again.id, again.leads) == (2, {})
     assert again.incarnation != second.incarnation
     assert brokers(cluster) == {1: first, 2: again}
 
 
 def test_a_number_is_free_again_when_its_gateway_has_left(cluster: Cluster) -> None:
-    first, second = cluster.metadata.register_broker("http://a"), cluster.metadata.register_broker("http://b")
-    cluster.metadata.remove_broker(first)
+    log = cluster.metadata_log
+    first, second = log.register_broker("http://a"), log.register_broker("http://b")
+    log.remove_broker(first)
     assert brokers(another(cluster)) == {2: second}
-    assert [another(cluster).metadata.register_broker(f"http://{name}").id for name in "cd"] == [1, 3]
+    assert [another(cluster).metadata_log.register_broker(f"http://{name}").id for name in "cd"] == [1, 3]
 
 
 def test_gateways_that_register_at_once_have_different_numbers(store_root: Path) -> None:
@@ -141,7 +143,7 @@ def test_gateways_that_register_at_once_have_different_numbers(store_root: Path)
 
     def run(process: Cluster) -> int:
         start.wait()
-        return process.metadata.register_broker(process.url).id
+        return process.metadata_log.register_broker(process.url).id
 
     with ThreadPoolExecutor(3) as pool:
         assert sorted(pool.map(run, processes)) == [1, 2, 3]
@@ -150,47 +152,47 @@ def test_gateways_that_register_at_once_have_different_numbers(store_root: Path)
 
 def test_a_gateway_tells_what_it_leads(cluster: Cluster) -> None:
     elsewhere = another(cluster)
-    made = cluster.metadata.register_broker("http://a")
-    cluster.metadata.publish_broker(replace(made, leads={"t": [0, 2]}))
+    made = cluster.metadata_log.register_broker("http://a")
+    cluster.metadata_log.publish_broker(replace(made, leads={"t": [0, 2]}))
     assert brokers(elsewhere)[1].leads == {"t": [0, 2]}
 
 
 def test_a_gateway_whose_url_another_took_tells_nothing_any_more(cluster: Cluster) -> None:
-    old = cluster.metadata.register_broker("http://a")
-    new = another(cluster).metadata.register_broker("http://a")
-    end = another(cluster).metadata_log.high_watermark
+    old = cluster.metadata_log.register_broker("http://a")
+    new = another(cluster).metadata_log.register_broker("http://a")
+    end = another(cluster).metadata_log.partition.high_watermark
     with pytest.raises(BrokerReplaced, match=r"another gateway registered at http://a .* url of its own"):
-        cluster.metadata.publish_broker(replace(old, leads={"t": [0]}))
-    cluster.metadata.remove_broker(old)
+        cluster.metadata_log.publish_broker(replace(old, leads={"t": [0]}))
+    cluster.metadata_log.remove_broker(old)
     assert brokers(another(cluster)) == {1: new}
-    assert another(cluster).metadata_log.high_watermark == end
+    assert another(cluster).metadata_log.partition.high_watermark == end
 
 
 def test_a_gateway_that_left_tells_nothing_any_more(cluster: Cluster) -> None:
-    made = cluster.metadata.register_broker("http://a")
+    made = cluster.metadata_log.register_broker("http://a")
     for _ in range(2):
-        cluster.metadata.remove_broker(made)
+        cluster.metadata_log.remove_broker(made)
     with pytest.raises(BrokerReplaced):
-        cluster.metadata.publish_broker(made)
+        cluster.metadata_log.publish_broker(made)
     assert brokers(cluster) == {}
-    assert cluster.metadata_log.high_watermark == 2
+    assert cluster.metadata_log.partition.high_watermark == 2
 
 
 def test_who_tells_at_once_with_another_decides_again(cluster: Cluster) -> None:
     """Between the look at the log and the append another gateway registers at the same url."""
-    made = cluster.metadata.register_broker("http://a")
-    taken = Fault(1, before(lambda: another(cluster).metadata.register_broker("http://a")), {"put_new"})
+    made = cluster.metadata_log.register_broker("http://a")
+    taken = Fault(1, before(lambda: another(cluster).metadata_log.register_broker("http://a")), {"put_new"})
     slow = another(cluster, FaultyStore(cluster.store, [taken]))
     with pytest.raises(BrokerReplaced):
-        slow.metadata.publish_broker(made)
+        slow.metadata_log.publish_broker(made)
 
 
 def test_gateways_are_no_change_of_topics(cluster: Cluster) -> None:
     cluster.create_topic("t")
     version = cluster.version
-    made = cluster.metadata.register_broker("http://a")
-    cluster.metadata.publish_broker(replace(made, leads={"t": [0]}))
-    cluster.metadata.remove_broker(made)
+    made = cluster.metadata_log.register_broker("http://a")
+    cluster.metadata_log.publish_broker(replace(made, leads={"t": [0]}))
+    cluster.metadata_log.remove_broker(made)
     assert cluster.version == version
     cluster.alter_topic("t", {"retention.ms": "1"})
     assert cluster.version > version
@@ -198,8 +200,8 @@ def test_gateways_are_no_change_of_topics(cluster: Cluster) -> None:
 
 def test_a_root_with_gateways_is_sound_and_its_topics_are_checked(cluster: Cluster) -> None:
     cluster.create_topic("t")
-    cluster.metadata.remove_broker(cluster.metadata.register_broker("http://a"))
-    cluster.lead(cluster.topic("t"), 0, cluster.metadata.register_broker("http://b").id)
+    cluster.metadata_log.remove_broker(cluster.metadata_log.register_broker("http://a"))
+    cluster.lead(cluster.topic("t"), 0, cluster.metadata_log.register_broker("http://b").id)
     report = check(cluster.store)
     assert report.problems == []
     assert [found.directory for found in report.partitions] == ["topics/__cluster_metadata/0", "topics/t/0"]
@@ -210,11 +212,12 @@ def test_compaction_keeps_who_is_there_and_forgets_in_the_end_who_left(
 ) -> None:
     monkeypatch.setattr(cleaner, "DIRTY_RECORDS_MIN", 1)
     cluster = Cluster.open(open_store(store_root), clock, "http://first")
-    stays, leaves = cluster.metadata.register_broker("http://a"), cluster.metadata.register_broker("http://b")
+    log = cluster.metadata_log
+    stays, leaves = log.register_broker("http://a"), log.register_broker("http://b")
     for number in range(5):
         stays = replace(stays, leads={"t": [number]})
-        cluster.metadata.publish_broker(stays)
-    cluster.metadata.remove_broker(leaves)
+        log.publish_broker(stays)
+    log.remove_broker(leaves)
     cluster.create_topic("t")
 
     def compacted() -> list[bytes | None]:
@@ -223,8 +226,8 @@ def test_compaction_keeps_who_is_there_and_forgets_in_the_end_who_left(
         (outcome,) = key_compaction.run(in_process, cluster, steps)
         assert outcome.error is None
         opened = Cluster.open(cluster.store, clock)
-        assert (dict(opened.metadata.brokers), names(opened)) == ({1: stays}, ["t"])
-        return [record.key for record in records(opened.metadata_log)]
+        assert (dict(opened.metadata_log.brokers), names(opened)) == ({1: stays}, ["t"])
+        return [record.key for record in records(opened.metadata_log.partition)]
 
     assert compacted() == [b"~1", b"~2", b"t"]
     clock.advance(25 * HOUR_MS)

@@ -37,7 +37,7 @@ def topic_id(gateway: RunningGateway, topic: str) -> str:
 def meant(gateway: RunningGateway) -> dict[str, str]:
     """The header by which another gateway, which reads the root, names this one."""
     cluster = Cluster.open(open_store(gateway.data), create=False)
-    (record,) = cluster.metadata.brokers.values()
+    (record,) = cluster.metadata_log.brokers.values()
     return {TARGET: f"{cluster.cluster_id}.{record.incarnation}"}
 
 

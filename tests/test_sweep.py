@@ -72,7 +72,7 @@ def test_a_topic_that_was_made_again_survives_the_sweep_of_the_old_one(
     assert sweep(another(cluster)) == ["topics/t", "topics/t~2"]
     assert sweep(another(cluster)) == []
     assert values(another(cluster).topic("t").partition(0)) == [b"kept"]
-    log = cluster.metadata_log
+    log = cluster.metadata_log.partition
     log.refresh()
     last = to_records(log.fetch(log.high_watermark - 1, 1))[0]
     assert msgspec.json.decode(last.value or b"", type=TopicRecord).deleted == {}
@@ -133,7 +133,7 @@ def test_a_sweep_waits_for_a_change_in_flight_to_learn_what_others_made(
         assert done.wait(60)
 
     with ThreadPoolExecutor(2) as pool:
-        changing = pool.submit(sleepy.metadata_log.table.transact, change)
+        changing = pool.submit(sleepy.metadata_log.partition.table.transact, change)
         assert in_flight.wait(60)
         append(elsewhere.lead(elsewhere.create_topic("t"), 0), b"kept")
         clock.advance(2 * HOUR_MS)
@@ -152,7 +152,7 @@ def test_a_sweep_that_slept_removes_nothing_that_was_half_created_before(
     create_table(store, "topics/t/0", clock)
 
     def created() -> None:
-        cluster.metadata.change_topic("t", lambda _: TopicRecord("t", "id", 1, 1, {}))
+        cluster.metadata_log.change_topic("t", lambda _: TopicRecord("t", "id", 1, 1, {}))
         append(cluster.lead(cluster.topic("t"), 0), b"kept")
         clock.advance(2 * HOUR_MS)
 

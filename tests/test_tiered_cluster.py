@@ -56,9 +56,9 @@ def test_a_relative_directory_is_kept_absolute(
     assert [cluster.remote_root, cluster.remote] == [None, None]
     cluster.set_remote_root("away")
     assert cluster.remote_root == (tmp_path / "away").as_uri()
-    version = cluster.metadata_log.snapshot.version
+    version = cluster.metadata_log.partition.snapshot.version
     cluster.set_remote_root(tmp_path / "away")
-    assert cluster.metadata_log.snapshot.version == version
+    assert cluster.metadata_log.partition.snapshot.version == version
 
 
 def test_the_root_is_not_its_own_remote_root(tmp_path: Path, clock: ManualClock) -> None:

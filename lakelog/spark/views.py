@@ -94,7 +94,7 @@ def _tables(cluster: Cluster, names: Iterable[str], pool: ThreadPoolExecutor) ->
 
     def opened(name: str) -> Partitions:
         if name == CLUSTER_METADATA:
-            return [cluster.metadata_log]
+            return [cluster.metadata_log.partition]
         topic = cluster.topic(name)
         return [*pool.map(topic.partition, range(topic.partition_count))]
 
