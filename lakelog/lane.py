@@ -8,13 +8,13 @@ whatever of the older epoch is still under way.
 
 import math
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
 from lakelog.delivery import Delivery, Outcome
+from lakelog.outgoing import Headers
 from log_tables.errors import (
     Conflict,
     InvalidRequest,
@@ -27,8 +27,6 @@ from log_tables.errors import (
 )
 from log_tables.limits import SEQUENCE_MODULUS
 from log_tables.record import binary_array, headers_array, timestamp_array
-
-Headers = Sequence[tuple[str, bytes | None]]
 
 PAUSE_FIRST_S = 0.1
 PAUSE_MAX_S = 1.0

@@ -11,13 +11,13 @@ import httpx
 
 from lakelog.client import ARROW, Client
 from lakelog.delivery import Delivery, Outcome, RecordMetadata, refused
-from lakelog.lane import Batch, Headers, Lane
+from lakelog.lane import Batch, Lane
+from lakelog.outgoing import Headers, check_record
 from lakelog.settings import DEFAULT_URL
 from log_tables.clock import Clock, SystemClock
 from log_tables.errors import (
     BufferFull,
     InvalidArgument,
-    InvalidRecord,
     InvalidRequest,
     LakelogError,
     NotFound,
@@ -25,7 +25,7 @@ from log_tables.errors import (
     Retriable,
     UnknownPartition,
 )
-from log_tables.limits import MIB, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+from log_tables.limits import MIB
 from log_tables.partition import partition_for_key
 
 __all__ = ["Producer", "RecordMetadata"]
@@ -310,22 +310,11 @@ def _checked_size(
     known: _Topic, value: bytes | None, key: bytes | None, headers: Headers, timestamp_ms: int
 ) -> int:
     """Bytes of a record that can be sent: one that the gateway refuses would take its whole batch with it."""
-    size = _length(value, "value") + _length(key, "key")
+    check_record(value, key, headers, timestamp_ms)
+    size = len(value or b"") + len(key or b"")
     if size > known.max_message_bytes:
         raise RecordTooLarge(
             f"the record has {size} bytes, topic {known.name!r} takes {known.max_message_bytes}; send less, "
             "or raise max.message.bytes"
         )
-    if not TIMESTAMP_MIN_US <= timestamp_ms * 1000 <= TIMESTAMP_MAX_US:
-        raise InvalidRecord(f"timestamp_ms={timestamp_ms} is outside the years 1 to 9999; use milliseconds")
-    for name, content in headers:
-        size += len(name.encode()) + _length(content, "header")
-    return size
-
-
-def _length(data: object, what: str) -> int:
-    if data is None:
-        return 0
-    if not isinstance(data, bytes):
-        raise InvalidRecord(f"the {what} is {type(data).__name__}, not bytes; encode it")
-    return len(data)
+    return size + sum(len(name.encode()) + len(content or b"") for name, content in headers)

@@ -12,20 +12,18 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from lakelog.lane import Headers
 from lakelog.membership import Membership
+from lakelog.outgoing import Headers, check_record
 from lakelog.participant import Participant
 from lakelog.places import Offsets
 from log_tables.clock import Clock
 from log_tables.errors import (
     Conflict,
     InvalidArgument,
-    InvalidRecord,
     InvalidRequest,
     NotAssigned,
     NotFound,
 )
-from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 from log_tables.record import binary_array, headers_array, timestamp_array
 
 REFUSED = (Conflict, NotFound, InvalidRequest)
@@ -71,13 +69,7 @@ class Transaction:
         """
         headers = tuple(headers)
         stamp_ms = self._clock.now_ms() if timestamp_ms is None else timestamp_ms
-        if not TIMESTAMP_MIN_US <= stamp_ms * 1000 <= TIMESTAMP_MAX_US:
-            raise InvalidRecord(
-                f"timestamp_ms={timestamp_ms} is outside the years 1 to 9999; use milliseconds"
-            )
-        for what, data in (("key", key), ("value", value), *(("header", content) for _, content in headers)):
-            if data is not None and not isinstance(data, bytes):
-                raise InvalidRecord(f"the {what} is {type(data).__name__}, not bytes; encode it")
+        check_record(value, key, headers, stamp_ms)
         self._topics.append(topic)
         self._partitions.append(partition)
         self._keys.append(key)
