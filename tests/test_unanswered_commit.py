@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
+import pytest
 
 from api.app import create_app
 from api.gateway import Gateway
@@ -19,8 +20,10 @@ from lakelog.settings import Settings
 from log_tables.cluster import Cluster
 from log_tables.group_log import MemberConfig
 from log_tables.layout import log_directory
+from log_tables.snapshot import Snapshot
 from log_tables.store import open_store
 from log_tables.testing import Fault, FaultyStore
+from tests.support import wait_until
 
 AT = TopicPartition("t", 0)
 TABLE = "topics/t/0"
@@ -51,11 +54,22 @@ class Committing:
     answer: SlowAnswer
 
     async def once_answered(self, request: Coroutine[Any, Any, T]) -> T:
-        """What `request` gives, which began before the commit is answered."""
-        task = asyncio.create_task(request)
-        await asyncio.wait({task}, timeout=1)  # one that does not wait for the commit has ended by then
-        self.answer.answered.set()
-        return await task
+        """What `request` gives; the commit is answered once that has ended, or waits for the commit."""
+        partition, looks = self.gateway.cluster.topic("t").partition(0), threading.Event()
+        refresh = partition.refresh
+
+        def seen(wait: bool = False) -> Snapshot:
+            if wait:
+                looks.set()
+            return refresh(wait)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(partition, "refresh", seen)
+            task = asyncio.create_task(request)
+            what = "the request has ended, or waits for the commit"
+            await asyncio.to_thread(wait_until, lambda: task.done() or looks.is_set(), what)
+            self.answer.answered.set()
+            return await task
 
 
 @asynccontextmanager
