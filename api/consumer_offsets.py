@@ -100,7 +100,7 @@ async def seek_to_end(here: Here, group: GroupName, instance: InstanceName, want
 @router.get("/offsets", summary="A group's offsets", responses=error_responses(404, 503))
 async def get_group_offsets(here: Here, group: GroupName) -> CommittedOffsets:
     """All of them, without an instance."""
-    found = await here.coordinator.group(group)
+    found = await here.shards.group(group)
     return _committed(found, sorted(found.offsets))
 
 

@@ -13,6 +13,7 @@ from coordinator.coordinator import Coordinator
 from coordinator.leadership import Leadership
 from coordinator.peers import Peers
 from coordinator.router import Router
+from coordinator.shards import Shards
 from ingest.buffer import Buffer
 from ingest.writer import Writer
 from lakelog.settings import Settings
@@ -30,6 +31,7 @@ class Gateway:
     peers: Peers
     leadership: Leadership
     router: Router
+    shards: Shards
     coordinator: Coordinator
     buffer: Buffer
     settings: Settings

@@ -67,9 +67,9 @@ def _check_headers(request: Request) -> None:
 
 
 async def _at_home(here: Gateway, request: Request, body: bytes, handle: _Handler) -> Response:
-    if request.method == "GET" and not await here.coordinator.has_groups():
+    if request.method == "GET" and not await here.shards.has_groups():
         return await handle(_again(request, body))  # which says that there is none, and makes nothing
-    topic, index = await here.coordinator.home(request.path_params["group"])
+    topic, index = await here.shards.home(request.path_params["group"])
     if TARGET in request.headers:  # another gateway has passed it on: it goes no further
         await here.leadership.lead(topic, index, asked=True)
         return await handle(_again(request, body))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from coordinator.coordinator import Coordinator
+from coordinator.shards import Shards
 from log_tables.clock import Clock
 from log_tables.cluster import Cluster
 from log_tables.lag import Lag, lag
@@ -68,24 +68,24 @@ def _families() -> tuple[GaugeMetricFamily, ...]:
     )
 
 
-def group_lags(coordinator: Coordinator, cluster: Cluster, clock: Clock) -> Iterator[GroupLag]:
+def group_lags(shards: Shards, cluster: Cluster, clock: Clock) -> Iterator[GroupLag]:
     """The lags of the groups that this gateway coordinates, as far as is known in memory."""
     now_ms = clock.now_ms()
-    for group, topic, index, offset, partition in _committed(coordinator, cluster):
+    for group, topic, index, offset, partition in _committed(shards, cluster):
         known = partition.log_from(offset) if partition.reaches(offset) else partition.snapshot
         yield GroupLag(group, topic, index, lag(known, offset, now_ms))
 
 
-def follow_lags(coordinator: Coordinator, cluster: Cluster) -> None:
+def follow_lags(shards: Shards, cluster: Cluster) -> None:
     """Look for the ends of partitions that groups read and other processes write."""
-    for partition in {id(found[-1]): found[-1] for found in _committed(coordinator, cluster)}.values():
+    for partition in {id(found[-1]): found[-1] for found in _committed(shards, cluster)}.values():
         if not partition.leading:
             partition.refresh()
 
 
-def _committed(coordinator: Coordinator, cluster: Cluster) -> Iterator[tuple[str, str, int, int, Partition]]:
+def _committed(shards: Shards, cluster: Cluster) -> Iterator[tuple[str, str, int, int, Partition]]:
     """Group, topic, partition, committed offset, and the partition itself."""
-    for group in coordinator.known_groups():
+    for group in shards.known_groups():
         for at in sorted(group.offsets):
             committed, topic = group.committed(at), cluster.known(at.topic)
             if committed is not None and topic is not None and topic.topic_id == committed.topic_id:

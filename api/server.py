@@ -21,10 +21,12 @@ from api.metrics import Metrics
 from api.peer_gate import PeerGate
 from api.protocol import Protocol
 from coordinator.brokers import Brokers
+from coordinator.consumers import Consumers
 from coordinator.coordinator import Coordinator
 from coordinator.leadership import Leadership
 from coordinator.peers import Peers
 from coordinator.router import Router
+from coordinator.shards import Shards
 from coordinator.transactions import Transactions
 from ingest.buffer import Buffer
 from ingest.writer import Writer
@@ -140,9 +142,22 @@ def open_gateway(settings: Settings, url: str, peer_url: str = "") -> Gateway:
     leadership = Leadership(cluster, writer, brokers, peers, clock)
     router = Router(writer, leadership, brokers, peers, settings, clock, metrics.forwarded)
     transactions = Transactions(cluster, router.append, buffer, clock, metrics.transaction)
-    coordinator = Coordinator(cluster, leadership, transactions, settings, clock)
+    consumers = Consumers(cluster, clock)
+    shards = Shards(cluster, leadership, consumers, transactions, settings, clock)
+    coordinator = Coordinator(cluster, shards, consumers, transactions, clock)
     return Gateway(
-        cluster, writer, brokers, peers, leadership, router, coordinator, buffer, settings, metrics, clock
+        cluster,
+        writer,
+        brokers,
+        peers,
+        leadership,
+        router,
+        shards,
+        coordinator,
+        buffer,
+        settings,
+        metrics,
+        clock,
     )
 
 

@@ -1,0 +1,56 @@
+"""The places of all members whose groups this process coordinates."""
+
+from collections.abc import Iterable
+
+from coordinator.consumer import Consumer
+from coordinator.shard import Shard
+from log_tables.clock import Clock
+from log_tables.cluster import Cluster
+from log_tables.errors import UnknownMember
+
+
+class Consumers:
+    """Used on the event loop."""
+
+    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+        self._cluster, self._clock = cluster, clock
+        self._consumers: dict[tuple[str, str], Consumer] = {}
+
+    def of(self, shard: Shard, name: str, member: str) -> Consumer:
+        """The places of a member of the group `name`. Raises UnknownMember."""
+        try:
+            shard.group(name).member(member)
+        except UnknownMember:
+            self.forget(name, member)
+            raise
+        consumer = self._consumers.get((name, member))
+        if consumer is None or consumer.shard is not shard:
+            consumer = Consumer(self._cluster, shard, self._clock, name, member)
+            self._consumers[name, member] = consumer
+        return consumer
+
+    def known(self, name: str, members: Iterable[str]) -> list[Consumer]:
+        """The places of those of these members that have any."""
+        found = (self._consumers.get((name, member)) for member in members)
+        return [consumer for consumer in found if consumer is not None]
+
+    def forget(self, name: str, member: str) -> None:
+        """The places of a member are void."""
+        self._consumers.pop((name, member), None)
+
+    def forget_group(self, name: str) -> None:
+        """The places of the group's members are void."""
+        for key in [key for key in self._consumers if key[0] == name]:
+            del self._consumers[key]
+
+    def note_places(self, shard: Shard) -> None:
+        """Note where the members of the groups of `shard` go on."""
+        for (name, member), consumer in [*self._consumers.items()]:
+            if consumer.shard is shard and member in shard.group(name).members:
+                consumer.note_places()
+
+    def tidy(self, shard: Shard) -> None:
+        """Forget the members that the groups of `shard` do not have any more; all, when it is over."""
+        for (name, member), consumer in [*self._consumers.items()]:
+            if consumer.shard is shard and not (shard.leading and member in shard.group(name).members):
+                del self._consumers[name, member]
