@@ -35,7 +35,7 @@ pytestmark = [
     ),
 ]
 
-BEGIN_S = 60
+BEGIN_S = 15
 """Within how long frozen workers are given a task, if they can be."""
 
 WAIT_S = 240
@@ -136,6 +136,7 @@ class Copy:
         return start_gateway(self._root, port=self._port)
 
     def start(self) -> None:
+        self._may_fail = False
         words = (self.cluster.url, self._root, self.gateway.url, self._checkpoint)
         with self._log.open("ab") as log:
             self._driver = subprocess.Popen(
@@ -175,8 +176,17 @@ class Copy:
         return set((self._root / "staging").glob("*.arrow"))
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
-        wait_until(lambda: condition() or not self.runs(), what, WAIT_S)
-        assert self.runs(), f"the query ended before: {what}\n{self.said()[-4000:]}"
+        while not condition():
+            wait_until(lambda: condition() or not self.runs(), what, WAIT_S)
+            if not self.runs():
+                self._start_failed(what)
+
+    def _start_failed(self, before: str) -> None:
+        """Start the query again, which has failed with its committer."""
+        said = self.said()[-4000:]
+        assert self._may_fail, f"the query ended before: {before}\n{said}"
+        assert "STREAM_FAILED" in said, said
+        self.start()
 
     def kill(self, what: str) -> None:
         """Kill it, and start again what does not start again by itself."""
@@ -195,7 +205,7 @@ class Copy:
     def _kill_driver(self) -> None:
         """The driver and its JVM at once; executors that still have a task may go on with it for a while."""
         family = [self._driver.pid, *descendants(self._driver.pid)]
-        assert len(family) > 2
+        assert len(family) > 2 or self._may_fail
         self._kill_group()
         wait_until(lambda: not any(map(alive, family)), "the driver's processes end")
         self.start()
@@ -225,6 +235,7 @@ class Copy:
 
     def _kill_committer(self) -> None:
         """Its query fails, if it was just publishing."""
+        self._may_fail = True
         send(signal.SIGKILL, [pid for pid in descendants(self._driver.pid) if SINK in command(pid)])
 
     def _count(self, said: re.Pattern[str]) -> int:
@@ -232,12 +243,10 @@ class Copy:
 
     def finish(self) -> None:
         """Wait for the end of the query, and start it again where a commit of it was killed."""
-        while True:
+        wait_until(lambda: not self.runs(), "the query ends", WAIT_S)
+        while self._driver.wait() != 0:
+            self._start_failed("its end")
             wait_until(lambda: not self.runs(), "the query ends", WAIT_S)
-            if self._driver.wait() == 0:
-                return
-            assert "STREAM_FAILED" in self.said(), self.said()[-4000:]
-            self.start()
 
     def check_each_once(self) -> None:
         """Every record of `in` is in `out`, once, wherever; and the root is sound."""
