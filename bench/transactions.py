@@ -14,6 +14,7 @@ from bench.spark_load import TOPIC, fill
 from log_tables.clock import SystemClock, timer
 
 CLIENTS = 8
+MANY = 16
 RECORDS = 100
 COPY = "copy"
 _HELD = 50_000
@@ -27,7 +28,7 @@ _Send = Callable[[int], None]
 
 
 def paced(seconds: int) -> Figures:
-    """One client; 8 of as many groups; 8 members of one group: each in a closed loop, default settings."""
+    """One client; 8 of as many groups; 8 and 16 members of one group: in closed loops, default settings."""
     return _transactions(seconds)
 
 
@@ -38,13 +39,14 @@ def unpaced(seconds: int) -> Figures:
 
 def _transactions(seconds: int, *options: str) -> Figures:
     with scratch() as directory:
-        fill(str(directory / "data"), CLIENTS, 1, _HELD)
+        fill(str(directory / "data"), MANY, 1, _HELD)
         with Gateway(directory / "data", *options) as gateway:
             gateway.create_topic(COPY, PARTITIONS)
             loads = {
                 "one client": [_client(gateway, "alone", 0)],
                 "8 groups": [_client(gateway, f"group-{lane}", lane) for lane in range(CLIENTS)],
-                "8 members": _members(gateway),
+                "8 members": _members(gateway, CLIENTS),
+                "16 members": _members(gateway, MANY),
             }
             figures: Figures = {}
             sent = 0
@@ -67,9 +69,9 @@ def _client(gateway: Gateway, group: str, lane: int) -> _Send:
     return partial(_send, caller, f"/consumers/{group}/transactions", lane, 1)
 
 
-def _members(gateway: Gateway) -> list[_Send]:
-    """Of one group, each with a partition; they say which record was the last."""
-    members = [Member(gateway.url, "together", f"member-{index}") for index in range(CLIENTS)]
+def _members(gateway: Gateway, count: int) -> list[_Send]:
+    """Of one group, each with its share of the input; they say which record was the last."""
+    members = [Member(gateway.url, f"{count}-together", f"member-{index}") for index in range(count)]
     for member in members:
         member.create("binary")
         member.subscribe(TOPIC)
@@ -77,11 +79,11 @@ def _members(gateway: Gateway) -> list[_Send]:
     def shared_out() -> bool:
         for member in members:
             member.poll(0)
-        return all(len(member.assignment()) == 1 for member in members)
+        return all(len(member.assignment()) == MANY // count for member in members)
 
-    wait_until(shared_out, "each member owns a partition")
+    wait_until(shared_out, "each member owns its share")
     return [
-        partial(_send, member, f"{member.path}/transactions", next(iter(member.assignment())), 0)
+        partial(_send, member, f"{member.path}/transactions", min(member.assignment()), 0)
         for member in members
     ]
 
