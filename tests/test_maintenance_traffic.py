@@ -6,6 +6,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,8 @@ pytestmark = pytest.mark.spark
 
 PARTITIONS = 2
 KEYS = 20
-LIMIT_S = 900
+LIMIT_S = 300
+"""For a job to do something once, and for readers to come to the end."""
 
 WORK = ((segment_compaction.NAME, "t"), (tiering.NAME, "t"), (key_compaction.NAME, "k"))
 """What has to have been done, and to which topic."""
@@ -140,16 +142,18 @@ def stream(spark: SparkSession, data: str, directory: Path) -> Iterator[Read]:
         query.stop()
 
 
-def times(cluster: Cluster, job: str, topic: str) -> int:
-    """How often `job` has done something to `topic`. Fails when it could not."""
+def has_run(cluster: Cluster, job: str, topic: str, times: int) -> bool:
+    """Whether `job` has done something to `topic` so many times. Fails when it could not."""
     cluster.refresh()
     rows = [row for row in runs_table(cluster).to_pylist() if row["job"] == job and row["topic"] == topic]
     assert [row["error"] for row in rows if row["error"]] == []
-    return len(rows)
+    return len(rows) >= times
 
 
 def await_times(cluster: Cluster, job: str, topic: str, rounds: int) -> None:
-    wait_until(lambda: times(cluster, job, topic) >= rounds, f"{job} of {topic}, {rounds} times", LIMIT_S)
+    for count in range(1, rounds + 1):
+        done = partial(has_run, cluster, job, topic, count)
+        wait_until(done, f"{job} of {topic}, {count} times", LIMIT_S)
 
 
 def await_read(read: Read, count: int) -> None:
