@@ -24,7 +24,7 @@ setup: $(VENV)/.dev ## Everything that the tests need: packages, a JRE, Delta's 
 	@$(BIN)/python scripts/tools.py
 
 test: check ## All that CI runs: check, the tests, and the wheel in an environment of its own
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 	$(BIN)/python scripts/check_wheel.py
 
 check: setup ## Format, lint, types and import directions
