@@ -27,6 +27,10 @@ _CHECKED_AT_ONCE = 16
 """Files that are looked for side by side: an object store takes a while for each."""
 
 
+_Place = tuple[str, str, int]
+"""A topic's name and id, and one of its partitions."""
+
+
 class Run(msgspec.Struct, frozen=True):
     """The records of one partition: `length` bytes from byte `start` of a staged file.
 
@@ -58,21 +62,64 @@ class Part(NamedTuple):
 
 
 def stage(store: Store, clock: Clock, group: str, parts: Iterable[Part]) -> Staged:
-    """Put `parts`, at least one, into a new staged file for a transaction of the consumer group `group`.
-
-    It is durable on return. Raises StoreUnavailable.
-    """
-    sink = pa.BufferOutputStream()
-    runs: list[Run] = []
+    """Put `parts`, at least one, into a new staged file, as Draft.put does."""
+    draft = Draft()
     for part in parts:
-        start = sink.tell()
-        records = _write(sink, part.batches)
-        assert records, f"nothing is staged for {part.topic}-{part.partition}"
-        length = sink.tell() - start
-        runs.append(Run(part.topic, part.topic_id, part.partition, start, length, records))
-    path = staging_path(clock.unique_id(), _seal(group, runs))
-    store.put_new(path, sink.getvalue())
-    return Staged(path, tuple(runs))
+        for batch in part.batches:
+            draft.add(part.topic, part.topic_id, part.partition, batch)
+    return draft.put(store, clock, group)
+
+
+class Draft:
+    """A staged file in the making: records are encoded as they come, while more are waited for."""
+
+    def __init__(self) -> None:
+        self._runs: dict[_Place, _Encoded] = {}
+
+    def add(self, topic: str, topic_id: str, partition: int, batch: pa.RecordBatch) -> None:
+        """Take a partition's next records, a batch of INPUT_SCHEMA."""
+        if batch.num_rows == 0:
+            return
+        place = topic, topic_id, partition
+        encoded = self._runs.get(place)
+        if encoded is None:
+            encoded = self._runs[place] = _Encoded()
+        encoded.add(batch)
+
+    def put(self, store: Store, clock: Clock, group: str) -> Staged:
+        """Make it a staged file for a transaction of the consumer group `group`; it has at least one record.
+
+        The file is durable on return. Raises StoreUnavailable.
+        """
+        assert self._runs, "nothing is staged"
+        runs: list[Run] = []
+        data: list[pa.Buffer] = []
+        start = 0
+        for (topic, topic_id, partition), encoded in self._runs.items():
+            data.append(encoded.finish())
+            runs.append(Run(topic, topic_id, partition, start, data[-1].size, encoded.records))
+            start += data[-1].size
+        path = staging_path(clock.unique_id(), _seal(group, runs))
+        store.put_new(path, b"".join(data))
+        return Staged(path, tuple(runs))
+
+
+class _Encoded:
+    """A run in the making."""
+
+    def __init__(self) -> None:
+        self._sink, self.records = pa.BufferOutputStream(), 0
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        self._writer = pa.ipc.new_stream(self._sink, INPUT_SCHEMA, options=options)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        for piece in _pieces(batch):
+            self._writer.write_batch(piece)
+            self.records += piece.num_rows
+
+    def finish(self) -> pa.Buffer:
+        self._writer.close()
+        return self._sink.getvalue()
 
 
 def _seal(group: str, runs: Sequence[Run]) -> str:
@@ -80,21 +127,8 @@ def _seal(group: str, runs: Sequence[Run]) -> str:
     return hashlib.sha256(msgspec.json.encode((group, runs))).hexdigest()[:16]
 
 
-def _write(sink: pa.NativeFile, batches: Iterable[pa.RecordBatch]) -> int:
-    options = pa.ipc.IpcWriteOptions(compression="lz4")
-    records = 0
-    with pa.ipc.new_stream(sink, INPUT_SCHEMA, options=options) as writer:
-        for batch in batches:
-            for piece in _pieces(batch):
-                writer.write_batch(piece)
-                records += piece.num_rows
-    return records
-
-
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """`batch` in pieces of at most STAGED_BATCH_BYTES, or of one record."""
-    if batch.num_rows == 0:
-        return
     if batch.num_rows == 1 or batch_bytes(batch) <= STAGED_BATCH_BYTES:
         yield batch
         return

@@ -64,6 +64,18 @@ def test_what_is_staged_is_read(
     assert staged_in(store) == [staged.path]
 
 
+def test_records_that_come_by_turns_are_one_run_a_partition(store: Store, clock: ManualClock) -> None:
+    draft = staging.Draft()
+    for number in range(3):
+        draft.add("t", "id", 0, BATCH.slice(number, 1))
+        draft.add("t", "id", 1, BATCH.slice(2 - number, 1))
+    staged = draft.put(store, clock, GROUP)
+    assert [(run.partition, run.records) for run in staged.runs] == [(0, 3), (1, 3)]
+    forwards, backwards = (pa.Table.from_batches(staging.read_run(store, staged, run)) for run in staged.runs)
+    assert forwards == pa.Table.from_batches([BATCH])
+    assert backwards == pa.Table.from_batches([BATCH.slice(2 - number, 1) for number in range(3)])
+
+
 def test_what_names_a_file_travels_as_json(store: Store, clock: ManualClock) -> None:
     staged = staging.stage(store, clock, GROUP, two_parts())
     assert msgspec.json.decode(msgspec.json.encode(staged), type=Staged) == staged

@@ -23,7 +23,7 @@ from log_tables.cluster import Cluster
 from log_tables.errors import LakelogError, UnknownTopic
 from log_tables.limits import STAGED_FILE_BYTES
 from log_tables.record import batch_bytes
-from log_tables.staging import Part, Staged
+from log_tables.staging import Draft, Staged
 from log_tables.topic import Topic, check_writable
 
 _QUERY_ID = "sql.streaming.queryId"
@@ -55,7 +55,7 @@ def stream_group() -> str:
 def stage_rows(rows: Iterator[pa.RecordBatch], options: SinkOptions, group: str) -> StagedRows:
     """Stage what a task is given for a transaction of `group`. When that fails, nothing of it stays.
 
-    Raises what `route` and `staging.stage` raise, UnknownTopic.
+    Raises what `route` and `Draft.put` raise, UnknownTopic.
     """
     settle()
     stager = _Stager(options, group, SystemClock())
@@ -82,7 +82,7 @@ class _Stager:
         self._clock, self._group, self._topic = clock, group, options.topic
         self._store, self._cluster = store_at(options.place), _cluster_at(options.place)
         self._topics: dict[str, Topic] = {}
-        self._waiting: dict[tuple[str, int], list[pa.RecordBatch]] = {}
+        self._draft = Draft()
         self._bytes = 0
         self._staged: list[Staged] = []
         # Micro-batches are small: tasks that all began with partition 0 would leave the others empty.
@@ -95,7 +95,7 @@ class _Stager:
         for topic, partition, records in route(
             rows, self._topic, self._named, self._sticky, self._clock.now_us()
         ):
-            self._waiting.setdefault((topic.name, partition), []).append(records)
+            self._draft.add(topic.name, topic.topic_id, partition, records)
             self._bytes += batch_bytes(records)
         self._sticky = (self._sticky + _STEP) % 1
         if self._bytes >= STAGED_FILE_BYTES:
@@ -103,7 +103,7 @@ class _Stager:
 
     def finish(self) -> tuple[Staged, ...]:
         """Stage what waits; returns all files, in order."""
-        if self._waiting:
+        if self._bytes:
             self._flush()
         return tuple(self._staged)
 
@@ -113,12 +113,8 @@ class _Stager:
             staging.delete(self._store, self._staged)
 
     def _flush(self) -> None:
-        parts = (
-            Part(name, self._topics[name].topic_id, partition, batches)
-            for (name, partition), batches in sorted(self._waiting.items(), key=lambda item: item[0])
-        )
-        self._staged.append(staging.stage(self._store, self._clock, self._group, parts))
-        self._waiting, self._bytes = {}, 0
+        self._staged.append(self._draft.put(self._store, self._clock, self._group))
+        self._draft, self._bytes = Draft(), 0
 
     def _named(self, name: str) -> Topic:
         """The topic as the first of the task's rows that names it finds it."""
