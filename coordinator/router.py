@@ -48,8 +48,8 @@ class Router:
         self._clock, self._forwarded = clock, forwarded
         self._patience_s = settings.leader_timeout_ms / 1000 + PATIENCE_S
         self._unanswered: set[asyncio.Task[None]] = set()
-        # Each lives as long as somebody waits for it or has it.
-        self._turns: WeakValueDictionary[tuple[str, int], asyncio.Lock] = WeakValueDictionary()
+        # The last append to a partition that was answered before; each lives while it is under way.
+        self._turns: WeakValueDictionary[tuple[str, int], asyncio.Task[None]] = WeakValueDictionary()
 
     def sticky_partition(self, topic: Topic) -> int:
         """Where records without a key go now: to a partition of this gateway's, if it has one."""
@@ -64,11 +64,20 @@ class Router:
         """Append each entry to its partition, those of one in order; one outcome for each, in order.
 
         What failed was not written, unless its error is OutcomeUnknown. With acks 0 and 1 the answer comes
-        before the records are durable: then `room` is taken over, and given back when they are.
+        before the records are durable: then `room` is taken over, and given back when they are. What is
+        appended after an answer comes after what was answered, also with acks 0.
         """
         if acks is Acks.NONE:
-            self._in_background(self._unheard(topic, parts, room.detach()))
+            room = room.detach()
+            self._in_background(self._unheard([self._turn(topic, part, room) for part in parts], room))
             return [Appended(partition, None, entry.batch.num_rows) for partition, entry in parts]
+        if self._turns:
+            await self._after_unheard(topic, parts)
+        return await self._append(topic, parts, acks, room)
+
+    async def _append(
+        self, topic: Topic, parts: Sequence[tuple[int, Entry]], acks: Acks, room: Room
+    ) -> list[Outcome]:
         if all(self._writer.leads(topic, partition) for partition, _ in parts):
             outcomes = await self._writer.append(topic, parts, acks, room)
             if not any(map(_may_be_repeated, outcomes, (entry for _, entry in parts))):
@@ -177,21 +186,33 @@ class Router:
         except LakelogError as error:
             return [error] * len(entries)
 
-    async def _unheard(self, topic: Topic, parts: Sequence[tuple[int, Entry]], room: Room) -> None:
-        """An append that was answered before (acks=0)."""
+    async def _unheard(self, turns: Sequence[asyncio.Task[None]], room: Room) -> None:
+        """Appends that were answered before (acks=0)."""
         with room:
-            await asyncio.gather(*(self._in_turn(topic, part, room) for part in parts))
+            await asyncio.wait(turns)
 
-    async def _in_turn(self, topic: Topic, part: tuple[int, Entry], room: Room) -> None:
+    def _turn(self, topic: Topic, part: tuple[int, Entry], room: Room) -> asyncio.Task[None]:
         """Sequence a part after those that were answered before it, wherever its partition is led."""
         at = (topic.topic_id, part[0])
-        turn = self._turns.get(at)
-        if turn is None:
-            turn = self._turns[at] = asyncio.Lock()
-        async with turn:
-            [outcome] = await self.append(topic, [part], Acks.LEADER, room)
+        turn = asyncio.create_task(self._in_turn(topic, part, room, self._turns.get(at)))
+        self._turns[at] = turn  # at once: the next request may come before the task begins
+        return turn
+
+    async def _in_turn(
+        self, topic: Topic, part: tuple[int, Entry], room: Room, before: asyncio.Task[None] | None
+    ) -> None:
+        if before is not None:
+            await asyncio.wait((before,))
+        [outcome] = await self._append(topic, [part], Acks.LEADER, room)
         if isinstance(outcome, LakelogError):
             _log.warning("records of %s sent with acks=0 are lost: %s", topic.name, outcome)
+
+    async def _after_unheard(self, topic: Topic, parts: Sequence[tuple[int, Entry]]) -> None:
+        """Wait until what was answered before it was sequenced is: who sends more comes after it."""
+        turns = [self._turns.get((topic.topic_id, partition)) for partition, _ in parts]
+        under_way = [turn for turn in turns if turn is not None]
+        if under_way:
+            await asyncio.wait(under_way)
 
     def _in_background(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)

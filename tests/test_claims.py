@@ -210,6 +210,24 @@ def test_what_is_sent_with_acks_0_to_any_gateway_stays_in_order(tmp_path: Path) 
         two.stop()
 
 
+@pytest.mark.parametrize("acks", ["1", "all"])
+def test_what_follows_acks_0_comes_after_it(tmp_path: Path, acks: str) -> None:
+    one, two = (start_gateway(tmp_path, linger_ms=0) for _ in range(2))
+    try:
+        one.create_topic("t")
+        assert one.produce("t", [0, ""]).status_code == 200
+        for number in range(1, 21, 2):
+            for gateway in (one, two)[:: 1 if number % 4 == 1 else -1]:
+                padding = "x" * 500_000
+                assert gateway.produce("t", [number, padding], partition=0, acks="0").status_code == 200
+                assert gateway.produce("t", [number + 1, ""], partition=0, acks=acks).status_code == 200
+        wait_until(lambda: len(read(one)) == 41, "all is there")
+        assert read(one) == [0, *(each for number in range(1, 21, 2) for each in (number, number + 1) * 2)]
+    finally:
+        one.stop()
+        two.stop()
+
+
 def read(gateway: RunningGateway) -> list[int]:
     """The numbers in the log."""
     found: list[int] = []
