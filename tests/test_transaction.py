@@ -366,6 +366,7 @@ class Machine(RuleBasedStateMachine):
         """A member of its own partitions, beside."""
         if "m" not in self.group.members:
             self._happen(Join("m", MANUAL))
+        if not self.group.member("m").owned:  # a crash may have lost that alone
             self._happen(Assign("m", frozenset({IN0})))
         self.model.offset = offset
         self._happen(Commit("m", {IN0: Place(offset)}, self.now_ms))
