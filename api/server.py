@@ -16,6 +16,7 @@ from typing import NoReturn
 import uvicorn
 
 from api.app import create_app
+from api.gate import Gate
 from api.gateway import Gateway
 from api.metrics import Metrics
 from api.peer_gate import PeerGate
@@ -72,7 +73,7 @@ def run(settings: Settings, peer_port: int | None = None, ready: Callable[[str],
     url, peer_url = (url_of(settings.host, each) for each in (listeners[0], listeners[-1]))
     gateway = open_gateway(settings, url, peer_url)
     config = uvicorn.Config(
-        PeerGate(create_app(gateway), gateway),
+        Gate(PeerGate(create_app(gateway), gateway), gateway),
         loop="uvloop",
         http=Protocol,
         ws="none",
