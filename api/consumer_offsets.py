@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from fastapi.concurrency import run_in_threadpool
 
+from api.client_topics import fresh_partition
 from api.consumer_schema import (
     CommitBody,
     CommittedOffset,
@@ -22,7 +23,6 @@ from api.topics import microseconds
 from coordinator.assignment import TopicPartition
 from coordinator.events import Heartbeat
 from coordinator.group import Group
-from log_tables.partition import Partition
 
 router = APIRouter(
     prefix="/consumers/{group}",
@@ -142,7 +142,7 @@ async def _seek_to(
     found.check_owned(found.member(instance), places)
 
     def positions() -> dict[TopicPartition, int]:
-        opened = {at: _fresh(here, at) for at in places}
+        opened = {at: fresh_partition(here, *at) for at in places}
         return {at: p.high_watermark if end else p.log_start for at, p in opened.items()}
 
     await here.coordinator.seek(group, instance, await run_in_threadpool(positions))
@@ -151,13 +151,7 @@ async def _seek_to(
 def _at_times(here: Gateway, times: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
     positions = {}
     for at, time_us in times.items():
-        partition = _fresh(here, at)
+        partition = fresh_partition(here, *at)
         found = partition.position(time_us)
         positions[at] = partition.high_watermark if found is None else found
     return positions
-
-
-def _fresh(here: Gateway, at: TopicPartition) -> Partition:
-    partition = here.cluster.topic(at.topic).partition(at.partition)
-    partition.refresh()
-    return partition

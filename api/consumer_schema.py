@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from api.client_topics import PublicName
 from api.errors import explain
 from api.media import Format
 from coordinator.assignment import TopicPartition
@@ -132,7 +133,7 @@ class CreatedConsumer(BaseModel):
 class SubscriptionBody(BaseModel):
     """Topics by name, or those that a regular expression (RE2's syntax) matches."""
 
-    topics: list[str] | None = None
+    topics: list[PublicName] | None = None
     topic_pattern: str | None = None
 
 
@@ -141,7 +142,7 @@ class Topics(BaseModel):
 
 
 class PartitionName(BaseModel):
-    topic: str
+    topic: PublicName
     partition: Annotated[int, Field(ge=0, lt=2**31)]
 
     @property

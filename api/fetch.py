@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from api.client_topics import topic_to_read
 from api.errors import NotJson, error_responses
 from api.gateway import Gateway, gateway
 from api.media import Format, accepted_format
@@ -88,9 +89,7 @@ async def fetch(
 
 async def _open(here: Gateway, name: str, index: int) -> Partition:
     """The partition, at what is committed now."""
-    topic = here.cluster.known(name)
-    if topic is None:
-        topic = await run_in_threadpool(here.cluster.topic, name)
+    topic = await topic_to_read(here, name)
     found = (
         topic.partition(index) if topic.is_open(index) else await run_in_threadpool(topic.partition, index)
     )

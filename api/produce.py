@@ -4,11 +4,11 @@ from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Header, Query
-from fastapi.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
 from api.body import read_body
+from api.client_topics import topic_to_write
 from api.envelope import V2_MEDIA_TYPE
 from api.errors import error_responses, status_and_code
 from api.gateway import Gateway, gateway
@@ -21,7 +21,7 @@ from ingest.writer import Acks, Appended, Outcome
 from log_tables.errors import InvalidArgument, LakelogError, UnknownPartition
 from log_tables.limits import PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX, SEQUENCE_MODULUS
 from log_tables.partition import Entry, Producer
-from log_tables.topic import Topic, check_writable
+from log_tables.topic import Topic
 
 router = APIRouter(tags=["v2 produce"])
 
@@ -84,7 +84,7 @@ async def _produce(
     here = gateway(request)
     begin = here.clock.monotonic()
     acks, form = _acks(acks_name), content_format(request)
-    topic = await find_topic(here, name)
+    topic = await topic_to_write(here, name)
     if partition is not None and not 0 <= partition < topic.partition_count:
         raise UnknownPartition(
             f"topic {name!r} has no partition {partition}; it has 0 to {topic.partition_count - 1}"
@@ -102,13 +102,6 @@ async def _produce(
     here.metrics.topic(name).produced(records, size, here.clock.monotonic() - begin)
     answer = _arrow_answer(parts, outcomes) if form is Format.ARROW else _answer(parts, outcomes)
     return Response(answer, media_type=V2_MEDIA_TYPE, headers={"Acks": acks.value})
-
-
-async def find_topic(here: Gateway, name: str) -> Topic:
-    """The topic `name`, which users may write to. Raises UnknownTopic, InvalidTopicName."""
-    check_writable(name)
-    found = here.cluster.known(name)
-    return found if found is not None else await run_in_threadpool(here.cluster.topic, name)
 
 
 def _decode(here: Gateway, body: bytes, form: Format, topic: Topic, partition: int | None) -> list[Part]:

@@ -6,12 +6,11 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field
 
+from api.client_topics import Description, describe, descriptions, fresh_partition
 from api.envelope import V2Response
 from api.errors import error_responses
-from api.gateway import Gateway, Here
+from api.gateway import Here
 from log_tables.errors import InvalidArgument
-from log_tables.partition import Partition
-from log_tables.topic import Topic
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -72,19 +71,18 @@ class Brokers(BaseModel):
 @router.get("/topics", summary="The names of all topics", responses=error_responses(503))
 def list_topics(here: Here) -> list[str]:
     """Internal topics are left out."""
-    here.cluster.refresh()
-    return sorted(topic.name for topic in here.cluster.topics())
+    return [topic.name for topic in descriptions(here)]
 
 
 @router.get("/topics/{topic}", summary="One topic", responses=error_responses(404))
 def get_topic(here: Here, topic: TopicName) -> TopicView:
-    found = here.cluster.topic(topic)
-    return TopicView(name=found.name, configs=found.config.as_dict(), partitions=_partitions(here, found))
+    found = describe(here, topic)
+    return TopicView(name=found.name, configs=found.config.as_dict(), partitions=_partitions(found))
 
 
 @router.get("/topics/{topic}/partitions", summary="Its partitions", responses=error_responses(404))
 def list_partitions(here: Here, topic: TopicName) -> list[PartitionView]:
-    return _partitions(here, here.cluster.topic(topic))
+    return _partitions(describe(here, topic))
 
 
 @router.get(
@@ -93,9 +91,9 @@ def list_partitions(here: Here, topic: TopicName) -> list[PartitionView]:
     responses=error_responses(400, 404),
 )
 def get_partition(here: Here, topic: TopicName, partition: PartitionId) -> PartitionView:
-    found = here.cluster.topic(topic)
-    found.partition(partition)
-    return _partition(here, found, partition)
+    found = describe(here, topic)
+    found.check(partition)
+    return _partition(found, partition)
 
 
 @router.get(
@@ -114,7 +112,7 @@ def get_offsets(
 ) -> OffsetsAt | Offsets:
     """With `timestamp`, `offset` is beside the other two: null where no record is that late."""
     time_us = None if timestamp is None else microseconds(timestamp)
-    found = _fresh(here, topic, partition)
+    found = fresh_partition(here, topic, partition)
     start, end = found.log_start, found.high_watermark
     if time_us is None:
         return Offsets(beginning_offset=start, end_offset=end)
@@ -133,7 +131,7 @@ def delete_records(
     before: Annotated[int, Query(description="The first offset that stays.")],
 ) -> LogStart:
     """Answers with the log start offset, which never moves back. Kafka calls this DeleteRecords."""
-    return LogStart(log_start_offset=_fresh(here, topic, partition).truncate(before))
+    return LogStart(log_start_offset=fresh_partition(here, topic, partition).truncate(before))
 
 
 @router.get("/brokers", summary="The gateways on this root", responses=error_responses(503))
@@ -157,19 +155,13 @@ def list_brokers(here: Here) -> Brokers:
     )
 
 
-def _fresh(here: Gateway, topic: str, partition: int) -> Partition:
-    found = here.cluster.topic(topic).partition(partition)
-    found.refresh()
-    return found
+def _partitions(topic: Description) -> list[PartitionView]:
+    return [_partition(topic, partition) for partition in range(topic.partition_count)]
 
 
-def _partitions(here: Gateway, topic: Topic) -> list[PartitionView]:
-    return [_partition(here, topic, partition) for partition in range(topic.partition_count)]
-
-
-def _partition(here: Gateway, topic: Topic, partition: int) -> PartitionView:
+def _partition(topic: Description, partition: int) -> PartitionView:
     """The store keeps the copies: the only replica that a client sees is the leader."""
-    leader = here.leadership.leader(topic, partition)
+    leader = topic.leader(partition)
     return PartitionView(
         partition=partition, leader=leader, replicas=[Replica(broker=leader, leader=True, in_sync=True)]
     )

@@ -10,13 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.body import read_body
+from api.client_topics import topic_to_write
 from api.consumers import GroupName, InstanceName, know
 from api.envelope import V2Response
 from api.errors import error_responses
 from api.gateway import Gateway, gateway
 from api.group_route import GroupRoute
 from api.media import Format, content_format
-from api.produce import find_topic
 from api.produce_schema import TRANSACTION_BODY
 from api.wire_transaction import TransactionBody, decode_transaction
 from coordinator.transactions import Asked, Transacted
@@ -160,7 +160,7 @@ async def _commit(
 
 
 async def _parts(here: Gateway, sent: TransactionBody, name: str) -> list[Part]:
-    topic = await find_topic(here, name)
+    topic = await topic_to_write(here, name)
     parts = sent.parts(topic, here.router.sticky_partition(topic), here.clock.now_us())
     return [Part(name, topic.topic_id, part.partition, [part.batch]) for part in parts]
 

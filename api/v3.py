@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from api.client_topics import Description, describe, descriptions
 from api.envelope import Collection, Link, ListMetadata, ResourceMetadata, resource, url
 from api.errors import error_responses
 from api.gateway import Here
@@ -103,11 +104,10 @@ def get_cluster(request: Request, cluster: ClusterId) -> ClusterView:
     responses=error_responses(404, 503),
 )
 def list_topics(here: Here, request: Request, cluster: ClusterId) -> Collection[TopicView]:
-    here.cluster.refresh()
     return Collection(
         kind="KafkaTopicList",
         metadata=ListMetadata(self=url(request, cluster, "topics")),
-        data=[_topic_view(request, cluster, topic) for topic in here.cluster.topics()],
+        data=[_topic_view(request, cluster, topic) for topic in descriptions(here)],
     )
 
 
@@ -132,7 +132,7 @@ def create_topic(here: Here, request: Request, cluster: ClusterId, new: NewTopic
     responses=error_responses(404),
 )
 def get_topic(here: Here, request: Request, cluster: ClusterId, topic: TopicName) -> TopicView:
-    return _topic_view(request, cluster, here.cluster.topic(topic))
+    return _topic_view(request, cluster, describe(here, topic))
 
 
 @router.patch(
@@ -171,7 +171,7 @@ def delete_topic(here: Here, cluster: ClusterId, topic: TopicName) -> None:
 def list_partitions(
     here: Here, request: Request, cluster: ClusterId, topic: TopicName
 ) -> Collection[PartitionView]:
-    found = here.cluster.topic(topic)
+    found = describe(here, topic)
     return Collection(
         kind="KafkaPartitionList",
         metadata=ListMetadata(self=url(request, cluster, "topics", topic, "partitions")),
@@ -188,7 +188,7 @@ def list_partitions(
 def get_partition(
     here: Here, request: Request, cluster: ClusterId, topic: TopicName, partition: int
 ) -> PartitionView:
-    here.cluster.topic(topic).partition(partition)
+    describe(here, topic).check(partition)
     return _partition_view(request, cluster, topic, partition)
 
 
@@ -200,7 +200,7 @@ def _cluster_view(request: Request, cluster: str) -> ClusterView:
     )
 
 
-def _topic_view(request: Request, cluster: str, topic: Topic) -> TopicView:
+def _topic_view(request: Request, cluster: str, topic: Topic | Description) -> TopicView:
     path = (cluster, "topics", topic.name)
     return TopicView(
         metadata=resource(request, *path, name=f"kafka={cluster}/topic={topic.name}"),

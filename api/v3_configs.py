@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from api.client_topics import Description, describe
 from api.envelope import Collection, ListMetadata, ResourceMetadata, resource, url
 from api.errors import error_responses
 from api.gateway import Here
@@ -12,7 +13,6 @@ from api.limited import LimitedRoute
 from api.v3 import ClusterId, TopicName
 from log_tables.config import SETTINGS
 from log_tables.errors import NotFound
-from log_tables.topic import Topic
 
 router = APIRouter(
     prefix="/v3/clusters/{cluster_id}/topics/{topic}", tags=["v3 topics"], route_class=LimitedRoute
@@ -60,7 +60,7 @@ class Alterations(BaseModel):
 def list_configs(
     here: Here, request: Request, cluster: ClusterId, topic: TopicName
 ) -> Collection[ConfigView]:
-    found = here.cluster.topic(topic)
+    found = describe(here, topic)
     return Collection(
         kind="KafkaTopicConfigList",
         metadata=ListMetadata(self=url(request, cluster, "topics", topic, "configs")),
@@ -76,7 +76,7 @@ def get_config(
     topic: TopicName,
     name: Annotated[str, Path(examples=["compression.type"])],
 ) -> ConfigView:
-    found = here.cluster.topic(topic)
+    found = describe(here, topic)
     if name not in SETTINGS:
         raise NotFound(f"topic {topic} has no setting {name!r}; it has {', '.join(SETTINGS)}")
     return _config_view(request, cluster, found, name)
@@ -92,7 +92,7 @@ def alter_configs(here: Here, cluster: ClusterId, topic: TopicName, alterations:
     here.cluster.alter_topic(topic, {change.name: change.value for change in alterations.data})
 
 
-def _config_view(request: Request, cluster: str, topic: Topic, name: str) -> ConfigView:
+def _config_view(request: Request, cluster: str, topic: Description, name: str) -> ConfigView:
     overridden = name in topic.config.overrides
     resource_name = f"kafka={cluster}/topic={topic.name}/config={name}"
     path = (cluster, "topics", topic.name, "configs", name)

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Path, Request
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 
+from api.client_topics import fresh_partition
 from api.envelope import Collection, Link, ListMetadata, ResourceMetadata, resource, url
 from api.errors import error_responses
 from api.gateway import Gateway, Here
@@ -206,7 +207,7 @@ def _lags(
     for at in sorted(group.offsets) if only is None else [only]:
         committed = group.committed(at)
         if committed is not None:
-            snapshot = here.cluster.topic(at.topic).partition(at.partition).refresh()
+            snapshot = fresh_partition(here, *at).snapshot
             found[at] = snapshot, lag(snapshot, committed.offset, now_ms)
     return found
 

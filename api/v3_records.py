@@ -10,9 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.body import read_body
+from api.client_topics import topic_to_write
 from api.errors import error_responses, status_and_code
 from api.gateway import Gateway, Here
-from api.produce import find_topic, place_of, refuse_if_all_failed
+from api.produce import place_of, refuse_if_all_failed
 from api.rows import Part, Rows, parts_of
 from api.v3 import ClusterId, TopicName
 from api.v3_schema import BATCH_BODY, RECORDS_BODY
@@ -45,7 +46,7 @@ class _Done:
 )
 async def produce_records(here: Here, request: Request, cluster_id: ClusterId, topic: TopicName) -> Response:
     """Each record is answered in order, by one JSON object with its offset or its error."""
-    found = await find_topic(here, topic)
+    found = await topic_to_write(here, topic)
     with here.buffer.room(topic) as room:
         rows = decode_stream(await read_body(request, room, here.settings.max_request_bytes))
         done = await _append(here, found, rows, room)
@@ -62,7 +63,7 @@ async def produce_records(here: Here, request: Request, cluster_id: ClusterId, t
 )
 async def produce_batch(here: Here, request: Request, cluster_id: ClusterId, topic: TopicName) -> Response:
     """Entries stand or fail one by one: look at `failures`. Up to 200,000 at once."""
-    found = await find_topic(here, topic)
+    found = await topic_to_write(here, topic)
     with here.buffer.room(topic) as room:
         entries = decode_batch(await read_body(request, room, here.settings.max_request_bytes))
         failures = [

@@ -14,6 +14,7 @@ from coordinator.transactions import Asked, Transacted, Transactions
 from log_tables.clock import Clock
 from log_tables.cluster import Cluster
 from log_tables.errors import InvalidOffset, OffsetOutOfRange
+from log_tables.topic import check_public
 
 
 class Coordinator:
@@ -178,8 +179,11 @@ class Coordinator:
         await self._shards.leading(name, attempt)
 
     async def _check_ends(self, offsets: Mapping[TopicPartition, Place]) -> None:
-        """Raise OffsetOutOfRange for an offset that no record has yet, InvalidOffset for a negative one."""
+        """Raise OffsetOutOfRange for an offset that no record has yet, InvalidOffset for a negative one,
+        InvalidTopicName for one of an internal topic.
+        """
         for at, place in offsets.items():
+            check_public(at.topic)
             if place.offset < 0:
                 raise InvalidOffset(f"offset {place.offset} of {at} is negative; name one from 0")
         beyond = await asyncio.to_thread(self._beyond, offsets)

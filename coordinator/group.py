@@ -10,7 +10,7 @@ from coordinator.pattern import matching
 from coordinator.transaction import TransactionState
 from log_tables.errors import NotAssigned, UnknownMember, UnknownPartition, UnknownTopic
 from log_tables.group_log import Committed, MemberConfig
-from log_tables.topic import is_internal
+from log_tables.topic import check_public, is_internal
 
 Partitions = frozenset[TopicPartition]
 
@@ -124,7 +124,8 @@ class Group:
         return found if found and topic and found.topic_id == topic.topic_id else None
 
     def check(self, at: TopicPartition) -> TopicState:
-        """What is known of the topic of `at`. Raises UnknownTopic, UnknownPartition."""
+        """What is known of the topic of `at`. Raises InvalidTopicName, UnknownTopic, UnknownPartition."""
+        check_public(at.topic)
         topic = self.topics.get(at.topic)
         if topic is None:
             raise UnknownTopic(f"there is no topic {at.topic!r}; create it first")

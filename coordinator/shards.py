@@ -125,13 +125,12 @@ class Shards:
         return [group for shard in [*self._shards.values()] if shard.leading for group in shard.groups()]
 
     def follow_topics(self) -> None:
-        """Tell the groups of topics that came or went since the last time."""
+        """Tell the groups of topics that came or went since the last time; internal ones they never know."""
         version = self._cluster.version
         if version == self._topics_version:
             return
         self._topics = {
-            topic.name: TopicState(topic.topic_id, topic.partition_count)
-            for topic in self._cluster.topics(include_internal=True)
+            topic.name: TopicState(topic.topic_id, topic.partition_count) for topic in self._cluster.topics()
         }
         self._topics_version = version
         for shard in self._shards.values():

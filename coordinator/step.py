@@ -55,7 +55,7 @@ from log_tables.group_log import (
     Records,
 )
 from log_tables.staging import Staged
-from log_tables.topic import check_writable
+from log_tables.topic import check_public, check_writable
 
 
 def step(  # noqa: PLR0911 -- one for each event
@@ -132,6 +132,8 @@ def _joined(group: Group, event: Join, now_ms: float) -> tuple[Group, Records]:
 def _subscribed(group: Group, member: Member, event: Subscribe, now_ms: float) -> tuple[Group, Records]:
     if not event.topics and not event.pattern:
         raise InvalidSubscription("a subscription names topics or a topic_pattern; name one, or delete it")
+    for name in event.topics:
+        check_public(name)
     if event.topics and event.pattern:
         raise MixedSubscription("a subscription has topics or a topic_pattern, not both; choose one")
     if member.assigned or (member.topics and event.pattern) or (member.pattern and event.topics):

@@ -6,11 +6,18 @@ from collections.abc import Callable
 
 from log_tables.config import TopicConfig
 from log_tables.errors import CorruptLog, InvalidTopicName, ObjectMissing, UnknownPartition
-from log_tables.layout import partition_directory, topic_directory
+from log_tables.layout import CONSUMER_OFFSETS, MAINTENANCE, partition_directory, topic_directory
 from log_tables.limits import TOPIC_NAME_MAX_CHARS
 from log_tables.partition import Partition, PartitionConfig
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+_INSTEAD = {
+    CONSUMER_OFFSETS: "what groups have committed is at GET /consumers/{group}/offsets, and in the table "
+    "consumer_offsets of `lakelog sql`",
+    MAINTENANCE: "what the jobs did is in the table maintenance_runs of `lakelog sql`",
+}
+"""Where people find what they would look for in an internal topic."""
 
 
 def check_topic_name(name: str) -> None:
@@ -27,15 +34,24 @@ def check_topic_name(name: str) -> None:
 
 
 def is_internal(name: str) -> bool:
-    """Internal topics begin with two underscores; users read them and never write them."""
+    """Internal topics begin with two underscores. Who can read the root reads them; clients do not, and
+    nobody but lakelog writes them.
+    """
     return name.startswith("__")
+
+
+def check_public(name: str) -> None:
+    """Raise InvalidTopicName for an internal topic, whether there is one of that name or not."""
+    if is_internal(name):
+        shown = name if len(name) <= TOPIC_NAME_MAX_CHARS else f"{name[:40]}…"
+        instead = _INSTEAD.get(name, "choose another topic")
+        raise InvalidTopicName(f"the topic {shown!r} is internal, for lakelog's own use; {instead}")
 
 
 def check_writable(name: str) -> None:
     """Raise InvalidTopicName for a name that is not allowed, or of an internal topic."""
     check_topic_name(name)
-    if is_internal(name):
-        raise InvalidTopicName(f"the topic {name!r} is internal: lakelog alone writes it; choose another")
+    check_public(name)
 
 
 class Topic:

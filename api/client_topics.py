@@ -1,0 +1,90 @@
+"""The only ways from a topic's name in a client's request to the topic.
+
+Of an internal topic a client gets a description at most: no partition, and so no record, no offset and no
+write. Which of these ways a route takes is what it promises.
+"""
+
+from typing import Annotated
+
+from fastapi.concurrency import run_in_threadpool
+from pydantic import AfterValidator
+
+from api.gateway import Gateway
+from log_tables.config import TopicConfig
+from log_tables.partition import Partition
+from log_tables.topic import Topic, check_public, check_writable
+
+
+def _public(name: str) -> str:
+    check_public(name)
+    return name
+
+
+PublicName = Annotated[str, AfterValidator(_public)]
+"""A field of a body that names a topic: a request that names an internal one goes no further."""
+
+
+class Description:
+    """What any client may know of a topic, an internal one too."""
+
+    def __init__(self, here: Gateway, topic: Topic) -> None:
+        self._here, self._topic = here, topic
+
+    @property
+    def name(self) -> str:
+        return self._topic.name
+
+    @property
+    def config(self) -> TopicConfig:
+        return self._topic.config
+
+    @property
+    def partition_count(self) -> int:
+        return self._topic.partition_count
+
+    def check(self, partition: int) -> None:
+        """Raise UnknownPartition, CorruptLog unless there is one; blocking."""
+        self._topic.partition(partition)
+
+    def leader(self, partition: int) -> int:
+        """The broker that leads a partition, as is known here."""
+        return self._here.leadership.leader(self._topic, partition)
+
+
+def describe(here: Gateway, name: str) -> Description:
+    """What a client may know of the topic `name`; blocking. Raises UnknownTopic."""
+    return Description(here, here.cluster.topic(name))
+
+
+def descriptions(here: Gateway) -> list[Description]:
+    """Every topic that is not internal, by name; blocking."""
+    here.cluster.refresh()
+    return [Description(here, topic) for topic in here.cluster.topics()]
+
+
+async def topic_to_write(here: Gateway, name: str) -> Topic:
+    """The topic that a client may write to. Raises UnknownTopic, InvalidTopicName."""
+    check_writable(name)
+    return await _found(here, name)
+
+
+async def topic_to_read(here: Gateway, name: str) -> Topic:
+    """The topic whose records a client may read. Raises UnknownTopic, InvalidTopicName."""
+    check_public(name)
+    return await _found(here, name)
+
+
+def fresh_partition(here: Gateway, name: str, index: int) -> Partition:
+    """A partition that a client may read and delete from, at what is committed now; blocking.
+
+    Raises UnknownTopic, UnknownPartition, InvalidTopicName.
+    """
+    check_public(name)
+    found = here.cluster.topic(name).partition(index)
+    found.refresh()
+    return found
+
+
+async def _found(here: Gateway, name: str) -> Topic:
+    found = here.cluster.known(name)
+    return found if found is not None else await run_in_threadpool(here.cluster.topic, name)
