@@ -1,18 +1,21 @@
-"""The gate to what gateways ask of one another: only who knows this very process is let in, and told so.
+"""The gate to what gateways ask of one another: only gateways of this root are let in that mean this process.
 
 A port may be another gateway's by now, of another cluster even, or another service's. So a gateway names the
 one that it means, by the id of the cluster and the incarnation that only the metadata log knows, and believes
-an answer only if that says the same again.
+an answer only if that says the same again. It names itself, too: a copy of the root has the
+same names, but who asks from there is not found in this root, or gives no sign of life here.
 """
+
+import hmac
 
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.gateway import Gateway
 from api.peer import create_peer_app
-from coordinator.peers import TARGET
+from coordinator.peers import ASKER, TARGET
 
-_TARGET = TARGET.encode()
+_TARGET, _ASKER = TARGET.encode(), ASKER.encode()
 _STATUS = 421
 _REFUSED = msgspec.json.encode(
     {
@@ -32,13 +35,13 @@ class PeerGate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        asked = next((value for name, value in scope["headers"] if name == _TARGET), None)
+        asked = _header(scope, _TARGET)
         for_peers = scope["path"].startswith("/peer/")
         if asked is None and not for_peers:
             await self._app(scope, receive, send)
             return
         own = self._gateway.brokers.target.encode()
-        if not own or asked != own:
+        if not (own and await self._lets_in(scope, asked or b"", own)):
             await _refuse(send)
             return
 
@@ -48,6 +51,16 @@ class PeerGate:
             await send(message)
 
         await (self._peer_app if for_peers else self._app)(scope, receive, told)
+
+    async def _lets_in(self, scope: Scope, asked: bytes, own: bytes) -> bool:
+        if not hmac.compare_digest(asked, own):
+            return False
+        asker = _header(scope, _ASKER) or b""
+        return await self._gateway.brokers.lets_in(asker.decode("latin-1"))
+
+
+def _header(scope: Scope, wanted: bytes) -> bytes | None:
+    return next((value for name, value in scope["headers"] if name == wanted), None)
 
 
 async def _refuse(send: Send) -> None:

@@ -3,12 +3,18 @@
 Each is a broker with a number of its own, in the metadata log. A sign of life is an object in the store that
 it overwrites again and again: who cannot be reached over the network can still be seen there, and no clock is
 compared with another's. Safety does not rest on any of this, but on the claims (docs/FORMAT.md).
+
+A copy of a root names gateways that are not on it. So a gateway answers only those others that are on its own
+list and give signs of life in its own root.
 """
 
 import asyncio
+import hashlib
+import hmac
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from msgspec.structs import replace
 
@@ -25,15 +31,30 @@ BEATS_PER_TIMEOUT = 4
 FORGOTTEN_S = 60 * 60
 """A gateway that was silent for so long is taken off the list."""
 
+LOOK_PAUSE_S = 0.1
+"""Between two looks at the list and the signs of life for the sake of gateways that are not known."""
+
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _Seen:
-    """The newest sign of life of a broker, and when it was new here."""
+    """The newest sign of life of a broker, when it was new here, and whether it has come after another of the
+    same incarnation: that one is no copy.
+    """
 
     sign: str
     since: float
+    lives: bool = False
+
+    @property
+    def incarnation(self) -> str:
+        return self.sign.partition(" ")[0]
+
+    def followed_by(self, sign: str, now: float) -> "_Seen":
+        found = _Seen(sign, now)
+        found.lives = found.incarnation == self.incarnation != ""
+        return found
 
 
 class Brokers:
@@ -51,6 +72,9 @@ class Brokers:
         # This gateway has looked again and again since the first of these times, and last at the second.
         self._awake = self._looked = clock.monotonic()
         self._beats = 0
+        self._shown = ""  # the incarnation that has given a sign of life
+        self._next_look: asyncio.Task[None] | None = None
+        self._last_look = -LOOK_PAUSE_S
         self._running: list[asyncio.Task[None]] = []
 
     @property
@@ -66,6 +90,48 @@ class Brokers:
     def target_of(self, record: BrokerRecord) -> str:
         """The same of another gateway: the cluster, and an incarnation that only who reads the root knows."""
         return f"{self._cluster.cluster_id}.{record.incarnation}"
+
+    def asker(self, target: str) -> str:
+        """What this gateway calls itself before the one that `target` means; empty before `start`.
+
+        It proves that who sends it knows its incarnation, and tells nobody else what that is.
+        """
+        return "" if self._record is None else f"{self.id}.{_seal(target, self._record.incarnation)}"
+
+    async def lets_in(self, asker: str) -> bool:
+        """Whether who calls itself `asker` is another gateway of this root, and gave signs of life here.
+
+        Memory is asked first; when that does not say so, one look at the root, which all who wait share.
+        """
+        if self._is_here(asker):
+            return True
+        if self._next_look is None:
+            self._next_look = asyncio.create_task(self._look_soon())
+        await asyncio.shield(self._next_look)
+        return self._is_here(asker)
+
+    def _is_here(self, asker: str) -> bool:
+        number, _, seal = asker.partition(".")
+        numbered = number.isascii() and number.isdecimal() and len(number) < 10
+        record = self.other(int(number)) if numbered else None
+        if record is None or not hmac.compare_digest(
+            seal.encode(), _seal(self.target, record.incarnation).encode()
+        ):
+            return False
+        seen = self._seen.get(record.id)
+        if seen is None or seen.incarnation != record.incarnation:
+            return False
+        return seen.lives or not self.is_silent(record.id)  # a slow store alone parts nobody
+
+    async def _look_soon(self) -> None:
+        await asyncio.sleep(max(0, self._last_look + LOOK_PAUSE_S - self._clock.monotonic()))
+        self._next_look = None  # who comes from now on needs a look that begins later
+        self._last_look = self._clock.monotonic()
+        try:
+            await asyncio.to_thread(self._cluster.refresh, wait=True)
+            await self._look()
+        except LakelogError as error:
+            _log.warning("it cannot be seen which gateways live here: %s", error)
 
     @property
     def leaving(self) -> bool:
@@ -148,27 +214,35 @@ class Brokers:
 
     async def _watch(self) -> None:
         """Give a sign of life, and look for those of the others."""
-        others = [broker for broker in self._cluster.metadata_log.brokers if broker != self.id]
-        if others and self._record is not None:
+        if self._record is not None and (self._others() or self._shown != self._record.incarnation):
             # Begun on the event loop, although a thread could do it alone: one that hangs must look dead.
             self._beats += 1
-            await asyncio.to_thread(self._beat)
-        signs = await asyncio.to_thread(self._signs, others)
+            await asyncio.to_thread(self._beat, self._record)
+        await self._look()
+
+    def _others(self) -> list[int]:
+        return [broker for broker in self._cluster.metadata_log.brokers if broker != self.id]
+
+    async def _look(self) -> None:
+        """Look for the signs of life of the others."""
+        signs = await asyncio.to_thread(self._signs, self._others())
         now = self._clock.monotonic()
         if now - self._looked >= self._timeout_s:  # it stood still itself
             self._awake = now
         self._looked = now
         for broker, sign in signs.items():
             seen = self._seen.get(broker)
-            if seen is None or seen.sign != sign:
+            if seen is None:
                 self._seen[broker] = _Seen(sign, now)
+            elif seen.sign != sign:
+                self._seen[broker] = seen.followed_by(sign, now)
         for broker in self._seen.keys() - signs.keys():
             del self._seen[broker]
 
-    def _beat(self) -> None:
-        assert self._record is not None
-        sign = f"{self._record.incarnation} {self._beats}"
-        self._cluster.store.put(broker_path(self._record.id), sign.encode())
+    def _beat(self, record: BrokerRecord) -> None:
+        sign = f"{record.incarnation} {self._beats}"
+        self._cluster.store.put(broker_path(record.id), sign.encode())
+        self._shown = record.incarnation
 
     def _signs(self, others: list[int]) -> dict[int, str]:
         return {broker: self._sign(broker) for broker in others}
@@ -211,3 +285,9 @@ class Brokers:
             record = self.other(broker)
             if record is not None and self.is_silent(broker) and now - seen.since >= FORGOTTEN_S:
                 await asyncio.to_thread(self._strike_off, record)
+
+
+@lru_cache(maxsize=1_024)
+def _seal(target: str, incarnation: str) -> str:
+    """Proof towards `target` of who knows `incarnation`; it is good for nothing else."""
+    return hashlib.blake2b(target.encode(), key=incarnation.encode(), digest_size=16).hexdigest()

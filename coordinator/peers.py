@@ -37,6 +37,9 @@ POOL_KEPT_S = 30.0
 TARGET = "lakelog-target"
 """The header that names the process that is meant, and the one that answers (api/peer_gate.py)."""
 
+ASKER = "lakelog-asker"
+"""The header that names who asks: one that the asked one does not find in its own root is refused."""
+
 ARROW = "application/vnd.apache.arrow.stream"
 
 Answer = TypeVar("Answer")
@@ -154,12 +157,18 @@ class Peers:
             yield answer
 
     def _meant(self, broker: BrokerRecord, headers: Mapping[str, str] | None) -> dict[str, str]:
-        return {**(headers or {}), TARGET: self._brokers.target_of(broker)}
+        target = self._brokers.target_of(broker)
+        return {**(headers or {}), TARGET: target, ASKER: self._brokers.asker(target)}
 
     def _check(self, broker: BrokerRecord, answer: aiohttp.ClientResponse) -> None:
-        """Raise Unreachable for the answer of anybody else: nothing was done where it was meant to be."""
+        """Raise Unreachable for the answer of anybody else, or of one that does not find this gateway in its
+        own root: nothing was done where it was meant to be.
+        """
         if answer.headers.get(TARGET) != self._brokers.target_of(broker):
-            raise Unreachable(f"another answers at the URL of {_name(broker)}; repeat the request")
+            raise Unreachable(
+                f"another gateway answers at the URL of {_name(broker)}, or one of another root; repeat "
+                "the request"
+            )
 
     async def _watched(self, broker: BrokerRecord, sending: Coroutine[Any, Any, Answer]) -> Answer:
         """What `sending` gives; given up when the other gateway is no more, or silent."""

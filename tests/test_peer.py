@@ -7,10 +7,14 @@ from typing import Any
 import httpx
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
+from coordinator.brokers import Brokers
 from coordinator.peer_wire import decode_outcomes, encode_entries
-from coordinator.peers import TARGET
+from coordinator.peers import ASKER, TARGET
 from ingest.writer import Appended
+from lakelog.settings import Settings
+from log_tables.clock import SystemClock
 from log_tables.cluster import Cluster
 from log_tables.errors import (
     InvalidArgument,
@@ -20,11 +24,14 @@ from log_tables.errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from log_tables.layout import broker_path
 from log_tables.limits import MIB
+from log_tables.metadata_log import BrokerRecord
 from log_tables.partition import Entry, Producer
 from log_tables.store import open_store
 from tests.gateway import RunningGateway
 from tests.partitions import entry
+from tests.support import wait_until
 
 ONE = encode_entries([entry(b"a")])
 INTERNAL = "__consumer_offsets"
@@ -34,11 +41,40 @@ def topic_id(gateway: RunningGateway, topic: str) -> str:
     return Cluster.open(open_store(gateway.data), create=False).topic(topic).topic_id
 
 
+class Asker:
+    """Another gateway on the root of `gateway`, but no gateway. It is leaving, so it gets nothing."""
+
+    URL = "http://asker.invalid"
+
+    def __init__(self, gateway: RunningGateway) -> None:
+        self.cluster = Cluster.open(open_store(gateway.data), create=False)
+        brokers = self.cluster.metadata_log.brokers.values()
+        self.asked = next(each for each in brokers if each.url != self.URL)
+        found = next((each for each in brokers if each.url == self.URL), None)
+        self.record = found or self.registered()
+
+    def registered(self) -> BrokerRecord:
+        made = replace(self.cluster.metadata_log.register_broker(self.URL), leaving=True)
+        self.cluster.metadata_log.publish_broker(made)
+        return made
+
+    def sign(self, incarnation: str = "") -> None:
+        """Give a sign of life that was never given before."""
+        sign = f"{incarnation or self.record.incarnation} {SystemClock().unique_id()}"
+        self.cluster.store.put(broker_path(self.record.id), sign.encode())
+
+    def headers(self) -> dict[str, str]:
+        brokers = Brokers(self.cluster, Settings(), SystemClock())
+        target = brokers.target_of(self.asked)
+        brokers._record = self.record
+        return {TARGET: target, ASKER: brokers.asker(target)}
+
+
 def meant(gateway: RunningGateway) -> dict[str, str]:
-    """The header by which another gateway, which reads the root, names this one."""
-    cluster = Cluster.open(open_store(gateway.data), create=False)
-    (record,) = cluster.metadata_log.brokers.values()
-    return {TARGET: f"{cluster.cluster_id}.{record.incarnation}"}
+    """The headers by which another gateway, which is on the root and lives, names this one and itself."""
+    asker = Asker(gateway)
+    asker.sign()
+    return asker.headers()
 
 
 def append(gateway: RunningGateway, to: str, body: bytes = ONE, **query: str) -> httpx.Response:
@@ -85,6 +121,63 @@ def test_who_means_another_process_is_told_so(
     else:
         assert answer.status_code == 404
     assert TARGET not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "asker",
+    ["", "2", "2.", ".", "x.y", "\u00b2.a", "99.00000000000000000000000000000000", "1", "9" * 5_000 + ".a"],
+)
+def test_who_does_not_say_who_asks_is_refused(gateway: RunningGateway, asker: str) -> None:
+    headers = {**meant(gateway), ASKER: asker}
+    sent = {name.encode(): value.encode("latin-1") for name, value in headers.items()}
+    assert gateway.client.get("/peer/ping", headers=sent).status_code == 421
+    del sent[ASKER.encode()]
+    assert gateway.client.get("/peer/ping", headers=sent).status_code == 421
+
+
+def test_who_gives_no_sign_of_life_in_this_root_is_refused(gateway: RunningGateway) -> None:
+    asker = Asker(gateway)
+    asker.record = asker.registered()
+
+    def status() -> int:
+        return gateway.client.get("/peer/ping", headers=asker.headers()).status_code
+
+    asker.sign("another-incarnation")
+    wait_until(lambda: status() == 421, "its sign of life is another's")
+    asker.sign()
+    assert status() == 204
+    wait_until(lambda: status() == 421, "it is silent")  # as the gateways of the original are on a copy
+    asker.sign()
+    assert status() == 204
+    asker.cluster.store.delete(broker_path(asker.record.id))
+    wait_until(lambda: status() == 421, "its sign of life is gone")
+
+
+def test_who_has_given_signs_of_life_here_is_let_in_when_one_comes_late(gateway: RunningGateway) -> None:
+    asker = Asker(gateway)
+    for _ in range(2):
+        asker.sign()
+        assert gateway.client.get("/peer/ping", headers=asker.headers()).status_code == 204
+
+    def silent() -> bool:
+        listed = gateway.client.get("/brokers").json()["gateways"]
+        return [each["alive"] for each in listed if each["broker"] == asker.record.id] == [False]
+
+    asker.cluster.metadata_log.publish_broker(replace(asker.record, leaving=False))
+    wait_until(silent, "it is silent")
+    asker.cluster.metadata_log.publish_broker(asker.record)
+    assert gateway.client.get("/peer/ping", headers=asker.headers()).status_code == 204
+
+
+def test_what_proves_who_asks_is_good_for_the_one_asked_only(gateway: RunningGateway) -> None:
+    asker = Asker(gateway)
+    asker.sign()
+    brokers = Brokers(asker.cluster, Settings(), SystemClock())
+    brokers._record = asker.record
+    elsewhere = brokers.asker("another-cluster.another-incarnation")
+    assert asker.record.incarnation not in elsewhere
+    headers = {**asker.headers(), ASKER: elsewhere}
+    assert gateway.client.get("/peer/ping", headers=headers).status_code == 421
 
 
 def test_what_gateways_ask_is_not_part_of_the_public_api(gateway: RunningGateway) -> None:
