@@ -49,7 +49,6 @@ class Batch:
     deadline_s: float
     sealed: bool = False
     uncertain: bool = False
-    count: int = 0
     size_bytes: int = 0
     held_bytes: int = 0
     _values: list[bytes | None] = field(default_factory=list)
@@ -64,9 +63,7 @@ class Batch:
         self._keys.append(key)
         self._headers.append(headers)
         self._stamps_ms.append(timestamp_ms)
-        delivery = Delivery(self.outcome, self.count)
-        self.count += 1
-        return delivery
+        return Delivery(self.outcome, self.outcome.join())
 
     def body(self) -> bytes:
         """The request as an Arrow IPC stream: made once, then always the same bytes."""
@@ -133,7 +130,7 @@ class Lane:
 
     def delivered(self) -> None:
         """The gateway has acknowledged the batch in hand: `put_down` comes next."""
-        self.sequence = (self.sequence + self.batches[0].count) % SEQUENCE_MODULUS
+        self.sequence = (self.sequence + self.batches[0].outcome.records) % SEQUENCE_MODULUS
         self._trouble = None
 
     def failed(self, error: Exception, now_s: float) -> Exception | None:

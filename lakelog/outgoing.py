@@ -1,6 +1,7 @@
 """A record that a program wants to send: checked before it joins others, which a refusal would take along."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from operator import index
 
 from log_tables.errors import InvalidRecord
 from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
@@ -8,16 +9,45 @@ from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 Headers = Sequence[tuple[str, bytes | None]]
 
 
-def check_record(value: object, key: object, headers: Headers, timestamp_ms: int) -> None:
-    """Raise InvalidRecord for content that is not bytes, and for a time (ms since 1970) that no log takes."""
+def check_record(value: object, key: object, headers: Iterable[object], timestamp_ms: int) -> None:
+    """Raise TypeError for content that is not bytes, and for headers that are not pairs of text and bytes.
+    Raise InvalidRecord for a time (ms since 1970) that no log takes, and for a header's name that is no text.
+    """
     _check_bytes("value", value)
     _check_bytes("key", key)
-    if not TIMESTAMP_MIN_US <= timestamp_ms * 1000 <= TIMESTAMP_MAX_US:
+    try:
+        milliseconds = index(timestamp_ms)
+    except TypeError:
+        raise TypeError(
+            f"timestamp_ms is {type(timestamp_ms).__name__}, not int; give milliseconds since 1970"
+        ) from None
+    if not TIMESTAMP_MIN_US <= milliseconds * 1000 <= TIMESTAMP_MAX_US:
         raise InvalidRecord(f"timestamp_ms={timestamp_ms} is outside the years 1 to 9999; use milliseconds")
-    for _, content in headers:
-        _check_bytes("header", content)
+    for header in headers:
+        _check_header(header)
+
+
+def check_target(topic: object, partition: object) -> None:
+    """Raise TypeError for a topic that is no text, and for a partition that is no number."""
+    if not isinstance(topic, str):
+        raise TypeError(f"the topic is {type(topic).__name__}, not str; name it")
+    if partition is not None and not isinstance(partition, int):
+        raise TypeError(f"the partition is {type(partition).__name__}, not int; name one from 0")
 
 
 def _check_bytes(what: str, data: object) -> None:
     if data is not None and not isinstance(data, bytes):
-        raise InvalidRecord(f"the {what} is {type(data).__name__}, not bytes; encode it")
+        raise TypeError(f"the {what} is {type(data).__name__}, not bytes; encode it")
+
+
+def _check_header(header: object) -> None:
+    match header:
+        case (str() as name, content):
+            _check_bytes("header", content)
+        case _:
+            shown = repr(header)[:100]
+            raise TypeError(f"the header {shown} is not a pair of str and bytes; write [('name', b'...')]")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InvalidRecord(f"the header's name {name!r} is no Unicode text; choose another") from None

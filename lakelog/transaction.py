@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakelog.membership import Membership
-from lakelog.outgoing import Headers, check_record
+from lakelog.outgoing import Headers, check_record, check_target
 from lakelog.participant import Participant
 from lakelog.places import Offsets
 from log_tables.clock import Clock
@@ -23,7 +23,9 @@ from log_tables.errors import (
     InvalidRequest,
     NotAssigned,
     NotFound,
+    UnknownPartition,
 )
+from log_tables.limits import PARTITIONS_MAX
 from log_tables.record import binary_array, headers_array, timestamp_array
 
 REFUSED = (Conflict, NotFound, InvalidRequest)
@@ -50,6 +52,7 @@ class Transaction:
         self._values: list[bytes | None] = []
         self._headers: list[Headers] = []
         self._stamps_ms: list[int] = []
+        self._ended = False
         self.number: int | None = None
         self.offsets: tuple[Sent, ...] = ()
 
@@ -64,9 +67,16 @@ class Transaction:
     ) -> None:
         """Have a record appended when the block ends: to `partition`, else that of its key, else to any one.
 
-        Without `timestamp_ms` (since 1970 UTC) it has the time of this call. Raises InvalidRecord. What the
-        gateway refuses, an unknown topic or a record that is too large, the end of the block raises.
+        Without `timestamp_ms` (since 1970 UTC) it has the time of this call. Raises TypeError for a value, a
+        key or a header that is not bytes, InvalidRecord for a time that no log takes, UnknownPartition for
+        one that no topic has, and InvalidArgument after the block. What the gateway refuses, an unknown topic
+        or a record that is too large, the end of the block raises.
         """
+        if self._ended:
+            raise InvalidArgument("the transaction has ended; send inside of its with block")
+        check_target(topic, partition)
+        if partition is not None and not 0 <= partition < PARTITIONS_MAX:
+            raise UnknownPartition(f"there is no partition {partition} of topic {topic!r}; name one from 0")
         headers = tuple(headers)
         stamp_ms = self._clock.now_ms() if timestamp_ms is None else timestamp_ms
         check_record(value, key, headers, stamp_ms)
@@ -76,6 +86,10 @@ class Transaction:
         self._values.append(value)
         self._headers.append(headers)
         self._stamps_ms.append(stamp_ms)
+
+    def end(self) -> None:
+        """Take no more records: the block is over."""
+        self._ended = True
 
     def __len__(self) -> int:
         return len(self._values)
@@ -147,6 +161,7 @@ class Blocks:
             try:
                 yield transaction
             finally:
+                transaction.end()
                 self._open = False
             self._begin(transaction)
         except BaseException:

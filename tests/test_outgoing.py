@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lakelog.outgoing import check_record
+from lakelog.outgoing import check_record, check_target
 from log_tables.errors import InvalidRecord
 from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 
@@ -27,13 +27,40 @@ def test_bytes_of_a_time_that_a_log_takes_can_be_sent(other: dict[str, Any]) -> 
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"value": "text"}, "the value is str, not bytes; encode it"),
-        ({"key": 7}, "the key is int, not bytes; encode it"),
-        ({"headers": [("h", b"1"), ("h", "text")]}, "the header is str, not bytes; encode it"),
         ({"timestamp_ms": TIMESTAMP_MIN_US // 1_000 - 1}, "outside the years 1 to 9999"),
         ({"timestamp_ms": TIMESTAMP_MAX_US // 1_000 + 1}, "outside the years 1 to 9999"),
+        ({"headers": [("\ud800", b"1")]}, "is no Unicode text"),
     ],
 )
 def test_what_no_log_takes_is_named(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidRecord, match=said):
         check_record(**{**FINE, **wrong})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"value": "text"}, "the value is str, not bytes; encode it"),
+        ({"value": {"a": 1}}, "the value is dict, not bytes; encode it"),
+        ({"value": bytearray(b"1")}, "the value is bytearray, not bytes; encode it"),
+        ({"key": 7}, "the key is int, not bytes; encode it"),
+        ({"headers": [("h", b"1"), ("h", "text")]}, "the header is str, not bytes; encode it"),
+        ({"headers": [(b"h", b"1")]}, "not a pair of str and bytes"),
+        ({"headers": [("h",)]}, "not a pair of str and bytes"),
+        ({"headers": {"h": b"1"}}, "'h' is not a pair of str and bytes"),
+        ({"timestamp_ms": 1.5}, "timestamp_ms is float, not int; give milliseconds"),
+        ({"timestamp_ms": "now"}, "timestamp_ms is str, not int"),
+    ],
+)
+def test_what_has_another_type_is_a_mistake_of_the_program(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        check_record(**{**FINE, **wrong})
+
+
+def test_a_topic_is_text_and_a_partition_a_number() -> None:
+    check_target("t", None)
+    check_target("t", 3)
+    with pytest.raises(TypeError, match="the topic is bytes, not str"):
+        check_target(b"t", None)
+    with pytest.raises(TypeError, match="the partition is str, not int"):
+        check_target("t", "3")

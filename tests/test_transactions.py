@@ -18,10 +18,10 @@ from log_tables.cluster import Cluster
 from log_tables.errors import (
     Conflict,
     InvalidArgument,
-    InvalidRecord,
     OutcomeUnknown,
     RecordTooLarge,
     StaleGeneration,
+    UnknownPartition,
     UnknownTopic,
 )
 from log_tables.fsck import check
@@ -306,11 +306,23 @@ def test_a_transaction_asks_for_a_consumer_that_does_not_commit_by_itself(scene:
 def test_transactions_do_not_nest_and_take_bytes(scene: Scene) -> None:
     with consumer(scene) as reading:
         with reading.transaction() as transaction:
-            with pytest.raises(InvalidRecord, match="bytes"):
+            with pytest.raises(TypeError, match="bytes"):
                 transaction.send(scene.results, "text")  # type: ignore[arg-type]
             with pytest.raises(InvalidArgument, match="already"), reading.transaction():
                 pass
         assert transaction.number is None
+
+
+def test_what_is_sent_outside_of_the_block_is_refused(scene: Scene) -> None:
+    with consumer(scene) as reading:
+        with reading.transaction() as transaction:
+            with pytest.raises(UnknownPartition, match="no partition -1"):
+                transaction.send(scene.results, b"0", partition=-1)
+            with pytest.raises(TypeError, match="the topic is NoneType"):
+                transaction.send(None, b"0")  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgument, match="the transaction has ended"):
+            transaction.send(scene.results, b"0")
+    assert scene.values() == [[], []]
 
 
 def test_the_work_of_who_was_rebalanced_meanwhile_is_done_again(scene: Scene) -> None:
