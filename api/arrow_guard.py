@@ -1,19 +1,14 @@
-"""What an Arrow stream may hold, looked at before any of it is unpacked. Pure.
+"""Which columns an Arrow stream of records may have. Pure.
 
-A few bytes of Arrow can stand for gigabytes: a compressed buffer, a dictionary or a view that names one long
-value many times. Only plain columns are taken, and compressed ones only up to a size.
+Only plain ones are taken: a dictionary or a view names one long value many times. log_tables/arrow_bounds.py
+says how much a stream may hold.
 """
 
-import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pyarrow as pa
 
 from log_tables.errors import InvalidRecord
-from log_tables.limits import BATCH_MAX_BYTES
-
-_OLD_COMPRESSION = b"ARROW:experimental_compression"
-"""A key in a message's own metadata, which Arrow still obeys although it stands outside the fields below."""
 
 _PLAIN_BYTES = (
     pa.types.is_binary,
@@ -84,55 +79,3 @@ def check_schema(schema: pa.Schema, topics: bool = False) -> None:
         fits, wanted = columns[field.name]
         if not fits(field.type):
             raise InvalidRecord(f"the column {field.name!r} has type {field.type}; send it as {wanted}")
-
-
-def check_unpacked_size(body: pa.Buffer) -> None:
-    """Raise InvalidRecord when the compressed buffers of an IPC stream say that they hold too much.
-
-    Raises pyarrow's errors, or struct.error, for what is not an IPC stream.
-    """
-    size = 0
-    for message in pa.ipc.MessageReader.open_stream(pa.BufferReader(body)):
-        if _OLD_COMPRESSION in message.metadata.to_pybytes():
-            raise InvalidRecord("the stream is compressed as Arrow before 1.0 did; send it uncompressed")
-        if message.type == "record batch":
-            size += sum(_unpacked_sizes(memoryview(message.metadata), message.body))
-        if size > BATCH_MAX_BYTES:
-            raise InvalidRecord(f"the stream unpacks to more than {BATCH_MAX_BYTES} bytes; send less at once")
-
-
-def _unpacked_sizes(metadata: memoryview, body: pa.Buffer) -> Iterator[int]:
-    """What each compressed buffer of a record batch unpacks to (Arrow's Message.fbs and RecordBatch.fbs).
-
-    Message: 2 = header. RecordBatch: 2 = buffers (offset, length), 3 = compression. A compressed buffer
-    begins with its unpacked length, -1 where it is stored as it is.
-    """
-    message = _offset(metadata, 0)
-    batch = _field(metadata, message, 2)
-    if batch is None or _field(metadata, batch, 3) is None:
-        return
-    vector = _field(metadata, batch, 2)
-    if vector is None:
-        return
-    (count,) = struct.unpack_from("<I", metadata, vector)
-    for index in range(count):
-        start, length = struct.unpack_from("<qq", metadata, vector + 4 + 16 * index)
-        if length:
-            (unpacked,) = struct.unpack_from("<q", body, start)
-            # A negative length that is not -1 is Arrow's to refuse.
-            yield max(unpacked, 0)
-
-
-def _field(metadata: memoryview, table: int, index: int) -> int | None:
-    """Where the table or vector in field `index` of a FlatBuffers table begins, None when it is absent."""
-    (back,) = struct.unpack_from("<i", metadata, table)
-    (size,) = struct.unpack_from("<H", metadata, table - back)
-    if 4 + 2 * index >= size:
-        return None
-    (place,) = struct.unpack_from("<H", metadata, table - back + 4 + 2 * index)
-    return _offset(metadata, table + place) if place else None
-
-
-def _offset(metadata: memoryview, at: int) -> int:
-    (relative,) = struct.unpack_from("<I", metadata, at)
-    return at + int(relative)

@@ -4,16 +4,12 @@ Nothing here is sent on again, so that no request goes round in circles. It is a
 without what the public API needs: what stands here is added to every forwarded request.
 """
 
-import struct
-
-import pyarrow as pa
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from api.arrow_guard import check_unpacked_size
 from api.body import read_body
 from api.errors import add_error_handlers
 from api.gateway import Gateway, gateway
@@ -54,7 +50,7 @@ async def append(request: Request) -> Response:
     try:
         with here.buffer.room(place[0]) as room:
             body = await read_body(request, room, here.settings.max_request_bytes + BATCH_MAX_BYTES)
-            outcomes = await _appended(here, place, _entries(body), acks, room)
+            outcomes = await _appended(here, place, decode_entries(body), acks, room)
     except BufferFull as error:  # it is for the client, and nothing was written
         outcomes = [error]
     return _answer(outcomes)
@@ -99,15 +95,6 @@ def _acks(request: Request) -> Acks:
         return Acks(named)
     except ValueError:
         raise InvalidArgument(f"acks={named[:40]!r} is not known; use the public API") from None
-
-
-def _entries(body: bytes) -> list[Entry]:
-    """The entries of a body. Raises InvalidArgument, InvalidRecord."""
-    try:
-        check_unpacked_size(pa.py_buffer(body))
-    except (pa.ArrowException, OSError, struct.error) as error:
-        raise InvalidArgument(f"the body is no Arrow stream ({error}); use the public API") from None
-    return decode_entries(body)
 
 
 async def _find(here: Gateway, place: _Place) -> Topic:

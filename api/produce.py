@@ -17,6 +17,7 @@ from api.produce_schema import PRODUCE_BODY, Produced
 from api.rows import Part, parts_of
 from api.wire_arrow import decode_stream, parts_of_stream
 from api.wire_v2 import Placed, decode_records, encode_offsets, encode_run
+from ingest.buffer import Room
 from ingest.writer import Acks, Appended, Outcome
 from log_tables.errors import InvalidArgument, LakelogError, UnknownPartition
 from log_tables.limits import PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX, SEQUENCE_MODULUS
@@ -92,7 +93,7 @@ async def _produce(
     with here.buffer.room(name) as room:
         body = await read_body(request, room, here.settings.max_request_bytes)
         size = len(body)
-        parts = _decode(here, body, form, topic, partition)
+        parts = _decode(here, body, form, topic, partition, room)
         del body
         room.grow(sum(part.batch.nbytes for part in parts))
         entries = [(part.partition, Entry(part.batch, stamp, expected)) for part in parts]
@@ -104,10 +105,12 @@ async def _produce(
     return Response(answer, media_type=V2_MEDIA_TYPE, headers={"Acks": acks.value})
 
 
-def _decode(here: Gateway, body: bytes, form: Format, topic: Topic, partition: int | None) -> list[Part]:
+def _decode(
+    here: Gateway, body: bytes, form: Format, topic: Topic, partition: int | None, room: Room
+) -> list[Part]:
     sticky, now_us = here.router.sticky_partition(topic), here.clock.now_us()
     if form is Format.ARROW:
-        return parts_of_stream(decode_stream(body), topic, partition, sticky, now_us)
+        return parts_of_stream(decode_stream(body, room.grow), topic, partition, sticky, now_us)
     return parts_of(decode_records(body, form), topic, partition, sticky, now_us)
 
 

@@ -119,16 +119,16 @@ async def _transact(request: Request, group: str, member: str | None, key: str) 
     with held.detach() as room:  # what it holds is given back before the answer is waited for
         body = await request.body()
         digest = blake2b(body, digest_size=16, key=form.name.encode()).hexdigest()
-        done, earlier = await _known(here, group, (key, digest), body, form) if key else (None, False)
+        done, earlier = await _known(here, room, group, (key, digest), body, form) if key else (None, False)
         if done is None:
-            sent = decode_transaction(body, form)
+            sent = decode_transaction(body, form, room.grow)
             del body
             done = await _commit(here, room, group, member, sent, (key, digest))
     return _answer(done.number, await done.where(), earlier)
 
 
 async def _known(
-    here: Gateway, group: str, retry: tuple[str, str], body: bytes, form: Format
+    here: Gateway, room: Room, group: str, retry: tuple[str, str], body: bytes, form: Format
 ) -> tuple[Transacted | None, bool]:
     """The transaction that has this retry key already, and whether with another content.
 
@@ -138,7 +138,7 @@ async def _known(
     try:
         return await here.coordinator.transacted(group, *retry), False
     except RetryKeyReused:
-        if not decode_transaction(body, form).frame.staged:
+        if not decode_transaction(body, form, room.grow).frame.staged:
             raise
     found = await here.coordinator.transacted(group, retry[0], None)
     return found, found is not None

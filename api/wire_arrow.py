@@ -1,14 +1,15 @@
 """Arrow IPC streams in and out: the bulk format. Pure."""
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 
-from api.arrow_guard import check_schema, check_unpacked_size
+from api.arrow_guard import check_schema
 from api.errors import MalformedBody
 from api.rows import Part, check_sizes, split
+from log_tables.arrow_bounds import check_stream
 from log_tables.errors import InvalidRecord
 from log_tables.limits import MIB
 from log_tables.partition import partition_for_key
@@ -31,21 +32,28 @@ _END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """End of stream: the continuation marker and a length of 0 (Arrow columnar format)."""
 
 
-def decode_stream(body: bytes) -> pa.RecordBatch:
-    """The record batches of an IPC stream as one. Raises MalformedBody, InvalidRecord."""
-    batch = open_stream(body)
+Hold = Callable[[int], None]
+"""Told the bytes that columns take before they are made. Raises BufferFull when there is no room for them."""
+
+
+def decode_stream(body: bytes, hold: Hold) -> pa.RecordBatch:
+    """The record batches of an IPC stream as one.
+
+    Raises MalformedBody, InvalidRecord, and what `hold` raises.
+    """
+    batch = open_stream(body, hold)
     if batch.num_rows == 0:
         raise InvalidRecord("there are no records in the stream; send at least one")
     return batch
 
 
-def open_stream(body: bytes, topics: bool = False) -> pa.RecordBatch:
+def open_stream(body: bytes, hold: Hold, topics: bool = False) -> pa.RecordBatch:
     """The same of a stream that may have no records, and with `topics` names the topic of each."""
-    buffer = pa.py_buffer(body)
     try:
-        with pa.ipc.open_stream(pa.BufferReader(buffer)) as reader:
+        size = check_stream(body)
+        with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
             check_schema(reader.schema, topics)
-            check_unpacked_size(buffer)
+            hold(size)
             batches = list(reader)
         for batch in batches:
             batch.validate(full=True)

@@ -1,5 +1,6 @@
 """What gateways say to one another: entries of a partition as an Arrow stream, and their outcomes. Pure."""
 
+import struct
 from collections.abc import Sequence
 from functools import cache
 
@@ -7,9 +8,10 @@ import msgspec
 import pyarrow as pa
 
 from ingest.writer import Appended, Outcome
-from log_tables.errors import InvalidArgument, LakelogError
+from log_tables.arrow_bounds import check_stream
+from log_tables.errors import InvalidArgument, InvalidRecord, LakelogError
 from log_tables.layout import TIMESTAMP
-from log_tables.limits import PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX, SEQUENCE_MODULUS
+from log_tables.limits import PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX, SEQUENCE_MODULUS, STREAM_RECORDS_MAX
 from log_tables.partition import Entry, Producer
 from log_tables.record import INPUT_SCHEMA, check_timestamps, int64s
 
@@ -35,6 +37,15 @@ class _Answer(msgspec.Struct, omit_defaults=True):
     details: dict[str, int | str | float] = {}
 
 
+_NOT_ENTRIES = (
+    pa.ArrowException,
+    msgspec.MsgspecError,
+    InvalidRecord,
+    OSError,
+    UnicodeDecodeError,
+    struct.error,
+)
+
 _stamps = msgspec.json.Decoder(list[_Stamp])
 _answers = msgspec.json.Decoder(list[_Answer])
 
@@ -53,14 +64,15 @@ def encode_entries(entries: Sequence[Entry]) -> bytes:
 def decode_entries(body: bytes) -> list[Entry]:
     """The entries of such a body. Raises InvalidArgument for any other."""
     try:
-        with pa.ipc.open_stream(pa.BufferReader(body)) as reader:
+        check_stream(body, batches_max=STREAM_RECORDS_MAX)  # each of many small transactions is a batch
+        with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
             stamps = _stamps.decode((reader.schema.metadata or {}).get(_STAMPS, b""))
             if not reader.schema.equals(INPUT_SCHEMA):
                 raise InvalidArgument("the columns are not those of records; use the same version everywhere")
             batches = [*reader]
         for batch in batches:
             batch.validate(full=True)  # who sends this may be anybody
-    except (pa.ArrowException, msgspec.MsgspecError, OSError, UnicodeDecodeError) as error:
+    except _NOT_ENTRIES as error:
         raise InvalidArgument(f"the body is not what gateways send ({error}); use the public API") from None
     if any(batch.column(TIMESTAMP).null_count for batch in batches):
         raise InvalidArgument("there are records without a time; use the public API")

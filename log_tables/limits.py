@@ -21,6 +21,19 @@ BATCH_MAX_BYTES = 64 * MIB
 REQUEST_RECORDS_MAX = 200_000
 """Records in one JSON request: each costs some 500 bytes while it is decoded, and 7 µs of the event loop."""
 
+STREAM_RECORDS_MAX = 1_000_000
+"""Records in one Arrow stream, and headers of theirs: a null takes no byte of the stream, and 31 of memory
+while it becomes a record; a key takes 1.2 µs of the event loop."""
+
+STREAM_BATCHES_MAX = 10_000
+"""Record batches in one Arrow stream of a client: one of a hundred bytes costs Arrow some kilobytes."""
+
+STREAM_FIELDS_MAX = 32
+"""Columns of an Arrow stream, with those inside of them: records have six, and 2 inside of headers."""
+
+RECORD_COLUMNS_BYTES = 24
+"""What a record takes in memory beside key, value and headers: a time, and where each of them is."""
+
 ROW_GROUP_MAX_ROWS = 65_536
 """Rows in a row group: a seek reads at most one group too much."""
 
@@ -61,6 +74,13 @@ STAGED_BATCH_BYTES = 8 * MIB
 
 STAGED_FILE_BYTES = 64 * MIB
 """Who stages more than this begins another file: a writer holds about so much, and who reads a run too."""
+
+STAGED_RUN_MAX_BYTES = 2 * RECORD_HARD_MAX_BYTES
+"""What the records of one partition in a staged file unpack to at most: more than a writer puts there, with
+a last record as large as one may be."""
+
+STAGED_RUN_MAX_RECORDS = STAGED_RUN_MAX_BYTES // 8
+"""How many they are at most, and their headers: each says where its name and its value end."""
 
 STAGING_RETENTION_MS = 24 * 60 * 60 * 1000
 """How long, by the store's clock, a staged file stays that no transaction names: a job may run for hours."""

@@ -8,6 +8,7 @@ again.
 """
 
 import hashlib
+import struct
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -15,10 +16,17 @@ from typing import NamedTuple
 import msgspec
 import pyarrow as pa
 
+from log_tables.arrow_bounds import check_stream
 from log_tables.clock import Clock
-from log_tables.errors import CorruptSegment, InvalidArgument, ObjectMissing
+from log_tables.errors import CorruptSegment, InvalidArgument, InvalidRecord, ObjectMissing
 from log_tables.layout import STAGING, staging_path, staging_seal
-from log_tables.limits import STAGED_BATCH_BYTES, STAGED_MAX_AGE_MS, STAGING_RETENTION_MS
+from log_tables.limits import (
+    STAGED_BATCH_BYTES,
+    STAGED_MAX_AGE_MS,
+    STAGED_RUN_MAX_BYTES,
+    STAGED_RUN_MAX_RECORDS,
+    STAGING_RETENTION_MS,
+)
 from log_tables.objects import ObjectInfo
 from log_tables.record import INPUT_SCHEMA, batch_bytes
 from log_tables.store import Store
@@ -144,13 +152,14 @@ def read_run(store: Store, staged: Staged, run: Run) -> Iterator[pa.RecordBatch]
     """
     try:
         data = store.get_range(staged.path, run.start, run.length)
+        check_stream(data, STAGED_RUN_MAX_RECORDS, run.records, STAGED_RUN_MAX_BYTES)
         with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
             batches = list(reader)
         if reader.schema != INPUT_SCHEMA or sum(batch.num_rows for batch in batches) != run.records:
             raise _not_the_run(staged, run, "it holds something else")
     except ObjectMissing:
         raise _not_the_run(staged, run, "it is missing") from None
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except (pa.ArrowException, InvalidRecord, OSError, ValueError, struct.error) as error:
         raise _not_the_run(staged, run, f"it cannot be read: {error}") from None
     yield from batches
 
