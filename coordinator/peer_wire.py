@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ingest.writer import Appended, Outcome
 from log_tables.arrow_bounds import check_stream
-from log_tables.errors import InvalidArgument, InvalidRecord, LakelogError
+from log_tables.errors import InvalidArgument, LakelogError
 from log_tables.layout import TIMESTAMP
 from log_tables.limits import PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX, SEQUENCE_MODULUS, STREAM_RECORDS_MAX
 from log_tables.partition import Entry, Producer
@@ -40,7 +40,6 @@ class _Answer(msgspec.Struct, omit_defaults=True):
 _NOT_ENTRIES = (
     pa.ArrowException,
     msgspec.MsgspecError,
-    InvalidRecord,
     OSError,
     UnicodeDecodeError,
     struct.error,
@@ -62,7 +61,7 @@ def encode_entries(entries: Sequence[Entry]) -> bytes:
 
 
 def decode_entries(body: bytes) -> list[Entry]:
-    """The entries of such a body. Raises InvalidArgument for any other."""
+    """The entries of such a body. Raises InvalidArgument for any other, InvalidRecord for too many records."""
     try:
         check_stream(body, batches_max=STREAM_RECORDS_MAX)  # each of many small transactions is a batch
         with pa.ipc.open_stream(pa.py_buffer(body)) as reader:

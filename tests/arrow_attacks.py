@@ -131,7 +131,7 @@ def decode_from_peer(body: bytes) -> str:
     """The same of a body as gateways send it."""
     try:
         decode_entries(body)
-    except InvalidArgument as error:
+    except (InvalidArgument, InvalidRecord) as error:
         if isinstance(error.__context__, MemoryError):
             raise error.__context__ from None
         return str(error)
