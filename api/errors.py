@@ -95,6 +95,7 @@ STATUS_AND_CODE: Mapping[type[LakelogError], tuple[int, int]] = {
     errors.RetryKeyReused: (409, 40911),
     errors.StaleGeneration: (409, 40912),
     errors.StaleProducerEpoch: (403, 40310),
+    errors.ProducerTaken: (403, 40311),
     errors.MemberExists: (409, 40902),
     errors.GroupNotEmpty: (409, 40903),
     errors.NotAssigned: (409, 40903),
@@ -112,6 +113,7 @@ STATUS_AND_CODE: Mapping[type[LakelogError], tuple[int, int]] = {
     errors.UnsupportedTable: INTERNAL,
     errors.CorruptSegment: INTERNAL,
     errors.CorruptLog: INTERNAL,
+    errors.TransactionLost: INTERNAL,
 }
 """TopicExists is 40002, as in Confluent's v3; a class that is missing here is an internal error."""
 

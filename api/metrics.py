@@ -102,6 +102,7 @@ class Metrics:
             "applied": counter("transactions_applied", "Transactions whose records are in their topics.", []),
             "repeated": counter("transactions_repeated", "Requests that a retry key told for repeats.", []),
             "dropped": counter("transactions_dropped_parts", "Parts whose topic was deleted before.", []),
+            "lost": counter("transactions_lost_parts", "Parts that cannot be applied: see the log.", []),
         }
         self._topics: dict[str, TopicMetrics] = {}
         ProcessCollector(registry=self.registry)
@@ -140,7 +141,7 @@ class Metrics:
         self._forwarded.inc()
 
     def transaction(self, what: str) -> None:
-        """One was committed, applied or repeated, or a part of one was dropped."""
+        """One was committed, applied or repeated, or a part of one was dropped or is lost."""
         self._transactions[what].inc()
 
     def request_failed(self, error_code: int) -> None:

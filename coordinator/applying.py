@@ -2,7 +2,9 @@
 
 The producer of a group's transactions appends with a transaction's number as its epoch, and the records of a
 partition count from 0. So whoever repeats an append, after a failure or in another process, writes nothing
-twice; and an append with an older epoch than the partition has seen is one that was made long ago.
+twice; and an append with an older epoch than the partition has seen is one that was made long ago, if the
+group has committed so many. Whatever else keeps records of a committed transaction from their partition is
+told to who waits for it, and nothing is given up until somebody says so.
 """
 
 import asyncio
@@ -16,7 +18,14 @@ from itertools import islice
 from ingest.buffer import Buffer, Room
 from ingest.writer import Acks, Appended, Outcome
 from log_tables.cluster import Cluster
-from log_tables.errors import CorruptSegment, LakelogError, Retriable, StaleProducerEpoch
+from log_tables.errors import (
+    Conflict,
+    CorruptSegment,
+    LakelogError,
+    Retriable,
+    StaleProducerEpoch,
+    TransactionLost,
+)
 from log_tables.group_log import Intent, Placed
 from log_tables.limits import SEQUENCE_MODULUS, STAGED_BATCH_BYTES
 from log_tables.partition import Entry, Producer
@@ -33,6 +42,9 @@ Append = Callable[[Topic, Sequence[tuple[int, Entry]], Acks, Room], Awaitable[li
 Done = asyncio.Future[tuple[Placed, ...] | None]
 """Where a transaction's records are, once they are there; None when another process has to see to it."""
 
+Loss = CorruptSegment | TransactionLost
+"""Why records of a committed transaction cannot be appended as things stand."""
+
 _At = tuple[str, str, int]
 """A topic's name and id, and one of its partitions."""
 
@@ -41,15 +53,51 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What applying needs. `leading` says whether it is still this process's to do, `dropped` hears of a part
-    whose topic is gone.
+    """What applying needs. `leading` says whether it is still this process's to do, `newest_epoch` with which
+    epoch the group has used a producer (raises NotLeader, StoreUnavailable); `happened` hears "dropped" of a
+    part whose topic is gone, and "lost" of one that cannot be appended.
     """
 
     cluster: Cluster
     append: Append
     buffer: Buffer
     leading: Callable[[], bool]
-    dropped: Callable[[], None]
+    newest_epoch: Callable[[int], Awaitable[int]]
+    happened: Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Applying:
+    """A transaction whose records are on their way. `losses` hold it up, by partition; it is `given_up` when
+    somebody has said that what is lost is not to be waited for.
+    """
+
+    done: Done
+    losses: dict[_At, Loss] = field(default_factory=dict)
+    given_up: bool = False
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.done.add_done_callback(lambda _: self._changed.set())
+
+    async def placed(self) -> tuple[Placed, ...] | None:
+        """Where the records are, once they are there; None when another process has to see to it.
+
+        Raises CorruptSegment, TransactionLost while they cannot be.
+        """
+        while not self.done.done():
+            await self._changed.wait()
+            for loss in self.losses.values():
+                raise loss
+        return self.done.result()
+
+    def tell(self, at: _At, loss: Loss | None) -> None:
+        """What is for one partition cannot be appended, nor what waits behind it; None: it can again."""
+        if loss is not None:
+            self.losses[at] = loss
+            self._changed.set()
+        elif self.losses.pop(at, None) and not self.losses and not self.done.done():
+            self._changed.clear()
 
 
 @dataclass(slots=True)
@@ -63,6 +111,7 @@ class _Part:
     read: int = 0
     durable: int = 0
     read_whole: bool = False
+    given_up: bool = False
 
     @property
     def finished(self) -> bool:
@@ -101,9 +150,10 @@ class Applier:
         self._means = means
         self._lanes: dict[_At, _Lane] = {}
 
-    def begin(self, intent: Intent) -> Done:
+    def begin(self, intent: Intent) -> Applying:
         """Append what a transaction has staged, in each partition after those that came here before."""
         done: Done = asyncio.get_running_loop().create_future()
+        applying = Applying(done)
         runs: dict[_At, list[tuple[Staged, Run]]] = {}
         for staged in intent.staged:
             for run in staged.runs:
@@ -112,20 +162,21 @@ class Applier:
 
         def finish(at: _At, part: _Part) -> None:
             placed[at] = part.placed
+            applying.given_up |= part.given_up
             if len(placed) == len(runs) and not done.done():
                 done.set_result(tuple(found for at in runs for found in placed[at]))
 
         for at, listed in runs.items():
-            self._lane(at).add(_Part(intent, listed, partial(finish, at)), done)
-        return done
+            self._lane(at).add(_Part(intent, listed, partial(finish, at)), applying)
+        return applying
 
     @property
-    def lost(self) -> LakelogError | None:
-        """Why something cannot be applied, if its staged file cannot be read (any more)."""
+    def lost(self) -> Loss | None:
+        """Why something cannot be applied, if anything cannot."""
         return next((lane.lost for lane in self._lanes.values() if lane.lost is not None), None)
 
     def drop_lost(self) -> None:
-        """Give up what cannot be read, so that the rest is applied."""
+        """Give up what cannot be applied, so that the rest is."""
         for lane in self._lanes.values():
             lane.dropping = True
 
@@ -143,24 +194,25 @@ class Applier:
 class _Lane:
     """The parts for one partition, one after the other; what fails is repeated.
 
-    `lost` says why the first part cannot be read; while that is so, `dropping` has it given up.
+    `lost` says why the first part cannot be appended; while that is so, `dropping` has it given up.
     """
 
     def __init__(self, means: Means, at: _At, ended: Callable[[], object]) -> None:
         self._means, self._ended = means, ended
-        self._name, self._topic_id, self._partition = at
+        self._at = self._name, self._topic_id, self._partition = at
         self._parts: deque[_Part] = deque()
         self._reading: Iterator[Entry] | None = None
         self._read: deque[tuple[_Part, Entry]] = deque()
-        self._waiting: list[Done] = []
+        self._waiting: list[Applying] = []
         self._task: asyncio.Task[None] | None = None
-        self.lost: LakelogError | None = None
+        self.lost: Loss | None = None
         self.dropping = False
 
-    def add(self, part: _Part, done: Done) -> None:
+    def add(self, part: _Part, applying: Applying) -> None:
         self._parts.append(part)
-        self._waiting = [waiting for waiting in self._waiting if not waiting.done()]
-        self._waiting.append(done)
+        self._waiting = [waiting for waiting in self._waiting if not waiting.done.done()]
+        self._waiting.append(applying)
+        applying.tell(self._at, self.lost)
         if self._task is None:
             self._task = asyncio.create_task(self._run())
 
@@ -177,16 +229,14 @@ class _Lane:
                 if await self._is_gone(failed):
                     self._drop_all()
                     continue
-                self.lost = await asyncio.to_thread(self._take, [*self._parts])
-                if self.lost is None:
-                    await self._append()
-                    self.dropping = False
-                elif self.dropping:
-                    self._drop_lost(self.lost)
-                else:
-                    raise self.lost
-                pause_s, failed = PAUSE_FIRST_S, False
-                continue
+                lost = await asyncio.to_thread(self._take, [*self._parts]) or await self._append()
+                self._tell(lost)
+                if lost is None or self.dropping:
+                    if lost is not None:
+                        self._drop_lost(lost)
+                    self.dropping = lost is not None
+                    pause_s, failed = PAUSE_FIRST_S, False
+                    continue
             except LakelogError as error:
                 _log.warning("applying a transaction to %s-%d: %s", self._name, self._partition, error)
             except Exception:  # noqa: BLE001 -- logged; nobody else would apply it
@@ -201,8 +251,19 @@ class _Lane:
         self._ended()
         if self._parts:
             for waiting in self._waiting:
-                if not waiting.done():
-                    waiting.set_result(None)
+                if not waiting.done.done():
+                    waiting.done.set_result(None)
+
+    def _tell(self, lost: Loss | None) -> None:
+        """Let everybody who waits know whether the first part can be appended; the log and metrics once."""
+        if lost is self.lost is None:
+            return
+        if lost is not None and self.lost is None:
+            _log.error("a committed transaction cannot be applied: %s", lost)
+            self._means.happened("lost")
+        self.lost = lost
+        for waiting in self._waiting:
+            waiting.tell(self._at, lost)
 
     def _topic(self) -> Topic | None:
         found = self._means.cluster.known(self._name)
@@ -218,8 +279,12 @@ class _Lane:
         """Give up what is left of the first part."""
         self._finish()  # what is before it
         _log.warning("a transaction's records for %s-%d are dropped: %s", self._name, self._partition, why)
-        self._means.dropped()
+        self._means.happened("dropped")
         part = self._parts.popleft()
+        part.given_up = True
+        if not part.read_whole:
+            self._reading = None
+        self._read = deque((of, entry) for of, entry in self._read if of is not part)
         part.finish(part)
 
     def _drop_all(self) -> None:
@@ -229,7 +294,7 @@ class _Lane:
                 self._name,
                 self._partition,
             )
-            self._means.dropped()
+            self._means.happened("dropped")
             part.placed.clear()
             part.finish(part)
         self._parts.clear()
@@ -269,25 +334,27 @@ class _Lane:
         self._read.append((part, entry))
         return batch_bytes(entry.batch)
 
-    async def _append(self) -> None:
+    async def _append(self) -> TransactionLost | None:
         """Append what is read, up to the first entry that was there before: what follows that was refused
-        with it. Raises what the first one that was not appended failed for.
+        with it. Returns why the first one can never be appended, raises what else it failed for.
         """
         topic = self._topic()
         entries = [(self._partition, entry) for _, entry in self._read]
         if topic is None or not entries:
             self._finish()
-            return
+            return None
         with self._means.buffer.room(self._name) as room:
             room.grow(sum(batch_bytes(entry.batch) for _, entry in entries))
             outcomes = await self._means.append(topic, entries, Acks.ALL, room)
         for outcome in outcomes:
             if isinstance(outcome, StaleProducerEpoch):
-                await self._pass(topic)
-                return
+                return await self._pass(topic)
+            if isinstance(outcome, Conflict):
+                return self._lost(outcome.message)
             if not isinstance(outcome, Appended):
                 raise outcome
             self._place(outcome.base_offset, outcome.count)
+        return None
 
     def _place(self, base_offset: int | None, count: int) -> None:
         """The first entry that is read is durable."""
@@ -300,12 +367,21 @@ class _Lane:
             part = self._parts.popleft()
             part.finish(part)
 
-    async def _pass(self, topic: Topic) -> None:
+    def _lost(self, why: str) -> TransactionLost:
+        intent = self._read[0][0].intent
+        files = ", ".join(staged.path for staged in intent.staged)
+        return TransactionLost(
+            f"records of a committed transaction (epoch {intent.epoch}) are not in {self._name}-"
+            f"{self._partition}: {why}; they stay in {files} until the group is deleted by force"
+        )
+
+    async def _pass(self, topic: Topic) -> TransactionLost | None:
         """Go on behind what was appended long ago: a later transaction of the group is durable there, and so
         all before it is. For every append of a group's begins with the first entry that its sender does not
         know to be durable, and what follows a refused entry is refused, too.
 
-        Raises Retriable when the later one is only sequenced, by a request of another process: it may fail.
+        Believed only of a number that the group has committed; returns what else it means. Raises Retriable
+        when the later one is only sequenced, by a request of another process: it may fail.
         """
         first = self._read[0][0].intent
         partition = topic.partition(self._partition)
@@ -313,8 +389,14 @@ class _Lane:
         state = snapshot.producer(first.producer_id)
         if state is None or state.epoch <= first.epoch:
             raise Retriable("a later transaction is under way to the partition; look again")
+        newest = await self._means.newest_epoch(first.producer_id)
+        if not state.kept or state.epoch > newest:
+            return self._lost(
+                f"its producer was used with epoch {state.epoch}, the group's newest is {newest}"
+            )
         while self._read:
             part, entry = self._read[0]
             if part.intent.producer_id != first.producer_id or part.intent.epoch >= state.epoch:
-                return
+                break
             self._place(None, entry.batch.num_rows)
+        return None

@@ -114,7 +114,7 @@ class Transact:
 
     `member` is None for somebody outside the group. `generation` is the newest that the member knows, None if
     it knows none. `key` (empty: none) and `digest` tell a repeat; keys in `forget` need not be remembered any
-    more. `producer_id` is a new one, for a group that has none yet. `at_ms`: milliseconds since 1970.
+    more. `producer_id` is a new one, for a group that needs one. `at_ms`: milliseconds since 1970.
     """
 
     member: str | None
@@ -130,10 +130,13 @@ class Transact:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The records of transaction `number` are `placed`; what is missing there had no topic any more."""
+    """The records of transaction `number` are `placed`; what is missing there had no topic any more, or (with
+    `lost`) was given up.
+    """
 
     number: int
     placed: tuple[Placed, ...]
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)

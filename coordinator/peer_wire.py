@@ -11,7 +11,13 @@ from ingest.writer import Appended, Outcome
 from log_tables.arrow_bounds import check_stream
 from log_tables.errors import InvalidArgument, LakelogError
 from log_tables.layout import TIMESTAMP
-from log_tables.limits import PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX, SEQUENCE_MODULUS, STREAM_RECORDS_MAX
+from log_tables.limits import (
+    KEPT_PRODUCER_ID_MAX,
+    PRODUCER_EPOCH_MAX,
+    PRODUCER_ID_MAX,
+    SEQUENCE_MODULUS,
+    STREAM_RECORDS_MAX,
+)
 from log_tables.partition import Entry, Producer
 from log_tables.record import INPUT_SCHEMA, check_timestamps, int64s
 
@@ -61,7 +67,7 @@ def encode_entries(entries: Sequence[Entry]) -> bytes:
 
 
 def decode_entries(body: bytes) -> list[Entry]:
-    """The entries of such a body. Raises InvalidArgument for any other, InvalidRecord for too many records."""
+    """The entries of such a body. Raises InvalidArgument for any other, InvalidRecord for too many."""
     try:
         check_stream(body, batches_max=STREAM_RECORDS_MAX)  # each of many small transactions is a batch
         with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
@@ -86,10 +92,11 @@ def decode_entries(body: bytes) -> list[Entry]:
 
 
 def _producer(stamp: _Stamp) -> Producer | None:
-    """Raises InvalidArgument for numbers that no txn can hold."""
+    """Raises InvalidArgument for numbers that no txn can hold, or that are not a client's."""
     if stamp.producer is None:
         return None
-    limits = (PRODUCER_ID_MAX, PRODUCER_EPOCH_MAX, SEQUENCE_MODULUS - 1)
+    id_max = KEPT_PRODUCER_ID_MAX if stamp.producer[3] else PRODUCER_ID_MAX
+    limits = (id_max, PRODUCER_EPOCH_MAX, SEQUENCE_MODULUS - 1)
     if not all(0 <= given <= most for given, most in zip(stamp.producer, limits, strict=False)):
         raise InvalidArgument(f"the producer {stamp.producer} is out of range; use the public API")
     return Producer(*stamp.producer)

@@ -37,9 +37,9 @@ class Shard:
         """Take over what the log says. Blocking. Raises CorruptLog, CorruptSegment, StoreUnavailable."""
         self._groups = restore(replay(self._accumulator.partition), self._now_ms())
 
-    def refresh(self) -> None:
-        """Look whether another process has taken over. Blocking."""
-        self._accumulator.partition.refresh()
+    def refresh(self, wait: bool = False) -> None:
+        """Look whether another process has taken over; behind a commit of this one when `wait`. Blocking."""
+        self._accumulator.partition.refresh(wait)
 
     @property
     def leading(self) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from coordinator.events import Applied, Transact
-from log_tables.errors import Conflict, RetryKeyReused
+from log_tables.errors import Conflict, RetryKeyReused, TransactionLost
 from log_tables.group_log import (
     Intent,
     IntentKey,
@@ -19,7 +19,12 @@ from log_tables.group_log import (
     TransactionsKey,
     TransactionsValue,
 )
-from log_tables.limits import PRODUCER_EPOCH_MAX, RETRY_KEYS_MAX, RETRY_RETENTION_MS
+from log_tables.limits import (
+    KEPT_PRODUCER_ID_MIN,
+    PRODUCER_EPOCH_MAX,
+    RETRY_KEYS_MAX,
+    RETRY_RETENTION_MS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +43,17 @@ class TransactionState:
             return None
         return next(iter(self.retries.values())).committed_ms + RETRY_RETENTION_MS
 
+    def newest_epoch(self, producer_id: int) -> int:
+        """The newest epoch with which the group can have used this producer: that of a committed number."""
+        if producer_id == self.producer_id:
+            return self.number % (PRODUCER_EPOCH_MAX + 1)
+        return min(self.number - 1, PRODUCER_EPOCH_MAX)
+
     def known(self, key: str, digest: str | None) -> Retry | None:
         """What is remembered of the transaction with this retry key, if any.
 
-        Raises RetryKeyReused when that was another one, unless `digest` is None.
+        Raises RetryKeyReused when that was another one, unless `digest` is None; TransactionLost when some of
+        its records were given up.
         """
         found = self.retries.get(key)
         if found is not None and digest not in (None, found.digest):
@@ -50,6 +62,11 @@ class TransactionState:
                 "use a new key for a new transaction",
                 transaction=found.number,
             )
+        if found is not None and found.lost:
+            raise TransactionLost(
+                f"transaction {found.number}, of the retry key {key!r}, is committed, and some of its "
+                "records were lost and given up; look what is there, and send the rest with a new key"
+            )
         return found
 
 
@@ -57,8 +74,10 @@ def begin(before: TransactionState, group: str, event: Transact) -> tuple[Transa
     """Commit the transaction of `event`. Raises Conflict when more retry keys are remembered than can be."""
     number = before.number + 1
     epoch = number % (PRODUCER_EPOCH_MAX + 1)
-    # A producer's epochs only grow: where they are used up another producer goes on.
-    producer_id = before.producer_id if before.number and epoch else event.producer_id
+    # A producer's epochs only grow: where they are used up another producer goes on. So it does where a group
+    # of an older root has one that a client could name.
+    goes_on = before.number and epoch and before.producer_id >= KEPT_PRODUCER_ID_MIN
+    producer_id = before.producer_id if goes_on else event.producer_id
     records: Records = [(TransactionsKey(group), TransactionsValue(producer_id, number))]
     retries, pending = dict(before.retries), before.pending
     for key in event.forget:
@@ -89,7 +108,7 @@ def apply(before: TransactionState, group: str, event: Applied) -> tuple[Transac
     retry = before.retries.get(intent.key)
     if retry is None or retry.number != event.number:
         return replace(before, pending=pending), records
-    told = Retry(retry.number, retry.digest, retry.committed_ms, event.placed)
+    told = Retry(retry.number, retry.digest, retry.committed_ms, event.placed, event.lost)
     records.append((RetryKey(group, intent.key), told))
     return replace(before, pending=pending, retries={**before.retries, intent.key: told}), records
 

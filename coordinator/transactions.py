@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from coordinator.applying import Append, Applier, Done, Means
+from coordinator.applying import Append, Applier, Applying, Done, Means
 from coordinator.assignment import TopicPartition
 from coordinator.events import Applied, Place, Transact
 from coordinator.group import Group
@@ -23,6 +23,7 @@ from log_tables.clock import Clock
 from log_tables.cluster import Cluster
 from log_tables.errors import Conflict, InvalidArgument, LakelogError, NotLeader
 from log_tables.group_log import Placed
+from log_tables.sequencer import kept_producer_id
 from log_tables.staging import Part, Run, Staged
 
 APPLY_WAIT_S = 10.0
@@ -54,19 +55,19 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Transacted:
-    """A transaction that is committed; `done` is what applies it, if that is not known to be done."""
+    """A transaction that is committed; `applying` is what applies it, if that is not known to be done."""
 
     number: int
     placed: tuple[Placed, ...]
-    done: Done | None = None
+    applying: Applying | None = None
 
     async def where(self) -> tuple[Placed, ...]:
         """Where its records are, waiting for that; without offsets after APPLY_WAIT_S, or if another process
-        applies it.
+        applies it. Raises Damaged when they are not there, and cannot be as things stand.
         """
-        if self.done is not None:
+        if self.applying is not None:
             with suppress(TimeoutError):
-                placed = await asyncio.wait_for(asyncio.shield(self.done), APPLY_WAIT_S)
+                placed = await asyncio.wait_for(self.applying.placed(), APPLY_WAIT_S)
                 if placed is not None:
                     return placed
         return self.placed
@@ -78,8 +79,8 @@ class _Group:
 
     shard: Shard
     applier: Applier
-    under_way: dict[int, Done] = field(default_factory=dict)
-    applied: dict[int, tuple[Placed, ...]] = field(default_factory=dict)
+    under_way: dict[int, Applying] = field(default_factory=dict)
+    applied: dict[int, Applied] = field(default_factory=dict)
     marking: asyncio.TimerHandle | None = None
 
 
@@ -94,7 +95,9 @@ class Transactions:
         clock: Clock,
         happened: Callable[[str], None],
     ) -> None:
-        """`happened` hears "committed", "applied", "repeated", and "dropped" for a part without a topic."""
+        """`happened` hears "committed", "applied", "repeated"; and of a part "dropped" when its topic is gone
+        or it is given up, "lost" when it cannot be appended.
+        """
         self._cluster, self._append, self._buffer = cluster, append, buffer
         self._clock, self._happened = clock, happened
         self._groups: dict[str, _Group] = {}
@@ -175,7 +178,7 @@ class Transactions:
                     "the group with force, which drops what is lost"
                 )
             group.applier.drop_lost()
-            await asyncio.wait([*group.under_way.values()], timeout=APPLY_WAIT_S)
+            await asyncio.wait([under.done for under in group.under_way.values()], timeout=APPLY_WAIT_S)
         self._mark(name)
 
     def leave(self, shard: Shard) -> None:
@@ -202,7 +205,7 @@ class Transactions:
             asked.key,
             asked.digest,
             asked.forget,
-            int(self._clock.random_hex(16), 16) >> 1,  # 63 bits
+            kept_producer_id(self._clock),
             self._clock.now_ms(),
         )
 
@@ -233,9 +236,9 @@ class Transactions:
     def _transacted(self, shard: Shard, name: str, number: int, key: str) -> Transacted:
         """What there is to say of a transaction that is committed."""
         group, transactions = self._groups.get(name), shard.group(name).transactions
-        done = None if group is None or group.shard is not shard else group.under_way.get(number)
-        if done is not None:
-            return Transacted(number, _unplaced(transactions.pending[number].staged), done)
+        applying = None if group is None or group.shard is not shard else group.under_way.get(number)
+        if applying is not None:
+            return Transacted(number, _unplaced(transactions.pending[number].staged), applying)
         told = transactions.retries.get(key)
         return Transacted(number, told.placed or () if told is not None and told.number == number else ())
 
@@ -246,23 +249,30 @@ class Transactions:
                 break
             group = self._group(shard, name)
             if pending not in group.under_way:
-                done = group.under_way[pending] = group.applier.begin(intent)
-                done.add_done_callback(partial(self._on_applied, name, group, pending))
+                applying = group.under_way[pending] = group.applier.begin(intent)
+                applying.done.add_done_callback(partial(self._on_applied, name, group, pending, applying))
 
     def _group(self, shard: Shard, name: str) -> _Group:
         group = self._groups.get(name)
         if group is None or group.shard is not shard:
+
+            async def newest_epoch(producer_id: int) -> int:
+                await asyncio.to_thread(shard.refresh, wait=True)
+                shard.check_leading()  # what another process has committed since is not known here
+                return shard.group(name).transactions.newest_epoch(producer_id)
+
             means = Means(
                 self._cluster,
                 self._append,
                 self._buffer,
                 lambda: shard.leading,
-                lambda: self._happened("dropped"),
+                newest_epoch,
+                self._happened,
             )
             group = self._groups[name] = _Group(shard, Applier(means))
         return group
 
-    def _on_applied(self, name: str, group: _Group, number: int, done: Done) -> None:
+    def _on_applied(self, name: str, group: _Group, number: int, applying: Applying, done: Done) -> None:
         placed = None if done.cancelled() else done.result()
         if self._groups.get(name) is not group:
             return
@@ -271,8 +281,9 @@ class Transactions:
             if not group.under_way:
                 del self._groups[name]
             return
-        self._happened("applied")
-        group.applied[number] = placed
+        if not applying.given_up:
+            self._happened("applied")
+        group.applied[number] = Applied(number, placed, applying.given_up)
         if group.marking is None:
             group.marking = asyncio.get_running_loop().call_later(MARK_AFTER_S, self._mark, name)
 
@@ -286,9 +297,9 @@ class Transactions:
             group.marking = None
         files: list[Staged] = []
         with suppress(NotLeader):  # then who took over applies them, and writes nothing
-            for number, placed in [*group.applied.items()]:
+            for number, applied in [*group.applied.items()]:
                 files += group.shard.group(name).transactions.pending[number].staged
-                group.shard.apply(name, Applied(number, placed))
+                group.shard.apply(name, applied)
                 del group.applied[number], group.under_way[number]
             if files:
                 self._spent |= {file.path for file in files}

@@ -22,6 +22,7 @@ from log_tables.errors import (
     UnknownPartition,
 )
 from log_tables.limits import MIB
+from log_tables.sequencer import client_producer_id
 
 __all__ = ["Producer", "RecordMetadata"]
 
@@ -73,7 +74,7 @@ class Producer:
             delivery_timeout_ms / 1000,
         )
         self._client = Client(url, timeout_s=limits.request_s, transport=transport, clock=self._clock)
-        self._id = int(self._clock.random_hex(16), 16) >> 1  # 63 bits
+        self._id = client_producer_id(self._clock)
         self._topics: dict[str, Topic] = {}
         self._dispatch = Dispatch(self._client, self._id, self._topics, limits, self._clock)
         self._unclosed = finalize(self, _abandon, self._dispatch)

@@ -14,6 +14,7 @@
     │   ├── TopicExists       · AlreadyExists (the store has such an object)
     │   ├── OffsetMismatch    · OffsetOutOfRange
     │   ├── SequenceGap       · StaleProducerEpoch
+    │   ├── ProducerTaken
     │   ├── MemberExists      · GroupNotEmpty
     │   ├── NotAssigned       · MixedSubscription
     │   ├── StaleGeneration   · RetryKeyReused
@@ -26,7 +27,8 @@
     ├── OutcomeUnknown        idempotent producers repeat, others look first
     └── Damaged               a person must look
         ├── ForeignCommit     · UnsupportedTable
-        └── CorruptSegment    · CorruptLog
+        ├── CorruptSegment    · CorruptLog
+        └── TransactionLost
 
 Every class has a stable `code`. Every message names the offending value and ends with what to do.
 `details` holds the facts a program may want (offsets, sequences), by name.
@@ -154,6 +156,12 @@ class StaleProducerEpoch(Conflict):
     code = "stale_producer_epoch"
 
 
+class ProducerTaken(Conflict):
+    """The producer id is one of lakelog's own; or, to lakelog itself, a client's."""
+
+    code = "producer_taken"
+
+
 class MemberExists(Conflict):
     code = "member_exists"
 
@@ -258,3 +266,9 @@ class CorruptSegment(Damaged):
 
 class CorruptLog(Damaged):
     code = "corrupt_log"
+
+
+class TransactionLost(Damaged):
+    """Records of a committed transaction are not where they belong, and cannot be appended."""
+
+    code = "transaction_lost"

@@ -148,13 +148,15 @@ class Placed(msgspec.Struct, frozen=True, omit_defaults=True):
 class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A transaction with a retry key, committed at `committed_ms` (since 1970).
 
-    `digest` is that of its request; `placed` is None until it is applied.
+    `digest` is that of its request; `placed` is None until it is applied; `lost` says that some of its
+    records were given up.
     """
 
     number: int
     digest: str
     committed_ms: int
     placed: tuple[Placed, ...] | None = None
+    lost: bool = False
 
 
 Value = GroupValue | MemberValue | Committed | TransactionsValue | Intent | Retry

@@ -139,7 +139,13 @@ MODIFICATION_STEP_MS = 1
 SEQUENCE_MODULUS = 2**31
 """Producer sequences wrap as Kafka's int32 do (KIP-98)."""
 
-PRODUCER_ID_MAX = 2**63 - 1
+PRODUCER_ID_MAX = 2**62 - 1
+"""A client's producer id. Those above are lakelog's own: nobody can use one, or come upon one by chance."""
+
+KEPT_PRODUCER_ID_MIN = PRODUCER_ID_MAX + 1
+KEPT_PRODUCER_ID_MAX = 2**63 - 1
+"""The ids of producers that lakelog keeps, which apply the transactions of groups: 62 random bits."""
+
 PRODUCER_EPOCH_MAX = 2**31 - 1
 """`epoch * 2**32 + sequence` must fit a signed 64-bit txn version."""
 

@@ -177,7 +177,8 @@ class Partition:
     def sequence(self, entry: Entry) -> Sequenced:
         """Give the records of `entry` their offsets, provisional until `commit`.
 
-        Raises NotLeader, OffsetMismatch, SequenceGap, StaleProducerEpoch; InvalidArgument without records.
+        Raises NotLeader, OffsetMismatch, SequenceGap, StaleProducerEpoch, ProducerTaken; InvalidArgument
+        without records.
         """
         if entry.batch.num_rows == 0:
             raise InvalidArgument("an append needs at least one record; send some")
@@ -485,10 +486,9 @@ def _records(fresh: Sequence[Sequenced], base: int, append_time: int | None) -> 
 
 def _append_txns(fresh: list[Sequenced], end: int, now_ms: int) -> tuple[Txn, ...]:
     states: Mapping[int, ProducerState] = producers_of(fresh)
-    kept = {item.entry.producer.id for item in fresh if item.entry.producer and item.entry.producer.kept}
     txns = [Txn(TXN_HIGH_WATERMARK, end)]
     for producer_id, state in states.items():
-        seen_ms = None if producer_id in kept else now_ms
+        seen_ms = None if state.kept else now_ms
         txns.append(Txn(producer_sequence_txn(producer_id), state.packed, seen_ms))
         txns.append(Txn(producer_end_txn(producer_id), state.end_offset, seen_ms))
     return tuple(txns)

@@ -1,7 +1,8 @@
 """Which offsets the next records get, before they are durable: pure state of a leader, no I/O.
 
-Idempotent producers follow KIP-98, with one difference: a producer that the log does not know must begin at
-sequence 0, so that a first batch that was lost is never skipped.
+Idempotent producers follow KIP-98, with two differences: a producer that the log does not know must begin at
+sequence 0, so that a first batch that was lost is never skipped; and producers of lakelog's own and those of
+clients never meet, whatever id somebody sends.
 """
 
 from collections.abc import Mapping
@@ -9,8 +10,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from log_tables.errors import OffsetMismatch, SequenceGap, StaleProducerEpoch
-from log_tables.limits import SEQUENCE_MODULUS
+from log_tables.clock import Clock
+from log_tables.errors import OffsetMismatch, ProducerTaken, SequenceGap, StaleProducerEpoch
+from log_tables.limits import KEPT_PRODUCER_ID_MIN, PRODUCER_ID_MAX, SEQUENCE_MODULUS
 from log_tables.snapshot import ProducerState, Snapshot
 
 
@@ -18,13 +20,23 @@ from log_tables.snapshot import ProducerState, Snapshot
 class Producer:
     """An idempotent producer's stamp on a batch: `sequence` is that of its first record.
 
-    One that is `kept` is never forgotten, however long it is idle.
+    One that is `kept` is lakelog's own, and never forgotten, however long it is idle.
     """
 
     id: int
     epoch: int
     sequence: int
     kept: bool = False
+
+
+def client_producer_id(clock: Clock) -> int:
+    """A new id for a producer of a client: random, so that nobody else has it."""
+    return int(clock.random_hex(16), 16) & PRODUCER_ID_MAX
+
+
+def kept_producer_id(clock: Clock) -> int:
+    """A new id for a producer of lakelog's own, which no client can have."""
+    return KEPT_PRODUCER_ID_MIN | client_producer_id(clock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +79,10 @@ class Sequencer:
         self.log_end = self.snapshot.high_watermark
 
     def sequence(self, entry: Entry) -> Sequenced:
-        """The next offsets for `entry`. Raises OffsetMismatch, SequenceGap, StaleProducerEpoch."""
+        """The next offsets for `entry`.
+
+        Raises OffsetMismatch, SequenceGap, StaleProducerEpoch, ProducerTaken.
+        """
         repeat = None if entry.producer is None else self._repeat(entry.producer, entry.batch.num_rows)
         if repeat is not None:
             return Sequenced(entry, repeat.base, entry.batch.num_rows, True, self.log_end, self.term)
@@ -80,13 +95,13 @@ class Sequencer:
         base, count = self.log_end, entry.batch.num_rows
         self.log_end = base + count
         if entry.producer is not None:
-            following = (entry.producer.sequence + count) % SEQUENCE_MODULUS
-            self._producers[entry.producer.id] = ProducerState(entry.producer.epoch, following, self.log_end)
+            self._producers[entry.producer.id] = _after(entry.producer, count, self.log_end)
         return Sequenced(entry, base, count, False, self.log_end, self.term)
 
     def _repeat(self, stamp: Producer, count: int) -> "_Repeat | None":
         """The first place of a repeated batch, None when `stamp` is the next in turn."""
         known = self._producers.get(stamp.id) or self.snapshot.producer(stamp.id)
+        _check_whose(stamp, known)
         if known is not None and stamp.epoch < known.epoch:
             raise StaleProducerEpoch(
                 f"producer {stamp.id} has written with epoch {known.epoch}, so epoch {stamp.epoch} is "
@@ -107,6 +122,28 @@ class Sequencer:
         )
 
 
+def _check_whose(stamp: Producer, known: ProducerState | None) -> None:
+    """Raise ProducerTaken when a client uses a producer that lakelog keeps, or has used one before lakelog.
+
+    Where nothing is known yet the id tells. A root of an older version keeps producers with ids of clients.
+    """
+    kept = stamp.id >= KEPT_PRODUCER_ID_MIN if known is None else known.kept
+    if kept and not stamp.kept:
+        raise ProducerTaken(
+            f"producer {stamp.id} is lakelog's own; begin again with another id, from 0 to {PRODUCER_ID_MAX}"
+        )
+    if known is not None and stamp.kept and not known.kept:
+        raise ProducerTaken(
+            f"producer {stamp.id} applies a group's transactions, and a client has used it; look with "
+            "`lakelog fsck`"
+        )
+
+
+def _after(stamp: Producer, count: int, end_offset: int) -> ProducerState:
+    following = (stamp.sequence + count) % SEQUENCE_MODULUS
+    return ProducerState(stamp.epoch, following, end_offset, stamp.kept)
+
+
 @dataclass(frozen=True, slots=True)
 class _Repeat:
     base: int | None
@@ -118,6 +155,5 @@ def producers_of(sequenced: list[Sequenced]) -> Mapping[int, ProducerState]:
     for item in sequenced:
         stamp = item.entry.producer
         if stamp is not None and item.base_offset is not None:
-            following = (stamp.sequence + item.count) % SEQUENCE_MODULUS
-            states[stamp.id] = ProducerState(stamp.epoch, following, item.base_offset + item.count)
+            states[stamp.id] = _after(stamp, item.count, item.base_offset + item.count)
     return states

@@ -160,11 +160,15 @@ def _horizons(text: str, path: str) -> Horizons:
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """What the log knows of an idempotent producer (KIP-98)."""
+    """What the log knows of an idempotent producer (KIP-98).
+
+    One that is `kept` is lakelog's own: its txns have no `lastUpdated`, and so it is never forgotten.
+    """
 
     epoch: int
     next_sequence: int
     end_offset: int
+    kept: bool = False
 
     @property
     def packed(self) -> int:
@@ -226,7 +230,8 @@ class Snapshot:
         end = self.txns.get(producer_end_txn(producer_id))
         if sequence is None or end is None:
             return None
-        return ProducerState(sequence.version >> 32, sequence.version & 0xFFFFFFFF, end.version)
+        epoch, following = sequence.version >> 32, sequence.version & 0xFFFFFFFF
+        return ProducerState(epoch, following, end.version, sequence.last_updated is None)
 
     def holds(self, path: str) -> bool:
         """Whether the file `path` is or recently was part of the table."""

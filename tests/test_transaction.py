@@ -38,6 +38,7 @@ from log_tables.errors import (
     Retriable,
     RetryKeyReused,
     StaleGeneration,
+    TransactionLost,
     UnknownMember,
     UnknownPartition,
     UnknownTopic,
@@ -57,12 +58,12 @@ from log_tables.group_log import (
     decode,
     encode,
 )
-from log_tables.limits import PRODUCER_EPOCH_MAX, RETRY_RETENTION_MS
+from log_tables.limits import KEPT_PRODUCER_ID_MIN, PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX, RETRY_RETENTION_MS
 from log_tables.staging import Run, Staged
 
 TOPICS = {"in": TopicState("id-in", 2), "out": TopicState("id-out", 2), "__x": TopicState("id-x", 1)}
 IN0, IN1 = TopicPartition("in", 0), TopicPartition("in", 1)
-PRODUCER = 7
+PRODUCER = KEPT_PRODUCER_ID_MIN + 7
 AT_MS = 1_000
 MANUAL = MemberConfig(auto_commit=False)
 
@@ -241,10 +242,38 @@ def test_numbers_go_on_with_another_producer_where_epochs_are_used_up() -> None:
     driven = Driven()
     driven.group = restore(records, 0)["g"]
     driven.happen(TopicsChanged(TOPICS))
-    for producer_id in (8, 9, 10):
+    for producer_id in range(PRODUCER + 1, PRODUCER + 4):
         driven.happen(transact(None, staged(), producer_id=producer_id))
     made = [(i.producer_id, i.epoch) for i in driven.group.transactions.pending.values()]
-    assert made == [(PRODUCER, PRODUCER_EPOCH_MAX), (9, 0), (9, 1)]
+    assert made == [(PRODUCER, PRODUCER_EPOCH_MAX), (PRODUCER + 2, 0), (PRODUCER + 2, 1)]
+    known = driven.group.transactions
+    assert known.newest_epoch(PRODUCER + 2) == 1
+    assert known.newest_epoch(PRODUCER) == PRODUCER_EPOCH_MAX
+
+
+def test_a_group_of_an_older_root_gets_a_producer_that_no_client_can_name() -> None:
+    old = PRODUCER_ID_MAX
+    records: Records = [
+        (TransactionsKey("g"), TransactionsValue(old, 5)),
+        (IntentKey("g", 5), Intent(old, 5, (staged(),))),
+    ]
+    driven = Driven()
+    driven.group = restore(records, 0)["g"]
+    driven.happen(TopicsChanged(TOPICS))
+    for producer_id in range(PRODUCER, PRODUCER + 3):
+        driven.happen(transact(None, staged(), producer_id=producer_id))
+    made = [(i.producer_id, i.epoch) for i in driven.group.transactions.pending.values()]
+    assert made == [(old, 5), (PRODUCER, 6), (PRODUCER, 7), (PRODUCER, 8)]
+    assert driven.group.transactions.newest_epoch(old) >= 5
+
+
+def test_what_was_given_up_is_an_error_to_every_repeat() -> None:
+    driven = Driven(transact(None, staged(), key="k"))
+    assert driven.group.transactions.known("k", "d") is not None
+    driven.happen(Applied(1, (), lost=True))
+    driven.refuse(transact(None, staged(), key="k"), TransactionLost, "transaction 1, of the retry key 'k'")
+    driven.refuse(transact(None, staged(), key="k", digest="e"), RetryKeyReused, "another content")
+    assert restore(driven.records, 0)["g"].transactions == driven.group.transactions
 
 
 def test_a_group_is_deleted_with_its_transactions_once_they_are_applied() -> None:
@@ -254,8 +283,8 @@ def test_a_group_is_deleted_with_its_transactions_once_they_are_applied() -> Non
     records = driven.happen(Delete())
     assert {(TransactionsKey("g"), None), (RetryKey("g", "k"), None)} <= {*records}
     assert not driven.group.exists
-    driven.happen(transact(None, staged(), producer_id=8))
-    assert driven.group.transactions.producer_id == 8
+    driven.happen(transact(None, staged(), producer_id=PRODUCER + 1))
+    assert driven.group.transactions.producer_id == PRODUCER + 1
 
 
 def test_the_records_are_read_as_they_were_written() -> None:
