@@ -39,7 +39,13 @@ Force = Annotated[bool, Query(description="Also while the group has members.")]
     f"{_INSTANCE}/offsets", summary="Commit offsets", responses=error_responses(404, 409, 416, 422, 503)
 )
 async def commit(
-    here: Here, group: GroupName, instance: InstanceName, wanted: CommitBody | None = None
+    here: Here,
+    group: GroupName,
+    instance: InstanceName,
+    wanted: CommitBody | None = None,
+    at_once: Annotated[
+        str, Query(alias="async", description="Accepted for the REST Proxy's sake, and without effect.")
+    ] = "false",
 ) -> list[None]:
     """The offset of the last record that was processed: the group goes on after it. Without a body: all that
     the instance was given. The answer, always empty, comes when the commit is durable.

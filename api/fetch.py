@@ -15,13 +15,14 @@ from api.client_topics import topic_to_read
 from api.errors import NotJson, error_responses
 from api.gateway import Gateway, gateway
 from api.media import Format, accepted_format
+from api.strict import StrictRoute
 from api.tail import wait_for_records
 from api.wire_arrow import encode_stream
 from api.wire_records import encode_rows
 from log_tables.errors import InvalidArgument, InvalidOffset
 from log_tables.partition import Partition, ReadPlan
 
-router = APIRouter(tags=["v2 fetch"])
+router = APIRouter(tags=["v2 fetch"], route_class=StrictRoute)
 
 JSON_ROWS = 8_192
 """Rows turned to JSON at a time, between two looks at the size."""

@@ -7,7 +7,6 @@ from typing import Any
 
 import aiohttp
 import msgspec
-from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Message
@@ -15,6 +14,7 @@ from starlette.types import Message
 from api.errors import STATUS_AND_CODE
 from api.gateway import Gateway, gateway
 from api.limited import read_limited
+from api.strict import StrictRoute
 from coordinator.peers import TARGET
 from log_tables.errors import InvalidArgument, NotLeader, OutcomeUnknown, Unreachable
 from log_tables.metadata_log import BrokerRecord
@@ -36,7 +36,7 @@ _NOT_TOLD = frozenset(
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-class GroupRoute(APIRoute):
+class GroupRoute(StrictRoute):
     """A route whose path has a `group`: its handler runs where that group is coordinated.
 
     The body is read first, at most BODY_MAX_BYTES of it.

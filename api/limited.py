@@ -3,12 +3,12 @@
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message
 
 from api.errors import RequestTooLarge
+from api.strict import StrictRoute
 from log_tables.limits import MIB
 
 BODY_MAX_BYTES = 1 * MIB
@@ -17,7 +17,7 @@ BODY_MAX_BYTES = 1 * MIB
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-class LimitedRoute(APIRoute):
+class LimitedRoute(StrictRoute):
     """A route whose request body has at most BODY_MAX_BYTES; a larger one answers 413."""
 
     def get_route_handler(self) -> _Handler:

@@ -15,6 +15,7 @@ from api.gateway import Gateway, gateway
 from api.media import Format, content_format
 from api.produce_schema import PRODUCE_BODY, Produced
 from api.rows import Part, parts_of
+from api.strict import StrictRoute
 from api.wire_arrow import decode_stream, parts_of_stream
 from api.wire_v2 import Placed, decode_records, encode_offsets, encode_run
 from ingest.buffer import Room
@@ -24,7 +25,7 @@ from log_tables.limits import PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX, SEQUENCE_MODU
 from log_tables.partition import Entry, Producer
 from log_tables.topic import Topic
 
-router = APIRouter(tags=["v2 produce"])
+router = APIRouter(tags=["v2 produce"], route_class=StrictRoute)
 
 _OF_ONE_PARTITION = ("Producer-Id", "Producer-Epoch", "Producer-Seq", "Expected-Offset")
 """Passed over on the topic's endpoint they would promise what nobody keeps."""

@@ -10,11 +10,12 @@ from api.client_topics import Description, describe, descriptions, fresh_partiti
 from api.envelope import V2Response
 from api.errors import error_responses
 from api.gateway import Here
+from api.strict import StrictRoute
 from log_tables.errors import InvalidArgument
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-router = APIRouter(tags=["v2 topics"], default_response_class=V2Response)
+router = APIRouter(tags=["v2 topics"], default_response_class=V2Response, route_class=StrictRoute)
 
 TopicName = Annotated[str, Path(examples=["flights"])]
 PartitionId = Annotated[int, Path(description="From 0 on.", examples=[0])]

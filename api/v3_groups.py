@@ -10,6 +10,7 @@ from api.client_topics import fresh_partition
 from api.envelope import Collection, Link, ListMetadata, ResourceMetadata, resource, url
 from api.errors import error_responses
 from api.gateway import Gateway, Here
+from api.strict import StrictRoute
 from api.v3 import ClusterId
 from coordinator.assignment import TopicPartition
 from coordinator.group import Group, Member
@@ -17,7 +18,9 @@ from log_tables.errors import UnknownPartition
 from log_tables.lag import Lag, lag
 from log_tables.snapshot import Snapshot
 
-router = APIRouter(prefix="/v3/clusters/{cluster_id}/consumer-groups", tags=["v3 consumer groups"])
+router = APIRouter(
+    prefix="/v3/clusters/{cluster_id}/consumer-groups", tags=["v3 consumer groups"], route_class=StrictRoute
+)
 
 GroupId = Annotated[str, Path(examples=["readers"])]
 ConsumerId = Annotated[str, Path(examples=["reader-1"])]

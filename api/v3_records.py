@@ -15,6 +15,7 @@ from api.errors import error_responses, status_and_code
 from api.gateway import Gateway, Here
 from api.produce import place_of, refuse_if_all_failed
 from api.rows import Part, Rows, parts_of
+from api.strict import StrictRoute
 from api.v3 import ClusterId, TopicName
 from api.v3_schema import BATCH_BODY, RECORDS_BODY
 from api.wire_v3 import Row, answer_of, decode_batch, decode_stream
@@ -24,7 +25,9 @@ from log_tables.errors import InvalidRecord, LakelogError, RecordTooLarge
 from log_tables.partition import Entry
 from log_tables.topic import Topic
 
-router = APIRouter(prefix="/v3/clusters/{cluster_id}/topics/{topic}", tags=["v3 produce"])
+router = APIRouter(
+    prefix="/v3/clusters/{cluster_id}/topics/{topic}", tags=["v3 produce"], route_class=StrictRoute
+)
 
 _ERRORS = error_responses(400, 404, 408, 413, 422, 429, 503)
 
