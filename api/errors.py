@@ -53,6 +53,18 @@ class FormatMismatch(errors.InvalidRequest):
     code = "format_mismatch"
 
 
+class ForeignHost(errors.InvalidRequest):
+    """`Host` names somebody else: a page that made its own name lead here."""
+
+    code = "foreign_host"
+
+
+class ForeignOrigin(errors.InvalidRequest):
+    """A page of another origin asks for what only this one's may."""
+
+    code = "foreign_origin"
+
+
 class NotJson(errors.InvalidRequest):
     """A stored key or value that was asked for as JSON is not JSON."""
 
@@ -79,6 +91,8 @@ STATUS_AND_CODE: Mapping[type[LakelogError], tuple[int, int]] = {
     RequestTooLarge: (413, 413),
     UnsupportedMediaType: (415, 415),
     FormatMismatch: (406, 40601),
+    ForeignHost: (421, 421),
+    ForeignOrigin: (403, 403),
     NotJson: (422, 42203),
     errors.NotFound: (404, 404),
     errors.UnknownTopic: (404, 40401),

@@ -16,10 +16,17 @@ class Format(Enum):
     ARROW = "application/vnd.apache.arrow.stream"
 
 
-_NAMED = {form.value: form for form in Format} | {
+_VERSIONS = (".v2", ".v1", "")
+"""Of the REST Proxy's media types: the older ones are taken for the newest."""
+
+_NAMED = {
+    f"application/vnd.kafka.{form.name.lower()}{version}+json": form
+    for form in (Format.JSON, Format.BINARY, Format.TEXT)
+    for version in _VERSIONS
+} | {
     # The REST Proxy's own default, where only its envelope is named.
-    "application/vnd.kafka.v2+json": Format.BINARY,
-    "application/vnd.kafka+json": Format.BINARY,
+    **{f"application/vnd.kafka{version}+json": Format.BINARY for version in _VERSIONS},
+    Format.ARROW.value: Format.ARROW,
     "application/json": Format.JSON,
     "application/octet-stream": Format.JSON,
     "application/*": Format.JSON,
@@ -27,8 +34,7 @@ _NAMED = {form.value: form for form in Format} | {
     "": Format.JSON,
 }
 _OPEN = (
-    "application/vnd.kafka.v2+json",
-    "application/vnd.kafka+json",
+    *(f"application/vnd.kafka{version}+json" for version in _VERSIONS),
     "application/json",
     "application/*",
     "*/*",
@@ -36,15 +42,17 @@ _OPEN = (
 )
 """Media types that name no embedded format."""
 
+_BODIES = ("application/json", "application/octet-stream", Format.ARROW.value)
+
 SUPPORTED = ", ".join([*(form.value for form in Format), "application/json"])
 
 
 def content_format(request: Request) -> Format:
     """The format of the body, by Content-Type. Raises UnsupportedMediaType."""
     named = request.headers.get("content-type", "")
-    found = _NAMED.get(named) or _NAMED.get(_essence(named))
+    found = _NAMED.get(named) or _NAMED.get(essence(named))
     if found is None:
-        raise UnsupportedMediaType(f"the media type {_essence(named)!r} is not supported; send {SUPPORTED}")
+        raise UnsupportedMediaType(f"the media type {essence(named)!r} is not supported; send {SUPPORTED}")
     return found
 
 
@@ -55,7 +63,7 @@ def accepted_format(request: Request) -> Format:
     if found is not None:
         return found
     for part in named.split(","):
-        if (known := _NAMED.get(_essence(part))) is not None:
+        if (known := _NAMED.get(essence(part))) is not None:
             return known
     raise FormatMismatch(f"nothing in Accept {named[:200]!r} can be given; ask for {SUPPORTED}")
 
@@ -63,8 +71,15 @@ def accepted_format(request: Request) -> Format:
 def accepts(request: Request, form: Format) -> bool:
     """Whether Accept allows an answer in `form`: by its name, or by one that leaves the format open."""
     parts = request.headers.get("accept", "").split(",")
-    return any(_essence(part) in (form.value, *_OPEN) for part in parts)
+    return any(part in _OPEN or _NAMED.get(part) is form for part in map(essence, parts))
 
 
-def _essence(media_type: str) -> str:
+def is_supported_body(media_type: str) -> bool:
+    """Whether a body may be called so: JSON of some kind, or Arrow. None of these can a form send."""
+    name = essence(media_type)
+    return name in _BODIES or (name.startswith("application/") and name.endswith("+json"))
+
+
+def essence(media_type: str) -> str:
+    """A media type without its parameters."""
     return media_type.split(";", 1)[0].strip().lower()

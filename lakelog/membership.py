@@ -45,7 +45,9 @@ class Membership:
 
     def heartbeat(self) -> None:
         """Stay in it."""
-        self._client.request("POST", f"{self._path}/heartbeat", timeout_s=BEAT_S_MAX)
+        # A request without a body says what it is, too: a page in a browser could send one that does not.
+        headers = {"Content-Type": "application/json"}
+        self._client.request("POST", f"{self._path}/heartbeat", timeout_s=BEAT_S_MAX, headers=headers)
 
     def subscribe(self, topics: Iterable[str], pattern: str) -> None:
         """Share `topics`, or those that `pattern` matches. Raises InvalidRequest."""

@@ -8,13 +8,14 @@ import os
 import tomllib
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ByteSize, Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
+    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     SettingsError,
@@ -67,6 +68,10 @@ class Settings(BaseSettings):
         default="",
         pattern=r"^(https?://[^\s]+)?$",
         description="URL at which other gateways reach this one alone; empty: made from host and port.",
+    )
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Names by which clients may reach it, beside those in its URLs; * is any.",
     )
     leader_timeout_ms: int = Field(
         default=5_000,
@@ -155,6 +160,12 @@ class Settings(BaseSettings):
             return json.loads(value)
         except json.JSONDecodeError:
             raise ValueError("write the options as a JSON object") from None
+
+    @field_validator("allowed_hosts", mode="before")
+    @classmethod
+    def _written_with_commas(cls, value: object) -> object:
+        """A list in a file; with commas in a flag and in the environment."""
+        return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _request_fits_the_buffer(self) -> "Settings":

@@ -147,11 +147,11 @@ def test_what_counts_within_a_partition_is_refused_for_a_topic(
     "request_bytes",
     [
         b"\x16\x03\x01 hello\r\n\r\n",
-        b"FROB /topics HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET /topics/\xff HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET /topics HTTP/1.1\r\nHost: x\r\n\xff: y\r\n\r\n",
-        b"POST /topics/t HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
-        b"POST /topics/t HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n",
+        b"FROB /topics HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /topics/\xff HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /topics HTTP/1.1\r\nHost: localhost\r\n\xff: y\r\n\r\n",
+        b"POST /topics/t HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"POST /topics/t HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n",
     ],
     ids=lambda sent: repr(sent[:20]),
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.consumers import JSON, Instance, settle
+from tests.consumers import JSON, V2, Instance, settle
 from tests.gateway import RunningGateway, leave_every_tenth, running_gateway
 from tests.support import wait_until
 
@@ -37,7 +37,7 @@ def test_a_group_lives(gateway: RunningGateway, topic: str, group: str) -> None:
 
 
 def test_an_answer_names_the_instance_and_where_it_is(gateway: RunningGateway, group: str) -> None:
-    answer = gateway.client.post(f"/consumers/{group}").json()
+    answer = gateway.client.post(f"/consumers/{group}", headers={"Content-Type": V2}).json()
     assert answer["instance_id"].startswith("rest-consumer-")
     assert answer["base_uri"] == f"{gateway.url}/consumers/{group}/instances/{answer['instance_id']}"
     odd = gateway.client.post(f"/consumers/{group}", json={"name": "a b?", "id": "c d?"}).json()

@@ -109,7 +109,8 @@ def test_slow_readers_hold_little_of_what_they_asked_for(tmp_path: Path) -> None
     with running_gateway(tmp_path) as gateway:
         url = httpx.URL(gateway.url)
         address = (url.host, url.port or 80)
-        fetch = f"GET /topics/t/partitions/0/records HTTP/1.1\r\nHost: x\r\nAccept: {ARROW}\r\n\r\n".encode()
+        head = f"Host: localhost\r\nAccept: {ARROW}\r\n\r\n"
+        fetch = f"GET /topics/t/partitions/0/records HTTP/1.1\r\n{head}".encode()
         arrow = {"Accept": ARROW}
         whole = gateway.client.get("/topics/t/partitions/0/records", headers=arrow)
         assert len(whole.content) > 8 * 6_000 * 1_000

@@ -243,7 +243,7 @@ def test_a_request_larger_than_allowed_is_refused_before_it_is_read(
     gateway: RunningGateway, topic: str
 ) -> None:
     url = httpx.URL(gateway.url)
-    head = f"POST /topics/{topic} HTTP/1.1\r\nHost: x\r\nContent-Type: {JSON}\r\n"
+    head = f"POST /topics/{topic} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {JSON}\r\n"
     with socket.create_connection((url.host, url.port or 80)) as connection:
         connection.sendall(f"{head}Content-Length: {10**9}\r\n\r\n".encode())
         answer = HTTPResponse(connection)
@@ -256,7 +256,7 @@ def test_a_request_larger_than_allowed_is_refused_before_it_is_read(
 def test_half_a_body_writes_nothing(gateway: RunningGateway, topic: str) -> None:
     url, body = httpx.URL(gateway.url), records({"value": 1}, {"value": 2})
     for header in (f"Content-Length: {len(body)}\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n1000\r\n"):
-        head = f"POST /topics/{topic} HTTP/1.1\r\nHost: x\r\nContent-Type: {JSON}\r\n{header}"
+        head = f"POST /topics/{topic} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {JSON}\r\n{header}"
         with socket.create_connection((url.host, url.port or 80)) as connection:
             connection.sendall(head.encode() + body[:-5])
             connection.shutdown(socket.SHUT_WR)

@@ -109,7 +109,7 @@ def test_half_a_request_changes_nothing_and_is_nobody_s_error(tmp_path: Path) ->
         gateway.create_topic("t")
         for path in ("/topics/t/partitions/0", f"{gateway.cluster}/topics"):
             with socket.create_connection(address(gateway)) as connection:
-                head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                 connection.sendall(f'{head}Content-Length: 1000\r\n\r\n{{"records": ['.encode())
         offsets = gateway.client.get("/topics/t/partitions/0/offsets").json()
         assert offsets == {"beginning_offset": 0, "end_offset": 0}
@@ -123,7 +123,8 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
     gateway.create_topic("t")
     # A request whose body never comes keeps an orderly stop waiting.
     with socket.create_connection(address(gateway)) as connection:
-        connection.sendall(b"POST /topics/t HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
+        head = b"POST /topics/t HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        connection.sendall(head + b"Content-Length: 9\r\n\r\n")
         assert gateway.client.get("/health").status_code == 200
         gateway.process.send_signal(signal.SIGTERM)
         while accepts(gateway.url):

@@ -186,7 +186,8 @@ def test_a_large_body_is_refused(gateway: RunningGateway) -> None:
         for _ in range(20):
             yield b"x" * 100_000
 
-    answer = gateway.client.post(f"{gateway.cluster}/topics", content=body())
+    headers = {"Content-Type": "application/json"}
+    answer = gateway.client.post(f"{gateway.cluster}/topics", content=body(), headers=headers)
     assert (answer.status_code, answer.json()["error_code"]) == (413, 413)
     assert "1048576 bytes" in answer.json()["message"]
 
