@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from log_tables.errors import CorruptLog, InvalidArgument, InvalidConsumer
+from log_tables.layout import staging_seal
 from log_tables.limits import BATCH_MAX_BYTES
 from log_tables.partition import Partition
 from log_tables.record import Record, to_records
@@ -211,12 +212,22 @@ def decode(record: Record, directory: str) -> tuple[Key, Value | None]:
     """What a record says. Raises CorruptLog, naming its offset and `directory`."""
     try:
         key = _decode_key(record.key or b"")
-        return key, None if record.value is None else _VALUES[type(key)].decode(record.value)
-    except msgspec.MsgspecError as error:
+        value = None if record.value is None else _VALUES[type(key)].decode(record.value)
+        if isinstance(value, Intent):
+            _check_staged(value)
+        return key, value
+    except (msgspec.MsgspecError, ValueError) as error:
         raise CorruptLog(
             f"the record at offset {record.offset} of {directory} cannot be read ({error}); remove it with "
             "its segment, or restore the table from a backup"
         ) from None
+
+
+def _check_staged(intent: Intent) -> None:
+    """Raise ValueError for an intent that names anything but staged files: they are deleted when it ends."""
+    for file in intent.staged:
+        if staging_seal(file.path) is None:
+            raise ValueError(f"{file.path!r} is not the path of a staged file")
 
 
 def replay(partition: Partition) -> Iterator[tuple[Key, Value | None]]:

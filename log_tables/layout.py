@@ -32,6 +32,7 @@ _TXN_PRODUCER = re.compile(r"lakelog\.producer\.(\d+)\.(seq|end)")
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 _SEGMENT = re.compile(r"(\d{20})-[0-9a-f]{8}\.parquet")
+_DATA_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LEDGER = re.compile(r"\d{20}-[0-9a-f]{8}\.json")
 _STAGED = re.compile(rf"{STAGING}/[0-9a-f]{{32}}-([0-9a-f]{{16}})\.arrow")
 
@@ -107,6 +108,13 @@ def commit_version(path: str) -> int | None:
 def checkpoint_version(path: str) -> int | None:
     match = _CHECKPOINT.fullmatch(path.rsplit("/", 1)[-1])
     return int(match[1]) if match else None
+
+
+def is_data_file(path: str) -> bool:
+    """Whether `path`, relative to its table, names a file right in it, and cannot lead anywhere else: no
+    directories, nothing encoded, no URL, and none of the table's own (`_delta_log`).
+    """
+    return _DATA_FILE.fullmatch(path) is not None
 
 
 def segment_base_offset(path: str) -> int | None:

@@ -18,6 +18,7 @@ from log_tables.errors import (
     BrokerReplaced,
     CorruptLog,
     InvalidArgument,
+    InvalidTopicName,
     NotLeader,
     ObjectMissing,
     OffsetMismatch,
@@ -28,6 +29,7 @@ from log_tables.partition import Entry, Partition
 from log_tables.record import Record, input_batch, to_records
 from log_tables.store import Store
 from log_tables.table import create_table
+from log_tables.topic import check_topic_name
 
 _log = logging.getLogger(__name__)
 
@@ -82,15 +84,23 @@ def decode(record: Record) -> MetadataRecord:
     key = record.key or b""
     try:
         if not key.startswith(_BROKER):
-            return msgspec.json.decode(record.value or b"", type=TopicRecord)
+            return _checked(msgspec.json.decode(record.value or b"", type=TopicRecord))
         if record.value is None:
             return BrokerLeft(int(key.removeprefix(_BROKER)))
         return msgspec.json.decode(record.value, type=BrokerRecord)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, InvalidTopicName) as error:
         raise CorruptLog(
             f"the record at offset {record.offset} of {topic_directory(CLUSTER_METADATA)}/0 cannot be read "
             f"({error}); restore the metadata log from a backup"
         ) from None
+
+
+def _checked(topic: TopicRecord) -> TopicRecord:
+    """`topic`, if its tables lie where topics do. Raises InvalidTopicName, ValueError."""
+    check_topic_name(topic.name)
+    if min([topic.incarnation, *topic.deleted]) < 1:
+        raise ValueError(f"topic {topic.name} has an incarnation below 1")
+    return topic
 
 
 def encode(record: MetadataRecord) -> Record:

@@ -32,6 +32,7 @@ from log_tables.layout import (
 )
 from log_tables.record import RECORD_SCHEMA
 from log_tables.remote import no_remote_root
+from log_tables.snapshot import check_data_file
 from log_tables.store import Store
 from log_tables.tables import TABLES, tables
 
@@ -49,6 +50,15 @@ _SAID_MAX_CHARS = 500
 _EXPLAIN = re.compile(
     r"\s*(?:explain|describe|desc)(?:\s+(?:analyze|verbose))*\s+(?P<rest>.*)", re.IGNORECASE | re.DOTALL
 )
+_INTO = re.compile(r"\binto\b", re.IGNORECASE)
+_QUOTED = re.compile(
+    r"""(?<!\w)[eE]'(?:[^'\\]|\\.|'')*'  # text with backslashes
+    |'(?:[^']|'')*'|"(?:[^"]|"")*"  # text, and names
+    |(?<![\w$])\$(?P<tag>\w*)\$.*?\$(?P=tag)\$  # text between dollars
+    |--[^\n]*|/\*.*?\*/  # comments""",
+    re.DOTALL | re.VERBOSE,
+)
+"""What in PostgreSQL's dialect is no word of the language."""
 _NAME = re.compile(r'\s*([\w.]+|"[^"]+")\s*;?\s*')
 _UNKNOWN_TABLE = re.compile(r"table '(?:datafusion\.)?(?:public\.)?(?P<name>[^']*)' not found")
 _WRAPPED = re.compile(r"^(External error: |Arrow error: |Kernel error -> )+")
@@ -144,9 +154,13 @@ class _Session:
     def _table(self, store: Store, directory: str) -> DeltaTable:
         location, options = store.delta_location(directory)
         try:
-            return DeltaTable(location, storage_options=options)
+            table = DeltaTable(location, storage_options=options)
+            files = table.get_add_actions().column("path")
         except (DeltaError, OSError) as error:
             raise self._unreadable(self._said(error)) from None
+        for path in files.to_pylist():  # DataFusion would read whatever they name
+            check_data_file(path)
+        return table
 
     def _number(self, table: DeltaTable, txn: str) -> int:
         try:
@@ -180,6 +194,8 @@ class _Session:
 
     def run(self, sql: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Begin to answer `sql`, which must be a query; the views must be open."""
+        if _INTO.search(_QUOTED.sub(" ", sql)):  # a view takes it, though it makes a table
+            raise InvalidArgument("the SQL writes INTO a table, and only queries are answered; leave it out")
         explained = _EXPLAIN.fullmatch(sql)
         asked = explained["rest"] if explained else sql
         if not (explained and _NAME.fullmatch(asked)):
@@ -190,6 +206,8 @@ class _Session:
 
     def _answer(self, sql: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         result = self._execute(sql)
+        if not result.schema.names:
+            raise InvalidArgument("the answer to the SQL has no columns; select some")
         schema = pa.schema([field.with_type(_plain(field.type)) for field in result.schema])
         return schema, self._batches(result, schema)
 

@@ -22,6 +22,7 @@ from log_tables.layout import (
     TXN_LEADER_BROKER,
     TXN_LOG_START,
     TXN_TIERED,
+    is_data_file,
     producer_end_txn,
     producer_sequence_txn,
 )
@@ -32,6 +33,7 @@ READER_VERSION = 1
 WRITER_VERSION = 2
 TAG_BYTES = "lakelog.bytes"
 TAG_HORIZONS = "lakelog.deleteHorizons"
+_SHOWN_CHARS = 200
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -123,7 +125,10 @@ def timestamp_us(text: str) -> int:
 
 
 def segment_of(add: Add) -> Segment:
-    """The segment of a Delta add. Raises CorruptLog when its stats do not give its offsets and times."""
+    """The segment of a Delta add. Raises CorruptLog for one that is no file of its own table, or whose
+    stats do not give its offsets and times.
+    """
+    check_data_file(add.path)
     try:
         stats = _stats_decoder.decode(add.stats or "")
     except msgspec.MsgspecError:
@@ -146,6 +151,15 @@ def segment_of(add: Add) -> Segment:
         int(tags.get(TAG_BYTES, 0)),
         _horizons(tags[TAG_HORIZONS], add.path) if TAG_HORIZONS in tags else (),
     )
+
+
+def check_data_file(path: str) -> None:
+    """Raise CorruptLog unless `path`, of an add, names a file of its own table; no reader follows others."""
+    if not is_data_file(path):
+        raise CorruptLog(
+            f"an add names the file {path[:_SHOWN_CHARS]!r}, which is no file of its table: somebody has "
+            "changed the log; restore the table to the version before it"
+        )
 
 
 def _horizons(text: str, path: str) -> Horizons:

@@ -288,6 +288,30 @@ def test_sql_that_cannot_be_answered_says_why(cluster: Cluster, sql: str, said: 
         "EXPLAIN\nANALYZE VERBOSE copy (select 1) to '{file}'",
         "set datafusion.execution.batch_size = 1",
         "select 1) union all (copy (select 1) to '{file}'",
+        "select * into y from orders",
+        "with x as (select 1) select * into y from x",
+        "(select 1 into y)",
+        "select 1 union select 2 INTO y",
+        "select * from (select 1 into y) x",
+        "with x as (select 1 into y) select * from x",
+        "explain select 1 into y",
+        "explain analyze select 1 into y",
+        "select 'it''s' /* into */ as a into--\n y",
+        "select 'a\\' as a into y, ''",
+        "select 1 as a$x$ into y",
+        "truncate table orders",
+        "create table x as select 1",
+        "prepare p as select 1",
+        "explain prepare p as select 1",
+        "explain set datafusion.execution.batch_size = 1",
+        "select 1; select 2",
+        "select * from '/etc/passwd'",
+        "select * from 'file:///etc/passwd'",
+        "select * from read_csv('/etc/passwd')",
+        "select * from read_parquet('/etc/passwd')",
+        "select * from parquet_metadata('/etc/passwd')",
+        "select",
+        "",
     ],
 )
 def test_only_queries_run(cluster: Cluster, tmp_path: Path, sql: str) -> None:
@@ -300,6 +324,21 @@ def test_only_queries_run(cluster: Cluster, tmp_path: Path, sql: str) -> None:
     assert not file.exists()
     assert partition.refresh().version == version
     assert rows(cluster, "select count(*) from orders") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select 'into' as x",
+        "select 'it''s \"into\"' as \"into\"",
+        "select E'it\\'s into' as x -- into y",
+        "select $$ into $$ as x /* into y */",
+        "select $a$ $$ into $a$ as x",
+        "select 1 as into_it",
+    ],
+)
+def test_into_is_a_word_like_others_where_it_is_quoted(cluster: Cluster, sql: str) -> None:
+    assert query(cluster, sql).num_rows == 1
 
 
 def test_a_query_can_be_explained_and_a_view_described(cluster: Cluster) -> None:

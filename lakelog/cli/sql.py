@@ -30,7 +30,7 @@ def sql(
     if json:
         print(msgspec.json.encode(found.to_pylist()).decode())
         return
-    shown = found.slice(0, ROWS_SHOWN_MAX)
+    shown = found.slice(0, min(ROWS_SHOWN_MAX, found.num_rows))
     columns = [column.to_pylist() for column in shown.columns]
     print_table(found.column_names, list(zip(*columns, strict=True)))
     rest = found.num_rows - shown.num_rows
