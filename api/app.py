@@ -12,6 +12,7 @@ from api import (
     consumers,
     fetch,
     ops,
+    pages,
     produce,
     topics,
     transactions,
@@ -74,6 +75,8 @@ def create_app(gateway: Gateway) -> FastAPI:
 
     app = FastAPI(
         redirect_slashes=False,
+        docs_url=None,  # those of api/pages.py need no other host
+        redoc_url=None,
         title="lakelog",
         version=ENGINE.removeprefix("lakelog/"),
         description=_DESCRIPTION,
@@ -88,6 +91,8 @@ def create_app(gateway: Gateway) -> FastAPI:
     add_error_handlers(app)
     for part in _PARTS:
         app.include_router(part.router)
+    app.include_router(pages.router)
+    app.include_router(pages.redoc)
     return app
 
 
