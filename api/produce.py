@@ -7,6 +7,7 @@ from fastapi import APIRouter, Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.beside import INLINE_MAX_BYTES, INLINE_MAX_ROWS, worked_out
 from api.body import read_body
 from api.client_topics import topic_to_write
 from api.envelope import V2_MEDIA_TYPE
@@ -31,6 +32,9 @@ _OF_ONE_PARTITION = ("Producer-Id", "Producer-Epoch", "Producer-Seq", "Expected-
 """Passed over on the topic's endpoint they would promise what nobody keeps."""
 
 _ERRORS = error_responses(400, 403, 404, 408, 409, 412, 413, 415, 422, 429, 503)
+Entries = list[tuple[int, Entry]]
+"""Partitions, and what is appended to each."""
+
 _AcksParameter = Annotated[str, Query(description="0 accepted, 1 sequenced, all durable.")]
 
 
@@ -94,22 +98,39 @@ async def _produce(
     with here.buffer.room(name) as room:
         body = await read_body(request, room, here.settings.max_request_bytes)
         size = len(body)
-        parts = _decode(here, body, form, topic, partition, room)
+        sticky = here.router.sticky_partition(topic)
+
+        def decoded() -> tuple[list[Part], Entries]:
+            parts = _decode(here, body, form, topic, partition, sticky, room)
+            return parts, entries_of(parts, stamp, expected)
+
+        parts, entries = await worked_out(size > INLINE_MAX_BYTES, decoded)
         del body
-        room.grow(sum(part.batch.nbytes for part in parts))
-        entries = [(part.partition, Entry(part.batch, stamp, expected)) for part in parts]
+        room.grow(sum(entry.size_bytes for _, entry in entries))
         outcomes = await here.router.append(topic, entries, acks, room)
     refuse_if_all_failed(outcomes)
     records = sum(outcome.count for outcome in outcomes if isinstance(outcome, Appended))
     here.metrics.topic(name).produced(records, size, here.clock.monotonic() - begin)
-    answer = _arrow_answer(parts, outcomes) if form is Format.ARROW else _answer(parts, outcomes)
+    encode = _arrow_answer if form is Format.ARROW else _answer
+    answer = await worked_out(records > INLINE_MAX_ROWS, lambda: encode(parts, outcomes))
     return Response(answer, media_type=V2_MEDIA_TYPE, headers={"Acks": acks.value})
 
 
+def entries_of(parts: list[Part], stamp: Producer | None = None, expected: int | None = None) -> Entries:
+    """What is appended of `parts`, each to its partition."""
+    return [(part.partition, Entry(part.batch, stamp, expected)) for part in parts]
+
+
 def _decode(
-    here: Gateway, body: bytes, form: Format, topic: Topic, partition: int | None, room: Room
+    here: Gateway,
+    body: bytes,
+    form: Format,
+    topic: Topic,
+    partition: int | None,
+    sticky: int,
+    room: Room,
 ) -> list[Part]:
-    sticky, now_us = here.router.sticky_partition(topic), here.clock.now_us()
+    now_us = here.clock.now_us()
     if form is Format.ARROW:
         return parts_of_stream(decode_stream(body, room.grow), topic, partition, sticky, now_us)
     return parts_of(decode_records(body, form), topic, partition, sticky, now_us)

@@ -59,14 +59,14 @@ class Part:
 
 def split(batch: pa.RecordBatch, partitions: np.ndarray) -> list[Part]:
     """One part for each partition that is named, its records in order."""
-    found = np.unique(partitions)
+    found, counts = np.unique(partitions, return_counts=True)
     if len(found) == 1:
         return [Part(int(found[0]), batch)]
-    parts = []
-    for partition in found:
-        indexes = np.flatnonzero(partitions == partition)
-        parts.append(Part(int(partition), batch.take(_places(indexes)), indexes))
-    return parts
+    places = np.split(np.argsort(partitions, kind="stable"), np.cumsum(counts)[:-1])
+    return [
+        Part(int(partition), batch.take(_places(indexes)), indexes)
+        for partition, indexes in zip(found, places, strict=True)
+    ]
 
 
 def _places(indexes: np.ndarray) -> pa.Array:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.beside import INLINE_MAX_BYTES, INLINE_MAX_ROWS, worked_out
 from api.body import read_body
 from api.client_topics import topic_to_write
 from api.consumers import GroupName, InstanceName, know
@@ -25,6 +26,7 @@ from log_tables.errors import RetryKeyReused
 from log_tables.group_log import Placed, check_retry_key
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.staging import Part
+from log_tables.topic import Topic
 
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -119,12 +121,16 @@ async def _transact(request: Request, group: str, member: str | None, key: str) 
     with held.detach() as room:  # what it holds is given back before the answer is waited for
         body = await request.body()
         digest = blake2b(body, digest_size=16, key=form.name.encode()).hexdigest()
+        large = len(body) > INLINE_MAX_BYTES
         done, earlier = await _known(here, room, group, (key, digest), body, form) if key else (None, False)
         if done is None:
-            sent = decode_transaction(body, form, room.grow)
-            del body
-            done = await _commit(here, room, group, member, sent, (key, digest))
-    return _answer(done.number, await done.where(), earlier)
+            sent = await worked_out(large, lambda: decode_transaction(body, form, room.grow))
+            asked, size = await _asked(here, sent, member, (key, digest), large)
+            del body, sent
+            room.grow(size)
+            done = await here.coordinator.transact(group, member, asked)
+    placed = await done.where()
+    return await worked_out(len(placed) > INLINE_MAX_ROWS, lambda: _answer(done.number, placed, earlier))
 
 
 async def _known(
@@ -138,31 +144,38 @@ async def _known(
     try:
         return await here.coordinator.transacted(group, *retry), False
     except RetryKeyReused:
-        if not decode_transaction(body, form, room.grow).frame.staged:
+        large = len(body) > INLINE_MAX_BYTES
+        sent = await worked_out(large, lambda: decode_transaction(body, form, room.grow))
+        if not sent.frame.staged:
             raise
     found = await here.coordinator.transacted(group, retry[0], None)
     return found, found is not None
 
 
-async def _commit(
-    here: Gateway, room: Room, group: str, member: str | None, sent: TransactionBody, retry: tuple[str, str]
-) -> Transacted:
+async def _asked(
+    here: Gateway, sent: TransactionBody, member: str | None, retry: tuple[str, str], large: bool
+) -> tuple[Asked, int]:
+    """What is asked for, and how many bytes its records take."""
     frame = sent.frame
     for key in frame.forget:
         check_retry_key(key)
     named = {offset.topic for offset in frame.offsets} | {r.topic for file in frame.staged for r in file.runs}
     await know(here, named)
-    parts = [part for name in sent.records for part in await _parts(here, sent, name)]
-    room.grow(sum(batch.nbytes for part in parts for batch in part.batches))
-    places = frame.places(step=0 if member is None else 1)
-    asked = Asked(places, parts, frame.staged, frame.generation, *retry, frame.forget)
-    return await here.coordinator.transact(group, member, asked)
+    topics = [await topic_to_write(here, name) for name in sent.records]
+    sticky = [here.router.sticky_partition(topic) for topic in topics]
+
+    def asked() -> tuple[Asked, int]:
+        parts = [part for at in zip(topics, sticky, strict=True) for part in _parts(here, sent, *at)]
+        places = frame.places(step=0 if member is None else 1)
+        size = sum(batch.nbytes for part in parts for batch in part.batches)
+        return Asked(places, parts, frame.staged, frame.generation, *retry, frame.forget), size
+
+    return await worked_out(large, asked)
 
 
-async def _parts(here: Gateway, sent: TransactionBody, name: str) -> list[Part]:
-    topic = await topic_to_write(here, name)
-    parts = sent.parts(topic, here.router.sticky_partition(topic), here.clock.now_us())
-    return [Part(name, topic.topic_id, part.partition, [part.batch]) for part in parts]
+def _parts(here: Gateway, sent: TransactionBody, topic: Topic, sticky: int) -> list[Part]:
+    parts = sent.parts(topic, sticky, here.clock.now_us())
+    return [Part(topic.name, topic.topic_id, part.partition, [part.batch]) for part in parts]
 
 
 def _answer(number: int, placed: tuple[Placed, ...], earlier: bool) -> V2Response:

@@ -9,11 +9,12 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.beside import INLINE_MAX_BYTES, INLINE_MAX_ROWS, worked_out
 from api.body import read_body
 from api.client_topics import topic_to_write
 from api.errors import error_responses, status_and_code
 from api.gateway import Gateway, Here
-from api.produce import place_of, refuse_if_all_failed
+from api.produce import Entries, entries_of, place_of, refuse_if_all_failed
 from api.rows import Part, Rows, parts_of
 from api.strict import StrictRoute
 from api.v3 import ClusterId, TopicName
@@ -22,7 +23,6 @@ from api.wire_v3 import Row, answer_of, decode_batch, decode_stream
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, Outcome
 from log_tables.errors import InvalidRecord, LakelogError, RecordTooLarge
-from log_tables.partition import Entry
 from log_tables.topic import Topic
 
 router = APIRouter(
@@ -51,10 +51,16 @@ async def produce_records(here: Here, request: Request, cluster_id: ClusterId, t
     """Each record is answered in order, by one JSON object with its offset or its error."""
     found = await topic_to_write(here, topic)
     with here.buffer.room(topic) as room:
-        rows = decode_stream(await read_body(request, room, here.settings.max_request_bytes))
+        body = await read_body(request, room, here.settings.max_request_bytes)
+        rows = await worked_out(len(body) > INLINE_MAX_BYTES, lambda: decode_stream(body))
         done = await _append(here, found, rows, room)
+    content = await worked_out(len(done) > INLINE_MAX_ROWS, lambda: _lines(done))
+    return Response(content, media_type="application/json")
+
+
+def _lines(done: list[_Done]) -> bytes:
     lines = [one.answer or {"error_code": one.error_code, "message": one.message} for one in done]
-    return Response(b"\n".join(map(msgspec.json.encode, lines)) + b"\n", media_type="application/json")
+    return b"\n".join(map(msgspec.json.encode, lines)) + b"\n"
 
 
 @router.post(
@@ -68,25 +74,35 @@ async def produce_batch(here: Here, request: Request, cluster_id: ClusterId, top
     """Entries stand or fail one by one: look at `failures`. Up to 200,000 at once."""
     found = await topic_to_write(here, topic)
     with here.buffer.room(topic) as room:
-        entries = decode_batch(await read_body(request, room, here.settings.max_request_bytes))
-        failures = [
-            _failure(name, *status_and_code(row)[1:], row.message)
-            for name, row in entries
-            if isinstance(row, InvalidRecord)
-        ]
-        sound = [(name, row) for name, row in entries if isinstance(row, Row)]
-        sound, refused = _check_each(found, sound)
-        failures += refused
+        body = await read_body(request, room, here.settings.max_request_bytes)
+        sound, failures = await worked_out(len(body) > INLINE_MAX_BYTES, lambda: _decoded(found, body))
         rows = [row for _, row in sound]
         done = await _append(here, found, rows, room) if rows else []
-    successes = []
-    for (name, _), one in zip(sound, done, strict=True):
+    names = [name for name, _ in sound]
+    content = await worked_out(len(done) > INLINE_MAX_ROWS, lambda: _batch_answer(names, done, failures))
+    return Response(content, 207, media_type="application/json")
+
+
+def _decoded(topic: Topic, body: bytes) -> tuple[list[tuple[str, Row]], list[dict[str, object]]]:
+    """The entries of a batch that `topic` takes, and the failures of the others."""
+    entries = decode_batch(body)
+    failures = [
+        _failure(name, *status_and_code(row)[1:], row.message)
+        for name, row in entries
+        if isinstance(row, InvalidRecord)
+    ]
+    sound, refused = _check_each(topic, [(name, row) for name, row in entries if isinstance(row, Row)])
+    return sound, failures + refused
+
+
+def _batch_answer(names: list[str], done: list[_Done], refused: list[dict[str, object]]) -> bytes:
+    successes, failures = [], [*refused]
+    for name, one in zip(names, done, strict=True):
         if one.answer is None:
             failures.append(_failure(name, one.error_code, one.message))
         else:
             successes.append({"id": name, **one.answer})
-    body = msgspec.json.encode({"successes": successes, "failures": failures})
-    return Response(body, 207, media_type="application/json")
+    return msgspec.json.encode({"successes": successes, "failures": failures})
 
 
 def _failure(name: str, error_code: int, message: str) -> dict[str, object]:
@@ -132,27 +148,34 @@ def _rows(rows: list[Row]) -> Rows:
     )
 
 
-def _parts(here: Gateway, topic: Topic, rows: list[Row]) -> list[Part]:
-    sticky = here.router.sticky_partition(topic)
-    return parts_of(_rows(rows), topic, None, sticky, here.clock.now_us())
-
-
 async def _append(here: Gateway, topic: Topic, rows: list[Row], room: Room) -> list[_Done]:
     """Append; what became of each row, in order."""
     begin = here.clock.monotonic()
-    parts = _parts(here, topic, rows)
-    room.grow(sum(part.batch.nbytes for part in parts))
-    entries = [(part.partition, Entry(part.batch)) for part in parts]
+    large, sticky = len(rows) > INLINE_MAX_ROWS, here.router.sticky_partition(topic)
+
+    def parted() -> tuple[list[Part], Entries]:
+        parts = parts_of(_rows(rows), topic, None, sticky, here.clock.now_us())
+        return parts, entries_of(parts)
+
+    parts, entries = await worked_out(large, parted)
+    room.grow(sum(entry.size_bytes for _, entry in entries))
     outcomes = await here.router.append(topic, entries, Acks.ALL, room)
     refuse_if_all_failed(outcomes)
+    done = await worked_out(large, lambda: _done_of_each(here, topic, rows, parts, outcomes))
+    appended = sum(one.answer is not None for one in done)
+    here.metrics.topic(topic.name).produced(appended, 0, here.clock.monotonic() - begin)
+    return done
+
+
+def _done_of_each(
+    here: Gateway, topic: Topic, rows: list[Row], parts: list[Part], outcomes: list[Outcome]
+) -> list[_Done]:
     done: list[_Done] = [_Done(None)] * len(rows)
     for part, outcome in zip(parts, outcomes, strict=True):
         indexes = range(len(rows)) if part.indexes is None else part.indexes.tolist()
         stamps = part.batch.column("timestamp").view(pa.int64()).to_pylist()
         for place, index in enumerate(indexes):
             done[index] = _done(here, topic, rows[index], part, outcome, place, stamps[place])
-    appended = sum(one.answer is not None for one in done)
-    here.metrics.topic(topic.name).produced(appended, 0, here.clock.monotonic() - begin)
     return done
 
 

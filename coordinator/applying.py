@@ -29,7 +29,6 @@ from log_tables.errors import (
 from log_tables.group_log import Intent, Placed
 from log_tables.limits import SEQUENCE_MODULUS, STAGED_BATCH_BYTES
 from log_tables.partition import Entry, Producer
-from log_tables.record import batch_bytes
 from log_tables.staging import Run, Staged, read_run
 from log_tables.store import Store
 from log_tables.topic import Topic
@@ -306,7 +305,7 @@ class _Lane:
 
         Returns why not even one could be read, when its staged file is lost. Raises StoreUnavailable.
         """
-        size = sum(batch_bytes(entry.batch) for _, entry in self._read)
+        size = sum(entry.size_bytes for _, entry in self._read)
         for part in parts:
             while not part.read_whole:
                 if size >= STAGED_BATCH_BYTES:
@@ -332,7 +331,7 @@ class _Lane:
             return 0
         part.read += 1
         self._read.append((part, entry))
-        return batch_bytes(entry.batch)
+        return entry.size_bytes
 
     async def _append(self) -> TransactionLost | None:
         """Append what is read, up to the first entry that was there before: what follows that was refused
@@ -344,7 +343,7 @@ class _Lane:
             self._finish()
             return None
         with self._means.buffer.room(self._name) as room:
-            room.grow(sum(batch_bytes(entry.batch) for _, entry in entries))
+            room.grow(sum(entry.size_bytes for _, entry in entries))
             outcomes = await self._means.append(topic, entries, Acks.ALL, room)
         for outcome in outcomes:
             if isinstance(outcome, StaleProducerEpoch):

@@ -99,7 +99,7 @@ class Leadership:
         if self._writer.leads(topic, index) or not self._brokers.id:
             return None
         if not topic.is_open(index):
-            await asyncio.to_thread(topic.partition, index)
+            await self._in_thread(lambda: topic.partition(index))
         claimed = _claimed(topic, index)
         leader = await self._known(claimed)
         if leader is None and claimed == self._brokers.id:
@@ -135,8 +135,11 @@ class Leadership:
 
         Raises what `Partition.refresh` raises.
         """
-        await asyncio.to_thread(lambda: topic.partition(index).refresh(wait=True))
+        await self._in_thread(lambda: topic.partition(index).refresh(wait=True))
         return _claimed(topic, index)
+
+    async def _in_thread(self, work: Callable[[], object]) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._writer.claiming, work)
 
     async def lead(self, topic: Topic, index: int, asked: bool = False) -> Accumulator:
         """A partition, claimed now unless this gateway leads it already, if it may be claimed.

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
@@ -10,10 +11,12 @@ from coordinator.brokers import Brokers
 from coordinator.leadership import Leadership
 from coordinator.peers import Peers
 from ingest.buffer import Room
+from ingest.wide import Wide
 from ingest.writer import Acks, Appended, Outcome, Writer
 from lakelog.settings import Settings
 from log_tables.clock import Clock
 from log_tables.errors import LakelogError, NotLeader, OutcomeUnknown, Unreachable
+from log_tables.limits import APPENDS_AT_ONCE
 from log_tables.metadata_log import BrokerRecord
 from log_tables.partition import Entry
 from log_tables.topic import Topic
@@ -42,14 +45,18 @@ class Router:
         settings: Settings,
         clock: Clock,
         forwarded: Callable[[], None] = lambda: None,
+        at_once: int = APPENDS_AT_ONCE,
     ) -> None:
-        """`forwarded` hears of every request that is sent to another gateway."""
+        """`forwarded` hears of every request that is sent to another gateway. A request to more than `at_once`
+        partitions is wide: it is at work at so many of them at once, together with all that are wide.
+        """
         self._writer, self._leadership, self._brokers, self._peers = writer, leadership, brokers, peers
         self._clock, self._forwarded = clock, forwarded
         self._patience_s = settings.leader_timeout_ms / 1000 + PATIENCE_S
+        self._wide = Wide(at_once)
         self._unanswered: set[asyncio.Task[None]] = set()
         # The last append to a partition that was answered before; each lives while it is under way.
-        self._turns: WeakValueDictionary[tuple[str, int], asyncio.Task[None]] = WeakValueDictionary()
+        self._turns: WeakValueDictionary[tuple[str, int], asyncio.Future[None]] = WeakValueDictionary()
 
     def sticky_partition(self, topic: Topic) -> int:
         """Where records without a key go now: to a partition of this gateway's, if it has one."""
@@ -65,11 +72,12 @@ class Router:
 
         What failed was not written, unless its error is OutcomeUnknown. With acks 0 and 1 the answer comes
         before the records are durable: then `room` is taken over, and given back when they are. What is
-        appended after an answer comes after what was answered, also with acks 0.
+        appended after an answer comes after what was answered, also with acks 0. To a wide request acks 1 is
+        answered as all is: what it had to be committed after an answer nothing would bound.
         """
         if acks is Acks.NONE:
             room = room.detach()
-            self._in_background(self._unheard([self._turn(topic, part, room) for part in parts], room))
+            self._in_background(self._unheard(topic, [self._turn(topic, part) for part in parts], room))
             return [Appended(partition, None, entry.batch.num_rows) for partition, entry in parts]
         if self._turns:
             await self._after_unheard(topic, parts)
@@ -78,6 +86,8 @@ class Router:
     async def _append(
         self, topic: Topic, parts: Sequence[tuple[int, Entry]], acks: Acks, room: Room
     ) -> list[Outcome]:
+        if self._is_wide(parts):
+            return await self._rest(topic, parts, Acks.ALL, room, [None] * len(parts))
         if all(self._writer.leads(topic, partition) for partition, _ in parts):
             outcomes = await self._writer.append(topic, parts, acks, room)
             if not any(map(_may_be_repeated, outcomes, (entry for _, entry in parts))):
@@ -149,12 +159,18 @@ class Router:
             if outcome is None or _may_be_repeated(outcome, entry):
                 left.setdefault(partition, []).append(place)
         done = [*outcomes]
-        answers = await asyncio.gather(
-            *(
-                self._one(topic, index, [parts[i][1] for i in places], acks, room)
-                for index, places in left.items()
-            )
-        )
+
+        async def one(index: int) -> list[Outcome]:
+            return await self._one(topic, index, [parts[i][1] for i in left[index]], acks, room)
+
+        async def in_turn(index: int) -> list[Outcome]:
+            async with self._wide.turn:
+                return await one(index)
+
+        if len(left) > self._wide.at_once:
+            answers = await self._wide.each(in_turn, [*left])
+        else:
+            answers = await asyncio.gather(*map(one, left))
         for places, answer in zip(left.values(), answers, strict=True):
             for place, outcome in zip(places, answer, strict=True):
                 done[place] = outcome
@@ -186,26 +202,42 @@ class Router:
         except LakelogError as error:
             return [error] * len(entries)
 
-    async def _unheard(self, turns: Sequence[asyncio.Task[None]], room: Room) -> None:
-        """Appends that were answered before (acks=0)."""
-        with room:
-            await asyncio.wait(turns)
+    def _is_wide(self, parts: Sequence[tuple[int, Entry]]) -> bool:
+        at_once = self._wide.at_once
+        return len(parts) > at_once and len({partition for partition, _ in parts}) > at_once
 
-    def _turn(self, topic: Topic, part: tuple[int, Entry], room: Room) -> asyncio.Task[None]:
-        """Sequence a part after those that were answered before it, wherever its partition is led."""
+    async def _unheard(self, topic: Topic, turns: Sequence["_Turn"], room: Room) -> None:
+        """Appends that were answered before (acks=0)."""
+
+        async def one(turn: _Turn) -> None:
+            await self._in_turn(topic, turn, Acks.LEADER, room)
+
+        async def in_turn(turn: _Turn) -> None:
+            await turn.come()  # first: who had a turn of the wide ones might wait for who has none
+            async with self._wide.turn:
+                await self._in_turn(topic, turn, Acks.ALL, room)
+
+        with room:
+            if self._is_wide([turn.part for turn in turns]):
+                await self._wide.each(in_turn, turns)
+            else:
+                await asyncio.gather(*map(one, turns))
+
+    def _turn(self, topic: Topic, part: tuple[int, Entry]) -> "_Turn":
+        """The turn of a part after those that were answered before it, wherever its partition is led."""
         at = (topic.topic_id, part[0])
-        turn = asyncio.create_task(self._in_turn(topic, part, room, self._turns.get(at)))
-        self._turns[at] = turn  # at once: the next request may come before the task begins
+        turn = _Turn(part, self._turns.get(at), asyncio.get_running_loop().create_future())
+        self._turns[at] = turn.over  # at once: the next request may come before anything of this one begins
         return turn
 
-    async def _in_turn(
-        self, topic: Topic, part: tuple[int, Entry], room: Room, before: asyncio.Task[None] | None
-    ) -> None:
-        if before is not None:
-            await asyncio.wait((before,))
-        [outcome] = await self._append(topic, [part], Acks.LEADER, room)
-        if isinstance(outcome, LakelogError):
-            _log.warning("records of %s sent with acks=0 are lost: %s", topic.name, outcome)
+    async def _in_turn(self, topic: Topic, turn: "_Turn", acks: Acks, room: Room) -> None:
+        try:
+            await turn.come()
+            [outcome] = await self._append(topic, [turn.part], acks, room)
+            if isinstance(outcome, LakelogError):
+                _log.warning("records of %s sent with acks=0 are lost: %s", topic.name, outcome)
+        finally:
+            turn.over.set_result(None)
 
     async def _after_unheard(self, topic: Topic, parts: Sequence[tuple[int, Entry]]) -> None:
         """Wait until what was answered before it was sequenced is: who sends more comes after it."""
@@ -218,6 +250,19 @@ class Router:
         task = asyncio.create_task(work)
         self._unanswered.add(task)
         task.add_done_callback(self._unanswered.discard)
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """A part of a request with acks=0: what it comes after, and what is done when it is over."""
+
+    part: tuple[int, Entry]
+    before: "asyncio.Future[None] | None"
+    over: "asyncio.Future[None]"
+
+    async def come(self) -> None:
+        if self.before is not None:
+            await asyncio.wait((self.before,))
 
 
 def _may_be_repeated(outcome: Outcome, entry: Entry) -> bool:

@@ -15,7 +15,6 @@ from log_tables.clock import Clock
 from log_tables.errors import LakelogError, NotLeader, OutcomeUnknown
 from log_tables.limits import BATCH_MAX_BYTES
 from log_tables.partition import Entry, Partition, Sequenced
-from log_tables.record import batch_bytes
 
 
 @dataclass(slots=True)
@@ -78,7 +77,7 @@ class Accumulator:
         done: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         # The one who waits may be gone by then.
         done.add_done_callback(_retrieve)
-        size = 0 if sequenced.duplicate else batch_bytes(entry.batch)
+        size = 0 if sequenced.duplicate else entry.size_bytes
         self._queue.append(_Waiting(sequenced, size, self._clock.monotonic(), done))
         self._queued_bytes += size
         if self._queued_bytes >= self._limits.batch_size:

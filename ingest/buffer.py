@@ -1,5 +1,8 @@
-"""The memory that produce requests may hold together until they are answered. Used on the event loop only."""
+"""The memory that produce requests may hold together until they are answered. Thread-safe, as a large
+request is decoded in a thread; a room is one request's.
+"""
 
+import threading
 from collections import Counter
 from types import TracebackType
 
@@ -15,6 +18,7 @@ class Buffer:
         self.limit_bytes = limit_bytes
         self.used = 0
         self._topics: Counter[str] = Counter()
+        self._lock = threading.Lock()
 
     def room(self, topic: str) -> "Room":
         """Room for one request to `topic`, empty at first: a context manager that gives it back."""
@@ -25,25 +29,26 @@ class Buffer:
 
         Raises BufferFull when there is none: nothing of the request may be kept then.
         """
-        mine = self._topics[topic]
-        alone = mine == held_bytes
-        full = self.used + size_bytes > self.limit_bytes
-        if full or (not alone and mine + size_bytes > self.limit_bytes // 2):
-            raise BufferFull(
-                f"the gateway holds {self.used} of {self.limit_bytes} bytes, {mine} of topic {topic!r}, and "
-                "has no "
-                f"room for {size_bytes} more; repeat the request later",
-                retry_after_s=RETRY_AFTER_S,
-            )
-        self.used += size_bytes
-        self._topics[topic] = mine + size_bytes
+        with self._lock:
+            mine = self._topics[topic]
+            alone = mine == held_bytes
+            full = self.used + size_bytes > self.limit_bytes
+            if full or (not alone and mine + size_bytes > self.limit_bytes // 2):
+                raise BufferFull(
+                    f"the gateway holds {self.used} of {self.limit_bytes} bytes, {mine} of topic {topic!r}, and "
+                    f"has no room for {size_bytes} more; repeat the request later",
+                    retry_after_s=RETRY_AFTER_S,
+                )
+            self.used += size_bytes
+            self._topics[topic] = mine + size_bytes
 
     def release(self, topic: str, size_bytes: int) -> None:
         """Give room back."""
-        self.used -= size_bytes
-        self._topics[topic] -= size_bytes
-        if self._topics[topic] == 0:
-            del self._topics[topic]
+        with self._lock:
+            self.used -= size_bytes
+            self._topics[topic] -= size_bytes
+            if self._topics[topic] == 0:
+                del self._topics[topic]
 
 
 class Room:

@@ -26,8 +26,8 @@ class StickyPartitioner:
         """
         if partition != self._current % count:
             return
-        following = [(partition + step) % count for step in range(1, count + 1)]
-        self._current = next((index for index in following if not committing(index)), following[0])
+        following = ((partition + step) % count for step in range(1, count + 1))
+        self._current = next((index for index in following if not committing(index)), (partition + 1) % count)
 
 
 def assign(topic: Topic, keys: Sequence[bytes | None], named: Sequence[int | None], sticky: int) -> list[int]:

@@ -22,6 +22,9 @@ from log_tables.topic import Topic
 COMMIT_THREADS = 16
 """Commits under way at once: they wait for the disk, and a slow partition must not stop the others."""
 
+CLAIM_THREADS = 4
+"""Partitions that are opened, looked at or claimed at once: who appends to one that is led waits for none."""
+
 FLUSH_AGAIN_S = 0.01
 """How often a closing writer looks whether a record that was taken before has been sequenced now."""
 
@@ -72,7 +75,9 @@ class _Route:
 
 
 class Writer:
-    """Appends to every topic of a cluster. Used on the event loop."""
+    """Appends to every topic of a cluster. Used on the event loop; `claiming` has threads for what comes
+    before an append.
+    """
 
     def __init__(
         self,
@@ -85,6 +90,7 @@ class Writer:
         self._cluster, self._settings, self._clock, self._committed = cluster, settings, clock, committed
         self._limits = Limits(settings.linger_ms / 1000, settings.batch_size)
         self._executor = ThreadPoolExecutor(COMMIT_THREADS, thread_name_prefix="commit")
+        self.claiming = ThreadPoolExecutor(CLAIM_THREADS, thread_name_prefix="claim")
         self._routes: WeakKeyDictionary[Topic, _Route] = WeakKeyDictionary()
         self._unanswered: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -220,7 +226,7 @@ class Writer:
     async def _claim(self, topic: Topic, route: _Route, index: int, broker: int) -> None:
         try:
             loop = asyncio.get_running_loop()
-            partition = await loop.run_in_executor(self._executor, self._cluster.lead, topic, index, broker)
+            partition = await loop.run_in_executor(self.claiming, self._cluster.lead, topic, index, broker)
             if index not in route.accumulators:
                 route.accumulators[index] = Accumulator(
                     partition,
@@ -263,3 +269,4 @@ class Writer:
             await asyncio.wait(self._unanswered, timeout=FLUSH_AGAIN_S, return_when=asyncio.FIRST_COMPLETED)
             await self._flush()
         self._executor.shutdown(wait=False)
+        self.claiming.shutdown(wait=False)

@@ -34,6 +34,10 @@ STREAM_FIELDS_MAX = 32
 RECORD_COLUMNS_BYTES = 24
 """What a record takes in memory beside key, value and headers: a time, and where each of them is."""
 
+APPENDS_AT_ONCE = 64
+"""Partitions that all requests to more partitions than this are at work at together: a commit takes some 2 ms
+of the machine, so that nobody waits for much more than 0.1 s of them."""
+
 ROW_GROUP_MAX_ROWS = 65_536
 """Rows in a row group: a seek reads at most one group too much."""
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from log_tables.clock import Clock
 from log_tables.errors import OffsetMismatch, ProducerTaken, SequenceGap, StaleProducerEpoch
 from log_tables.limits import KEPT_PRODUCER_ID_MIN, PRODUCER_ID_MAX, SEQUENCE_MODULUS
+from log_tables.record import batch_bytes
 from log_tables.snapshot import ProducerState, Snapshot
 
 
@@ -43,12 +44,17 @@ def kept_producer_id(clock: Clock) -> int:
 class Entry:
     """Records of one request for one partition: `batch` has INPUT_SCHEMA.
 
-    With `expected_offset` the append happens only if the log ends exactly there.
+    With `expected_offset` the append happens only if the log ends exactly there. `size_bytes` is what the
+    batch takes: counted once, and where it is made.
     """
 
     batch: pa.RecordBatch
     producer: Producer | None = None
     expected_offset: int | None = None
+    size_bytes: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size_bytes", batch_bytes(self.batch))
 
 
 @dataclass(frozen=True, slots=True)

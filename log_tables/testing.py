@@ -23,6 +23,7 @@ __all__ = [
     "Failure",
     "Fault",
     "FaultyStore",
+    "HoldingStore",
     "ManualClock",
     "answer_lost",
     "crash_after",
@@ -188,6 +189,37 @@ class FaultyStore(_Wrapper):
                 if fault.nth == 1 and due is None:
                     due = fault.failure
         return due
+
+
+class HoldingStore(_Wrapper):
+    """`inner`, where calls of `operations` on a path that contains `path` wait from `hold` to `let_go`, as for a
+    disk that hangs. `held` is how many wait now, `most` how many ever did at once. Thread-safe.
+    """
+
+    def __init__(self, inner: Store, path: str = "", operations: Collection[str] = WRITES) -> None:
+        super().__init__(inner)
+        self.held = self.most = 0
+        self._path, self._operations = path, operations
+        self._holding, self._changed = False, threading.Condition()
+
+    def hold(self) -> None:
+        """Let the calls that come from now on wait."""
+        self._holding = True
+
+    def let_go(self) -> None:
+        """Let those that wait, and all others, go on."""
+        with self._changed:
+            self._holding = False
+            self._changed.notify_all()
+
+    def _call(self, operation: str, path: str, perform: Callable[[], T]) -> T:
+        if operation in self._operations and self._path in path:
+            with self._changed:
+                self.held += self._holding
+                self.most = max(self.most, self.held)
+                self._changed.wait_for(lambda: not self._holding)
+                self.held = 0
+        return perform()
 
 
 class ClockedStore(_Wrapper):
