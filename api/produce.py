@@ -1,5 +1,6 @@
 """Produce: POST records to a topic or one of its partitions, as JSON, base64, text or Arrow."""
 
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -22,7 +23,7 @@ from api.wire_v2 import Placed, decode_records, encode_offsets, encode_run
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, Outcome
 from log_tables.errors import InvalidArgument, LakelogError, UnknownPartition
-from log_tables.limits import PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX, SEQUENCE_MODULUS
+from log_tables.limits import APPENDS_AT_ONCE, PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX, SEQUENCE_MODULUS
 from log_tables.partition import Entry, Producer
 from log_tables.topic import Topic
 
@@ -97,15 +98,11 @@ async def _produce(
         )
     with here.buffer.room(name) as room:
         body = await read_body(request, room, here.settings.max_request_bytes)
-        size = len(body)
-        sticky = here.router.sticky_partition(topic)
-
-        def decoded() -> tuple[list[Part], Entries]:
-            parts = _decode(here, body, form, topic, partition, sticky, room)
-            return parts, entries_of(parts, stamp, expected)
-
-        parts, entries = await worked_out(size > INLINE_MAX_BYTES, decoded)
-        del body
+        size, sticky = len(body), here.router.sticky_partition(topic)
+        work = partial(_decode, here, body, form, topic, partition, sticky, room)
+        parts = await worked_out(size > INLINE_MAX_BYTES, work)
+        del body, work
+        entries = await worked_out(len(parts) > APPENDS_AT_ONCE, lambda: entries_of(parts, stamp, expected))
         room.grow(sum(entry.size_bytes for _, entry in entries))
         outcomes = await here.router.append(topic, entries, acks, room)
     refuse_if_all_failed(outcomes)

@@ -47,8 +47,10 @@ class Router:
         forwarded: Callable[[], None] = lambda: None,
         at_once: int = APPENDS_AT_ONCE,
     ) -> None:
-        """`forwarded` hears of every request that is sent to another gateway. A request to more than `at_once`
-        partitions is wide: it is at work at so many of them at once, together with all that are wide.
+        """`forwarded` hears of every request that is sent to another gateway.
+
+        A request to more than `at_once` partitions is wide: it is at work at so many of them at once,
+        together with all that are wide.
         """
         self._writer, self._leadership, self._brokers, self._peers = writer, leadership, brokers, peers
         self._clock, self._forwarded = clock, forwarded

@@ -35,8 +35,8 @@ class Buffer:
             full = self.used + size_bytes > self.limit_bytes
             if full or (not alone and mine + size_bytes > self.limit_bytes // 2):
                 raise BufferFull(
-                    f"the gateway holds {self.used} of {self.limit_bytes} bytes, {mine} of topic {topic!r}, and "
-                    f"has no room for {size_bytes} more; repeat the request later",
+                    f"the gateway holds {self.used} of {self.limit_bytes} bytes, {mine} of topic {topic!r}, "
+                    f"and has no room for {size_bytes} more; repeat the request later",
                     retry_after_s=RETRY_AFTER_S,
                 )
             self.used += size_bytes

@@ -192,8 +192,8 @@ class FaultyStore(_Wrapper):
 
 
 class HoldingStore(_Wrapper):
-    """`inner`, where calls of `operations` on a path that contains `path` wait from `hold` to `let_go`, as for a
-    disk that hangs. `held` is how many wait now, `most` how many ever did at once. Thread-safe.
+    """`inner`, where calls of `operations` on a path that contains `path` wait from `hold` to `let_go`, as if
+    a disk hung. `held` is how many wait now, `most` how many ever did at once. Thread-safe.
     """
 
     def __init__(self, inner: Store, path: str = "", operations: Collection[str] = WRITES) -> None:
