@@ -96,6 +96,7 @@ STATUS_AND_CODE: Mapping[type[LakelogError], tuple[int, int]] = {
     NotJson: (422, 42203),
     errors.NotFound: (404, 404),
     errors.UnknownTopic: (404, 40401),
+    errors.TopicDeleted: (404, 40401),
     errors.UnknownPartition: (404, 40402),
     errors.UnknownMember: (404, 40403),
     errors.UnknownGroup: (404, 40405),

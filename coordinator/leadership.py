@@ -93,13 +93,14 @@ class Leadership:
     async def find(self, topic: Topic, index: int) -> BrokerRecord | None:
         """The gateway to which a request for a partition belongs, as far as is known; None: this one.
 
-        Raises UnknownPartition, StoreUnavailable, Damaged.
+        Raises UnknownPartition, TopicDeleted, StoreUnavailable, Damaged.
         """
         await self._moved(topic, index)
         if self._writer.leads(topic, index) or not self._brokers.id:
             return None
         if not topic.is_open(index):
             await self._in_thread(lambda: topic.partition(index))
+        topic.partition(index).check_live()
         claimed = _claimed(topic, index)
         leader = await self._known(claimed)
         if leader is None and claimed == self._brokers.id:

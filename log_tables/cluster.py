@@ -1,14 +1,19 @@
 """The topics of a root: creating, changing, deleting, finding and leading them.
 
 The record of a topic in the metadata log is the commit point of creating and deleting it; tables are written
-before the one and removed after the other. Whatever a crash leaves in between, `sweep` removes.
+before the one and removed after the other. Whatever a crash leaves in between, `sweep` removes. After its
+record a deletion ends the log of each partition: who goes by the topic as it was finds that in its table, and
+asks here what there is now (`settled`). Until all of them say so the deletion is not answered, and no topic
+of that name is made again.
 """
 
 import os
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
+from typing import TypeVar
 
 import msgspec
 
@@ -20,8 +25,12 @@ from log_tables.errors import (
     Damaged,
     InvalidArgument,
     InvalidConfig,
+    LakelogError,
+    ObjectMissing,
     StoreUnavailable,
+    TopicDeleted,
     TopicExists,
+    UnknownPartition,
     UnknownTopic,
 )
 from log_tables.layout import PROPERTY_REMOTE_ROOT, TOPICS, partition_directory, topic_directory
@@ -31,8 +40,10 @@ from log_tables.partition import Partition, PartitionConfig
 from log_tables.remote import RemoteRoot, check_reaches
 from log_tables.segment import SegmentCache
 from log_tables.store import Store, open_store, overlap
-from log_tables.table import create_table
+from log_tables.table import create_table, topic_deleted
 from log_tables.topic import Topic, check_writable, is_internal
+
+Answer = TypeVar("Answer")
 
 _INCARNATION = re.compile(r"(?P<name>[a-zA-Z0-9._-]+)(~(?P<number>\d+))?")
 
@@ -46,6 +57,8 @@ class Cluster:
         self._cache = SegmentCache()
         self._lock = threading.Lock()
         self._topics: dict[str, Topic] = {}
+        # The newest incarnation of a topic that was deleted and of which every table says so, by its name.
+        self._ended: dict[str, int] = {}
         self._remote: RemoteRoot | None = None
 
     @classmethod
@@ -133,14 +146,49 @@ class Cluster:
         """Claim partition `index` of `topic` for this process, which is `broker`; 0 is none.
 
         The look at the metadata log comes after the claim: a deletion that it does not show yet will make
-        a claim of its own, later, and that fences ours. Raises UnknownTopic when it was deleted.
+        a claim of its own, later, and that fences ours. Raises TopicDeleted when it was deleted.
         """
         partition = topic.partition(index)
         partition.claim(self.url, broker)
         self.refresh(wait=True)
-        if self._topics.get(topic.name) is not topic:
-            raise UnknownTopic(f"topic {topic.name!r} was deleted; create it first")
+        if not self.is_live(topic):
+            raise topic_deleted(topic.directory)
         return partition
+
+    def is_live(self, topic: Topic) -> bool:
+        """Whether `topic` is, as last refreshed, the one of its name."""
+        return self._topics.get(topic.name) is topic
+
+    def settled(self, name: str, act: Callable[[Topic], Answer]) -> Answer:
+        """What `act` gives for the topic `name`: again with the newest one, where it failed for an old one.
+
+        Raises UnknownTopic, and what `act` raises for the topic as it is now.
+        """
+        topic = self.topic(name)
+        while True:
+            partitions = topic.partition_count
+            try:
+                return act(topic)
+            except LakelogError as error:
+                topic = self.renewed(topic, partitions, error)
+
+    def renewed(self, topic: Topic, partitions: int, error: LakelogError) -> Topic:
+        """The topic to go on with where `error` was raised for `topic`, with so many `partitions`, which may
+        be an old one.
+
+        Raises `error` itself if it does not come from that, UnknownTopic when there is no such topic now.
+        """
+        if not isinstance(error, TopicDeleted | UnknownPartition | Damaged):
+            raise error
+        self.refresh(wait=True)
+        if self.is_live(topic) and topic.partition_count == partitions:
+            if isinstance(error, TopicDeleted):
+                raise CorruptLog(
+                    f"a table says that the topic {topic.name!r} is deleted, and the metadata log that it is "
+                    "there; look with `lakelog fsck`, and restore both from the same time"
+                )
+            raise error
+        return self.topic(topic.name)
 
     def _follow(self, record: TopicRecord) -> None:
         with self._lock:
@@ -154,7 +202,7 @@ class Cluster:
 
     def _topic(self, record: TopicRecord) -> Topic:
         return Topic(
-            self._open_partition,
+            partial(self._open_partition, record.name, record.topic_id),
             record.name,
             record.topic_id,
             record.incarnation,
@@ -162,8 +210,16 @@ class Cluster:
             TopicConfig(record.configs),
         )
 
-    def _open_partition(self, directory: str, config: PartitionConfig) -> Partition:
-        return Partition(self.store, directory, self.clock, config, self._cache, lambda: self.remote)
+    def _open_partition(self, name: str, topic_id: str, directory: str, config: PartitionConfig) -> Partition:
+        """Raises TopicDeleted where there is no table because the topic was deleted, else ObjectMissing."""
+        try:
+            return Partition(self.store, directory, self.clock, config, self._cache, lambda: self.remote)
+        except ObjectMissing:
+            self.refresh(wait=True)
+            known = self.metadata_log.topic(name)
+            if known is None or not known.live or known.topic_id != topic_id:
+                raise topic_deleted(directory) from None
+            raise
 
     def topics(self, include_internal: bool = False) -> list[Topic]:
         """Every topic as last refreshed, by name."""
@@ -203,6 +259,8 @@ class Cluster:
         self.refresh()
         self._check_absent(name)
         self._check_remote(config)
+        self.end_deleted(name)
+        before = self._last_incarnation(name)
         started = self.clock.boottime()
         incarnation = self._make_directory(name, config)
         self._create_tables(topic_directory(name, incarnation), range(1, partitions), config)
@@ -215,7 +273,7 @@ class Cluster:
                 raise InvalidArgument(
                     f"creating topic {name!r} took too long, its tables may be swept; create it again"
                 )
-            if known is not None and known.incarnation >= incarnation:
+            if self._last_incarnation(name) != before:
                 raise TopicExists(f"topic {name!r} was created and deleted meanwhile; create it again")
             deleted = {} if known is None else known.deleted
             return TopicRecord(name, topic_id, incarnation, partitions, dict(config.overrides), True, deleted)
@@ -229,6 +287,7 @@ class Cluster:
 
     def alter_topic(self, name: str, configs: Mapping[str, str | None]) -> Topic:
         """Set settings, or with None put them back to their defaults. Raises UnknownTopic, InvalidConfig."""
+        self.refresh()
         topic = self.topic(name)
         check_writable(topic.name)
         config = topic.config.altered(configs)
@@ -250,6 +309,7 @@ class Cluster:
 
     def add_partitions(self, name: str, count: int) -> Topic:
         """Grow a topic to `count` partitions in all. Raises UnknownTopic, InvalidArgument."""
+        self.refresh()
         topic = self.topic(name)
         check_writable(name)
         _check_partitions(count)
@@ -270,11 +330,14 @@ class Cluster:
         return self.topic(name)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic at once; `sweep` removes its files later. Raises UnknownTopic.
+        """Delete a topic for good; `sweep` removes its files later. Raises UnknownTopic.
 
-        Damaged partitions, which take no appends, do not stand in the way.
+        On return every process finds it deleted. What another process has left of its deletion is done, too;
+        then there is nothing to raise. Damaged partitions, which take no appends, do not stand in the way.
         """
         self.refresh()
+        if name not in self._topics and self.end_deleted(name):
+            return
         topic = self.topic(name)
         check_writable(name)
 
@@ -284,12 +347,36 @@ class Cluster:
             return msgspec.structs.replace(live, live=False, deleted=deleted)
 
         self.metadata_log.change_topic(name, record)
-        # A leader that has not heard of it yet must not acknowledge anything more.
-        for index in range(topic.partition_count):
-            with suppress(Damaged):
-                partition = topic.partition(index)
-                partition.claim(self.url)
-                partition.resign()
+        self._end(topic)
+
+    def end_deleted(self, name: str) -> bool:
+        """See to it that all tables of the topic `name`, if it was deleted, say so; whether one did not.
+
+        Of those of its name that were before it all do: this came before it was made. Raises
+        StoreUnavailable, OutcomeUnknown.
+        """
+        known = self.metadata_log.topic(name)
+        if known is None or known.live or known.incarnation not in known.deleted:
+            return False  # there is none, or its files are gone
+        return self._end(self._topic(known))
+
+    def _end(self, topic: Topic) -> bool:
+        """End the logs of the deleted `topic`; whether one had not ended."""
+        if self._ended.get(topic.name) == topic.incarnation:
+            return False
+        ended = [self._end_partition(topic, index) for index in range(topic.partition_count)]
+        self._ended[topic.name] = topic.incarnation
+        return any(ended)
+
+    def _end_partition(self, topic: Topic, index: int) -> bool:
+        try:
+            return topic.partition(index).delete(self.url)
+        except (Damaged, TopicDeleted):
+            return False  # nobody can lead it, or its files are gone
+
+    def _last_incarnation(self, name: str) -> int:
+        known = self.metadata_log.topic(name)
+        return 0 if known is None else known.incarnation
 
     def _check_remote(self, config: TopicConfig) -> None:
         """Raise InvalidConfig when segments are to move to a remote root that nobody has named."""

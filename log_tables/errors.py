@@ -8,6 +8,7 @@
     │   └── RecordTooLarge
     ├── NotFound              name something that exists
     │   ├── UnknownTopic      · UnknownPartition
+    │   │   └── TopicDeleted  (look at the metadata log, then go on)
     │   ├── UnknownGroup      · UnknownMember
     │   └── ObjectMissing     (the store has no such object)
     ├── Conflict              read again, then decide
@@ -98,6 +99,14 @@ class NotFound(LakelogError):
 
 class UnknownTopic(NotFound):
     code = "unknown_topic"
+
+
+class TopicDeleted(UnknownTopic):
+    """The topic as it is known here was deleted, and maybe made again: nothing was written. Who looks at the
+    metadata log knows what there is now (`Cluster.renewed`).
+    """
+
+    code = "topic_deleted"
 
 
 class UnknownPartition(NotFound):

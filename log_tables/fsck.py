@@ -91,6 +91,11 @@ def check(store: Store) -> Report:
     remote = None if named is None else _remote_store(store, named, report)
     for directory in _topics(store, metadata, named, report):
         here = _checked(store, directory, report)
+        if here is not None and here.deleted:
+            report.partitions[-1].problems.append(
+                "it says that its topic was deleted, and the metadata log that it is there; restore both "
+                "from the same time"
+            )
         if here is not None and remote is not None and named is not None:
             _check_remote(remote, directory, here, named.metadata.id, report)
     return report

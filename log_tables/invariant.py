@@ -101,6 +101,13 @@ def leader_epoch_never_moves_back(before: Snapshot, after: Snapshot) -> Broken:
     return None
 
 
+def nothing_follows_a_deletion(before: Snapshot, _: Snapshot) -> Broken:
+    """The claim that says that the topic is deleted is the last commit of ours in its log."""
+    if before.deleted:
+        return "the topic was deleted before, and nothing is committed after that"
+    return None
+
+
 def segments_are_ordered(after: Snapshot) -> Broken:
     """Segments do not overlap, hold offsets below the high watermark, and none counts more than its span."""
     end = 0
@@ -184,6 +191,7 @@ _STEPS: tuple[Callable[[Snapshot, Snapshot], Broken], ...] = (
     cleaned_never_moves_back,
     tiered_never_moves_back,
     leader_epoch_never_moves_back,
+    nothing_follows_a_deletion,
 )
 _STATES: tuple[Callable[[Snapshot], Broken], ...] = (
     segments_are_ordered,

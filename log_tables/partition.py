@@ -18,9 +18,19 @@ from msgspec.structs import replace
 from log_tables import segment as segments
 from log_tables.clock import Clock
 from log_tables.commit import Commit, CommitInfo, ProducedBatch, Txn
-from log_tables.errors import InvalidArgument, InvalidOffset, LakelogError, NotLeader, OffsetOutOfRange
+from log_tables.errors import (
+    CorruptLog,
+    InvalidArgument,
+    InvalidOffset,
+    LakelogError,
+    NotLeader,
+    ObjectMissing,
+    OffsetOutOfRange,
+    TopicDeleted,
+)
 from log_tables.layout import (
     OFFSET,
+    TXN_DELETED,
     TXN_HIGH_WATERMARK,
     TXN_LEADER,
     TXN_LEADER_BROKER,
@@ -40,7 +50,7 @@ from log_tables.remote import RemoteRoot, RemoteTier
 from log_tables.sequencer import Entry, Producer, Sequenced, Sequencer, producers_of
 from log_tables.snapshot import ProducerState, Segment, Snapshot, timestamp_text, timestamp_us
 from log_tables.store import Store
-from log_tables.table import Table, commit_info
+from log_tables.table import Table, commit_info, topic_deleted
 
 __all__ = ["Entry", "Partition", "PartitionConfig", "Producer", "ReadPlan", "Sequenced", "partition_for_key"]
 
@@ -89,7 +99,8 @@ class Partition:
     ) -> None:
         """Open the partition whose table is at `directory`; `remote` gives the root of its remote tier.
 
-        Raises ObjectMissing, UnsupportedTable, ForeignCommit.
+        Raises ObjectMissing, UnsupportedTable, ForeignCommit. What is known of a partition of a deleted topic
+        stays as it was: every method that looks at the table or commits raises TopicDeleted.
         """
         self.directory, self.clock, self._store = directory, clock, store
         self.config = config or PartitionConfig()
@@ -102,7 +113,7 @@ class Partition:
         self._term = 0
         self._sequencer: Sequencer | None = None
         self._listeners: dict[int, Callable[[], None]] = {}
-        self._seen = self.high_watermark
+        self._seen = (self.high_watermark, self.snapshot.deleted)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -151,23 +162,43 @@ class Partition:
         """Become the leader, by one commit that fences every older one.
 
         `url` says where this gateway is, `broker` which it is (0: none, as a job or a tool).
-        Raises OutcomeUnknown, StoreUnavailable, ForeignCommit.
+        Raises OutcomeUnknown, StoreUnavailable, Damaged; TopicDeleted when the topic was deleted.
         """
-
-        def build(snapshot: Snapshot) -> Commit:
-            epoch = snapshot.leader_epoch + 1
-            info = commit_info(self.clock, "CLAIM", leader_epoch=epoch, leader_url=url)
-            return Commit(info, txns=(Txn(TXN_LEADER, epoch), Txn(TXN_LEADER_BROKER, broker)))
-
         with self._committing:
-            self._step_down()
-            self.table.refresh(wait=True)
-            claimed = self.table.transact(build)
-            assert claimed is not None
+            claimed = self._claim(url, (Txn(TXN_LEADER_BROKER, broker),))
             with self._sequencing:
                 self._epoch = claimed.info.leaderEpoch
                 self._sequencer = Sequencer(self.snapshot, self._term)
         self._notify()
+
+    def delete(self, url: str) -> bool:
+        """Say that the topic is deleted, by a claim that is the last commit: it fences every leader for good,
+        and every look at the table finds it. Returns False when that was said already.
+
+        Raises OutcomeUnknown, StoreUnavailable, Damaged.
+        """
+        try:
+            with self._committing:
+                self._claim(url, (Txn(TXN_LEADER_BROKER, 0), Txn(TXN_DELETED, 1)))
+        except TopicDeleted:
+            return False
+        finally:
+            self._notify()
+        return True
+
+    def _claim(self, url: str, txns: tuple[Txn, ...]) -> Commit:
+        """Commit a claim that says `txns`, too; whoever led, this process or another, does no longer."""
+
+        def build(snapshot: Snapshot) -> Commit:
+            epoch = snapshot.leader_epoch + 1
+            info = commit_info(self.clock, "CLAIM", leader_epoch=epoch, leader_url=url)
+            return Commit(info, txns=(Txn(TXN_LEADER, epoch), *txns))
+
+        self._step_down()
+        self._look(wait=True)
+        claimed = self.table.transact(build)
+        assert claimed is not None
+        return claimed
 
     def resign(self) -> None:
         """Stop leading: what was sequenced and is not committed is void."""
@@ -177,8 +208,8 @@ class Partition:
     def sequence(self, entry: Entry) -> Sequenced:
         """Give the records of `entry` their offsets, provisional until `commit`.
 
-        Raises NotLeader, OffsetMismatch, SequenceGap, StaleProducerEpoch, ProducerTaken; InvalidArgument
-        without records.
+        Raises NotLeader, TopicDeleted, OffsetMismatch, SequenceGap, StaleProducerEpoch, ProducerTaken;
+        InvalidArgument without records.
         """
         if entry.batch.num_rows == 0:
             raise InvalidArgument("an append needs at least one record; send some")
@@ -192,7 +223,7 @@ class Partition:
 
         `batch` begins where the last commit ended; of what was sequenced since nothing may be left out but
         from the end. Returns the time of the append in microseconds for a LogAppendTime topic, else None.
-        Whatever is raised (NotLeader, OutcomeUnknown, StoreUnavailable, ForeignCommit, …), this process has
+        Whatever is raised (NotLeader, TopicDeleted, OutcomeUnknown, StoreUnavailable, …), this process has
         stopped leading and everything sequenced and not committed is void.
         """
         fresh = [item for item in batch if not item.duplicate]
@@ -205,6 +236,7 @@ class Partition:
                 append_time = self._write(fresh) if fresh else None
             except BaseException:
                 self._step_down()
+                self._notify()  # it may have met the end of the topic
                 raise
         self._notify()
         return append_time
@@ -251,13 +283,31 @@ class Partition:
         return max(self.clock.now_us(), *(timestamp_us(segment.max_timestamp) for segment in last), 0)
 
     def refresh(self, wait: bool = False) -> Snapshot:
-        """Follow the commits of other processes; behind a commit of this one only when `wait`."""
-        snapshot = self.table.refresh(wait)
-        if self._sequencer is not None and not self.leading:
-            with self._sequencing:
-                self._end_term()
-        self._notify()
-        return snapshot
+        """Follow the commits of other processes; `wait` for one of this process that is in flight, too
+        (`Table.refresh`).
+
+        Raises TopicDeleted when the topic was deleted, StoreUnavailable, Damaged.
+        """
+        try:
+            return self._look(wait)
+        finally:
+            if self._sequencer is not None and not self.leading:
+                with self._sequencing:
+                    self._end_term()
+            self._notify()
+
+    def check_live(self) -> None:
+        """Raise TopicDeleted if the topic is known to be deleted; without asking the store."""
+        if self.snapshot.deleted:
+            raise topic_deleted(self.directory)
+
+    def _look(self, wait: bool) -> Snapshot:
+        try:
+            return self.table.refresh(wait)
+        except ObjectMissing:
+            raise CorruptLog(
+                f"the table at {self.directory} is gone, though the topic is known; restore it from a backup"
+            ) from None
 
     def prune(self) -> None:
         """Forget the idle producers and old tombstones that following others' commits has gathered."""
@@ -382,9 +432,10 @@ class Partition:
         """Delete the records below offset `before` (Kafka's DeleteRecords); returns the new log start.
 
         Segments that lie wholly below are removed; inside a segment readers of ours skip. The log start
-        never moves back: a smaller `before` changes nothing. Raises InvalidOffset, OffsetOutOfRange.
+        never moves back: a smaller `before` changes nothing. Raises InvalidOffset, OffsetOutOfRange, and what
+        `refresh` raises.
         """
-        self.table.refresh(wait=True)
+        self.refresh(wait=True)
         if before < 0:
             raise InvalidOffset(f"offset {before} is negative; name one up to {self.high_watermark}")
         if before > self.high_watermark:
@@ -430,7 +481,9 @@ class Partition:
         return self.table.clean_log()
 
     def on_commit(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` (in any thread) whenever the high watermark has moved; returns what ends that."""
+        """Call `callback` (in any thread) whenever the high watermark has moved, or the topic is known to be
+        deleted; returns what ends that.
+        """
         token = object()
         self._listeners[id(token)] = callback
 
@@ -440,9 +493,9 @@ class Partition:
         return unsubscribe
 
     def _notify(self) -> None:
-        high_watermark = self.high_watermark
-        if high_watermark != self._seen:
-            self._seen = high_watermark
+        now = (self.high_watermark, self.snapshot.deleted)
+        if now != self._seen:
+            self._seen = now
             for callback in list(self._listeners.values()):
                 callback()
 
@@ -454,7 +507,9 @@ class Partition:
         self._epoch, self._sequencer = None, None
         self._term += 1
 
-    def _not_leader(self) -> NotLeader:
+    def _not_leader(self) -> LakelogError:
+        if self.snapshot.deleted:
+            return topic_deleted(self.directory)
         return NotLeader(
             f"this gateway does not lead {self.directory} (leader epoch {self.snapshot.leader_epoch}); "
             "repeat the request"

@@ -17,6 +17,7 @@ from log_tables.errors import CorruptLog, ObjectMissing, UnsupportedTable
 from log_tables.layout import (
     PROPERTY_CLUSTER,
     TXN_CLEANED,
+    TXN_DELETED,
     TXN_HIGH_WATERMARK,
     TXN_LEADER,
     TXN_LEADER_BROKER,
@@ -220,6 +221,11 @@ class Snapshot:
     def tiered(self) -> int:
         """Where the table begins: records below are in the remote table. 0: there is none."""
         return self._txn(TXN_TIERED)
+
+    @property
+    def deleted(self) -> bool:
+        """Whether the topic was deleted: then nothing is ever committed here again."""
+        return TXN_DELETED in self.txns
 
     @property
     def cluster(self) -> str | None:

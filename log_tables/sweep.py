@@ -14,9 +14,10 @@ from log_tables.topic import is_internal
 def sweep(cluster: Cluster) -> list[str]:
     """Remove what nobody names any more; returns the directories that were removed whole.
 
-    The data of a deleted topic goes after its `file.delete.delay.ms`; its logs, with the claim that
-    fences a sleeping leader, an hour later. Directories that no record names (a creation that crashed)
-    go when nothing in them is younger than an hour.
+    The data of a deleted topic goes after its `file.delete.delay.ms`, once its logs say that it is deleted;
+    the logs themselves an hour later, also by the store's clock: a process that slept relies on meeting the
+    end of a log. Directories that no record names (a creation that crashed) go when nothing in them is
+    younger than an hour.
     """
     looked = cluster.clock.boottime()
     cluster.refresh(wait=True)  # what others have made while this process slept must be known
@@ -47,11 +48,12 @@ def _sweep_one(cluster: Cluster, name: str, number: int, looked: float) -> bool:
 
 def _sweep_deleted(cluster: Cluster, record: TopicRecord, number: int) -> bool:
     directory = topic_directory(record.name, number)
+    cluster.end_deleted(record.name)  # whoever deleted it may have died in that
     age_ms = cluster.clock.now_ms() - record.deleted[number]
     delay_ms = TopicConfig(record.configs).file_delete_delay_ms
     if age_ms >= delay_ms and cluster.remote is not None:
         cluster.remote.remove(directory)
-    if age_ms >= delay_ms + LOG_RETENTION_MS:
+    if age_ms >= delay_ms + LOG_RETENTION_MS and _is_old(cluster, directory):
         cluster.remove(directory)
         cluster.metadata_log.change_topic(record.name, lambda known: _swept(known or record, number))
         return True
@@ -68,10 +70,15 @@ def _swept(record: TopicRecord, number: int) -> TopicRecord:
 
 def _sweep_orphan(cluster: Cluster, directory: str, looked: float) -> bool:
     """Remove `directory`, nobody's at the time `looked`, if nobody can be creating it still."""
-    newest = max((item.modified_ms for item in cluster.store.list(f"{directory}/")), default=None)
-    if newest is None or cluster.store.now_ms() - newest < LOG_RETENTION_MS:
+    if not _is_old(cluster, directory, empty=False):
         return False
     if cluster.clock.boottime() - looked > CONFIRMATION_MAX_AGE_S:
         return False  # it slept: that creation may have ended since
     cluster.remove(directory)
     return True
+
+
+def _is_old(cluster: Cluster, directory: str, empty: bool = True) -> bool:
+    """Whether nothing in `directory` is younger than an hour by the store's clock; `empty`, if nothing is."""
+    newest = max((item.modified_ms for item in cluster.store.list(f"{directory}/")), default=None)
+    return empty if newest is None else cluster.store.now_ms() - newest >= LOG_RETENTION_MS

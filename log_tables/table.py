@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from log_tables.checkpoint import hinted_version, write_checkpoint
 from log_tables.clock import Clock
@@ -17,7 +18,13 @@ from log_tables.commit import (
     read_commit,
     read_engine,
 )
-from log_tables.errors import AlreadyExists, CorruptLog, OutcomeUnknown, StoreUnavailable
+from log_tables.errors import (
+    AlreadyExists,
+    CorruptLog,
+    OutcomeUnknown,
+    StoreUnavailable,
+    TopicDeleted,
+)
 from log_tables.invariant import broken_step, check_harmless, classify, is_our_engine, is_ours
 from log_tables.layout import (
     PROPERTY_FILE_RETENTION,
@@ -44,6 +51,8 @@ from log_tables.snapshot import (
     open_checkpoint,
 )
 from log_tables.store import Store
+
+Seen = TypeVar("Seen")
 
 
 def create_table(
@@ -89,10 +98,46 @@ def commit_info(
     )
 
 
+def topic_deleted(directory: str) -> TopicDeleted:
+    """The error of whoever takes the table at `directory` for that of a topic that is still there."""
+    return TopicDeleted(
+        f"the topic of {directory} was deleted, or made again; look which topics there are, and repeat it"
+    )
+
+
+class SharedLook:
+    """Looks at the same thing, of which one serves all who came before it began. Thread-safe with `share`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.begun = self._done = 0
+        self._seen = False
+
+    def is_since(self, came: int) -> bool:
+        """Whether a look has ended that began after `begun` was `came`."""
+        return self._done > came
+
+    def look(self, act: Callable[[], Seen]) -> Seen:
+        """One more look; the caller lets only one begin at a time."""
+        self.begun += 1
+        seen = act()
+        self._done = self.begun
+        return seen
+
+    def share(self, act: Callable[[], bool]) -> bool:
+        """What a look that begins from now on sees: this one's own, or another's that it has waited for."""
+        came = self.begun
+        with self._lock:
+            if not self.is_since(came):
+                self._seen = self.look(act)
+            return self._seen
+
+
 class Table:
     """A Delta table, followed commit by commit. Thread-safe; blocking.
 
-    Raises ForeignCommit from any method that meets a commit which another tool made.
+    Raises ForeignCommit from any method that meets a commit which another tool made. `refresh` and `transact`
+    raise TopicDeleted once the log says that its topic was deleted, and ObjectMissing when it is gone.
     """
 
     def __init__(self, store: Store, directory: str, clock: Clock) -> None:
@@ -100,7 +145,8 @@ class Table:
         self.store, self.directory, self.clock = store, directory, clock
         self._lock = threading.RLock()
         self._committing = False
-        self._looks_begun = self._look_done = 0
+        self._batch_in_flight = ""
+        self._looks, self._glances = SharedLook(), SharedLook()
         self._confirmed = clock.boottime()
         self._checkpointed = 0
         self._snapshot: Snapshot = self._reopened()
@@ -116,36 +162,61 @@ class Table:
         return self._checkpointed
 
     def refresh(self, wait: bool = False) -> Snapshot:
-        """Read the commits made since. While a commit of this process is in flight, only when `wait`.
+        """Read the commits made since. A commit of this process that is in flight is waited for when `wait`,
+        or when another process has committed meanwhile: else memory holds all that anybody was told of.
 
         Who comes while another reads them waits for a look that began later, which all who wait share. With
         `wait` also what a wrong clock has let be cleaned before its time is noticed.
         """
-        before = self._looks_begun
-        if self._lock.acquire(blocking=wait or not self._committing):
-            try:
-                if wait or self._look_done <= before:
-                    self._follow()
-                if wait and not self._has_commit(self._snapshot.version):
-                    self._reopen()
-            finally:
-                self._lock.release()
-        return self._snapshot
+        came = self._looks.begun
+        if not self._lock.acquire(blocking=wait or not self._committing):
+            if self._glances.share(self._is_newest):
+                return self._live()
+            self._lock.acquire()
+        try:
+            if wait or not self._looks.is_since(came):
+                self._looks.look(self._look)
+            if wait and not self._has_commit(self._snapshot.version):
+                self._reopen()
+        finally:
+            self._lock.release()
+        return self._live()
+
+    def _live(self) -> Snapshot:
+        """The snapshot that is known. Raises TopicDeleted."""
+        snapshot = self._snapshot
+        if snapshot.deleted:
+            raise topic_deleted(self.directory)
+        return snapshot
+
+    def _is_newest(self) -> bool:
+        """Whether no other process has committed beside the commit that is in flight here. A small get.
+
+        After our own, which others see before this process hears that it is there, another's may have come.
+        """
+        version, ours = self._snapshot.version, self._batch_in_flight
+        if self._is_stale():
+            return False  # what is not there may have been cleaned
+        found = read_commit(self.store, self.directory, version + 1)
+        if found is None:
+            return True
+        return found.info.batchId == ours and read_commit(self.store, self.directory, version + 2) is None
 
     def transact(self, build: Callable[[Snapshot], Commit | None]) -> Commit | None:
         """Commit what `build` makes of the newest snapshot; again with the next one when another was first.
 
         `build` returns None to give up without harm, or raises. Returns the commit that was made.
-        Raises OutcomeUnknown, StoreUnavailable, ForeignCommit; CorruptLog when the commit would break an
-        invariant (nothing is written then).
+        Raises OutcomeUnknown, StoreUnavailable, ForeignCommit, TopicDeleted; CorruptLog when the commit would
+        break an invariant (nothing is written then).
         """
         with self._lock, self._commit_in_flight():
             while True:
                 if self._is_stale():
                     self._reopen()
-                commit = build(self._snapshot)
+                commit = build(self._live())
                 if commit is None:
                     return None
+                self._batch_in_flight = commit.info.batchId
                 self._check(commit)
                 version, asked = self._snapshot.version + 1, self.clock.boottime()
                 other = put_commit(self.store, self.directory, version, commit, self.clock)
@@ -315,11 +386,6 @@ class Table:
 
     def _next(self, snapshot: Snapshot) -> Commit | None:
         return read_commit(self.store, self.directory, snapshot.version + 1)
-
-    def _follow(self) -> None:
-        self._looks_begun += 1
-        self._look()
-        self._look_done = self._looks_begun
 
     def _look(self) -> None:
         if self._is_stale():

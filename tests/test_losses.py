@@ -8,7 +8,7 @@ import pytest
 from log_tables import fsck
 from log_tables.clock import ManualClock
 from log_tables.cluster import Cluster
-from log_tables.errors import CorruptLog, ForeignCommit
+from log_tables.errors import CorruptLog, ForeignCommit, TopicDeleted
 from log_tables.layout import commit_path, last_checkpoint_path, log_directory
 from log_tables.partition import Entry, Partition
 from log_tables.record import Record, input_batch
@@ -52,7 +52,8 @@ def test_a_topic_with_a_damaged_partition_can_be_deleted_and_fences_the_others(c
         cluster.topic("t").partition(0).refresh()
     cluster.delete_topic("t")
     assert cluster.topics() == []
-    other.refresh()
+    with pytest.raises(TopicDeleted):
+        other.refresh()
     assert not other.leading
 
 

@@ -1,5 +1,6 @@
 """A cluster has one remote root: who may name it, what topics need of it, and what goes with a topic."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -137,6 +138,13 @@ def test_moving_may_be_ended_and_history_is_still_read(cluster: Cluster) -> None
     assert values(opened(cluster).topic("t").partition(0)) == VALUES
 
 
+def age(directory: Path) -> None:
+    """Make the files of `directory` look an hour older to the store."""
+    for path in directory.rglob("*.*"):
+        then = path.stat().st_mtime - LOG_RETENTION_MS / 1000
+        os.utime(path, (then, then))
+
+
 def test_the_remote_files_of_a_deleted_topic_go_with_it(
     cluster: Cluster, tmp_path: Path, clock: ManualClock
 ) -> None:
@@ -147,6 +155,8 @@ def test_the_remote_files_of_a_deleted_topic_go_with_it(
     assert sweep(cluster) == []
     assert files(tmp_path / "away", "topics/t") == []
     clock.advance(LOG_RETENTION_MS)
+    assert sweep(cluster) == []
+    age(tmp_path / "here" / "topics" / "t")
     assert sweep(cluster) == ["topics/t"]
     again = cluster.lead(cluster.create_topic("t", configs=TIERED), 0)
     append_each(again, VALUES)
@@ -177,6 +187,7 @@ def test_a_remote_root_that_is_away_keeps_the_deleted_topic(
         sweep(late)
     assert files(tmp_path / "here", "topics/t")
     (tmp_path / "gone").rename(tmp_path / "away")
+    age(tmp_path / "here" / "topics" / "t")
     assert sweep(late) == ["topics/t"]
     assert files(tmp_path / "away", "topics/t") == files(tmp_path / "here", "topics/t") == []
 

@@ -14,7 +14,7 @@ from ingest.writer import Acks, Appended, Outcome, Writer
 from lakelog.settings import Settings
 from log_tables.clock import SystemClock
 from log_tables.cluster import Cluster
-from log_tables.errors import NotLeader, UnknownTopic
+from log_tables.errors import NotLeader, TopicDeleted, UnknownTopic
 from log_tables.partition import Entry, Producer
 from log_tables.record import Record, input_batch
 from log_tables.store import Store, open_store
@@ -81,7 +81,7 @@ def test_a_topic_deleted_by_another_process_takes_no_more_records(store_root: Pa
         other = Cluster.open(open_store(store_root))
         await asyncio.to_thread(other.delete_topic, "t")
         [fenced] = await append(writer, topic, (0, b"after"))
-        assert isinstance(fenced, NotLeader)
+        assert isinstance(fenced, TopicDeleted)
         with pytest.raises(UnknownTopic):
             await append(writer, topic, (0, b"after"))
 
