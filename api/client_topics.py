@@ -1,18 +1,24 @@
-"""The only ways from a topic's name in a client's request to the topic.
+"""The only ways from a topic's name in a client's request to the topic as it is now.
 
-Of an internal topic a client gets a description at most: no partition, and so no record, no offset and no
-write. Which of these ways a route takes is what it promises.
+What this gateway knows of a topic may be old: it may have been deleted, and made again, elsewhere. A way
+either looks at the metadata log first, or goes by what is known until that turns out to be old, and then
+begins again. Of an internal topic a client gets a description at most: no partition, and so no record, no
+offset and no write. Which of these ways a route takes is what it promises.
 """
 
-from typing import Annotated
+from collections.abc import Awaitable, Callable
+from typing import Annotated, TypeVar
 
 from fastapi.concurrency import run_in_threadpool
 from pydantic import AfterValidator
 
 from api.gateway import Gateway
 from log_tables.config import TopicConfig
+from log_tables.errors import LakelogError
 from log_tables.partition import Partition
 from log_tables.topic import Topic, check_public, check_writable
+
+Answer = TypeVar("Answer")
 
 
 def _public(name: str) -> str:
@@ -53,6 +59,7 @@ class Description:
 
 def describe(here: Gateway, name: str) -> Description:
     """What a client may know of the topic `name`; blocking. Raises UnknownTopic."""
+    here.cluster.refresh()
     return Description(here, here.cluster.topic(name))
 
 
@@ -68,21 +75,40 @@ async def topic_to_write(here: Gateway, name: str) -> Topic:
     return await _found(here, name)
 
 
-async def topic_to_read(here: Gateway, name: str) -> Topic:
-    """The topic whose records a client may read. Raises UnknownTopic, InvalidTopicName."""
-    check_public(name)
-    return await _found(here, name)
+async def read_topic(here: Gateway, name: str, act: Callable[[Topic], Awaitable[Answer]]) -> Answer:
+    """What `act` gives for the topic whose records a client may read (`Cluster.settled`).
 
-
-def fresh_partition(here: Gateway, name: str, index: int) -> Partition:
-    """A partition that a client may read and delete from, at what is committed now; blocking.
-
-    Raises UnknownTopic, UnknownPartition, InvalidTopicName.
+    Raises UnknownTopic, InvalidTopicName, and what `act` raises.
     """
     check_public(name)
-    found = here.cluster.topic(name).partition(index)
-    found.refresh()
-    return found
+    topic = await _found(here, name)
+    while True:
+        partitions = topic.partition_count
+        try:
+            return await act(topic)
+        except LakelogError as error:
+            topic = await renewed(here, topic, partitions, error)
+
+
+async def renewed(here: Gateway, topic: Topic, partitions: int, error: LakelogError) -> Topic:
+    """`Cluster.renewed`."""
+    return await run_in_threadpool(here.cluster.renewed, topic, partitions, error)
+
+
+def at_partition(here: Gateway, name: str, index: int, act: Callable[[Partition], Answer]) -> Answer:
+    """What `act` gives for a partition that a client may read and delete from, at what is committed now;
+    blocking (`Cluster.settled`).
+
+    Raises UnknownTopic, UnknownPartition, InvalidTopicName, and what `act` raises.
+    """
+
+    def looked(topic: Topic) -> Answer:
+        partition = topic.partition(index)
+        partition.refresh()
+        return act(partition)
+
+    check_public(name)
+    return here.cluster.settled(name, looked)
 
 
 async def _found(here: Gateway, name: str) -> Topic:

@@ -1,11 +1,12 @@
 """Where consumers are: committed offsets and positions of an instance, and a group's offsets without one."""
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 from fastapi.concurrency import run_in_threadpool
 
-from api.client_topics import fresh_partition
+from api.client_topics import at_partition
 from api.consumer_schema import (
     CommitBody,
     CommittedOffset,
@@ -23,6 +24,7 @@ from api.topics import microseconds
 from coordinator.assignment import TopicPartition
 from coordinator.events import Heartbeat
 from coordinator.group import Group
+from log_tables.partition import Partition
 
 router = APIRouter(
     prefix="/consumers/{group}",
@@ -148,16 +150,17 @@ async def _seek_to(
     found.check_owned(found.member(instance), places)
 
     def positions() -> dict[TopicPartition, int]:
-        opened = {at: fresh_partition(here, *at) for at in places}
-        return {at: p.high_watermark if end else p.log_start for at, p in opened.items()}
+        def place(partition: Partition) -> int:
+            return partition.high_watermark if end else partition.log_start
+
+        return {at: at_partition(here, *at, place) for at in places}
 
     await here.coordinator.seek(group, instance, await run_in_threadpool(positions))
 
 
 def _at_times(here: Gateway, times: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-    positions = {}
-    for at, time_us in times.items():
-        partition = fresh_partition(here, *at)
+    def place(partition: Partition, time_us: int) -> int:
         found = partition.position(time_us)
-        positions[at] = partition.high_watermark if found is None else found
-    return positions
+        return partition.high_watermark if found is None else found
+
+    return {at: at_partition(here, *at, partial(place, time_us=time_us)) for at, time_us in times.items()}

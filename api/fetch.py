@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from api.client_topics import topic_to_read
+from api.client_topics import read_topic
 from api.errors import NotJson, error_responses
 from api.gateway import Gateway, gateway
 from api.media import Format, accepted_format
@@ -21,6 +21,7 @@ from api.wire_arrow import encode_stream
 from api.wire_records import encode_rows
 from log_tables.errors import InvalidArgument, InvalidOffset
 from log_tables.partition import Partition, ReadPlan
+from log_tables.topic import Topic
 
 router = APIRouter(tags=["v2 fetch"], route_class=StrictRoute)
 
@@ -71,26 +72,29 @@ async def fetch(
     form = accepted_format(request)
     if timeout < 0 or (max_bytes is not None and max_bytes < 1):
         raise InvalidArgument(f"timeout={timeout} and max_bytes={max_bytes} must be 0 or 1 and more")
-    timeout_s = min(timeout, here.settings.fetch_timeout_ms_max) / 1000
-    found = await _open(here, topic, partition)
-    start = _start(found, offset)
-    if start > found.high_watermark:
-        # Another gateway may have shown a commit of this one that is there and not answered yet.
-        await run_in_threadpool(found.refresh, True)
-    if start == found.high_watermark and timeout_s > 0:
-        await wait_for_records(here, request, found, start, timeout_s)
+    deadline = here.clock.monotonic() + min(timeout, here.settings.fetch_timeout_ms_max) / 1000
     limit = min(max_bytes or here.settings.fetch_max_bytes, here.settings.fetch_max_bytes)
-    if not found.reaches(start):
-        await run_in_threadpool(found.log_from, start)
-    plan = found.plan_read(start, limit)
-    if form is Format.ARROW:
-        return await _arrow_answer(here, topic, found, plan)
-    return await _json_answer(here, (topic, partition), found, plan, form)
+
+    async def answer(named: Topic) -> Response:
+        found = await _open(named, partition)
+        start = _start(found, offset)
+        if start > found.high_watermark:
+            # Another gateway may have shown a commit of this one that is there and not answered yet.
+            await run_in_threadpool(found.refresh, True)
+        if start == found.high_watermark:
+            await wait_for_records(here, request, found, start, deadline)
+        if not found.reaches(start):
+            await run_in_threadpool(found.log_from, start)
+        plan = found.plan_read(start, limit)
+        if form is Format.ARROW:
+            return await _arrow_answer(here, topic, found, plan)
+        return await _json_answer(here, (topic, partition), found, plan, form)
+
+    return await read_topic(here, topic, answer)
 
 
-async def _open(here: Gateway, name: str, index: int) -> Partition:
+async def _open(topic: Topic, index: int) -> Partition:
     """The partition, at what is committed now."""
-    topic = await topic_to_read(here, name)
     found = (
         topic.partition(index) if topic.is_open(index) else await run_in_threadpool(topic.partition, index)
     )

@@ -16,7 +16,7 @@ from api.gateway import Gateway, gateway
 from coordinator.peer_wire import decode_entries, encode_outcomes
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, Outcome
-from log_tables.errors import BufferFull, InvalidArgument, LakelogError, UnknownTopic
+from log_tables.errors import BufferFull, InvalidArgument, LakelogError, TopicDeleted
 from log_tables.limits import BATCH_MAX_BYTES
 from log_tables.partition import Entry
 from log_tables.topic import Topic, check_writable
@@ -98,14 +98,14 @@ def _acks(request: Request) -> Acks:
 
 
 async def _find(here: Gateway, place: _Place) -> Topic:
-    """The topic, of this incarnation. Raises UnknownTopic."""
+    """The topic, of this incarnation. Raises TopicDeleted: who asks looks which there is, and goes on."""
     name, topic_id, _ = place
     found = here.cluster.known(name)
     if found is None or found.topic_id != topic_id:
-        await run_in_threadpool(here.cluster.refresh)
+        await run_in_threadpool(here.cluster.refresh, True)
         found = here.cluster.known(name)
     if found is None or found.topic_id != topic_id:
-        raise UnknownTopic(f"topic {name!r} was deleted, or made again, meanwhile; look at it first")
+        raise TopicDeleted(f"topic {name!r} was deleted, or made again, meanwhile; look at it first")
     return found
 
 

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.appending import Appending, append
 from api.beside import INLINE_MAX_BYTES, INLINE_MAX_ROWS, worked_out
 from api.body import read_body
 from api.client_topics import topic_to_write
@@ -23,8 +24,8 @@ from api.wire_v2 import Placed, decode_records, encode_offsets, encode_run
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, Outcome
 from log_tables.errors import InvalidArgument, LakelogError, UnknownPartition
-from log_tables.limits import APPENDS_AT_ONCE, PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX, SEQUENCE_MODULUS
-from log_tables.partition import Entry, Producer
+from log_tables.limits import PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX, SEQUENCE_MODULUS
+from log_tables.partition import Producer
 from log_tables.topic import Topic
 
 router = APIRouter(tags=["v2 produce"], route_class=StrictRoute)
@@ -33,9 +34,6 @@ _OF_ONE_PARTITION = ("Producer-Id", "Producer-Epoch", "Producer-Seq", "Expected-
 """Passed over on the topic's endpoint they would promise what nobody keeps."""
 
 _ERRORS = error_responses(400, 403, 404, 408, 409, 412, 413, 415, 422, 429, 503)
-Entries = list[tuple[int, Entry]]
-"""Partitions, and what is appended to each."""
-
 _AcksParameter = Annotated[str, Query(description="0 accepted, 1 sequenced, all durable.")]
 
 
@@ -92,19 +90,14 @@ async def _produce(
     begin = here.clock.monotonic()
     acks, form = _acks(acks_name), content_format(request)
     topic = await topic_to_write(here, name)
-    if partition is not None and not 0 <= partition < topic.partition_count:
-        raise UnknownPartition(
-            f"topic {name!r} has no partition {partition}; it has 0 to {topic.partition_count - 1}"
-        )
     with here.buffer.room(name) as room:
         body = await read_body(request, room, here.settings.max_request_bytes)
-        size, sticky = len(body), here.router.sticky_partition(topic)
-        work = partial(_decode, here, body, form, topic, partition, sticky, room)
-        parts = await worked_out(size > INLINE_MAX_BYTES, work)
-        del body, work
-        entries = await worked_out(len(parts) > APPENDS_AT_ONCE, lambda: entries_of(parts, stamp, expected))
-        room.grow(sum(entry.size_bytes for _, entry in entries))
-        outcomes = await here.router.append(topic, entries, acks, room)
+        size = len(body)
+        make = partial(_decode, here, body, form, partition)
+        asked = Appending(make, size > INLINE_MAX_BYTES, acks, stamp, expected)
+        done = await append(here, topic, asked, room)
+        del body, make, asked
+    parts, outcomes = done.parts, done.outcomes
     refuse_if_all_failed(outcomes)
     records = sum(outcome.count for outcome in outcomes if isinstance(outcome, Appended))
     here.metrics.topic(name).produced(records, size, here.clock.monotonic() - begin)
@@ -113,20 +106,19 @@ async def _produce(
     return Response(answer, media_type=V2_MEDIA_TYPE, headers={"Acks": acks.value})
 
 
-def entries_of(parts: list[Part], stamp: Producer | None = None, expected: int | None = None) -> Entries:
-    """What is appended of `parts`, each to its partition."""
-    return [(part.partition, Entry(part.batch, stamp, expected)) for part in parts]
-
-
 def _decode(
     here: Gateway,
     body: bytes,
     form: Format,
-    topic: Topic,
     partition: int | None,
+    topic: Topic,
     sticky: int,
     room: Room,
 ) -> list[Part]:
+    if partition is not None and not 0 <= partition < topic.partition_count:
+        raise UnknownPartition(
+            f"topic {topic.name!r} has no partition {partition}; it has 0 to {topic.partition_count - 1}"
+        )
     now_us = here.clock.now_us()
     if form is Format.ARROW:
         return parts_of_stream(decode_stream(body, room.grow), topic, partition, sticky, now_us)

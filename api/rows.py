@@ -64,12 +64,13 @@ def split(batch: pa.RecordBatch, partitions: np.ndarray) -> list[Part]:
         return [Part(int(found[0]), batch)]
     places = np.split(np.argsort(partitions, kind="stable"), np.cumsum(counts)[:-1])
     return [
-        Part(int(partition), batch.take(_places(indexes)), indexes)
+        Part(int(partition), batch.take(as_indices(indexes)), indexes)
         for partition, indexes in zip(found, places, strict=True)
     ]
 
 
-def _places(indexes: np.ndarray) -> pa.Array:
+def as_indices(indexes: np.ndarray) -> pa.Array:
+    """`indexes` as Arrow takes them."""
     # Not pa.array: that imports pandas where it is installed, for 0.9 s of the event loop.
     return pa.Array.from_buffers(
         pa.int64(), len(indexes), [None, pa.py_buffer(np.ascontiguousarray(indexes, np.int64))]

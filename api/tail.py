@@ -13,10 +13,14 @@ POLL_MAX_S = 0.2
 
 
 async def wait_for_records(
-    here: Gateway, request: Request, partition: Partition, offset: int, timeout_s: float
+    here: Gateway, request: Request, partition: Partition, offset: int, deadline: float
 ) -> None:
-    """Return when there is a record at `offset`, after `timeout_s`, or when nobody waits any more."""
-    deadline = here.clock.monotonic() + timeout_s
+    """Return when there is a record at `offset`, at `deadline`, or when nobody waits any more.
+
+    Raises what `Partition.refresh` raises: TopicDeleted as soon as that is known here.
+    """
+    if here.clock.monotonic() >= deadline:
+        return
     loop, arrived = asyncio.get_running_loop(), asyncio.Event()
     unsubscribe = partition.on_commit(lambda: _wake(loop, arrived))
     pause = POLL_FIRST_S
@@ -31,6 +35,7 @@ async def wait_for_records(
             except TimeoutError:
                 await asyncio.to_thread(partition.refresh)
                 pause = min(pause * 1.5, POLL_MAX_S)
+            partition.check_live()
             arrived.clear()
     finally:
         unsubscribe()

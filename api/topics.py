@@ -6,12 +6,13 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field
 
-from api.client_topics import Description, describe, descriptions, fresh_partition
+from api.client_topics import Description, at_partition, describe, descriptions
 from api.envelope import V2Response
 from api.errors import error_responses
 from api.gateway import Here
 from api.strict import StrictRoute
 from log_tables.errors import InvalidArgument
+from log_tables.partition import Partition
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -113,7 +114,10 @@ def get_offsets(
 ) -> OffsetsAt | Offsets:
     """With `timestamp`, `offset` is beside the other two: null where no record is that late."""
     time_us = None if timestamp is None else microseconds(timestamp)
-    found = fresh_partition(here, topic, partition)
+    return at_partition(here, topic, partition, lambda found: _offsets(found, time_us))
+
+
+def _offsets(found: Partition, time_us: int | None) -> OffsetsAt | Offsets:
     start, end = found.log_start, found.high_watermark
     if time_us is None:
         return Offsets(beginning_offset=start, end_offset=end)
@@ -132,7 +136,8 @@ def delete_records(
     before: Annotated[int, Query(description="The first offset that stays.")],
 ) -> LogStart:
     """Answers with the log start offset, which never moves back. Kafka calls this DeleteRecords."""
-    return LogStart(log_start_offset=fresh_partition(here, topic, partition).truncate(before))
+    start = at_partition(here, topic, partition, lambda found: found.truncate(before))
+    return LogStart(log_start_offset=start)
 
 
 @router.get("/brokers", summary="The gateways on this root", responses=error_responses(503))

@@ -1,12 +1,13 @@
 """v3: consumer groups, their members, what these own, and how far behind they are."""
 
+from contextlib import suppress
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 
-from api.client_topics import fresh_partition
+from api.client_topics import at_partition
 from api.envelope import Collection, Link, ListMetadata, ResourceMetadata, resource, url
 from api.errors import error_responses
 from api.gateway import Gateway, Here
@@ -14,7 +15,7 @@ from api.strict import StrictRoute
 from api.v3 import ClusterId
 from coordinator.assignment import TopicPartition
 from coordinator.group import Group, Member
-from log_tables.errors import UnknownPartition
+from log_tables.errors import UnknownPartition, UnknownTopic
 from log_tables.lag import Lag, lag
 from log_tables.snapshot import Snapshot
 
@@ -210,8 +211,9 @@ def _lags(
     for at in sorted(group.offsets) if only is None else [only]:
         committed = group.committed(at)
         if committed is not None:
-            snapshot = fresh_partition(here, *at).snapshot
-            found[at] = snapshot, lag(snapshot, committed.offset, now_ms)
+            with suppress(UnknownTopic, UnknownPartition):  # it was deleted just now
+                snapshot = at_partition(here, *at, lambda partition: partition.snapshot)
+                found[at] = snapshot, lag(snapshot, committed.offset, now_ms)
     return found
 
 

@@ -1,6 +1,7 @@
 """v3 produce: records one after the other, and batches of any size."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -9,12 +10,13 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.appending import Appending, append, known, newest
 from api.beside import INLINE_MAX_BYTES, INLINE_MAX_ROWS, worked_out
 from api.body import read_body
 from api.client_topics import topic_to_write
 from api.errors import error_responses, status_and_code
 from api.gateway import Gateway, Here
-from api.produce import Entries, entries_of, place_of, refuse_if_all_failed
+from api.produce import place_of, refuse_if_all_failed
 from api.rows import Part, Rows, parts_of
 from api.strict import StrictRoute
 from api.v3 import ClusterId, TopicName
@@ -75,12 +77,27 @@ async def produce_batch(here: Here, request: Request, cluster_id: ClusterId, top
     found = await topic_to_write(here, topic)
     with here.buffer.room(topic) as room:
         body = await read_body(request, room, here.settings.max_request_bytes)
-        sound, failures = await worked_out(len(body) > INLINE_MAX_BYTES, lambda: _decoded(found, body))
+        found, sound, failures = await _decoded_by_newest(here, found, body)
         rows = [row for _, row in sound]
         done = await _append(here, found, rows, room) if rows else []
     names = [name for name, _ in sound]
     content = await worked_out(len(done) > INLINE_MAX_ROWS, lambda: _batch_answer(names, done, failures))
     return Response(content, 207, media_type="application/json")
+
+
+async def _decoded_by_newest(
+    here: Gateway, topic: Topic, body: bytes
+) -> tuple[Topic, list[tuple[str, Row]], list[dict[str, object]]]:
+    """`_decoded`, and the topic, which is looked at again where it refuses something."""
+    while True:
+        before = known(topic)
+        decode = partial(_decoded, topic, body)
+        sound, failures = await worked_out(len(body) > INLINE_MAX_BYTES, decode)
+        if not failures:
+            return topic, sound, failures
+        topic = await newest(here, topic)
+        if known(topic) == before:
+            return topic, sound, failures
 
 
 def _decoded(topic: Topic, body: bytes) -> tuple[list[tuple[str, Row]], list[dict[str, object]]]:
@@ -151,17 +168,14 @@ def _rows(rows: list[Row]) -> Rows:
 async def _append(here: Gateway, topic: Topic, rows: list[Row], room: Room) -> list[_Done]:
     """Append; what became of each row, in order."""
     begin = here.clock.monotonic()
-    large, sticky = len(rows) > INLINE_MAX_ROWS, here.router.sticky_partition(topic)
+    large = len(rows) > INLINE_MAX_ROWS
 
-    def parted() -> tuple[list[Part], Entries]:
-        parts = parts_of(_rows(rows), topic, None, sticky, here.clock.now_us())
-        return parts, entries_of(parts)
+    def parted(found: Topic, sticky: int, _: Room) -> list[Part]:
+        return parts_of(_rows(rows), found, None, sticky, here.clock.now_us())
 
-    parts, entries = await worked_out(large, parted)
-    room.grow(sum(entry.size_bytes for _, entry in entries))
-    outcomes = await here.router.append(topic, entries, Acks.ALL, room)
-    refuse_if_all_failed(outcomes)
-    done = await worked_out(large, lambda: _done_of_each(here, topic, rows, parts, outcomes))
+    gone = await append(here, topic, Appending(parted, large, Acks.ALL), room)
+    refuse_if_all_failed(gone.outcomes)
+    done = await worked_out(large, lambda: _done_of_each(here, topic, rows, gone.parts, gone.outcomes))
     appended = sum(one.answer is not None for one in done)
     here.metrics.topic(topic.name).produced(appended, 0, here.clock.monotonic() - begin)
     return done

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
@@ -15,7 +16,7 @@ from ingest.wide import Wide
 from ingest.writer import Acks, Appended, Outcome, Writer
 from lakelog.settings import Settings
 from log_tables.clock import Clock
-from log_tables.errors import LakelogError, NotLeader, OutcomeUnknown, Unreachable
+from log_tables.errors import LakelogError, NotLeader, OutcomeUnknown, TopicDeleted, Unreachable
 from log_tables.limits import APPENDS_AT_ONCE
 from log_tables.metadata_log import BrokerRecord
 from log_tables.partition import Entry
@@ -31,6 +32,8 @@ PAUSE_MAX_S = 0.25
 _log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
+
+Again = Callable[[int], Awaitable[None]]
 
 
 class Router:
@@ -68,7 +71,12 @@ class Router:
         return self._writer.sticky_partition(topic, self._leadership.mine(topic))
 
     async def append(
-        self, topic: Topic, parts: Sequence[tuple[int, Entry]], acks: Acks, room: Room
+        self,
+        topic: Topic,
+        parts: Sequence[tuple[int, Entry]],
+        acks: Acks,
+        room: Room,
+        again: Again | None = None,
     ) -> list[Outcome]:
         """Append each entry to its partition, those of one in order; one outcome for each, in order.
 
@@ -76,10 +84,17 @@ class Router:
         before the records are durable: then `room` is taken over, and given back when they are. What is
         appended after an answer comes after what was answered, also with acks 0. To a wide request acks 1 is
         answered as all is: what it had to be committed after an answer nothing would bound.
+
+        TopicDeleted stands for a topic that is not the one of its name any more. With acks 0 that comes out
+        after the answer: then `again` is called with the place of the part, and may raise what became of it.
         """
         if acks is Acks.NONE:
             room = room.detach()
-            self._in_background(self._unheard(topic, [self._turn(topic, part) for part in parts], room))
+            turns = [
+                self._turn(topic, part, None if again is None else partial(again, place))
+                for place, part in enumerate(parts)
+            ]
+            self._in_background(self._unheard(topic, turns, room))
             return [Appended(partition, None, entry.batch.num_rows) for partition, entry in parts]
         if self._turns:
             await self._after_unheard(topic, parts)
@@ -225,17 +240,22 @@ class Router:
             else:
                 await asyncio.gather(*map(one, turns))
 
-    def _turn(self, topic: Topic, part: tuple[int, Entry]) -> "_Turn":
+    def _turn(
+        self, topic: Topic, part: tuple[int, Entry], again: Callable[[], Awaitable[None]] | None
+    ) -> "_Turn":
         """The turn of a part after those that were answered before it, wherever its partition is led."""
-        at = (topic.topic_id, part[0])
-        turn = _Turn(part, self._turns.get(at), asyncio.get_running_loop().create_future())
+        at = (topic.name, part[0])  # also of one that was made again
+        turn = _Turn(part, again, self._turns.get(at), asyncio.get_running_loop().create_future())
         self._turns[at] = turn.over  # at once: the next request may come before anything of this one begins
         return turn
 
     async def _in_turn(self, topic: Topic, turn: "_Turn", acks: Acks, room: Room) -> None:
         try:
             await turn.come()
+            outcome: Outcome | None
             [outcome] = await self._append(topic, [turn.part], acks, room)
+            if isinstance(outcome, TopicDeleted) and turn.again is not None:
+                outcome = await _raised(turn.again())
             if isinstance(outcome, LakelogError):
                 _log.warning("records of %s sent with acks=0 are lost: %s", topic.name, outcome)
         finally:
@@ -243,7 +263,7 @@ class Router:
 
     async def _after_unheard(self, topic: Topic, parts: Sequence[tuple[int, Entry]]) -> None:
         """Wait until what was answered before it was sequenced is: who sends more comes after it."""
-        turns = [self._turns.get((topic.topic_id, partition)) for partition, _ in parts]
+        turns = [self._turns.get((topic.name, partition)) for partition, _ in parts]
         under_way = [turn for turn in turns if turn is not None]
         if under_way:
             await asyncio.wait(under_way)
@@ -256,15 +276,27 @@ class Router:
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """A part of a request with acks=0: what it comes after, and what is done when it is over."""
+    """A part of a request with acks=0: what it comes after, and what is done when it is over. `again` is what
+    is left to do when the topic turns out to be deleted.
+    """
 
     part: tuple[int, Entry]
+    again: Callable[[], Awaitable[None]] | None
     before: "asyncio.Future[None] | None"
     over: "asyncio.Future[None]"
 
     async def come(self) -> None:
         if self.before is not None:
             await asyncio.wait((self.before,))
+
+
+async def _raised(act: Awaitable[None]) -> LakelogError | None:
+    """What `act` raises."""
+    try:
+        await act
+    except LakelogError as error:
+        return error
+    return None
 
 
 def _may_be_repeated(outcome: Outcome, entry: Entry) -> bool:

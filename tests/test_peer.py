@@ -21,8 +21,8 @@ from log_tables.errors import (
     InvalidTopicName,
     LakelogError,
     SequenceGap,
+    TopicDeleted,
     UnknownPartition,
-    UnknownTopic,
 )
 from log_tables.layout import broker_path
 from log_tables.limits import MIB
@@ -208,9 +208,9 @@ def test_a_partition_that_is_handed_over_is_led(gateway: RunningGateway, topic: 
 @pytest.mark.parametrize(
     ("query", "kind"),
     [
-        ({"topic": "nobody-made-it"}, UnknownTopic),
-        ({"topic_id": "another"}, UnknownTopic),
-        ({"topic": "../../etc"}, UnknownTopic),
+        ({"topic": "nobody-made-it"}, TopicDeleted),
+        ({"topic_id": "another"}, TopicDeleted),
+        ({"topic": "../../etc"}, TopicDeleted),
         ({"partition": "2"}, UnknownPartition),
         ({"partition": "-1"}, UnknownPartition),
     ],
@@ -235,7 +235,7 @@ def test_a_topic_that_was_made_again_is_another(gateway: RunningGateway, topic: 
     before = state(gateway, topic)
     for ask in (append, lead):
         (error,) = outcomes(ask(gateway, topic, topic_id=old))
-        assert type(error) is UnknownTopic
+        assert type(error) is TopicDeleted
     assert state(gateway, topic) == before
 
 
