@@ -11,6 +11,7 @@ from api.consumer_schema import (
     CommitBody,
     CommittedOffset,
     CommittedOffsets,
+    MemberCommitBody,
     PartitionName,
     Partitions,
     SeekBody,
@@ -37,22 +38,21 @@ _INSTANCE = "/instances/{instance}"
 Force = Annotated[bool, Query(description="Also while the group has members.")]
 
 
-@router.post(
-    f"{_INSTANCE}/offsets", summary="Commit offsets", responses=error_responses(404, 409, 416, 422, 503)
-)
+@router.post(f"{_INSTANCE}/offsets", summary="Commit offsets", responses=error_responses(404, 409, 422, 503))
 async def commit(
     here: Here,
     group: GroupName,
     instance: InstanceName,
-    wanted: CommitBody | None = None,
+    wanted: MemberCommitBody | None = None,
     at_once: Annotated[
         str, Query(alias="async", description="Accepted for the REST Proxy's sake, and without effect.")
     ] = "false",
 ) -> list[None]:
-    """The offset of the last record that was processed: the group goes on after it. Without a body: all that
-    the instance was given. The answer, always empty, comes when the commit is durable.
+    """The offset of the last record that was processed: the group goes on after it. Without a body, or
+    `offsets` in it: all that the instance was given. The answer is always empty, and the commit durable.
     """
-    offsets = None if wanted is None else wanted.places(step=1)
+    named = None if wanted is None else wanted.offsets
+    offsets = None if named is None else CommitBody(offsets=named).places(step=1)
     await here.coordinator.commit(group, instance, offsets)
     return []
 

@@ -1,5 +1,6 @@
 """The bodies of the consumer routes, v2."""
 
+from difflib import get_close_matches
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -24,10 +25,32 @@ def _lower(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
 
+WITHOUT_EFFECT = frozenset(
+    [
+        *("allow.auto.create.topics", "check.crcs", "client.dns.lookup", "client.id", "client.rack"),
+        *(
+            "connections.max.idle.ms",
+            "default.api.timeout.ms",
+            "enable.metrics.push",
+            "exclude.internal.topics",
+        ),
+        *("fetch.max.bytes", "fetch.max.wait.ms", "group.instance.id", "group.protocol"),
+        *("group.remote.assignor", "heartbeat.interval.ms", "key.deserializer", "max.partition.fetch.bytes"),
+        *("max.poll.records", "metadata.max.age.ms", "metadata.recovery.strategy", "metric.reporters"),
+        *("metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms"),
+        *("receive.buffer.bytes", "reconnect.backoff.max.ms", "reconnect.backoff.ms", "request.timeout.ms"),
+        *("retry.backoff.max.ms", "retry.backoff.ms", "send.buffer.bytes"),
+        *("socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms"),
+        *("value.deserializer",),
+    ]
+)
+"""What Kafka's consumers know of themselves and their connections, and an instance has no use for."""
+
+
 class NewConsumer(BaseModel):
     """A consumer instance to create. Numbers and booleans may be strings, as in the REST Proxy."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="allow")  # `parse_consumer` looks whether it is one WITHOUT_EFFECT
 
     name: str | None = Field(None, description="Its name in URLs; one is made when absent.")
     id: str | None = Field(None, description="The same; wins over `name`.")
@@ -52,6 +75,7 @@ class NewConsumer(BaseModel):
     fetch_min_bytes: int = Field(
         1,
         alias="fetch.min.bytes",
+        ge=-1,
         lt=2**31,
         description="A poll waits for this many bytes of records, or for its timeout; -1: for its timeout.",
     )
@@ -117,12 +141,17 @@ class NewConsumer(BaseModel):
 
 def parse_consumer(body: bytes) -> NewConsumer:
     """What a body asks for; an empty one for the defaults. Raises InvalidConsumer."""
+    known = [field.alias or name for name, field in NewConsumer.model_fields.items()]
     try:
-        return NewConsumer.model_validate_json(body or b"{}")
+        wanted = NewConsumer.model_validate_json(body or b"{}")
     except ValidationError as error:
-        known = ", ".join(field.alias or name for name, field in NewConsumer.model_fields.items())
         problems = "; ".join(explain(problem) for problem in error.errors())
-        raise InvalidConsumer(f"{problems}; known are {known}") from None
+        raise InvalidConsumer(f"{problems}; known are {', '.join(known)}") from None
+    for name in (wanted.model_extra or {}).keys() - WITHOUT_EFFECT:
+        close = get_close_matches(name, [*known, *WITHOUT_EFFECT], n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise InvalidConsumer(f"the property {name[:100]!r} is not known; {hint}Known are {', '.join(known)}")
+    return wanted
 
 
 class CreatedConsumer(BaseModel):
@@ -130,7 +159,13 @@ class CreatedConsumer(BaseModel):
     base_uri: str = Field(description="Where its resources are.")
 
 
-class SubscriptionBody(BaseModel):
+class _Body(BaseModel):
+    """A body, or a part of one, that refuses a field which it does not know: it may be misspelt."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class SubscriptionBody(_Body):
     """Topics by name, or those that a regular expression (RE2's syntax) matches."""
 
     topics: list[PublicName] | None = None
@@ -141,7 +176,7 @@ class Topics(BaseModel):
     topics: list[str]
 
 
-class PartitionName(BaseModel):
+class PartitionName(_Body):
     topic: PublicName
     partition: Annotated[int, Field(ge=0, lt=2**31)]
 
@@ -150,7 +185,7 @@ class PartitionName(BaseModel):
         return TopicPartition(self.topic, self.partition)
 
 
-class Partitions(BaseModel):
+class Partitions(_Body):
     partitions: list[PartitionName]
 
     @property
@@ -160,15 +195,16 @@ class Partitions(BaseModel):
 
 class PartitionOffset(PartitionName):
     offset: _Offset
+    metadata: str | None = Field(None, description="Passed over, as in the REST Proxy.")
 
 
 class ProcessedOffset(PartitionName):
-    offset: Annotated[int, Field(ge=-1, lt=2**63, description="Of the last record processed; -1: none.")]
+    offset: Annotated[int, Field(ge=-1, le=2**63 - 2, description="Of the last record processed; -1: none.")]
     metadata: str | None = Field(None, max_length=4_096, description="A note to keep beside the offset.")
 
 
-class CommitBody(BaseModel):
-    """The offset of the last record that was processed, for each partition."""
+class CommitBody(_Body):
+    """An offset for each partition."""
 
     offsets: list[ProcessedOffset]
 
@@ -178,6 +214,12 @@ class CommitBody(BaseModel):
         if len(made) < len(self.offsets):
             raise InvalidRecord("a partition is named twice among the offsets; name each one once")
         return made
+
+
+class MemberCommitBody(_Body):
+    """The offset of the last record that was processed, for each partition. Without: all that was given."""
+
+    offsets: list[ProcessedOffset] | None = None
 
 
 class CommittedOffset(BaseModel):
@@ -193,9 +235,10 @@ class CommittedOffsets(BaseModel):
 
 class PartitionTime(PartitionName):
     timestamp: str | int = Field(description="Milliseconds since 1970, or ISO-8601.")
+    metadata: str | None = Field(None, description="Passed over, as in the REST Proxy.")
 
 
-class SeekBody(BaseModel):
+class SeekBody(_Body):
     """Offsets, and times to be looked up."""
 
     offsets: list[PartitionOffset] = []

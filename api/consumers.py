@@ -21,7 +21,7 @@ from api.errors import error_responses
 from api.gateway import Gateway, Here, gateway
 from api.group_route import GroupRoute
 from coordinator.events import Assign, Heartbeat, Join, Subscribe, Unsubscribe
-from log_tables.errors import InvalidSubscription
+from log_tables.errors import MixedSubscription
 from log_tables.topic import check_topic_name
 
 router = APIRouter(
@@ -89,7 +89,7 @@ async def subscribe(here: Here, group: GroupName, instance: InstanceName, wanted
     for name in names:
         check_topic_name(name)
     if wanted.topics is not None and wanted.topic_pattern is not None:
-        raise InvalidSubscription("a subscription has topics or a topic_pattern, not both; send one of them")
+        raise MixedSubscription("a subscription has topics or a topic_pattern, not both; send one of them")
     await know(here, names)
     await here.coordinator.happen(group, Subscribe(instance, names, wanted.topic_pattern or ""))
 

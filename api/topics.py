@@ -55,19 +55,8 @@ class LogStart(BaseModel):
     log_start_offset: int
 
 
-class BrokerView(BaseModel):
-    broker: int
-    url: str = Field(description="Where other gateways reach it.")
-    since: int = Field(description="When it was started, in milliseconds since 1970 UTC.")
-    alive: bool = Field(description="Whether it gives signs of life, as this gateway sees it.")
-    leads: dict[str, list[int]] = Field(
-        description="The partitions that it leads, by topic: at most a moment old."
-    )
-
-
 class Brokers(BaseModel):
     brokers: list[int] = Field(description="Those that are alive.")
-    gateways: list[BrokerView] = Field(description="Each that has registered and has not left in order.")
 
 
 @router.get("/topics", summary="The names of all topics", responses=error_responses(503))
@@ -140,25 +129,11 @@ def delete_records(
     return LogStart(log_start_offset=start)
 
 
-@router.get("/brokers", summary="The gateways on this root", responses=error_responses(503))
+@router.get("/brokers", summary="The gateways that are alive", responses=error_responses(503))
 def list_brokers(here: Here) -> Brokers:
-    """Any of them answers for every partition: one that does not lead it asks the one that does."""
+    """By number. What else is known of them is at `/v3/clusters/{cluster_id}/brokers`."""
     here.cluster.refresh()
-    living = here.brokers.living()
-    listed = sorted(here.brokers.all().values(), key=lambda record: record.id)
-    return Brokers(
-        brokers=[*living],
-        gateways=[
-            BrokerView(
-                broker=record.id,
-                url=record.url,
-                since=record.since_ms,
-                alive=record.id in living,
-                leads=record.leads,
-            )
-            for record in listed
-        ],
-    )
+    return Brokers(brokers=[*here.brokers.living()])
 
 
 def _partitions(topic: Description) -> list[PartitionView]:

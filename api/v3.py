@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.client_topics import Description, describe, descriptions
@@ -15,6 +15,9 @@ from log_tables.topic import Topic, is_internal
 
 REPLICATION_FACTOR = 1
 """What answers say, whatever was asked for: lakelog keeps one copy and the storage replicates."""
+
+
+NO_AUTHORIZATION = "Accepted and without effect: everybody may do everything."
 
 
 async def known_cluster(here: Here, cluster_id: Annotated[str, Path()]) -> str:
@@ -103,7 +106,14 @@ def get_cluster(request: Request, cluster: ClusterId) -> ClusterView:
     tags=["v3 topics"],
     responses=error_responses(404, 503),
 )
-def list_topics(here: Here, request: Request, cluster: ClusterId) -> Collection[TopicView]:
+def list_topics(
+    here: Here,
+    request: Request,
+    cluster: ClusterId,
+    include_authorized_operations: Annotated[
+        str, Query(alias="includeAuthorizedOperations", description=NO_AUTHORIZATION)
+    ] = "false",
+) -> Collection[TopicView]:
     return Collection(
         kind="KafkaTopicList",
         metadata=ListMetadata(self=url(request, cluster, "topics")),
@@ -131,7 +141,13 @@ def create_topic(here: Here, request: Request, cluster: ClusterId, new: NewTopic
     tags=["v3 topics"],
     responses=error_responses(404),
 )
-def get_topic(here: Here, request: Request, cluster: ClusterId, topic: TopicName) -> TopicView:
+def get_topic(
+    here: Here,
+    request: Request,
+    cluster: ClusterId,
+    topic: TopicName,
+    include_authorized_operations: Annotated[str, Query(description=NO_AUTHORIZATION)] = "false",
+) -> TopicView:
     return _topic_view(request, cluster, describe(here, topic))
 
 

@@ -51,15 +51,24 @@ class TextRecord(_Common):
     key: str | None = None
 
 
-class _JsonBody(msgspec.Struct):
+class _Body(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What the REST Proxy has beside the records, for formats with schemas: passed over in those without."""
+
+    key_schema: str | None = None
+    key_schema_id: int | None = None
+    value_schema: str | None = None
+    value_schema_id: int | None = None
+
+
+class _JsonBody(_Body, kw_only=True):
     records: list[JsonRecord]
 
 
-class _BinaryBody(msgspec.Struct):
+class _BinaryBody(_Body, kw_only=True):
     records: list[BinaryRecord]
 
 
-class _TextBody(msgspec.Struct):
+class _TextBody(_Body, kw_only=True):
     records: list[TextRecord]
 
 

@@ -57,7 +57,7 @@ class Row:
     types: tuple[str | None, str | None]
 
 
-class _Batch(msgspec.Struct):
+class _Batch(msgspec.Struct, forbid_unknown_fields=True):
     entries: list[msgspec.Raw]
 
 

@@ -74,7 +74,8 @@ class Gateway:
 
     def leads(self, name: str) -> dict[str, list[int]]:
         """By the URL of each gateway that lives: the partitions of the topic that it says it leads."""
-        found = self._call("GET", "/brokers")["gateways"]
+        cluster = self._call("GET", "/v3/clusters")["data"][0]["cluster_id"]
+        found = self._call("GET", f"/v3/clusters/{cluster}/brokers")["data"]
         return {each["url"]: each["leads"].get(name, []) for each in found if each["alive"]}
 
     def _call(self, method: str, path: str, body: object = None) -> dict[str, Any]:

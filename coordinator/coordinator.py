@@ -14,6 +14,7 @@ from coordinator.transactions import Asked, Transacted, Transactions
 from log_tables.clock import Clock
 from log_tables.cluster import Cluster
 from log_tables.errors import InvalidOffset, OffsetOutOfRange
+from log_tables.partition import Partition
 from log_tables.topic import check_public
 
 
@@ -80,14 +81,18 @@ class Coordinator:
         return await self._shards.leading(name, attempt)
 
     async def commit(self, name: str, member: str, offsets: Mapping[TopicPartition, Place] | None) -> None:
-        """Commit a member's offsets, None for all that it was given. Raises OffsetOutOfRange, NotAssigned."""
+        """Commit a member's offsets, None for all that it was given.
+
+        Also beyond the end of a log, as Kafka does: a poll goes by auto.offset.reset there. Raises
+        UnknownTopic, UnknownPartition, NotAssigned.
+        """
 
         async def attempt(shard: Shard) -> None:
             consumer = self._consumers.of(shard, name, member)
             await consumer.commit(offsets)
 
         if offsets:
-            await self._check_ends(offsets)
+            await self._open(offsets)
         await self._shards.leading(name, attempt)
 
     async def transacted(self, name: str, key: str, digest: str | None) -> Transacted | None:
@@ -179,28 +184,39 @@ class Coordinator:
         await self._shards.leading(name, attempt)
 
     async def _check_ends(self, offsets: Mapping[TopicPartition, Place]) -> None:
-        """Raise OffsetOutOfRange for an offset that no record has yet, InvalidOffset for a negative one,
-        InvalidTopicName for one of an internal topic.
+        """Raise OffsetOutOfRange for an offset that no record has yet, and what `_open` raises."""
+        opened = await self._open(offsets)
+        beyond = await asyncio.to_thread(_beyond, offsets, opened)
+        if beyond is not None:
+            raise OffsetOutOfRange(
+                f"offset {offsets[beyond].offset} of {beyond} is beyond the end of the log, "
+                f"{opened[beyond].high_watermark}; commit up to there",
+                log_start_offset=opened[beyond].log_start,
+                high_watermark=opened[beyond].high_watermark,
+            )
+
+    async def _open(self, offsets: Mapping[TopicPartition, Place]) -> dict[TopicPartition, Partition]:
+        """The partitions of these offsets. Raises UnknownTopic, UnknownPartition; InvalidOffset for a
+        negative offset, InvalidTopicName for one of an internal topic.
         """
         for at, place in offsets.items():
             check_public(at.topic)
             if place.offset < 0:
                 raise InvalidOffset(f"offset {place.offset} of {at} is negative; name one from 0")
-        beyond = await asyncio.to_thread(self._beyond, offsets)
-        if beyond is not None:
-            at, low, high = beyond
-            raise OffsetOutOfRange(
-                f"offset {offsets[at].offset} of {at} is beyond the end of the log, {high}; commit up "
-                "to there",
-                log_start_offset=low,
-                high_watermark=high,
-            )
 
-    def _beyond(self, offsets: Mapping[TopicPartition, Place]) -> tuple[TopicPartition, int, int] | None:
-        for at, place in offsets.items():
-            partition = self._cluster.topic(at.topic).partition(at.partition)
-            if place.offset > partition.high_watermark:
-                partition.refresh(wait=True)
-            if place.offset > partition.high_watermark:
-                return at, partition.log_start, partition.high_watermark
-        return None
+        def opened() -> dict[TopicPartition, Partition]:
+            return {at: self._cluster.topic(at.topic).partition(at.partition) for at in offsets}
+
+        return await asyncio.to_thread(opened)
+
+
+def _beyond(
+    offsets: Mapping[TopicPartition, Place], opened: Mapping[TopicPartition, Partition]
+) -> TopicPartition | None:
+    """The first of `offsets` that is beyond its log's end, looked for anew where it seems so."""
+    for at, place in offsets.items():
+        if place.offset > opened[at].high_watermark:
+            opened[at].refresh(wait=True)
+        if place.offset > opened[at].high_watermark:
+            return at
+    return None

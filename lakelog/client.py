@@ -159,8 +159,9 @@ class Client:
 
     def brokers(self) -> list[dict[str, Any]]:
         """The gateways on the root: `broker`, `url`, `since` (ms), `alive`, `leads` (topic: partitions)."""
-        found: list[dict[str, Any]] = self._call("GET", "/brokers").json()["gateways"]
-        return found
+        told = ("url", "since", "alive", "leads")
+        listed = self._list("brokers")
+        return [{"broker": each["broker_id"], **{name: each[name] for name in told}} for each in listed]
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic. Raises UnknownTopic."""

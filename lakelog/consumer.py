@@ -200,6 +200,7 @@ class Consumer:
 
         Durable on return. Raises Conflict for partitions that this consumer does not own (any more) and
         UnknownMember when its instance is gone: what was not committed is given again, to it or another.
+        OffsetOutOfRange for an offset beyond the end of its log.
         """
         self._check_open()
         self._settle()

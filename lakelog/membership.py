@@ -91,7 +91,7 @@ class Membership:
             return reader.read_all(), int(answer.headers["Generation"])
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit the offsets of the next records. Raises Conflict for what is another's, OffsetOutOfRange."""
+        """Commit the offsets of the next records. Raises Conflict for what is another's."""
         # The wire has the last record that was processed.
         self._send("POST", "/offsets", json=_offsets({at: offset - 1 for at, offset in offsets.items()}))
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from lakelog.client import TopicPartition
 from lakelog.membership import Membership
 from lakelog.places import Offsets, Places
-from log_tables.errors import Conflict, NotFound, UnknownMember
+from log_tables.errors import Conflict, NotFound, OffsetOutOfRange, UnknownMember
 
 Callback = Callable[[list[TopicPartition]], None]
 
@@ -98,8 +98,22 @@ class Participant:
 
     def commit(self, offsets: Offsets) -> None:
         """Commit the offsets of the next records. Raises Conflict, UnknownMember, OffsetOutOfRange."""
+        self._check_ends(offsets)
         self._member.commit(offsets)
         self.transacted(offsets)
+
+    def _check_ends(self, offsets: Offsets) -> None:
+        """Raise OffsetOutOfRange for an offset that no record has yet. The gateway would take it, as Kafka
+        does, and the next poll would go by auto.offset.reset. What was handed out is below the end.
+        """
+        handed = self.handed
+        for at, offset in offsets.items():
+            if at in self.owned and offset > handed.get(at, 0) and offset > (end := self._member.end(at)):
+                raise OffsetOutOfRange(
+                    f"offset {offset} of {at.topic}/{at.partition} is beyond the end of the log, {end}; "
+                    "commit up to there",
+                    high_watermark=end,
+                )
 
     @property
     def generation(self) -> int | None:

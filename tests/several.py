@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 
 from coordinator.leadership import shares
+from lakelog.client import Client
 from log_tables.clock import timer
 from log_tables.cluster import Cluster
 from log_tables.store import open_store
@@ -270,10 +271,8 @@ def part(
 
 def brokers(url: str) -> list[dict[str, Any]]:
     """The gateways, as the one at `url` lists them."""
-    answer = httpx.get(f"{url}/brokers", timeout=LONG_S)
-    assert answer.status_code == 200, answer.text
-    found: list[dict[str, Any]] = answer.json()["gateways"]
-    return found
+    with Client(url, timeout_s=LONG_S) as client:
+        return client.brokers()
 
 
 def leaders(url: str, topic: str) -> list[int]:

@@ -126,7 +126,7 @@ def test_gateways_of_the_original_are_not_alive_on_a_copy(tmp_path: Path) -> Non
     with copied(tmp_path) as pair:
 
         def alive(gateway: RunningGateway) -> dict[str, bool]:
-            found = gateway.client.get("/brokers").json()["gateways"]
+            found = gateway.client.get(f"{gateway.cluster}/brokers").json()["data"]
             return {each["url"]: each["alive"] for each in found}
 
         wait_until(lambda: alive(pair.copy).get(pair.original.url) is False, "it is silent there")

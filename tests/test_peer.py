@@ -160,8 +160,8 @@ def test_who_has_given_signs_of_life_here_is_let_in_when_one_comes_late(gateway:
         assert gateway.client.get("/peer/ping", headers=asker.headers()).status_code == 204
 
     def silent() -> bool:
-        listed = gateway.client.get("/brokers").json()["gateways"]
-        return [each["alive"] for each in listed if each["broker"] == asker.record.id] == [False]
+        listed = gateway.client.get(f"{gateway.cluster}/brokers").json()["data"]
+        return [each["alive"] for each in listed if each["broker_id"] == asker.record.id] == [False]
 
     asker.cluster.metadata_log.publish_broker(replace(asker.record, leaving=False))
     wait_until(silent, "it is silent")

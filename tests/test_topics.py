@@ -2,6 +2,7 @@
 
 import pytest
 
+from lakelog.client import Client
 from tests.gateway import RunningGateway
 
 V2 = "application/vnd.kafka.v2+json"
@@ -75,10 +76,24 @@ def test_deleted_records_are_gone_and_the_offsets_stay(gateway: RunningGateway, 
 
 
 def test_a_gateway_alone_is_the_one_broker(gateway: RunningGateway) -> None:
-    answer = gateway.client.get("/brokers").json()
-    (listed,) = answer["gateways"]
-    assert answer["brokers"] == [1]
-    assert (listed["broker"], listed["url"], listed["alive"]) == (1, gateway.url, True)
+    answer = gateway.client.get("/brokers")
+    assert answer.headers["content-type"] == "application/vnd.kafka.v2+json"
+    assert answer.json() == {"brokers": [1]}
+
+
+def test_what_is_known_of_a_broker_is_a_resource_of_v3(gateway: RunningGateway, topic: str) -> None:
+    gateway.produce(topic, 1, partition=0)
+    path = f"{gateway.cluster}/brokers"
+    (listed,) = gateway.client.get(path).json()["data"]
+    assert gateway.client.get(f"{path}/1").json().keys() == listed.keys()
+    assert (listed["kind"], listed["broker_id"], listed["alive"]) == ("KafkaBroker", 1, True)
+    assert listed["url"] == f"http://{listed['host']}:{listed['port']}" == gateway.url
+    assert listed["metadata"]["self"] == f"{gateway.url}{path}/1"
+    assert gateway.client.get(f"{path}/7").json()["error_code"] == 404
+    with Client(gateway.url) as client:
+        (told,) = client.brokers()
+    assert told.keys() == {"broker", "url", "since", "alive", "leads"}
+    assert (told["broker"], told["url"], told["since"]) == (1, gateway.url, listed["since"])
 
 
 OFFSETS = "/topics/T/partitions/0/offsets"
