@@ -85,7 +85,7 @@ class NewConsumer(BaseModel):
     session_timeout_ms: int | None = Field(
         None,
         alias="session.timeout.ms",
-        ge=100,
+        ge=1,
         lt=2**31,
         description="After so long without any request the instance is deleted, and others take over.",
     )
@@ -126,6 +126,12 @@ class NewConsumer(BaseModel):
             raise InvalidConsumer("auto.commit.enable and enable.auto.commit differ; give one of them")
         asked_ms, settled_ms = self.request_timeout_ms, settings.consumer_request_timeout_ms
         session_ms = self.session_timeout_ms or settings.consumer_instance_timeout_ms
+        low, high = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
+        if not low <= session_ms <= high:
+            raise InvalidConsumer(
+                f"session.timeout.ms={session_ms} is not from {low} to {high} (group_min_session_timeout_ms, "
+                "group_max_session_timeout_ms); ask for one between, and send heartbeats"
+            )
         return MemberConfig(
             format=self.format,
             auto_offset_reset=self.reset,

@@ -122,6 +122,7 @@ STATUS_AND_CODE: Mapping[type[LakelogError], tuple[int, int]] = {
     errors.StoreUnavailable: RETRIABLE,
     errors.PutRefused: RETRIABLE,
     errors.BufferFull: (429, 42901),
+    errors.QuotaReached: (429, 42901),
     errors.OutcomeUnknown: (503, 50303),
     errors.Damaged: INTERNAL,
     errors.ForeignCommit: INTERNAL,

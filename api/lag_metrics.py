@@ -15,6 +15,9 @@ from log_tables.partition import Partition
 LAG_SERIES_MAX = 10_000
 """Partitions of groups with a series of their own in each metric; the others are summed up."""
 
+GROUP_LABELS_MAX = 1_000
+"""Groups with series of their own; the others are summed up, too."""
+
 OTHER_GROUPS = "(other)"
 
 
@@ -40,8 +43,11 @@ class LagMetrics(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         families = _families()
         rest = Lag()
+        groups: set[str] = set()
         for number, found in enumerate(self._lags()):
-            if number >= LAG_SERIES_MAX:
+            if len(groups) < GROUP_LABELS_MAX:
+                groups.add(found.group)
+            if number >= LAG_SERIES_MAX or found.group not in groups:
                 rest = Lag(
                     rest.records + found.lag.records,
                     max(rest.seconds, found.lag.seconds),

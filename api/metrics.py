@@ -188,7 +188,8 @@ class _Tables(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         totals: dict[str, list[int]] = {}
         for size in self._sizes():
-            total = totals.setdefault(size.topic, [0, 0, 0])
+            known = size.topic in totals or len(totals) < TOPIC_LABELS_MAX
+            total = totals.setdefault(size.topic if known else OTHER_TOPICS, [0, 0, 0])
             for i, value in enumerate((size.segments, size.size_bytes, size.leading)):
                 total[i] += value
         for i, family in enumerate(_families()):

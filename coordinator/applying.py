@@ -33,6 +33,10 @@ from log_tables.staging import Run, Staged, read_run
 from log_tables.store import Store
 from log_tables.topic import Topic
 
+APPLIES_AT_ONCE = 16
+"""Partitions to which the transactions of one group are applied at a time: one over thousands must not stand
+before those of other groups, nor before what else needs a thread."""
+
 PAUSE_FIRST_S = 0.05
 PAUSE_MAX_S = 5.0
 """Between two attempts, ever longer."""
@@ -63,6 +67,7 @@ class Means:
     leading: Callable[[], bool]
     newest_epoch: Callable[[int], Awaitable[int]]
     happened: Callable[[str], None]
+    turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(APPLIES_AT_ONCE))
 
 
 @dataclass(slots=True)
@@ -228,7 +233,8 @@ class _Lane:
                 if await self._is_gone(failed):
                     self._drop_all()
                     continue
-                lost = await asyncio.to_thread(self._take, [*self._parts]) or await self._append()
+                async with self._means.turn:
+                    lost = await asyncio.to_thread(self._take, [*self._parts]) or await self._append()
                 self._tell(lost)
                 if lost is None or self.dropping:
                     if lost is not None:

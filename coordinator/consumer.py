@@ -9,11 +9,14 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 from coordinator.assignment import TopicPartition
 from coordinator.events import Commit, Heartbeat, Place, Poll, Seek
 from coordinator.group import Group, Member
 from coordinator.shard import Shard
+from ingest.wide import batched
 from log_tables.clock import Clock
 from log_tables.cluster import Cluster
 from log_tables.errors import Damaged, NotAssigned, OffsetOutOfRange, StoreUnavailable
@@ -25,6 +28,8 @@ WAIT_MAX_S = 0.2
 
 WAIT_LED_S = 1.0
 """The longest wait between two looks at the group, the client, and partitions that this process leads."""
+
+Item = TypeVar("Item")
 
 _log = logging.getLogger(__name__)
 
@@ -220,7 +225,10 @@ class Consumer:
         owned = group.member(self._member).owned
         new = [at for at in sorted(owned) if at not in self._positions]
         if new:
-            opened, damage = await asyncio.to_thread(self._open, group, new)
+            opened: dict[TopicPartition, Partition] = {}
+            for some in batched(new):
+                found, trouble = await asyncio.to_thread(self._open, group, some)
+                opened, damage = opened | found, trouble or damage
             if self._serial != serial:
                 return damage
             if self._begin(opened):
@@ -229,18 +237,18 @@ class Consumer:
         if now - self._looked >= WAIT_LED_S:
             self._looked, behind = now, [place.partition for place in self._positions.values()]
         if behind:
-            damage = await asyncio.to_thread(_refresh, behind) or damage
+            damage = await _in_threads(_refresh, behind) or damage
         places = self._positions.values()
         beyond = [place.partition for place in places if place.offset > place.partition.high_watermark]
         if beyond:  # of a commit of this process that is there already, and has been read elsewhere
-            damage = await asyncio.to_thread(_refresh, beyond, wait=True) or damage
+            damage = await _in_threads(partial(_refresh, wait=True), beyond) or damage
         far = [place for place in self._positions.values() if not place.partition.reaches(place.offset)]
         if far:
-            damage = await asyncio.to_thread(_reach, far) or damage
+            damage = await _in_threads(_reach, far) or damage
         return damage
 
     def _open(
-        self, group: Group, new: list[TopicPartition]
+        self, group: Group, new: Sequence[TopicPartition]
     ) -> tuple[dict[TopicPartition, Partition], Damaged | None]:
         """The partitions `new`, but those of topics that are not what the group takes them for (any more),
         and those that are damaged: then also why.
@@ -367,6 +375,16 @@ def _is_enough(readings: Sequence[Reading], least_bytes: int) -> bool:
     """Whether an answer has `least_bytes`, or as many as it can hold."""
     full = any(reading.plan.end < reading.plan.high_watermark for reading in readings)
     return bool(readings) and (full or sum(map(_bytes, readings)) >= least_bytes)
+
+
+async def _in_threads(
+    look: Callable[[Sequence[Item]], Damaged | StoreUnavailable | None], items: Sequence[Item]
+) -> Damaged | StoreUnavailable | None:
+    """Let `look` at all of `items`, some at a time; returns what one of them had."""
+    damage = None
+    for some in batched(items):
+        damage = await asyncio.to_thread(look, some) or damage
+    return damage
 
 
 def _refresh(partitions: Iterable[Partition], wait: bool = False) -> Damaged | None:

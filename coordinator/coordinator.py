@@ -1,16 +1,17 @@
 """What may be asked of a group: its members' polls and commits, transactions, changes from outside."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from coordinator.assignment import TopicPartition
 from coordinator.consumer import Consumer, Polled
 from coordinator.consumers import Consumers
-from coordinator.events import Delete, Event, Heartbeat, Leave, Place, Reset
+from coordinator.events import Delete, Event, Heartbeat, Join, Leave, Place, Reset
 from coordinator.group import Group, Member
 from coordinator.shard import Shard
 from coordinator.shards import Shards
 from coordinator.transactions import Asked, Transacted, Transactions
+from ingest.wide import batched
 from log_tables.clock import Clock
 from log_tables.cluster import Cluster
 from log_tables.errors import InvalidOffset, OffsetOutOfRange
@@ -44,6 +45,8 @@ class Coordinator:
             if isinstance(event, Heartbeat):
                 # Nothing is appended that could meet a newer claim: look whether there is one.
                 await asyncio.to_thread(shard.refresh)
+            if isinstance(event, Join) and event.member not in shard.group(name).members:
+                self._shards.check_room(shard, name, joins=True)
             group = shard.apply(name, event)
             await shard.settled(name)
             return group
@@ -114,6 +117,8 @@ class Coordinator:
         """
 
         async def attempt(shard: Shard) -> Transacted:
+            self._shards.check_room(shard, name)
+
             def committing(group: Group) -> None:
                 for consumer in self._consumers.known(name, group.members if member is None else [member]):
                     if member is None:
@@ -157,6 +162,7 @@ class Coordinator:
         """
 
         async def attempt(shard: Shard) -> Group:
+            self._shards.check_room(shard, name)
             group = shard.apply(name, Reset(offsets, self._clock.now_ms(), force))
             # At once: what a member was given before must not be committed over it.
             for consumer in self._consumers.known(name, group.members):
@@ -204,10 +210,13 @@ class Coordinator:
             if place.offset < 0:
                 raise InvalidOffset(f"offset {place.offset} of {at} is negative; name one from 0")
 
-        def opened() -> dict[TopicPartition, Partition]:
-            return {at: self._cluster.topic(at.topic).partition(at.partition) for at in offsets}
+        def opened(some: Sequence[TopicPartition]) -> dict[TopicPartition, Partition]:
+            return {at: self._cluster.topic(at.topic).partition(at.partition) for at in some}
 
-        return await asyncio.to_thread(opened)
+        found: dict[TopicPartition, Partition] = {}
+        for some in batched([*offsets]):
+            found |= await asyncio.to_thread(opened, some)
+        return found
 
 
 def _beyond(

@@ -155,9 +155,12 @@ class TopicsChanged:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed. `at_ms`: milliseconds since 1970."""
+    """Time has passed. `at_ms`: milliseconds since 1970. A group without members of which nothing was heard
+    since `forget_before_ms` is forgotten; 0: none.
+    """
 
     at_ms: int
+    forget_before_ms: int = 0
 
 
 MemberEvent = Leave | Heartbeat | Subscribe | Unsubscribe | Assign | Poll | Commit | Seek

@@ -61,6 +61,7 @@ class Group:
     offsets: Mapping[TopicPartition, Committed] = field(default_factory=dict)
     topics: Mapping[str, TopicState] = field(default_factory=dict)
     target: Mapping[str, Partitions] = field(default_factory=dict)
+    idle_ms: int = 0
     transactions: TransactionState = field(default_factory=TransactionState)
 
     def member(self, name: str) -> Member:
@@ -82,6 +83,18 @@ class Group:
     def exists(self) -> bool:
         """Whether anything is known of it."""
         return bool(self.members or self.offsets or self.generation or self.transactions.number)
+
+    @property
+    def idle(self) -> bool:
+        """Whether it may be forgotten in time: it has no members. What transactions it has had stays known,
+        so that the last one, repeated however late, is not done again.
+        """
+        return self.exists and not self.members and not self.transactions.number
+
+    @property
+    def touched_ms(self) -> int:
+        """The last sign of life of a group that is idle, in milliseconds since 1970."""
+        return max(self.idle_ms, *(place.committed_ms for place in self.offsets.values()), 0)
 
     @property
     def settled(self) -> bool:

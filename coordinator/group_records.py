@@ -24,10 +24,13 @@ from log_tables.group_log import (
     Value,
 )
 
+_NEW = GroupValue(0)
+"""Of a group that has said nothing of itself yet."""
+
 
 def counting(group: Group) -> tuple[Key, Value | None]:
     """The record of the group as a whole."""
-    return GroupKey(group.id), GroupValue(group.generation)
+    return GroupKey(group.id), GroupValue(group.generation, group.idle_ms)
 
 
 def saying(group: Group, member: Member) -> tuple[Key, Value | None]:
@@ -57,7 +60,7 @@ def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[
     Of topics they know the incarnations that members had to do with: a TopicsChanged is the first thing that
     has to happen to them.
     """
-    generations: dict[str, int] = {}
+    generations: dict[str, GroupValue] = {}
     members: defaultdict[str, dict[str, Member]] = defaultdict(dict)
     offsets: defaultdict[str, dict[TopicPartition, Committed]] = defaultdict(dict)
     topics: defaultdict[str, dict[str, TopicState]] = defaultdict(dict)
@@ -68,8 +71,8 @@ def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[
         match key, value:
             case _, None:
                 pass
-            case GroupKey(group), GroupValue(generation):
-                generations[group] = generation
+            case GroupKey(group), GroupValue():
+                generations[group] = value
             case MemberKey(group, member), MemberValue():
                 members[group][member] = _remembered(member, value, now_ms)
                 topics[group] |= {name: TopicState(topic_id, 0) for name, topic_id in value.topic_ids.items()}
@@ -87,10 +90,11 @@ def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[
     return {
         group: Group(
             group,
-            generations.get(group, 0),
+            generations.get(group, _NEW).generation,
             members[group],
             offsets[group],
             topics[group],
+            idle_ms=generations.get(group, _NEW).idle_ms,
             transactions=transaction.remember(counts.get(group), intents[group], retries[group]),
         )
         for group in sorted(groups)

@@ -7,6 +7,7 @@ is over, and with it the shard: what it held in memory may be ahead of the log, 
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping
+from itertools import islice
 
 from coordinator.events import Delete, Event, Tick, TopicsChanged, TopicState
 from coordinator.group import Group
@@ -16,6 +17,7 @@ from ingest.accumulator import Accumulator
 from log_tables.clock import Clock
 from log_tables.errors import LakelogError, NotLeader, Retriable
 from log_tables.group_log import Records, encode, replay
+from log_tables.limits import GROUPS_LOOKED_AT
 from log_tables.partition import Entry
 from log_tables.record import input_batch
 
@@ -57,6 +59,16 @@ class Shard:
         """The group `name`: an empty one when nothing is known of it."""
         return self._groups.get(name) or Group(name, topics=self._topics)
 
+    @property
+    def size(self) -> int:
+        """How many groups there are."""
+        return len(self._groups)
+
+    @property
+    def members(self) -> int:
+        """How many members they have together."""
+        return sum(len(group.members) for group in self._groups.values())
+
     def groups(self) -> list[Group]:
         """Every group that there is, by name."""
         return [group for _, group in sorted(self._groups.items())]
@@ -92,6 +104,19 @@ class Shard:
         self._topics = topics
         for name in [*self._groups]:
             self.apply(name, TopicsChanged(topics))
+
+    def expire(self, retention_ms: int) -> bool:
+        """Forget groups that have had no members for `retention_ms`; some at a time.
+
+        Returns whether there may be more of them. Raises NotLeader.
+        """
+        wall_ms = self._clock.now_ms()
+        before_ms = max(1, wall_ms - retention_ms)
+        due = (g for g in self._groups.values() if g.idle and (not g.idle_ms or g.touched_ms < before_ms))
+        some = [group.id for group in islice(due, GROUPS_LOOKED_AT)]
+        for name in some:
+            self.apply(name, Tick(wall_ms, before_ms))
+        return len(some) == GROUPS_LOOKED_AT
 
     def tick(self) -> None:
         """Let the time that has passed happen to every group. Raises NotLeader."""

@@ -17,11 +17,12 @@ from coordinator.leadership import Leadership
 from coordinator.shard import Shard
 from coordinator.step import step
 from coordinator.transactions import Transactions
+from ingest.buffer import RETRY_AFTER_S
 from lakelog.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster import Cluster
 from log_tables.config import COMPACT
-from log_tables.errors import LakelogError, NotLeader, TopicExists, UnknownGroup
+from log_tables.errors import LakelogError, NotLeader, QuotaReached, TopicExists, UnknownGroup
 from log_tables.group_log import check_group_name, replay
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.partition import Partition, partition_for_key
@@ -29,6 +30,9 @@ from log_tables.topic import Topic
 
 TICK_S = 0.25
 """How often sessions are looked at, and topics that came or went."""
+
+EXPIRE_S = 60.0
+"""How often groups are looked for that have been without members for too long."""
 
 ADOPT_S = 5.0
 """How often it is looked whether a gateway that is gone has left transactions that nobody asks for."""
@@ -60,6 +64,7 @@ class Shards:
         self._topics_version = -1
         self._beside: list[asyncio.Task[None]] = []
         self._making = asyncio.Lock()
+        self._expiring: dict[int, float] = {}
 
     async def start(self) -> None:
         """Begin to look after sessions, and for transactions that were left to be applied."""
@@ -123,6 +128,20 @@ class Shards:
     def known_groups(self) -> list[Group]:
         """The groups that this process coordinates now."""
         return [group for shard in [*self._shards.values()] if shard.leading for group in shard.groups()]
+
+    def check_room(self, shard: Shard, name: str, joins: bool = False) -> None:
+        """Raise QuotaReached when the group `name`, or a member that `joins` it, would be one too many."""
+        group, bounds = shard.group(name), self._settings
+        if not group.exists:
+            groups = sum(shard.size for shard in self._shards.values())
+            _check_quota("consumer groups", groups, "groups_max", bounds.groups_max)
+        if joins:
+            _check_quota(
+                f"consumer instances of {name!r}", len(group.members), "group_max_size", bounds.group_max_size
+            )
+            members = sum(shard.members for shard in self._shards.values())
+            most = bounds.consumer_instances_max
+            _check_quota("consumer instances", members, "consumer_instances_max", most)
 
     def follow_topics(self) -> None:
         """Tell the groups of topics that came or went since the last time; internal ones they never know."""
@@ -225,10 +244,17 @@ class Shards:
         if shard.leading:
             with suppress(NotLeader):
                 shard.tick()
+                self._expire(index, shard)
         elif self._shards.get(index) is shard:
             del self._shards[index]
             shard.wake()
         self._consumers.tidy(shard)
+
+    def _expire(self, index: int, shard: Shard) -> None:
+        now = self._clock.monotonic()
+        if now >= self._expiring.get(index, 0):
+            more = shard.expire(self._settings.offsets_retention_minutes * 60_000)
+            self._expiring[index] = now + (0 if more else EXPIRE_S)
 
     async def _adopt_always(self) -> None:
         while True:
@@ -262,6 +288,16 @@ def _read_groups(partition: Partition, topics: Mapping[str, TopicState], now_ms:
     """What a partition of `__consumer_offsets` says of its groups, when these are the topics; blocking."""
     found = restore(replay(partition), now_ms).values()
     return [step(group, TopicsChanged(topics), now_ms)[0] for group in found]
+
+
+def _check_quota(what: str, count: int, setting: str, most: int) -> None:
+    """Raise QuotaReached unless there may be one more than `count`."""
+    if count >= most:
+        raise QuotaReached(
+            f"there are {count} {what} here, as many as {setting} allows; delete some, or repeat the request "
+            "later",
+            retry_after_s=RETRY_AFTER_S,
+        )
 
 
 def _has_failed(task: asyncio.Task[list[Group]]) -> bool:

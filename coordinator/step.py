@@ -54,6 +54,7 @@ from log_tables.group_log import (
     OffsetKey,
     Records,
 )
+from log_tables.limits import SUBSCRIPTION_MAX_CHARS
 from log_tables.staging import Staged
 from log_tables.topic import check_public, check_writable
 
@@ -126,7 +127,8 @@ def _joined(group: Group, event: Join, now_ms: float) -> tuple[Group, Records]:
             "the same"
         )
     member = Member(event.member, event.config, now_ms, now_ms, epoch=group.generation)
-    return _with(group, member), [saying(group, member)]
+    joined = replace(_with(group, member), idle_ms=0)
+    return joined, [*([counting(joined)] if group.idle_ms else []), saying(group, member)]
 
 
 def _subscribed(group: Group, member: Member, event: Subscribe, now_ms: float) -> tuple[Group, Records]:
@@ -134,6 +136,12 @@ def _subscribed(group: Group, member: Member, event: Subscribe, now_ms: float) -
         raise InvalidSubscription("a subscription names topics or a topic_pattern; name one, or delete it")
     for name in event.topics:
         check_public(name)
+    names = sum(map(len, event.topics))
+    if names > SUBSCRIPTION_MAX_CHARS:
+        raise InvalidSubscription(
+            f"the names of the {len(event.topics)} topics have {names} characters, {SUBSCRIPTION_MAX_CHARS} "
+            "are allowed; subscribe by a topic_pattern"
+        )
     if event.topics and event.pattern:
         raise MixedSubscription("a subscription has topics or a topic_pattern, not both; choose one")
     if member.assigned or (member.topics and event.pattern) or (member.pattern and event.topics):
@@ -331,9 +339,21 @@ def _topics_changed(group: Group, event: TopicsChanged) -> tuple[Group, Records]
 
 
 def _ticked(group: Group, event: Tick, now_ms: float) -> tuple[Group, Records]:
+    if event.forget_before_ms and group.idle:
+        return _idle(group, event)
     transactions, forgotten = transaction.expire(group.transactions, group.id, event.at_ms)
     group, records = _looked_after(replace(group, transactions=transactions), now_ms)
     return group, records + forgotten
+
+
+def _idle(group: Group, event: Tick) -> tuple[Group, Records]:
+    """Since when it is so must be durable: another process would begin to count anew."""
+    if not group.idle_ms:
+        group = replace(group, idle_ms=event.at_ms)
+        return group, [counting(group)]
+    if group.touched_ms >= event.forget_before_ms:
+        return group, []
+    return _deleted(group, Delete())
 
 
 def _looked_after(group: Group, now_ms: float) -> tuple[Group, Records]:
@@ -357,7 +377,8 @@ def _rebalanced(group: Group, changed: Iterable[str]) -> tuple[Group, Records]:
     """`group` with a new target; the members `changed` have lost or asked for something."""
     sharing = {m.id: m for m in group.members.values() if m.subscribed and not m.dormant}
     subscriptions = {m.id: group.subscription(m) for m in sharing.values()}
-    counts = {name: topic.partitions for name, topic in group.topics.items()}
+    chosen = {name for subscription in subscriptions.values() for name in subscription}
+    counts = {name: group.topics[name].partitions for name in chosen & group.topics.keys()}
     owned: Assignment = {m.id: m.owned for m in sharing.values()}
     target = STRATEGIES[group.strategy](subscriptions, counts, owned)
     # Who was told of a loss must hear that it is none any more; of a move that a restart interrupted nobody

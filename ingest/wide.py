@@ -5,11 +5,20 @@ line at once would have everybody else stand behind them.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TypeVar
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
+
+
+LOOKS_AT_ONCE = 64
+"""Partitions that are opened or looked at in one go, before a thread goes to who waited meanwhile."""
+
+
+def batched(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    """`items`, LOOKS_AT_ONCE at a time."""
+    return (items[start : start + LOOKS_AT_ONCE] for start in range(0, len(items), LOOKS_AT_ONCE))
 
 
 class Wide:

@@ -126,6 +126,30 @@ class Settings(BaseSettings):
         ge=1_000,
         description="How long, in ms, a consumer instance may be silent that has not said another time.",
     )
+    group_min_session_timeout_ms: int = Field(
+        default=100, ge=1, description="The least session.timeout.ms, in ms, that an instance may ask for."
+    )
+    group_max_session_timeout_ms: int = Field(
+        default=1_800_000,
+        ge=1,
+        description="The most session.timeout.ms, in ms, that an instance may ask for.",
+    )
+    group_max_size: int = Field(
+        default=1_000, ge=1, description="Consumer instances that one group may have; more answer 429."
+    )
+    consumer_instances_max: int = Field(
+        default=5_000,
+        ge=1,
+        description="Consumer instances of all groups that a gateway coordinates; more answer 429.",
+    )
+    groups_max: int = Field(
+        default=10_000, ge=1, description="Consumer groups that a gateway coordinates; more answer 429."
+    )
+    offsets_retention_minutes: int = Field(
+        default=7 * 24 * 60,
+        ge=1,
+        description="How long, in minutes, a group without instances and commits is remembered.",
+    )
     consumer_request_timeout_ms: int = Field(
         default=1_000,
         ge=0,
@@ -173,6 +197,17 @@ class Settings(BaseSettings):
             raise ValueError(
                 f"max_request_bytes ({int(self.max_request_bytes)}) is more than"
                 f" buffer_memory ({int(self.buffer_memory)}): it could never be accepted"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _the_default_session_is_allowed(self) -> "Settings":
+        low, high = self.group_min_session_timeout_ms, self.group_max_session_timeout_ms
+        if not low <= self.consumer_instance_timeout_ms <= high:
+            raise ValueError(
+                f"consumer_instance_timeout_ms ({self.consumer_instance_timeout_ms}) is not from"
+                f" group_min_session_timeout_ms ({low}) to group_max_session_timeout_ms ({high}):"
+                " instances that say nothing could not be created"
             )
         return self
 

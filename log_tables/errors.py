@@ -22,6 +22,7 @@
     │   └── BrokerReplaced
     ├── Retriable             repeat the same request
     │   ├── NotLeader         · BufferFull
+    │   ├── QuotaReached      (when others have made room)
     │   ├── Unreachable       (no gateway answers a client)
     │   └── StoreUnavailable
     │       └── PutRefused    (certain: nothing was written)
@@ -225,6 +226,14 @@ class BufferFull(Retriable):
     """Details: `retry_after_s`."""
 
     code = "buffer_full"
+
+
+class QuotaReached(Retriable):
+    """There are as many groups, consumer instances or the like as the settings allow. Details:
+    `retry_after_s`.
+    """
+
+    code = "quota_reached"
 
 
 class Unreachable(Retriable):

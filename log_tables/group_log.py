@@ -64,10 +64,15 @@ class RetryKey(msgspec.Struct, frozen=True, tag_field="kind", tag="retry"):
 Key = GroupKey | MemberKey | OffsetKey | TransactionsKey | IntentKey | RetryKey
 
 
-class GroupValue(msgspec.Struct, frozen=True):
-    """`generation` counts the changes of who owns what."""
+class GroupValue(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`generation` counts the changes of who owns what.
+
+    `idle_ms` is when the group was found without members, in milliseconds since 1970; 0: it has some, or
+    nobody has looked yet.
+    """
 
     generation: int
+    idle_ms: int = 0
 
 
 class MemberConfig(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -25,6 +25,7 @@ from log_tables.group_log import Records
 from tests.group_rules import fewest_moves, is_fair, moves
 
 GROUP = "g"
+EPOCH_MS = 1_700_000_000_000
 
 Offsets = dict[TopicPartition, tuple[str, int]]
 """What must be committed: the topic's incarnation and the offset."""
@@ -73,7 +74,7 @@ class Life:
         """
         before = self.group
         self.group, records = step(before, event, self.now_ms)
-        self.offsets = committed_after(self.offsets, before, event)
+        self.offsets = {} if is_forgotten(before, event) else committed_after(self.offsets, before, event)
         self._client_side(before, event)
         self.unheard.append((records, self.offsets, self.taken))
         check_step(before, event, self.group)
@@ -106,6 +107,16 @@ class Life:
         self.now_ms += ms
         if self.group.deadline_ms is not None and self.group.deadline_ms <= self.now_ms:
             self.happen(Tick(0), heard=False)
+
+    def expire(self, ms: int, retention_ms: int) -> None:
+        """Let `ms` pass, and the coordinator look whether the group has been without members for too long."""
+        self.now_ms += ms
+        self.happen(Tick(self.wall_ms, self.wall_ms - retention_ms), heard=False)
+
+    @property
+    def wall_ms(self) -> int:
+        """The wall clock."""
+        return EPOCH_MS + self.now_ms
 
     # Topics. The group hears of them by `follow`.
 
@@ -199,6 +210,14 @@ class Life:
             assert member.assigned or held <= member.owned, f"{name} was not told"
 
 
+def is_forgotten(before: Group, event: Event) -> bool:
+    """Whether a group that has had no members, and no commits, for long enough ends with `event`."""
+    if not isinstance(event, Tick) or not before.idle_ms or before.members or before.transactions.number:
+        return False
+    last = [before.idle_ms, *(committed.committed_ms for committed in before.offsets.values())]
+    return max(last) < event.forget_before_ms
+
+
 def committed_after(offsets: Offsets, before: Group, event: Event) -> Offsets:
     """What must be committed after `event`."""
     match event:
@@ -222,6 +241,7 @@ def check_owners(group: Group) -> None:
         assert member.positions.keys() <= member.owned
         assert member.epoch <= group.generation
         assert not (member.dormant and member.subscribed and member.owned)
+    assert not (group.members and group.idle_ms)
 
 
 def check_restored(group: Group, records: Records, now_ms: float) -> None:
@@ -229,6 +249,7 @@ def check_restored(group: Group, records: Records, now_ms: float) -> None:
     restored = restore(records, now_ms).get(GROUP, Group(GROUP))
     assert restored.generation == group.generation
     assert restored.offsets == group.offsets
+    assert restored.idle_ms == group.idle_ms
     assert restored.transactions == group.transactions
     assert {name: _lasting(m) for name, m in restored.members.items()} == {
         name: _lasting(m) for name, m in group.members.items()
@@ -241,7 +262,9 @@ def _lasting(member: Member) -> Member:
 
 def check_step(before: Group, event: Event, after: Group) -> None:
     """Nobody is given or loses anything but by the rules."""
-    if not isinstance(event, Delete):
+    if is_forgotten(before, event):
+        assert not after.exists
+    elif not isinstance(event, Delete):
         assert after.generation >= before.generation
     for name in after.members.keys() & before.members.keys():
         _check_member(before, event, after, name)

@@ -68,6 +68,7 @@ class Simulation:
             (12, self._change_topics),
             (12, self._crash),
             (3, self._everybody),
+            (2, self._all_leave),
         ]
         self._weights = sum(weight for weight, _ in self._actions)
 
@@ -197,7 +198,9 @@ class Simulation:
         places = {at: self._places[name][at] for at in lost if at in self._places[name]}
         owned = {at: place for at, place in places.items() if at in self.life.group.members[name].owned}
         with suppress(UnknownTopic):
-            self.life.happen(Commit(name, {at: Place(offset) for at, offset in owned.items()}, 0))
+            self.life.happen(
+                Commit(name, {at: Place(offset) for at, offset in owned.items()}, self.life.wall_ms)
+            )
             self._handed.update({self._incarnation(at): place for at, place in owned.items()})
 
     def _begin(self, name: str, at: TopicPartition) -> None:
@@ -236,7 +239,7 @@ class Simulation:
         if member.assigned and not group.empty:
             return
         try:
-            self.life.happen(Commit(name, offsets, 0), self._chance(0.8))
+            self.life.happen(Commit(name, offsets, self.life.wall_ms), self._chance(0.8))
             self.seen["committed"] += 1
             assert rightful
         except NotAssigned:
@@ -257,7 +260,7 @@ class Simulation:
     def _reset(self) -> None:
         if known := sorted(self.life.group.topics):
             at = TopicPartition(self._one(known), 0)
-            self.life.happen(Reset({at: Place(self._below(50))}, 0, force=True))
+            self.life.happen(Reset({at: Place(self._below(50))}, self.life.wall_ms, force=True))
             self._handed.pop(self._incarnation(at), None)
             for places in self._places.values():
                 places.pop(at, None)
@@ -266,6 +269,19 @@ class Simulation:
         before = self.life.group.members.keys()
         self.life.tick(self._below(400))
         self.seen["died"] += len(before - self.life.group.members.keys())
+
+    def _all_leave(self) -> None:
+        """And the coordinator looks, again and again, until the group is forgotten, or somebody joins."""
+        for name in [*self.life.group.members]:
+            self._stop(self.life.clients[name].held if name in self.life.clients else ())
+            self.life.happen(Leave(name))
+        for _ in range(2 + self._below(6)):
+            before = self.life.group.exists
+            self.life.expire(self._below(2_000), 3_000)
+            if before and not self.life.group.exists:
+                self.seen["forgotten"] += 1
+                self._handed.clear()
+                self.life.follow()
 
     def _change_topics(self) -> None:
         name = self._one(TOPICS)

@@ -176,7 +176,7 @@ class Machine(RuleBasedStateMachine):
             refused = GroupNotEmpty
         elif refused is None:
             refused = self._missing([at])
-        self._attempt(Commit(name, {at: Place(offset)}, self.life.now_ms), heard, refused)
+        self._attempt(Commit(name, {at: Place(offset)}, self.life.wall_ms), heard, refused)
 
     @rule(at=partitions, offset=offsets, heard=heard)
     def everybody_commits(self, at: TopicPartition, offset: int, heard: bool) -> None:
@@ -197,7 +197,7 @@ class Machine(RuleBasedStateMachine):
     @rule(at=partitions, offset=offsets, force=st.booleans(), heard=heard)
     def reset(self, at: TopicPartition, offset: int, force: bool, heard: bool) -> None:
         refused = GroupNotEmpty if not force and not self.group.empty else self._missing([at])
-        self._attempt(Reset({at: Place(offset)}, self.life.now_ms, force), heard, refused)
+        self._attempt(Reset({at: Place(offset)}, self.life.wall_ms, force), heard, refused)
         if refused is None:
             assert not any(at in member.positions for member in self.group.members.values())
 
@@ -227,6 +227,12 @@ class Machine(RuleBasedStateMachine):
     @rule(ms=st.sampled_from([1, POLL_MS // 3, POLL_MS, SESSION_MS // 2, SESSION_MS]))
     def tick(self, ms: int) -> None:
         self.life.tick(ms)
+
+    @rule(
+        ms=st.sampled_from([0, SESSION_MS, 3 * SESSION_MS]), retention_ms=st.sampled_from([1, 2 * SESSION_MS])
+    )
+    def expire(self, ms: int, retention_ms: int) -> None:
+        self.life.expire(ms, retention_ms)
 
     @rule(lost=st.integers(0, 5))
     def crash(self, lost: int) -> None:
@@ -284,6 +290,7 @@ def test_many_members_keep_the_rules(seed: int) -> None:
     seen = sum((_simulate(seed + number, 16, 1_500) for number in range(6)), Counter[str]())
     for what in ("committed", "taken over", "fenced", "died", "back, dormant", "crashed", "made", "grown"):
         assert seen[what] >= 10, f"the simulation did not do enough: {seen}"
+    assert seen["forgotten"], f"no group was ever forgotten: {seen}"
 
 
 @pytest.mark.torture
