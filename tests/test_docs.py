@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import api.errors
+from api.consumer_schema import WITHOUT_EFFECT, NewConsumer
 from lakelog.spark.options import NAMES, STORAGE_PREFIX
 from lakelog.spark.session import LISTS, session_config
 from log_tables import errors, invariant
@@ -102,6 +103,12 @@ def test_every_error_code_is_documented_with_its_status() -> None:
     }
     table = {code: status for status, code in api.errors.STATUS_AND_CODE.values()}
     assert documented == table | {405: 405}  # a path without that method: the framework's own
+
+
+def test_every_property_of_a_consumer_is_documented_whether_it_has_an_effect_or_none() -> None:
+    about = section(HTTP, "POST /consumers/{group}")
+    named = [field.alias or name for name, field in NewConsumer.model_fields.items()]
+    assert [name for name in [*named, *WITHOUT_EFFECT] if f"`{name}`" not in about] == []
 
 
 def test_every_topic_setting_is_documented_with_its_default() -> None:
