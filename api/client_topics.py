@@ -6,7 +6,7 @@ begins again. Of an internal topic a client gets a description at most: no parti
 offset and no write. Which of these ways a route takes is what it promises.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Annotated, TypeVar
 
 from fastapi.concurrency import run_in_threadpool
@@ -109,6 +109,12 @@ def at_partition(here: Gateway, name: str, index: int, act: Callable[[Partition]
 
     check_public(name)
     return here.cluster.settled(name, looked)
+
+
+async def know(here: Gateway, names: Iterable[str]) -> None:
+    """Look for those topics that may have been made just now elsewhere."""
+    if any(here.cluster.known(name) is None for name in names):
+        await run_in_threadpool(here.cluster.refresh)
 
 
 async def _found(here: Gateway, name: str) -> Topic:

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from fastapi.concurrency import run_in_threadpool
 
-from api.client_topics import at_partition
+from api.client_topics import at_partition, know
 from api.consumer_schema import (
     CommitBody,
     CommittedOffset,
@@ -16,7 +16,7 @@ from api.consumer_schema import (
     Partitions,
     SeekBody,
 )
-from api.consumers import GroupName, InstanceName, know
+from api.consumers import GroupName, InstanceName
 from api.envelope import V2Response
 from api.errors import error_responses
 from api.gateway import Gateway, Here

@@ -1,13 +1,12 @@
 """Consumer instances of the v2 API: create, subscribe, assign, keep alive, delete."""
 
-from collections.abc import Iterable
 from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import APIRouter, Path
-from fastapi.concurrency import run_in_threadpool
 from starlette.requests import Request
 
+from api.client_topics import know
 from api.consumer_schema import (
     CreatedConsumer,
     NewConsumer,
@@ -18,7 +17,7 @@ from api.consumer_schema import (
 )
 from api.envelope import V2_MEDIA_TYPE, V2Response
 from api.errors import error_responses
-from api.gateway import Gateway, Here, gateway
+from api.gateway import Here, gateway
 from api.group_route import GroupRoute
 from coordinator.events import Assign, Heartbeat, Join, Subscribe, Unsubscribe
 from log_tables.errors import MixedSubscription
@@ -136,9 +135,3 @@ async def get_assignments(
     response.headers["Generation"] = str(member.epoch)
     kept = sorted(member.owned - found.to_revoke(member))
     return Partitions.model_validate({"partitions": [at._asdict() for at in kept]})
-
-
-async def know(here: Gateway, topics: Iterable[str]) -> None:
-    """Look for those of `topics` that may have been made just now elsewhere."""
-    if any(here.cluster.known(name) is None for name in topics):
-        await run_in_threadpool(here.cluster.refresh)

@@ -85,10 +85,22 @@ _OFFSETS = {
         },
     },
 }
+_RUN = {
+    "type": "object",
+    "properties": {
+        "topic": _STRING,
+        "topic_id": _STRING,
+        **dict.fromkeys(("partition", "start", "length", "records"), _INTEGER),
+    },
+}
+_STAGED = {
+    "type": "object",
+    "properties": {"path": _STRING, "runs": {"type": "array", "items": _RUN}},
+}
 _FRAME: dict[str, Any] = {
     "generation": {**_INTEGER, "description": "The newest that the instance knows: 409 if it has changed."},
     "offsets": {**_OFFSETS, "description": "Committed with the records."},
-    "staged": {"type": "array", "items": {"type": "object"}, "description": "Files of staged records."},
+    "staged": {"type": "array", "items": _STAGED, "description": "Files of staged records."},
     "forget": {"type": "array", "items": _STRING, "description": "Retry keys whose answers have come."},
 }
 

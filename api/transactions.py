@@ -11,8 +11,8 @@ from starlette.responses import Response
 
 from api.beside import INLINE_MAX_BYTES, INLINE_MAX_ROWS, worked_out
 from api.body import read_body
-from api.client_topics import topic_to_write
-from api.consumers import GroupName, InstanceName, know
+from api.client_topics import know, topic_to_write
+from api.consumers import GroupName, InstanceName
 from api.envelope import V2Response
 from api.errors import error_responses
 from api.gateway import Gateway, gateway

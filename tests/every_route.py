@@ -1,0 +1,223 @@
+"""Every request that the application's own routes can take which names a topic, for tests.
+
+Routes are found in the application, places in its OpenAPI: path parameters, and fields of bodies. What a
+field or a parameter needs to hold stands here by name. A route with one that is not known here is an error:
+say what it takes, and whether it names a topic.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlencode
+
+import pyarrow as pa
+from fastapi import FastAPI
+
+Schema = Mapping[str, Any]
+Way = tuple[str | int, ...]
+"""The keys that lead to a place in a body."""
+
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
+ARROW = "application/vnd.apache.arrow.stream"
+TOPIC = "\x00topic"
+"""Stands where the name of the topic goes."""
+
+TOPIC_FIELDS = {"topic", "topics", "topic_name", "topic_pattern"}
+PATH = {"partition": "0", "group": "g", "instance": "i", "consumer": "i", "name": "compression.type"}
+QUERY = {
+    "acks": "all",
+    "before": "1",
+    "force": "true",
+    "max_bytes": "1000",
+    "offset": "0",
+    "timeout": "0",
+    "timestamp": "0",
+}
+NOT_SENT = {"forget", "generation"}
+"""Of a query or a body: what has to fit something that was answered before."""
+
+BODY: dict[str, Any] = {
+    "configs": [],
+    "data": "x",
+    "id": "e",
+    "key": "AAAA",
+    "length": 1,
+    "metadata": "m",
+    "name": "compression.type",
+    "offset": 0,
+    "operation": "SET",
+    "partition": 0,
+    "partition_id": 0,
+    "partitions_count": 3,
+    "path": f"staging/{'0' * 32}-{'0' * 16}.arrow",
+    "records": 1,
+    "replication_factor": 1,
+    "start": 0,
+    "timestamp": 0,
+    "topic_id": "t",
+    "type": "STRING",
+    "value": "zstd",
+}
+"""What a field holds that has no fields of its own; one that is text in several formats is base64, too."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request, ready but for the name in it. `place` says where that stands."""
+
+    method: str
+    route: str
+    place: str
+    path: str
+    media_type: str = ""
+    body: Any = None
+    query: Mapping[str, str] = field(default_factory=dict)
+
+    def url(self, name: str) -> str:
+        return self.path.replace(TOPIC, name) + (f"?{urlencode(self.query)}" if self.query else "")
+
+    def content(self, name: str) -> bytes | None:
+        if self.body is None:
+            return None
+        if self.media_type == ARROW:
+            return _arrow(self.body, name)
+        return json.dumps(self.body).replace(json.dumps(TOPIC)[1:-1], name).encode()
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.route} {self.media_type} ({self.place})"
+
+
+def routes(app: FastAPI) -> list[tuple[str, str]]:
+    """Every method and path of `app` but its pages of documentation. Raises when OpenAPI lacks one."""
+    pages = {app.openapi_url, app.docs_url, app.redoc_url, app.swagger_ui_oauth2_redirect_url}
+    found = []
+    for route in app.routes:
+        contexts = getattr(route, "effective_route_contexts", lambda route=route: [route])
+        each: Any  # FastAPI keeps the routes of a router together
+        for each in contexts():
+            if each.path not in pages:
+                found += [(method, each.path) for method in sorted(each.methods)]
+    shown = app.openapi()["paths"]
+    for method, path in found:
+        assert method.lower() in shown.get(path, {}), f"{method} {path} is not in the OpenAPI"
+    return found
+
+
+def requests_of(app: FastAPI, method: str, path: str, cluster_id: str) -> Iterator[Request]:
+    """A request for each place of a route where a topic can stand, in every format that the body may have."""
+    schema = app.openapi()
+    operation = schema["paths"][path][method.lower()]
+    parameters = operation.get("parameters", [])
+    wanted = [p["name"] for p in parameters if p["in"] == "query" and p["name"] not in NOT_SENT]
+    query = {name: _known(QUERY, name, path) for name in wanted}
+    content = operation.get("requestBody", {}).get("content", {})
+    filled, named = _filled(path, cluster_id)
+    for media_type, wrapped in content.items() or [("", None)]:
+        if named:
+            body = None if wrapped is None else _body(schema, wrapped["schema"], media_type, path)
+            yield Request(method, path, "path", filled, media_type, body, query)
+        elif wrapped is not None:
+            for place, body in _bodies(schema, wrapped["schema"], media_type, path):
+                yield Request(method, path, place, filled, media_type, body, query)
+
+
+def without_topic(app: FastAPI, method: str, path: str, cluster_id: str) -> str | None:
+    """The URL of a route whose path names no topic; None of any other."""
+    filled, named = _filled(path, cluster_id)
+    return None if named else filled
+
+
+def _filled(path: str, cluster_id: str) -> tuple[str, bool]:
+    parts, named = path.split("/"), False
+    for index, part in enumerate(parts):
+        if part.startswith("{"):
+            name, _, rest = part[1:].partition("}")
+            named |= name in TOPIC_FIELDS
+            known = {**PATH, "cluster_id": cluster_id, **dict.fromkeys(TOPIC_FIELDS, TOPIC)}
+            parts[index] = _known(known, name, path) + rest
+    return "/".join(parts), named
+
+
+def _known(table: Mapping[str, Any], name: str, path: str) -> Any:
+    assert name in table, f"say in {__name__} what {name!r} of {path} takes, and whether it names a topic"
+    return table[name]
+
+
+def _body(schema: Schema, wanted: Schema, media_type: str, path: str) -> Any:
+    """A body for a route whose path names the topic."""
+    return {"value": True} if media_type == ARROW else _sample(schema, wanted, path, ())
+
+
+def _bodies(schema: Schema, wanted: Schema, media_type: str, path: str) -> Iterator[tuple[str, Any]]:
+    if media_type == ARROW:
+        assert path.endswith("/transactions"), (
+            f"say in {__name__} where a topic stands in the Arrow of {path}"
+        )
+        yield "column topic", {"topic": True}
+        offsets = [{"topic": TOPIC, "partition": 0, "offset": 0}]
+        yield "offsets in the metadata", {"offsets": offsets}
+        return
+    for way in _ways(schema, wanted):
+        yield ".".join(map(str, way)), _sample(schema, wanted, path, way)
+
+
+def _resolved(schema: Schema, wanted: Schema) -> Schema:
+    """The schema itself: without a reference, and of several the first that is not null."""
+    while True:
+        if "$ref" in wanted:
+            wanted = schema["components"]["schemas"][wanted["$ref"].rsplit("/", 1)[1]]
+        elif "anyOf" in wanted:
+            wanted = next(one for one in wanted["anyOf"] if one.get("type") != "null")
+        else:
+            return wanted
+
+
+def _ways(schema: Schema, wanted: Schema) -> Iterator[Way]:
+    """The ways to every field that names a topic."""
+    wanted = _resolved(schema, wanted)
+    for name, given in wanted.get("properties", {}).items():
+        inner = _resolved(schema, given)
+        items = _resolved(schema, inner.get("items", {}))
+        if name in TOPIC_FIELDS:
+            yield (name, 0) if "items" in inner else (name,)
+        else:
+            yield from ((name, *way) for way in _ways(schema, inner))
+            yield from ((name, 0, *way) for way in _ways(schema, items))
+
+
+def _sample(schema: Schema, wanted: Schema, path: str, way: Way) -> Any:
+    """What the schema asks for; of all that could name a topic only what is on the `way`."""
+    wanted = _resolved(schema, wanted)
+    if "items" in wanted:
+        return [_sample(schema, wanted["items"], path, way[1:])]
+    made = {}
+    for name, given in wanted["properties"].items():
+        inner = _resolved(schema, given)
+        if way[:1] != (name,) and ([*_ways(schema, {"properties": {name: inner}})] or name in NOT_SENT):
+            continue
+        if name in TOPIC_FIELDS:
+            made[name] = [TOPIC] if "items" in inner else TOPIC
+        elif name == "partition" and "{partition}" in path:
+            continue
+        elif "properties" in inner or _resolved(schema, inner.get("items", {})).get("properties"):
+            made[name] = _sample(schema, inner, path, way[1:])
+        else:
+            made[name] = _known(BODY, name, path)
+    return made
+
+
+def _arrow(body: Mapping[str, Any], name: str) -> bytes:
+    columns = {"value": pa.array([b"x"])}
+    if "topic" in body:
+        columns["topic"] = pa.array([name])
+    said = {"offsets": body["offsets"]} if "offsets" in body else {}
+    text = json.dumps(said).replace(json.dumps(TOPIC)[1:-1], name)
+    if "offsets" in body:  # and no records
+        columns = {"topic": pa.array([], pa.string()), "value": pa.array([], pa.binary())}
+    table = pa.table(columns).replace_schema_metadata({"transaction": text})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
