@@ -45,9 +45,7 @@ class TransactionState:
 
     def newest_epoch(self, producer_id: int) -> int:
         """The newest epoch with which the group can have used this producer: that of a committed number."""
-        if producer_id == self.producer_id:
-            return self.number % (PRODUCER_EPOCH_MAX + 1)
-        return min(self.number - 1, PRODUCER_EPOCH_MAX)
+        return TransactionsValue(self.producer_id, self.number).newest_epoch(producer_id)
 
     def known(self, key: str, digest: str | None) -> Retry | None:
         """What is remembered of the transaction with this retry key, if any.

@@ -4,19 +4,23 @@ Nothing is trusted: the log is replayed from its oldest readable version, each c
 compared with the replay, and every segment is read and compared with its stats.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
+from log_tables import kept_producers
 from log_tables import segment as segments
 from log_tables.checkpoint import Checkpoint
 from log_tables.checkpoint import decode as decode_checkpoint
 from log_tables.commit import Commit, read_commit
 from log_tables.errors import CorruptLog, Damaged, InvalidArgument, LakelogError
+from log_tables.group_log import Key, Value
+from log_tables.group_log import decode as decode_group
 from log_tables.invariant import broken_state, classify
 from log_tables.layout import (
     CLUSTER_METADATA,
+    CONSUMER_OFFSETS,
     OFFSET,
     PROPERTY_REMOTE_ROOT,
     TIMESTAMP,
@@ -89,6 +93,8 @@ def check(store: Store) -> Report:
     report = Report()
     named = _checked(store, metadata, report)
     remote = None if named is None else _remote_store(store, named, report)
+    producers: dict[str, kept_producers.States] = {}
+    groups: list[str] = []
     for directory in _topics(store, metadata, named, report):
         here = _checked(store, directory, report)
         if here is not None and here.deleted:
@@ -96,9 +102,39 @@ def check(store: Store) -> Report:
                 "it says that its topic was deleted, and the metadata log that it is there; restore both "
                 "from the same time"
             )
+        if here is not None:
+            producers[directory] = kept_producers.producers(here)
+        if directory.startswith(f"{topic_directory(CONSUMER_OFFSETS)}/"):
+            groups.append(directory)
         if here is not None and remote is not None and named is not None:
             _check_remote(remote, directory, here, named.metadata.id, report)
+    _check_producers(store, groups, producers, report)
     return report
+
+
+def _check_producers(
+    store: Store, groups: list[str], producers: Mapping[str, kept_producers.States], report: Report
+) -> None:
+    """Compare what partitions know of groups' producers with what the groups say now, later than these."""
+    try:
+        heard = kept_producers.heard(pair for directory in groups for pair in _said(store, directory))
+    except LakelogError as error:
+        report.root_problems.append(f"the log of consumer groups cannot be read: {error}")
+        return
+    report.root_problems += kept_producers.shared(heard)
+    for partition in report.partitions:
+        partition.problems += kept_producers.misused(heard, producers.get(partition.directory, {}))
+
+
+def _said(store: Store, directory: str) -> Iterator[tuple[Key, Value | None]]:
+    """The records of a partition of `__consumer_offsets`, in order."""
+    snapshot = _replay(store, directory, PartitionReport(directory))
+    if snapshot is None:
+        return
+    for segment in snapshot.segments:
+        for batch in segments.read(store, directory, segment, snapshot.log_start, segment.last_offset + 1):
+            for record in to_records(batch):
+                yield decode_group(record, directory)
 
 
 def _remote_store(store: Store, named: Snapshot, report: Report) -> Store | None:

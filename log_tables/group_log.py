@@ -11,7 +11,7 @@ import msgspec
 
 from log_tables.errors import CorruptLog, InvalidArgument, InvalidConsumer
 from log_tables.layout import staging_seal
-from log_tables.limits import BATCH_MAX_BYTES
+from log_tables.limits import BATCH_MAX_BYTES, PRODUCER_EPOCH_MAX
 from log_tables.partition import Partition
 from log_tables.record import Record, to_records
 from log_tables.staging import Staged
@@ -128,6 +128,14 @@ class TransactionsValue(msgspec.Struct, frozen=True):
 
     producer_id: int
     number: int
+
+    def newest_epoch(self, producer_id: int) -> int:
+        """The newest epoch with which the group can have used a producer, this one or one that it had before:
+        that of a committed number.
+        """
+        if producer_id == self.producer_id:
+            return self.number % (PRODUCER_EPOCH_MAX + 1)
+        return min(self.number - 1, PRODUCER_EPOCH_MAX)
 
 
 class Intent(msgspec.Struct, frozen=True, omit_defaults=True):
