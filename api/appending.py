@@ -9,10 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from fastapi.concurrency import run_in_threadpool
 
 from api.beside import worked_out
-from api.client_topics import renewed
+from api.client_topics import newest, renewed
 from api.gateway import Gateway
 from api.rows import Part, as_indices
 from ingest.buffer import Room
@@ -102,12 +101,6 @@ async def _made(here: Gateway, topic: Topic, asked: Appending, room: Room) -> tu
 def known(topic: Topic) -> tuple[str, int, TopicConfig]:
     """What a request is refused by."""
     return topic.topic_id, topic.partition_count, topic.config
-
-
-async def newest(here: Gateway, topic: Topic) -> Topic:
-    """The topic of the name of `topic`, by a look at the metadata log. Raises UnknownTopic."""
-    await run_in_threadpool(here.cluster.refresh, True)
-    return here.cluster.topic(topic.name)
 
 
 async def _appended(

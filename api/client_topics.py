@@ -111,6 +111,12 @@ def at_partition(here: Gateway, name: str, index: int, act: Callable[[Partition]
     return here.cluster.settled(name, looked)
 
 
+async def newest(here: Gateway, topic: Topic) -> Topic:
+    """The topic of the name of `topic`, by a look at the metadata log. Raises UnknownTopic."""
+    await run_in_threadpool(here.cluster.refresh, True)
+    return here.cluster.topic(topic.name)
+
+
 async def know(here: Gateway, names: Iterable[str]) -> None:
     """Look for those topics that may have been made just now elsewhere."""
     if any(here.cluster.known(name) is None for name in names):

@@ -10,10 +10,10 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.appending import Appending, append, known, newest
+from api.appending import Appending, append, known
 from api.beside import INLINE_MAX_BYTES, INLINE_MAX_ROWS, worked_out
 from api.body import read_body
-from api.client_topics import topic_to_write
+from api.client_topics import newest, topic_to_write
 from api.errors import error_responses, status_and_code
 from api.gateway import Gateway, Here
 from api.produce import place_of, refuse_if_all_failed

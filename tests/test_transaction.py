@@ -69,7 +69,8 @@ MANUAL = MemberConfig(auto_commit=False)
 
 
 def staged(name: str = "a", topic: str = "out", topic_id: str = "id-out", partition: int = 0) -> Staged:
-    return Staged(f"staging/{name}.arrow", (Run(topic, topic_id, partition, 0, 10, 2),))
+    path = f"staging/{name.encode().hex():0>32}-{0:0>16}.arrow"
+    return Staged(path, (Run(topic, topic_id, partition, 0, 10, 2),))
 
 
 def transact(
