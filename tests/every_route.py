@@ -27,10 +27,16 @@ PAGES = ("docs", "redoc", "openapi.json")
 """Folders of files that are for people, and know nothing of the cluster."""
 
 TOPIC_FIELDS = {"topic", "topics", "topic_name", "topic_pattern"}
-PATH = {"partition": "0", "group": "g", "instance": "i", "consumer": "i", "name": "compression.type"}
+PATH = {
+    "broker": "1",
+    "partition": "0",
+    "group": "g",
+    "instance": "i",
+    "consumer": "i",
+    "name": "compression.type",
+}
 QUERY = {
     "acks": "all",
-    "async": "false",
     "before": "1",
     "force": "true",
     "max_bytes": "1000",
@@ -112,7 +118,7 @@ def requests_of(app: FastAPI, method: str, path: str, cluster_id: str) -> Iterat
     schema = app.openapi()
     operation = schema["paths"][path][method.lower()]
     parameters = operation.get("parameters", [])
-    wanted = [p["name"] for p in parameters if p["in"] == "query" and p["name"] not in NOT_SENT]
+    wanted = [p["name"] for p in parameters if p["in"] == "query" and _is_sent(p)]
     query = {name: _known(QUERY, name, path) for name in wanted}
     content = operation.get("requestBody", {}).get("content", {})
     filled, named = _filled(path, cluster_id)
@@ -123,6 +129,12 @@ def requests_of(app: FastAPI, method: str, path: str, cluster_id: str) -> Iterat
         elif wrapped is not None:
             for place, body in _bodies(schema, wrapped["schema"], media_type, path):
                 yield Request(method, path, place, filled, media_type, body, query)
+
+
+def _is_sent(parameter: Mapping[str, Any]) -> bool:
+    """Whether a query has it: what may be left out, and cannot name a topic, need not be known here."""
+    name = parameter["name"]
+    return name in QUERY or (name not in NOT_SENT and (parameter["required"] or "topic" in name.lower()))
 
 
 def without_topic(app: FastAPI, method: str, path: str, cluster_id: str) -> str | None:
