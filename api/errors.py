@@ -41,6 +41,22 @@ class RequestTimeout(errors.InvalidRequest):
     code = "request_timeout"
 
 
+class HeadTooLarge(errors.InvalidRequest):
+    """The request line and the headers are more than is read of them."""
+
+    code = "head_too_large"
+
+
+class UrlTooLong(HeadTooLarge):
+    code = "url_too_long"
+
+
+class TooManyConnections(errors.Retriable):
+    """The gateway has as many as it takes."""
+
+    code = "too_many_connections"
+
+
 class UnsupportedMediaType(errors.InvalidRequest):
     """The message names the supported ones."""
 
@@ -89,6 +105,9 @@ STATUS_AND_CODE: Mapping[type[LakelogError], tuple[int, int]] = {
     MalformedBody: (400, 400),
     RequestTimeout: (408, 408),
     RequestTooLarge: (413, 413),
+    UrlTooLong: (414, 414),
+    HeadTooLarge: (431, 431),
+    TooManyConnections: RETRIABLE,
     UnsupportedMediaType: (415, 415),
     FormatMismatch: (406, 40601),
     ForeignHost: (421, 421),

@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Message
 
+from api.body import take_body
 from api.errors import STATUS_AND_CODE
 from api.gateway import Gateway, gateway
-from api.limited import read_limited
 from api.strict import StrictRoute
 from coordinator.peers import TARGET
 from log_tables.errors import InvalidArgument, NotLeader, OutcomeUnknown, Unreachable
@@ -37,14 +37,7 @@ _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class GroupRoute(StrictRoute):
-    """A route whose path has a `group`: its handler runs where that group is coordinated.
-
-    The body is read first, at most BODY_MAX_BYTES of it.
-    """
-
-    async def body(self, request: Request) -> bytes:
-        """The body of `request`. Raises RequestTooLarge."""
-        return await read_limited(request)
+    """A route whose path has a `group`: its handler runs where that group is coordinated."""
 
     def get_route_handler(self) -> _Handler:
         handle = super().get_route_handler()
@@ -52,8 +45,7 @@ class GroupRoute(StrictRoute):
         async def routed(request: Request) -> Response:
             here = gateway(request)
             _check_headers(request)
-            body = await self.body(request)
-            return await _at_home(here, request, body, handle)
+            return await _at_home(here, request, take_body(request), handle)
 
         return routed
 

@@ -158,6 +158,12 @@ class Metrics:
             limit_bytes
         )
 
+    def watch_connections(self, connections: Callable[[], int], limit: int) -> None:
+        """Report how many connections there are, asked whenever the metrics are read."""
+        gauge = Gauge("lakelog_connections", "Connections of clients.", registry=self.registry)
+        gauge.set_function(connections)
+        Gauge("lakelog_connections_limit", "Connections that are taken.", registry=self.registry).set(limit)
+
     def watch_brokers(self, living: Callable[[], int]) -> None:
         """Report how many gateways live, asked whenever the metrics are read."""
         gauge = Gauge(

@@ -10,14 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from api.body import read_body
-from api.errors import add_error_handlers
+from api.body import room_of, take_body
+from api.errors import add_error_handlers, error_response
 from api.gateway import Gateway, gateway
 from coordinator.peer_wire import decode_entries, encode_outcomes
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, Outcome
 from log_tables.errors import BufferFull, InvalidArgument, LakelogError, TopicDeleted
-from log_tables.limits import BATCH_MAX_BYTES
 from log_tables.partition import Entry
 from log_tables.topic import Topic, check_writable
 
@@ -47,13 +46,15 @@ async def ping(_: Request) -> Response:
 async def append(request: Request) -> Response:
     """Append the entries of the body to one partition, in their order."""
     here, place, acks = gateway(request), _place(request), _acks(request)
-    try:
-        with here.buffer.room(place[0]) as room:
-            body = await read_body(request, room, here.settings.max_request_bytes + BATCH_MAX_BYTES)
-            outcomes = await _appended(here, place, decode_entries(body), acks, room)
-    except BufferFull as error:  # it is for the client, and nothing was written
-        outcomes = [error]
-    return _answer(outcomes)
+    with room_of(request) as room:
+        entries = decode_entries(take_body(request))
+        return _answer(await _appended(here, place, entries, acks, room))
+
+
+def body_refused(error: LakelogError) -> Response:
+    """The answer to a body that was not taken."""
+    # Where there is no room, that is for the client, and nothing was written.
+    return _answer([error]) if isinstance(error, BufferFull) else error_response(error)
 
 
 async def _appended(

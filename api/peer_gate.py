@@ -11,8 +11,9 @@ import hmac
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.body import WithBody
 from api.gateway import Gateway
-from api.peer import create_peer_app
+from api.peer import body_refused, create_peer_app
 from coordinator.peers import ASKER, TARGET
 
 _TARGET, _ASKER = TARGET.encode(), ASKER.encode()
@@ -29,7 +30,8 @@ class PeerGate:
     """An ASGI application around that of a gateway."""
 
     def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
-        self._app, self._peer_app, self._gateway = app, create_peer_app(gateway), gateway
+        self._app, self._gateway = WithBody(app, gateway), gateway
+        self._peer_app = WithBody(create_peer_app(gateway), gateway, body_refused)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

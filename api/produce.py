@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from api.appending import Appending, append
 from api.beside import INLINE_MAX_BYTES, INLINE_MAX_ROWS, worked_out
-from api.body import read_body
+from api.body import room_of, take_body
 from api.client_topics import topic_to_write
 from api.envelope import V2_MEDIA_TYPE
 from api.errors import error_responses, status_and_code
@@ -90,8 +90,8 @@ async def _produce(
     begin = here.clock.monotonic()
     acks, form = _acks(acks_name), content_format(request)
     topic = await topic_to_write(here, name)
-    with here.buffer.room(name) as room:
-        body = await read_body(request, room, here.settings.max_request_bytes)
+    with room_of(request) as room:
+        body = take_body(request)
         size = len(body)
         make = partial(_decode, here, body, form, partition)
         asked = Appending(make, size > INLINE_MAX_BYTES, acks, stamp, expected)

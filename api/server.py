@@ -20,7 +20,7 @@ from api.gate import Gate
 from api.gateway import Gateway
 from api.metrics import Metrics
 from api.peer_gate import PeerGate
-from api.protocol import Protocol
+from api.protocol import Bounds, bounded, look_at_all
 from coordinator.brokers import Brokers
 from coordinator.consumers import Consumers
 from coordinator.coordinator import Coordinator
@@ -36,11 +36,14 @@ from log_tables.clock import SystemClock
 from log_tables.cluster import Cluster
 from log_tables.store import open_store
 
-KEEP_ALIVE_S = 75
-"""How long an idle connection stays open: longer than the minute that clients' pools usually keep one."""
-
 BACKLOG = 2_048
 """Connections that the kernel accepts before this process does."""
+
+OTHER_FILES_MIN = 64
+"""Files that are left for everything but connections, or a quarter of all, if that is more."""
+
+_LOOK_TICKS = 5
+"""uvicorn's ticks, of 0.1 s, from one look at all connections to the next."""
 
 _log = logging.getLogger(__name__)
 
@@ -72,23 +75,42 @@ def run(settings: Settings, peer_port: int | None = None, ready: Callable[[str],
         listeners.append(listen(settings.host, peer_port, shared=True))
     url, peer_url = (url_of(settings.host, each) for each in (listeners[0], listeners[-1]))
     gateway = open_gateway(settings, url, peer_url)
+    bounds = _bounds(settings, gateway.metrics)
     config = uvicorn.Config(
         Gate(PeerGate(create_app(gateway), gateway), gateway),
         loop="uvloop",
-        http=Protocol,
+        http=bounded(bounds),
         ws="none",
         lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,
         backlog=BACKLOG,
-        timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=settings.shutdown_timeout_ms // 1_000,
     )
     server = _Server(config, gateway, ready, forced=peer_port is None)
+    connections = server.server_state.connections
+    gateway.metrics.watch_connections(lambda: len(connections), bounds.max_connections)
     server.run(listeners)
     if server.lifespan.should_exit:
         sys.exit(1)  # starting or flushing failed, and uvicorn has logged how
+
+
+def _bounds(settings: Settings, metrics: Metrics) -> Bounds:
+    """What a connection may do. Files are left over for tables, and for connections that are told of it."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    most = settings.max_connections
+    if files != resource.RLIM_INFINITY:
+        most = max(1, min(most, files - max(OTHER_FILES_MIN, files // 4)))
+    if most < settings.max_connections:
+        _log.warning("%d files may be open, which is enough for %d connections", files, most)
+    return Bounds(
+        most,
+        settings.connections_max_idle_ms / 1_000,
+        settings.receive_timeout_ms / 1_000,
+        settings.send_timeout_ms / 1_000,
+        metrics.request_failed,
+    )
 
 
 def _raise_file_limit() -> None:
@@ -177,6 +199,11 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._gateway, self._ready, self._forced = gateway, ready, forced
         self._leaving: asyncio.Task[None] | None = None
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % _LOOK_TICKS == 0:
+            look_at_all(self.server_state.connections, asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -1,8 +1,7 @@
 """Transactions: output records for several partitions and the offsets consumed for them, all or none."""
 
-from collections.abc import Callable, Coroutine
 from hashlib import blake2b
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Header
 from pydantic import BaseModel, Field
@@ -10,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.beside import INLINE_MAX_BYTES, INLINE_MAX_ROWS, worked_out
-from api.body import read_body
+from api.body import room_of
 from api.client_topics import know, topic_to_write
 from api.consumers import GroupName, InstanceName
 from api.envelope import V2Response
@@ -24,35 +23,14 @@ from coordinator.transactions import Asked, Transacted
 from ingest.buffer import Room
 from log_tables.errors import RetryKeyReused
 from log_tables.group_log import Placed, check_retry_key
-from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.staging import Part
 from log_tables.topic import Topic
-
-_Handler = Callable[[Request], Coroutine[Any, Any, Response]]
-
-
-class _RoomyRoute(GroupRoute):
-    """Bodies as large as those of produce, held within the buffer: `request.state.room` is theirs."""
-
-    async def body(self, request: Request) -> bytes:
-        return await read_body(request, request.state.room, gateway(request).settings.max_request_bytes)
-
-    def get_route_handler(self) -> _Handler:
-        handle = super().get_route_handler()
-
-        async def roomy(request: Request) -> Response:
-            with gateway(request).buffer.room(CONSUMER_OFFSETS) as room:
-                request.state.room = room
-                return await handle(request)
-
-        return roomy
-
 
 router = APIRouter(
     prefix="/consumers/{group}",
     tags=["v2 consumers"],
     default_response_class=V2Response,
-    route_class=_RoomyRoute,
+    route_class=GroupRoute,
 )
 
 _ERRORS = error_responses(400, 404, 408, 409, 413, 415, 416, 422, 429, 503)
@@ -117,8 +95,7 @@ async def transact(request: Request, group: GroupName, retry_key: _RetryKey = ""
 async def _transact(request: Request, group: str, member: str | None, key: str) -> Response:
     here, form = gateway(request), content_format(request)
     check_retry_key(key)
-    held: Room = request.state.room
-    with held.detach() as room:  # what it holds is given back before the answer is waited for
+    with room_of(request).detach() as room:  # what it holds is given back before the answer is waited for
         body = await request.body()
         digest = blake2b(body, digest_size=16, key=form.name.encode()).hexdigest()
         large = len(body) > INLINE_MAX_BYTES

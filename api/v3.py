@@ -9,7 +9,7 @@ from api.client_topics import Description, describe, descriptions
 from api.envelope import Collection, Link, ListMetadata, ResourceMetadata, resource, url
 from api.errors import error_responses
 from api.gateway import Here
-from api.limited import LimitedRoute
+from api.strict import StrictRoute
 from log_tables.errors import NotFound
 from log_tables.topic import Topic, is_internal
 
@@ -30,7 +30,7 @@ async def known_cluster(here: Here, cluster_id: Annotated[str, Path()]) -> str:
 ClusterId = Annotated[str, Depends(known_cluster)]
 TopicName = Annotated[str, Path(examples=["flights"])]
 
-router = APIRouter(prefix="/v3/clusters", route_class=LimitedRoute)
+router = APIRouter(prefix="/v3/clusters", route_class=StrictRoute)
 
 
 class ClusterView(BaseModel):

@@ -9,13 +9,13 @@ from api.client_topics import Description, describe
 from api.envelope import Collection, ListMetadata, ResourceMetadata, resource, url
 from api.errors import error_responses
 from api.gateway import Here
-from api.limited import LimitedRoute
+from api.strict import StrictRoute
 from api.v3 import ClusterId, TopicName
 from log_tables.config import SETTINGS
 from log_tables.errors import NotFound
 
 router = APIRouter(
-    prefix="/v3/clusters/{cluster_id}/topics/{topic}", tags=["v3 topics"], route_class=LimitedRoute
+    prefix="/v3/clusters/{cluster_id}/topics/{topic}", tags=["v3 topics"], route_class=StrictRoute
 )
 
 Source = Literal["DYNAMIC_TOPIC_CONFIG", "DEFAULT_CONFIG"]

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from api.appending import Appending, append, known
 from api.beside import INLINE_MAX_BYTES, INLINE_MAX_ROWS, worked_out
-from api.body import read_body
+from api.body import room_of, take_body
 from api.client_topics import newest, topic_to_write
 from api.errors import error_responses, status_and_code
 from api.gateway import Gateway, Here
@@ -52,8 +52,8 @@ class _Done:
 async def produce_records(here: Here, request: Request, cluster_id: ClusterId, topic: TopicName) -> Response:
     """Each record is answered in order, by one JSON object with its offset or its error."""
     found = await topic_to_write(here, topic)
-    with here.buffer.room(topic) as room:
-        body = await read_body(request, room, here.settings.max_request_bytes)
+    with room_of(request) as room:
+        body = take_body(request)
         rows = await worked_out(len(body) > INLINE_MAX_BYTES, lambda: decode_stream(body))
         done = await _append(here, found, rows, room)
     content = await worked_out(len(done) > INLINE_MAX_ROWS, lambda: _lines(done))
@@ -75,8 +75,8 @@ def _lines(done: list[_Done]) -> bytes:
 async def produce_batch(here: Here, request: Request, cluster_id: ClusterId, topic: TopicName) -> Response:
     """Entries stand or fail one by one: look at `failures`. Up to 200,000 at once."""
     found = await topic_to_write(here, topic)
-    with here.buffer.room(topic) as room:
-        body = await read_body(request, room, here.settings.max_request_bytes)
+    with room_of(request) as room:
+        body = take_body(request)
         found, sound, failures = await _decoded_by_newest(here, found, body)
         rows = [row for _, row in sound]
         done = await _append(here, found, rows, room) if rows else []

@@ -14,8 +14,9 @@ RETRY_AFTER_S = 1
 class Buffer:
     """`limit_bytes` in all, of which one topic takes at most half while others might want some."""
 
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
+    def __init__(self, limit_bytes: int, shares: str = "of topic") -> None:
+        """`shares` is what the shares are, in the message that there is no room."""
+        self.limit_bytes, self._shares = limit_bytes, shares
         self.used = 0
         self._topics: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -35,8 +36,9 @@ class Buffer:
             full = self.used + size_bytes > self.limit_bytes
             if full or (not alone and mine + size_bytes > self.limit_bytes // 2):
                 raise BufferFull(
-                    f"the gateway holds {self.used} of {self.limit_bytes} bytes, {mine} of topic {topic!r}, "
-                    f"and has no room for {size_bytes} more; repeat the request later",
+                    f"the gateway holds {self.used} of {self.limit_bytes} bytes, "
+                    f"{mine} {self._shares} {topic!r}, and has no room for {size_bytes} more; "
+                    "repeat the request later",
                     retry_after_s=RETRY_AFTER_S,
                 )
             self.used += size_bytes

@@ -100,6 +100,26 @@ class Settings(BaseSettings):
     max_request_bytes: ByteSize = _size(
         32 * MIB, "Largest request body, in bytes; a larger one answers 413.", 1 * KIB
     )
+    max_connections: int = Field(
+        default=4_096,
+        ge=1,
+        description="Connections at once, fewer where the file limit is low; more are answered 503.",
+    )
+    connections_max_idle_ms: int = Field(
+        default=75_000,
+        ge=100,
+        description="How long, in ms, a connection may be idle between requests before it is closed.",
+    )
+    receive_timeout_ms: int = Field(
+        default=60_000,
+        ge=100,
+        description="How long, in ms, a request's head may take to come, and then its body, before 408.",
+    )
+    send_timeout_ms: int = Field(
+        default=60_000,
+        ge=100,
+        description="How long, in ms, a client may take nothing of its answer before it is cut off.",
+    )
     fetch_max_bytes: ByteSize = _size(64 * MIB, "Upper bound of max_bytes in one fetch, in bytes.", 1 * KIB)
     fetch_json_max_bytes: ByteSize = _size(
         8 * MIB, "Bytes after which one JSON fetch answer ends: what a slow reader may hold.", 1 * KIB

@@ -21,6 +21,35 @@ BATCH_MAX_BYTES = 64 * MIB
 REQUEST_RECORDS_MAX = 200_000
 """Records in one JSON request: each costs some 500 bytes while it is decoded, and 7 µs of the event loop."""
 
+HEAD_MAX_BYTES = 64 * KIB
+"""A request's line and headers, or what a chunked body has between two of its pieces."""
+
+HEADER_LINES_MAX = 256
+"""Headers of a request: each is looked through for every one that a route wants."""
+
+SMALL_CHUNKS_MAX = 10_000
+CHUNK_MEAN_MIN_BYTES = 16
+"""Chunks of a body that may be small, and what all of them have on average beyond that: each costs as much of
+the event loop as kilobytes do."""
+
+PIPELINED_MAX = 64
+"""Requests that a client has sent before the answer to an earlier one: each takes some kilobytes."""
+
+SPARE_CONNECTIONS = 16
+"""Connections beyond `max_connections` that may still ask how the gateway is."""
+
+LINGER_S = 2.0
+"""How long a client that was refused in the middle of its request may go on sending: so it hears why."""
+
+UNSENT_MAX_BYTES = 256 * MIB
+"""Answers that clients have not taken yet, over all connections."""
+
+SMALL_BODY_MAX_BYTES = 1 * MIB
+"""A body that holds no records: a topic with every setting is a few hundred bytes."""
+
+SMALL_BODIES_MAX_BYTES = 16 * MIB
+"""Such bodies together, beside `buffer_memory`: neither they nor records keep the others out."""
+
 STREAM_RECORDS_MAX = 1_000_000
 """Records in one Arrow stream, and headers of theirs: a null takes no byte of the stream, and 31 of memory
 while it becomes a record; a key takes 1.2 µs of the event loop."""

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from api.app import create_app
+from api.body import WithBody
 from api.gateway import Gateway
 from api.server import open_gateway
 from coordinator.assignment import TopicPartition
@@ -82,7 +83,7 @@ async def committing(root: Path) -> AsyncIterator[Committing]:
     Cluster.open(open_store(root)).create_topic("t")
     app = create_app(gateway)
     async with app.router.lifespan_context(app):
-        transport = httpx.ASGITransport(app)
+        transport = httpx.ASGITransport(WithBody(app, gateway))
         async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
             assert (await produce(client, 10)).status_code == 200
             waiting = asyncio.create_task(produce(client, 5))

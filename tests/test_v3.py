@@ -189,7 +189,7 @@ def test_a_large_body_is_refused(gateway: RunningGateway) -> None:
     headers = {"Content-Type": "application/json"}
     answer = gateway.client.post(f"{gateway.cluster}/topics", content=body(), headers=headers)
     assert (answer.status_code, answer.json()["error_code"]) == (413, 413)
-    assert "1048576 bytes" in answer.json()["message"]
+    assert "1048576 are allowed" in answer.json()["message"]
 
 
 def test_a_body_that_is_not_json_is_refused(gateway: RunningGateway) -> None:

@@ -1,0 +1,235 @@
+"""What one connection may send, hold and wait for; whatever is beyond is answered, and it is closed."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from log_tables.clock import timer
+from log_tables.limits import (
+    HEAD_MAX_BYTES,
+    HEADER_LINES_MAX,
+    KIB,
+    MIB,
+    SMALL_BODY_MAX_BYTES,
+    SPARE_CONNECTIONS,
+)
+from tests.gateway import RunningGateway, running_gateway
+from tests.sockets import connect, head, hear, tell
+from tests.support import wait_until
+
+JSON = "application/vnd.kafka.json.v2+json"
+CLOSE = {"Connection": "close"}
+HALF = head("GET /health")[:-2]
+"""A head whose last line is missing."""
+
+CHUNKED = head("POST /topics/t", Content_Type=JSON, Transfer_Encoding="chunked")
+SIZED = head("POST /topics/t", Content_Type=JSON, Content_Length="1000")
+UPGRADE = {"Connection": "Upgrade", "Upgrade": "h2c"}
+
+RECEIVE_MS, IDLE_MS, SEND_MS, CONNECTIONS = 1_000, 1_500, 1_000, 40
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
+    """A gateway with little patience, and few connections."""
+    with running_gateway(
+        tmp_path_factory.mktemp("strict"),
+        max_connections=CONNECTIONS,
+        receive_timeout_ms=RECEIVE_MS,
+        connections_max_idle_ms=IDLE_MS,
+        send_timeout_ms=SEND_MS,
+        linger_ms=0,
+    ) as gateway:
+        gateway.create_topic("t")
+        yield gateway
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    [
+        ([b"GET /" + b"x" * MIB], 414),
+        ([HALF, b"a: " + b"x" * MIB], 431),
+        ([HALF, b"x" * MIB], 431),
+        ([HALF, b"a: b\r\n" * (HEADER_LINES_MAX + 1), b"\r\n"], 431),
+        ([b"\r\n" * MIB], 431),
+        ([head("GET /health"), HALF, b"a: " + b"x" * MIB], 431),
+        ([CHUNKED, b"2;", b"x" * MIB], 431),
+        ([CHUNKED, b"2\r\n{}\r\n0\r\na: ", b"x" * MIB], 431),
+        ([CHUNKED, b"1\r\n \r\n" * 20_000], 400),
+        ([CHUNKED, b"ffffffffffffffffffff\r\n"], 400),
+        ([head("POST /topics/t", Transfer_Encoding="chunked", Content_Length="5"), b"0\r\n\r\n"], 400),
+        ([b"POST /topics/t HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n"], 400),
+        ([head("POST /topics/t", Content_Type=JSON, Content_Length="2", **UPGRADE), b"{}"], 400),
+        ([b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"], 400),
+        ([b"CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\n"], 400),
+        ([b"GET http://127.0.0.1 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"], 400),
+        ([b"\x16\x03\x01\x02\x00\x01\x00\x01"], 400),
+        ([head("POST /topics/t", Content_Type=JSON, Content_Length=str(2**40))], 413),
+        ([head("GET /health", Content_Length=str(2**62))], 413),
+        ([HALF], 408),
+        ([SIZED, b"{"], 408),
+        ([CHUNKED, b"2\r\n{ \r\n"], 408),
+        ([head("GET /health", Content_Length="9")], 408),
+        ([head("DELETE /nowhere", Content_Length="9")], 408),
+    ],
+    ids=lambda value: (
+        value if isinstance(value, int) else value[-1][:20].decode("latin-1").strip() or "blank"
+    ),
+)
+def test_what_is_beyond_a_bound_is_answered_and_closed(
+    strict: RunningGateway, sent: list[bytes], code: int
+) -> None:
+    heard = tell(strict, *sent)
+    assert heard.statuses[-1] == heard.error_code == code
+    assert b"connection: close" in heard.data.lower()
+
+
+def test_a_head_as_large_as_allowed_is_read(strict: RunningGateway) -> None:
+    rest = b"Connection: close\r\n\r\n"
+    space = HEAD_MAX_BYTES - len(HALF) - len(rest) - 100
+    assert tell(strict, HALF, b"a: ", b"x" * space, b"\r\n", rest).statuses == [200]
+    lines = b"a: b\r\n" * (HEADER_LINES_MAX - 2)
+    assert tell(strict, HALF, lines, rest).statuses == [200]
+
+
+@pytest.mark.parametrize("sent", [b"", head("GET /health")], ids=["nothing", "one request"])
+def test_an_idle_connection_is_closed(strict: RunningGateway, sent: bytes) -> None:
+    assert tell(strict, sent).statuses == [200] * bool(sent)
+
+
+def test_an_upgrade_is_passed_over_and_the_request_answered(strict: RunningGateway) -> None:
+    heard = tell(strict, head("GET /health", **UPGRADE), b"PRI * HTTP/2.0\r\n\r\n")
+    assert heard.statuses == [200]
+    assert b"connection: close" in heard.data
+
+
+def test_pipelined_requests_are_answered_in_their_order_however_many(strict: RunningGateway) -> None:
+    paths = ["/health", "/topics/none", "/topics"] * 500
+    heard = tell(strict, b"".join(head(f"GET {path}") for path in paths), head("GET /health", **CLOSE))
+    assert heard.statuses == [200, 404, 200] * 500 + [200]
+
+
+def test_requests_sent_behind_a_long_poll_wait_unread(strict: RunningGateway) -> None:
+    """A poll looks whether its client is still there, which must not take in what is behind it."""
+    connection = connect(strict)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * KIB)
+    connection.sendall(head("GET /topics/t/partitions/0/records?offset=latest&timeout=20000"))
+    connection.settimeout(1.0)
+    sent = 0
+    with suppress(TimeoutError):
+        while sent < 64 * MIB:
+            sent += connection.send(head("GET /health") * 1_000)
+    connection.close()
+    assert sent < 32 * MIB  # what the kernel's buffers hold, and then nothing more is taken
+
+
+def test_a_request_with_expectation_is_told_to_go_on_only_if_it_may(strict: RunningGateway) -> None:
+    body = b'{"records":[{"value":1}]}'
+    expects = {"Content_Type": JSON, "Expect": "100-continue", **CLOSE}
+    connection = connect(strict)
+    connection.sendall(head("POST /topics/t", Content_Length=str(len(body)), **expects))
+    assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    connection.sendall(body)
+    assert hear(connection).statuses == [200]
+    assert tell(strict, head("POST /topics/t", Content_Length=str(2**40), **expects)).statuses == [413]
+
+
+def test_an_answer_that_nobody_takes_is_given_up(strict: RunningGateway) -> None:
+    for _ in range(4):
+        assert strict.produce("t", "x" * 1_000_000, partition=0).status_code == 200
+    connection = connect(strict)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * KIB)
+    connection.sendall(head("GET /topics/t/partitions/0/records") * 8)
+    wait_until(lambda: connections(strict) == 1, "the one who reads nothing is cut off")
+    connection.close()
+
+
+def connections(gateway: RunningGateway) -> int:
+    """How many the gateway has, with that of the client who asks."""
+    (line,) = (
+        line
+        for line in gateway.client.get("/metrics").text.splitlines()
+        if line.startswith("lakelog_connections ")
+    )
+    return int(float(line.split()[1]))
+
+
+def test_more_connections_than_allowed_are_told_so_but_an_operator_is_let_in(tmp_path: Path) -> None:
+    with running_gateway(tmp_path, max_connections=CONNECTIONS) as gateway:
+        assert gateway.client.get("/health").status_code == 200  # the first connection
+        held = [connect(gateway) for _ in range(CONNECTIONS - 1)]
+        wait_until(lambda: connections(gateway) == CONNECTIONS, "all are there")
+        assert tell(gateway, head("GET /health")).statuses == [200]
+        refused = tell(gateway, head("GET /topics"))
+        assert (refused.statuses, refused.error_code) == ([503], 50003)
+        assert b"retry-after" in refused.data.lower()
+        spare = [connect(gateway) for _ in range(SPARE_CONNECTIONS)]
+        wait_until(lambda: connections(gateway) == CONNECTIONS + SPARE_CONNECTIONS, "the spare ones, too")
+        assert tell(gateway).statuses == [503]
+        for connection in [*held, *spare]:
+            connection.close()
+        wait_until(lambda: connections(gateway) == 1, "they are gone")
+        assert tell(gateway, head("GET /topics", **CLOSE)).statuses == [200]
+
+
+def resident(gateway: RunningGateway) -> int:
+    pages = int(Path(f"/proc/{gateway.process.pid}/statm").read_text().split()[1])
+    return pages * 4 * KIB
+
+
+def slowest_health(gateway: RunningGateway, connection: socket.socket, data: bytes) -> float:
+    """Seconds that the slowest of the others' requests took while `data` was sent, as far as it was taken."""
+    connection.setblocking(False)
+    slowest, left = 0.0, memoryview(data)
+    while left:
+        try:
+            left = left[connection.send(left[:MIB]) :]
+        except BlockingIOError:
+            pass
+        except ConnectionError:
+            break
+        begin = timer()
+        assert gateway.client.get("/health").status_code == 200
+        slowest = max(slowest, timer() - begin)
+    connection.close()
+    return slowest
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc: it tells the memory")
+@pytest.mark.parametrize("size", [8 * MIB, pytest.param(170 * MIB, marks=pytest.mark.torture)])
+@pytest.mark.parametrize("begin", [HALF + b"a: ", b"GET /"], ids=["header", "url"])
+def test_an_endless_head_stops_nobody_and_takes_no_memory(
+    gateway: RunningGateway, size: int, begin: bytes
+) -> None:
+    gateway.client.get("/health")
+    before = resident(gateway)
+    assert slowest_health(gateway, connect(gateway), begin + b"x" * size) < 2.0
+    assert resident(gateway) - before < 16 * MIB
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc: it tells the memory")
+@pytest.mark.parametrize("count", [60, pytest.param(1_200, marks=pytest.mark.torture)])
+def test_bodies_that_do_not_end_take_what_is_there_for_them_and_no_more(tmp_path: Path, count: int) -> None:
+    size = SMALL_BODY_MAX_BYTES
+    part = head("POST /consumers/hold", Content_Type="application/json", Content_Length=str(size))
+    with running_gateway(tmp_path, receive_timeout_ms=2_000) as gateway:
+        gateway.create_topic("t")
+        before = resident(gateway)
+        held = [connect(gateway) for _ in range(count)]
+        for connection in held:
+            connection.setblocking(False)
+            connection.send(part + b"x" * (size - len(part) - 10))
+        assert gateway.produce("t", "all the same").status_code == 200
+        assert resident(gateway) - before < 120 * MIB
+        answers = []
+        for connection in held:
+            connection.settimeout(30)
+            answers.append(int(connection.recv(65_536)[9:12]))
+            connection.close()
+        assert set(answers) == {408, 429}
+        wait_until(
+            lambda: gateway.client.post("/consumers/hold", json={}).status_code == 200, "there is room"
+        )
