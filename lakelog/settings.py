@@ -34,6 +34,10 @@ CONFIG_VARIABLE = "LAKELOG_CONFIG"
 """Names another file, as `--config` does."""
 
 
+HostName = Annotated[str, Field(pattern=r"^(\*|[\w.-]+|[0-9a-fA-F]*:[0-9a-fA-F]*:[0-9a-fA-F:.]*)$")]
+"""A name or an address as it stands in a URL, without a port or brackets; * is any."""
+
+
 def _size(default: int, description: str, at_least: int, at_most: int | None = None) -> Any:
     return Field(default=ByteSize(default), ge=at_least, le=at_most, description=description)
 
@@ -69,7 +73,7 @@ class Settings(BaseSettings):
         pattern=r"^(https?://[^\s]+)?$",
         description="URL at which other gateways reach this one alone; empty: made from host and port.",
     )
-    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+    allowed_hosts: Annotated[tuple[HostName, ...], NoDecode] = Field(
         default=(),
         description="Names by which clients may reach it, beside those in its URLs; * is any.",
     )

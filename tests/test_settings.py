@@ -33,6 +33,17 @@ def test_the_file_loses_to_the_environment_which_loses_to_flags(
     assert settings.data == Settings().data
 
 
+def test_a_list_is_written_with_commas_where_there_are_no_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("a.example", "*", "::1")
+    Path("lakelog.toml").write_text("allowed_hosts = ['a.example', '*', '::1']")
+    assert load_settings().allowed_hosts == names
+    monkeypatch.setenv("LAKELOG_ALLOWED_HOSTS", "a.example, *,::1")
+    Path("lakelog.toml").unlink()
+    assert (
+        load_settings().allowed_hosts == load_settings(allowed_hosts="a.example,*,::1").allowed_hosts == names
+    )
+
+
 def test_a_named_file_wins_over_the_one_in_the_working_directory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -65,6 +76,8 @@ def test_sizes_take_units_and_tables_are_json_in_the_environment(
         ("buffer_memory = '1 parsec'", "setting buffer_memory = '1 parsec' (file): "),
         ("log_level = 'loud'", "setting log_level = 'loud' (file): "),
         ("advertised_url = 'here'", "setting advertised_url = 'here' (file): "),
+        ("allowed_hosts = ['a:80']", "setting allowed_hosts = 'a:80' (file): "),
+        ("allowed_hosts = 'http://a'", "setting allowed_hosts = 'http://a' (file): "),
         ("buffer_memory = '1 MiB'", "max_request_bytes (33554432) is more than buffer_memory"),
         ("port = ", "settings file lakelog.toml is not TOML: "),
     ],

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import httpx
 
+from tests.consumers import Instance
 from tests.gateway import RunningGateway, running_gateway
 
 JSON = {"Content-Type": "application/vnd.kafka.json.v2+json"}
@@ -30,6 +31,23 @@ def test_a_reader_of_one_gateway_sees_what_the_other_committed(tmp_path: Path) -
         one.produce("shared", "second")
         reader.join()
         assert [record["value"] for record in waiting[0].json()] == ["second"]
+
+
+def test_a_group_s_request_is_passed_on_as_it_came_slashes_and_media_types_of_old_too(tmp_path: Path) -> None:
+    with running_gateway(tmp_path, linger_ms=0) as one, running_gateway(tmp_path, linger_ms=0) as two:
+        one.create_topic("shared")
+        one.produce("shared", "first")
+        Instance(one.client, "readers", "reader").subscribe("shared")
+        reader, typed = "/consumers/readers/instances/reader", "application/vnd.kafka.json.v1+json"
+        polled = one.client.get(f"{reader}/records/?timeout=0", headers={"Accept": typed})
+        assert [record["value"] for record in polled.json()] == ["first"]
+        for gateway in (one, two):  # one of them coordinates the group, the other one passes on
+            answer = gateway.client.post(f"{reader}/offsets/", headers={"Content-Type": typed})
+            assert (answer.status_code, answer.json()) == (200, []), answer.text
+            polled = gateway.client.get(f"{reader}/records/?timeout=0", headers={"Accept": typed})
+            assert polled.json() == []
+            refused = gateway.client.get(f"{reader}/records/?timeouts=0")
+            assert (refused.status_code, refused.json()["error_code"]) == (400, 40002)
 
 
 def test_an_idempotent_producer_may_go_from_one_gateway_to_the_other(tmp_path: Path) -> None:
