@@ -8,9 +8,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from api.client_topics import Description, describe, descriptions
 from api.envelope import Collection, Link, ListMetadata, ResourceMetadata, resource, url
 from api.errors import error_responses
-from api.gateway import Here
+from api.gateway import Gateway, Here
 from api.strict import StrictRoute
-from log_tables.errors import NotFound
+from ingest.buffer import RETRY_AFTER_S
+from log_tables.errors import NotFound, QuotaReached
+from log_tables.limits import PARTITIONS_MAX
 from log_tables.topic import Topic, is_internal
 
 REPLICATION_FACTOR = 1
@@ -126,12 +128,13 @@ def list_topics(
     status_code=201,
     summary="Create a topic",
     tags=["v3 topics"],
-    responses=error_responses(400, 404, 422, 503),
+    responses=error_responses(400, 404, 422, 429, 503),
 )
 def create_topic(here: Here, request: Request, cluster: ClusterId, new: NewTopic) -> TopicView:
     """400 with 40002 when there is such a topic, or when its name or a setting is not possible."""
     count = here.settings.num_partitions if new.partitions_count is None else new.partitions_count
     configs = {entry.name: entry.value for entry in new.configs}
+    _check_quota(here, count)
     return _topic_view(request, cluster, here.cluster.create_topic(new.topic_name, count, configs))
 
 
@@ -155,14 +158,26 @@ def get_topic(
     "/{cluster_id}/topics/{topic}",
     summary="Add partitions",
     tags=["v3 topics"],
-    responses=error_responses(400, 404, 422, 503),
+    responses=error_responses(400, 404, 422, 429, 503),
 )
 def add_partitions(
     here: Here, request: Request, cluster: ClusterId, topic: TopicName, wanted: PartitionsCount
 ) -> TopicView:
     """Records stay where they are; from here on, keys may belong to other partitions."""
+    _check_quota(here, wanted.partitions_count - here.cluster.topic(topic).partition_count)
     grown = here.cluster.add_partitions(topic, wanted.partitions_count)
     return _topic_view(request, cluster, grown)
+
+
+def _check_quota(here: Gateway, more: int) -> None:
+    """Raise QuotaReached when there may not be so many `more` partitions, though a topic may have them."""
+    there, most = sum(topic.partition_count for topic in here.cluster.topics()), here.settings.partitions_max
+    if more <= PARTITIONS_MAX and there + more > most:
+        raise QuotaReached(
+            f"there are {there} partitions, and {more} more are more than partitions_max allows, {most}; "
+            "delete topics first",
+            retry_after_s=RETRY_AFTER_S,
+        )
 
 
 @router.delete(

@@ -13,8 +13,10 @@ import hashlib
 import hmac
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar, TypeVarTuple, Unpack
 
 from msgspec.structs import replace
 
@@ -25,6 +27,9 @@ from log_tables.errors import BrokerReplaced, LakelogError, ObjectMissing
 from log_tables.layout import broker_path
 from log_tables.metadata_log import BrokerRecord
 
+BROKER_THREADS = 2
+"""One for signs of life, and one for the metadata log, which may take longer."""
+
 BEATS_PER_TIMEOUT = 4
 """Signs of life, and looks for those of others, in `leader_timeout_ms`."""
 
@@ -33,6 +38,9 @@ FORGOTTEN_S = 60 * 60
 
 LOOK_PAUSE_S = 0.1
 """Between two looks at the list and the signs of life for the sake of gateways that are not known."""
+
+Answer = TypeVar("Answer")
+Given = TypeVarTuple("Given")
 
 _log = logging.getLogger(__name__)
 
@@ -76,6 +84,8 @@ class Brokers:
         self._next_look: asyncio.Task[None] | None = None
         self._last_look = -LOOK_PAUSE_S
         self._running: list[asyncio.Task[None]] = []
+        # Of its own: signs of life wait for nothing that requests have in a thread.
+        self._threads = ThreadPoolExecutor(BROKER_THREADS, thread_name_prefix="broker")
 
     @property
     def id(self) -> int:
@@ -183,6 +193,9 @@ class Brokers:
             self._record = replace(self._record, leaving=True)
             await self._tell()
 
+    async def _in_thread(self, work: Callable[[Unpack[Given]], Answer], *given: *Given) -> Answer:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
+
     async def close(self) -> None:
         """Leave in order: what this one still leads is nobody's then."""
         for task in self._running:
@@ -191,7 +204,7 @@ class Brokers:
         record, self._record = self._record, None
         if record is not None:
             try:
-                await asyncio.to_thread(self._strike_off, record)
+                await self._in_thread(self._strike_off, record)
             except LakelogError as error:
                 _log.warning("the others are not told that broker %d ends: %s", record.id, error)
 
@@ -217,7 +230,7 @@ class Brokers:
         if self._record is not None and (self._others() or self._shown != self._record.incarnation):
             # Begun on the event loop, although a thread could do it alone: one that hangs must look dead.
             self._beats += 1
-            await asyncio.to_thread(self._beat, self._record)
+            await self._in_thread(self._beat, self._record)
         await self._look()
 
     def _others(self) -> list[int]:
@@ -225,7 +238,7 @@ class Brokers:
 
     async def _look(self) -> None:
         """Look for the signs of life of the others."""
-        signs = await asyncio.to_thread(self._signs, self._others())
+        signs = await self._in_thread(self._signs, self._others())
         now = self._clock.monotonic()
         if now - self._looked >= self._timeout_s:  # it stood still itself
             self._awake = now
@@ -254,7 +267,7 @@ class Brokers:
             return ""
 
     async def _register(self) -> None:
-        self._record = await asyncio.to_thread(self._cluster.metadata_log.register_broker, self._url)
+        self._record = await self._in_thread(self._cluster.metadata_log.register_broker, self._url)
         self._published = self._record
 
     def _strike_off(self, record: BrokerRecord) -> None:
@@ -278,13 +291,13 @@ class Brokers:
             await self._register()
         record = self._record
         if record is not None and (record != self._published or self._is_replaced(record)):
-            await asyncio.to_thread(self._cluster.metadata_log.publish_broker, record)
+            await self._in_thread(self._cluster.metadata_log.publish_broker, record)
             self._published = record
         now = self._clock.monotonic()
         for broker, seen in [*self._seen.items()]:
             record = self.other(broker)
             if record is not None and self.is_silent(broker) and now - seen.since >= FORGOTTEN_S:
-                await asyncio.to_thread(self._strike_off, record)
+                await self._in_thread(self._strike_off, record)
 
 
 @lru_cache(maxsize=1_024)

@@ -139,6 +139,11 @@ class Settings(BaseSettings):
         le=PARTITIONS_MAX,
         description="Partitions of a topic that is created without naming a count.",
     )
+    partitions_max: int = Field(
+        default=100_000,
+        ge=1,
+        description="Partitions of all topics together; a request to make more answers 429.",
+    )
     offsets_topic_num_partitions: int = Field(
         default=1,
         ge=1,

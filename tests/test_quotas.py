@@ -25,8 +25,8 @@ RETENTION_MS = 60_000
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
-    """A gateway of three groups, of two instances each, and of four instances in all."""
-    bounds = {"groups_max": 3, "group_max_size": 2, "consumer_instances_max": 4}
+    """A gateway of three groups, of two instances each and of four in all; and of five partitions."""
+    bounds = {"groups_max": 3, "group_max_size": 2, "consumer_instances_max": 4, "partitions_max": 5}
     with running_gateway(tmp_path_factory.mktemp("small"), linger_ms=0, **bounds) as running:
         running.create_topic("t")
         yield running
@@ -51,7 +51,7 @@ def refused(answer: httpx.Response, setting: str) -> bool:
     error = answer.json()
     assert (answer.status_code, error["error_code"]) == (429, 42901), answer.text
     assert answer.headers["Retry-After"] == "1"
-    return f"as many as {setting} allows" in error["message"]
+    return f"than {setting} allows" in error["message"] or f"as {setting} allows" in error["message"]
 
 
 def test_a_group_has_so_many_instances_and_no_more(small: RunningGateway) -> None:
@@ -81,6 +81,14 @@ def test_a_gateway_has_so_many_groups_and_no_more_however_they_are_made(small: R
     answer = small.client.post("/consumers/d/transactions", json=records, headers=media)
     assert refused(answer, "groups_max")
     assert small.client.put("/consumers/a/offsets", json=offsets).status_code == 204, "one that is there"
+
+
+def test_there_are_so_many_partitions_and_no_more(small: RunningGateway) -> None:
+    wide = {"topic_name": "wide", "partitions_count": 6}
+    assert refused(small.client.post(f"{small.cluster}/topics", json=wide), "partitions_max")
+    small.create_topic("narrow", 4)
+    grown = small.client.patch(f"{small.cluster}/topics/narrow", json={"partitions_count": 5})
+    assert refused(grown, "partitions_max")
 
 
 @pytest.mark.parametrize("session_ms", [99, 1_800_001, 2**31 - 1])
