@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from log_tables.commit import Metadata, Protocol, Txn
-from log_tables.errors import OffsetMismatch, SequenceGap, StaleProducerEpoch
+from log_tables.errors import OffsetMismatch, ProducerTaken, SequenceGap, StaleProducerEpoch
 from log_tables.layout import TXN_HIGH_WATERMARK, producer_end_txn, producer_sequence_txn
-from log_tables.limits import PRODUCER_EPOCH_MAX, SEQUENCE_MODULUS
+from log_tables.limits import KEPT_PRODUCER_ID_MIN, PRODUCER_EPOCH_MAX, SEQUENCE_MODULUS
 from log_tables.sequencer import Entry, Producer, Sequenced, Sequencer, producers_of
 from log_tables.snapshot import ProducerState, Snapshot
 from tests.partitions import entry
@@ -21,8 +21,8 @@ def sequencer(log_end: int = 0, **known: ProducerState) -> Sequencer:
     for name, state in known.items():
         number = int(name[1:])
         for txn in (
-            Txn(producer_sequence_txn(number), state.packed, 1),
-            Txn(producer_end_txn(number), state.end_offset, 1),
+            Txn(producer_sequence_txn(number), state.packed, None if state.kept else 1),
+            Txn(producer_end_txn(number), state.end_offset, None if state.kept else 1),
         ):
             txns[txn.app_id] = txn
     return Sequencer(Snapshot(3, Protocol(1, 2), Metadata("id", "{}"), (), txns), term=4)
@@ -199,3 +199,30 @@ def test_whatever_is_repeated_each_batch_gets_offsets_once(
             following[number] = (following[number] + count) % SEQUENCE_MODULUS
             sent.append((made, found.base_offset))
     assert leader.log_end == sum(made.batch.num_rows for made, _ in sent)
+
+
+@pytest.mark.parametrize(
+    ("known", "stamp"),
+    [
+        (ProducerState(1, 1, 5, kept=True), Producer(7, 1, 1)),
+        (ProducerState(1, 1, 5, kept=True), Producer(7, 1, 0)),  # not as a repeat either
+        (ProducerState(1, 1, 5, kept=True), Producer(7, 2, 0)),
+        (ProducerState(1, 1, 5), Producer(7, 1, 1, kept=True)),
+        (ProducerState(1, 1, 5), Producer(7, 1, 0, kept=True)),
+        (ProducerState(1, 1, 5), Producer(7, 2, 0, kept=True)),
+        (None, Producer(KEPT_PRODUCER_ID_MIN, 0, 0)),
+        (None, Producer(2**63 - 1, 0, 0)),
+    ],
+)
+def test_producers_of_lakelog_and_of_clients_never_meet(known: ProducerState | None, stamp: Producer) -> None:
+    leader = sequencer(5) if known is None else sequencer(5, p7=known)
+    with pytest.raises(ProducerTaken, match=str(stamp.id)):
+        leader.sequence(entry(b"x", producer=stamp))
+    assert leader.log_end == 5
+
+
+def test_what_is_sequenced_and_not_committed_yet_has_an_owner_too() -> None:
+    leader = sequencer(5)
+    leader.sequence(entry(b"x", producer=Producer(7, 0, 0, kept=True)))
+    with pytest.raises(ProducerTaken):
+        leader.sequence(entry(b"x", producer=Producer(7, 1, 0)))

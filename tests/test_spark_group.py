@@ -193,6 +193,7 @@ def test_group_id_and_gateway_are_checked_at_the_start() -> None:
         ({"groupId": "g", "gateway": "h:8082"}, "gateway='h:8082' is no URL"),
         ({"groupId": "g", "gateway": ""}, "gateway='' is no URL"),
         ({"groupId": "g", "subscribe": "t,__consumer_offsets"}, "never come to its end; drop groupId"),
+        ({"groupId": "g", "subscribe": "t,__maintenance"}, "anything of __maintenance, which is internal"),
     ):
         with pytest.raises(InvalidRequest, match=re.escape(said)):
             parse({**given, **wrong}, streaming=True)

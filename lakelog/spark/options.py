@@ -25,7 +25,7 @@ from log_tables.errors import InvalidArgument
 from log_tables.group_log import check_group_name
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.tables import TABLES
-from log_tables.topic import check_topic_name
+from log_tables.topic import check_topic_name, is_internal
 
 WithoutMatch = Literal["error", "latest"]
 """What to do for a time after the last record."""
@@ -302,6 +302,11 @@ def _group_id(options: Mapping[str, str], topics: Iterable[str]) -> str | None:
             raise InvalidArgument(
                 f"groupId={name} is kept in {CONSUMER_OFFSETS}, so a query of that topic would read what it "
                 "commits and never come to its end; drop groupId"
+            )
+        internal = next(filter(is_internal, topics), None)
+        if internal is not None:
+            raise InvalidArgument(
+                f"groupId={name} cannot commit anything of {internal}, which is internal; drop groupId"
             )
     return name
 
