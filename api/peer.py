@@ -13,6 +13,7 @@ from starlette.routing import Route
 from api.body import room_of, take_body
 from api.errors import add_error_handlers, error_response
 from api.gateway import Gateway, gateway
+from api.rows import check_sizes
 from coordinator.peer_wire import decode_entries, encode_outcomes
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, Outcome
@@ -64,6 +65,11 @@ async def _appended(
     try:
         check_writable(place[0])
         topic = await _find(here, place)
+        for entry in entries:
+            # What a transaction has committed was checked when it came, and must go in.
+            checked_before = entry.producer is not None and entry.producer.kept
+            if entry.batch.num_rows and not checked_before:
+                check_sizes(entry.batch, topic)
         return await here.router.append_asked(topic, place[2], entries, acks, room)
     except LakelogError as error:
         return [error] * len(entries)

@@ -35,6 +35,7 @@ from lakelog.settings import Settings
 from log_tables.clock import SystemClock
 from log_tables.cluster import Cluster
 from log_tables.store import open_store
+from log_tables.whole import check_home
 
 BACKLOG = 2_048
 """Connections that the kernel accepts before this process does."""
@@ -156,6 +157,7 @@ def open_gateway(settings: Settings, url: str, peer_url: str = "") -> Gateway:
     clock, metrics = SystemClock(), Metrics()
     store = open_store(settings.data, settings.store_options, clock=clock)
     cluster = Cluster.open(store, clock, settings.peer_url)
+    check_home(cluster)
     if settings.remote_root:
         cluster.set_remote_root(settings.remote_root)
     buffer = Buffer(settings.buffer_memory)

@@ -33,6 +33,7 @@ from log_tables.errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from log_tables.home import Home, look, remember
 from log_tables.layout import PROPERTY_REMOTE_ROOT, TOPICS, partition_directory, topic_directory
 from log_tables.limits import CONFIRMATION_MAX_AGE_S, PARTITIONS_MAX
 from log_tables.metadata_log import MetadataLog, TopicRecord, open_log
@@ -87,8 +88,10 @@ class Cluster:
     def remote(self) -> RemoteRoot | None:
         """The second root as last refreshed, opened at its first use with the options of the first."""
         url, known = self.remote_root, self._remote
-        if url is None or (known is not None and known.url == url):
-            return known if url is not None else None
+        if url is None:
+            return None
+        if known is not None and (known.url, known.cluster_id) == (url, self.cluster_id):
+            return known
 
         def opened() -> Store:
             return open_store(url, self.store.options, create=False, clock=self.clock)
@@ -112,6 +115,8 @@ class Cluster:
                 "the remote root is the root itself, or one lies in the other; name another place"
             )
         self.refresh(wait=True)
+        if look(self.store) is Home.UNKNOWN:
+            remember(self.store)  # before a copy can be made that does not tell that it is one
         remote = RemoteRoot(store.url, self.cluster_id, self.clock, lambda: store)
         remote.mark()
         if self.remote_root not in (None, store.url):

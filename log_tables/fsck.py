@@ -4,7 +4,7 @@ Nothing is trusted: the log is replayed from its oldest readable version, each c
 compared with the replay, and every segment is read and compared with its stats.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -36,7 +36,8 @@ from log_tables.layout import (
 from log_tables.limits import SEQUENCE_MODULUS
 from log_tables.metadata_log import TopicRecord
 from log_tables.metadata_log import decode as decode_record
-from log_tables.record import int64s, to_records
+from log_tables.record import int64s
+from log_tables.replayed import Replayed, records
 from log_tables.snapshot import (
     Segment,
     Snapshot,
@@ -46,6 +47,7 @@ from log_tables.snapshot import (
     timestamp_us,
 )
 from log_tables.store import Store, open_store
+from log_tables.whole import lost_files
 
 
 @dataclass(slots=True)
@@ -94,8 +96,10 @@ def check(store: Store) -> Report:
     named = _checked(store, metadata, report)
     remote = None if named is None else _remote_store(store, named, report)
     producers: dict[str, kept_producers.States] = {}
-    groups: list[str] = []
-    for directory in _topics(store, metadata, named, report):
+    directories = _topics(store, metadata, named, report)
+    groups = [each for each in directories if each.startswith(f"{topic_directory(CONSUMER_OFFSETS)}/")]
+    staged = _staged(store, groups)
+    for directory in directories:
         here = _checked(store, directory, report)
         if here is not None and here.deleted:
             report.partitions[-1].problems.append(
@@ -104,12 +108,24 @@ def check(store: Store) -> Report:
             )
         if here is not None:
             producers[directory] = kept_producers.producers(here)
-        if directory.startswith(f"{topic_directory(CONSUMER_OFFSETS)}/"):
-            groups.append(directory)
         if here is not None and remote is not None and named is not None:
             _check_remote(remote, directory, here, named.metadata.id, report)
     _check_producers(store, groups, producers, report)
+    report.root_problems += lost_files(store, staged, lambda: _staged(store, groups))
     return report
+
+
+def _staged(store: Store, directories: Iterable[str]) -> Replayed:
+    """What groups wait for, as far as that can be read."""
+    groups = Replayed()
+    try:
+        for directory in directories:
+            snapshot = _replay(store, directory, PartitionReport(directory))
+            if snapshot is not None:
+                groups.follow(store, directory, snapshot)
+    except LakelogError:  # `_check_producers` says so
+        return Replayed()
+    return groups
 
 
 def _check_producers(
@@ -131,10 +147,8 @@ def _said(store: Store, directory: str) -> Iterator[tuple[Key, Value | None]]:
     snapshot = _replay(store, directory, PartitionReport(directory))
     if snapshot is None:
         return
-    for segment in snapshot.segments:
-        for batch in segments.read(store, directory, segment, snapshot.log_start, segment.last_offset + 1):
-            for record in to_records(batch):
-                yield decode_group(record, directory)
+    for record in records(store, directory, snapshot):
+        yield decode_group(record, directory)
 
 
 def _remote_store(store: Store, named: Snapshot, report: Report) -> Store | None:
@@ -153,12 +167,10 @@ def _topics(store: Store, metadata: str, snapshot: Snapshot | None, report: Repo
     """The tables of every live topic, by the metadata log."""
     latest: dict[str, TopicRecord] = {}
     try:
-        for segment in () if snapshot is None else snapshot.segments:
-            for batch in segments.read(store, metadata, segment, 0, segment.last_offset + 1):
-                for record in to_records(batch):
-                    found = decode_record(record)
-                    if isinstance(found, TopicRecord):
-                        latest[found.name] = found
+        for record in () if snapshot is None else records(store, metadata, snapshot):
+            found = decode_record(record)
+            if isinstance(found, TopicRecord):
+                latest[found.name] = found
     except LakelogError as error:
         report.root_problems.append(f"the metadata log cannot be read: {error}")
     return [

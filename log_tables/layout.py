@@ -18,6 +18,14 @@ HEADERS = "headers"
 REMOTE_MARK = "lakelog-cluster"
 """The object at the top of a remote root that holds the id of the cluster whose it is."""
 
+UNFINISHED_COPY = "lakelog-copy"
+"""The object at the top of a root that is being copied from another; it holds that one's URL."""
+
+HOME_ANCHOR = "home/anchor"
+HOME = "home/identity"
+"""An object, and what the store said of it when the root was last known to be whole: a copy of the anchor is
+another object."""
+
 TXN_HIGH_WATERMARK = "lakelog.log"
 TXN_LEADER = "lakelog.leader"
 TXN_LEADER_BROKER = "lakelog.broker"

@@ -206,3 +206,18 @@ JSON_DEPTH_MAX = 32
 
 REMOTE_LOOK_S = 60 * 60
 """How long a reader goes by what it knows of a remote table: a merged file stays there for a day."""
+
+COPIED_AT_ONCE = 4
+"""Files that a copy of a root reads and writes side by side; each is in memory once, whole."""
+
+COPY_ATTEMPTS_MAX = 5
+"""How often a copy of a root looks at the original anew, when a topic came or went under it."""
+
+COPY_LOOKS_MAX = 1_000
+"""How often a copy looks for the staged files of pending transactions, which live for milliseconds."""
+
+TABLES_CHECKED_AT_ONCE = 16
+"""Tables of a root that are looked at side by side: an object store takes a while for each."""
+
+ADOPTION_LOOKS = 20
+"""How often a root that is adopted is looked at for signs of life of gateways on it."""

@@ -18,7 +18,7 @@ from log_tables.errors import AlreadyExists, InvalidArgument, ObjectMissing, Put
 from log_tables.objects import TEMPORARY_PREFIX, Data, ObjectInfo, check_directory, check_path
 
 _ADVICE = {
-    errno.ESTALE: "mount it again, and start again",
+    errno.ESTALE: "mount it again if it was mounted, and start again",
     errno.ENOSPC: "the disk is full: free room",
     errno.EDQUOT: "the quota is used up: free room or raise it",
     errno.EACCES: "give this user the permission",
@@ -145,10 +145,11 @@ class LocalStore:
         """Where `path` goes, with every directory above it made and durable."""
         final = self._locate(path)
         directory = os.path.dirname(final)
+        if _identity(self._root) != self._identity:
+            # A lost mount leaves an empty directory behind, where a log would begin again at no offset; and
+            # in the place of a root that was restored under us our next version would follow no other.
+            raise OSError(errno.ESTALE, "the root is not the directory that was opened")
         if not os.path.isdir(directory):
-            if _identity(self._root) != self._identity:
-                # A lost mount leaves an empty directory behind, where a log would begin again at no offset.
-                raise OSError(errno.ESTALE, "the root is not the directory that was opened")
             self._durable = {self._root}  # some may have been pruned since
         self._make_durable(directory)
         return final
@@ -211,6 +212,11 @@ class LocalStore:
         finally:
             _unlink(probe)
 
+    def identity(self, path: str) -> str:
+        with _reading(path):
+            found = os.stat(self._locate(path))
+        return f"{found.st_ino} {found.st_ctime_ns}"  # no device: a mount has another one tomorrow
+
     def delta_location(self, path: str) -> tuple[str, dict[str, str]]:
         return self._locate(path), {}
 
@@ -219,11 +225,12 @@ class LocalStore:
 
 
 def make_root(root: Path, name: str) -> None:
-    """Make the directory `root`, which the user called `name`, durable. Raises InvalidArgument."""
+    """Make the directory `root`, called `name` by the user: durable, its owner's. Raises InvalidArgument."""
     missing = [directory for directory in (root, *root.parents) if not directory.is_dir()]
     try:
         for directory in reversed(missing):
-            directory.mkdir(exist_ok=True)
+            # Who reads the metadata log can speak as a gateway, so the root is its owner's alone.
+            directory.mkdir(0o700 if directory == root else 0o777, exist_ok=True)
             _sync_directory(str(directory))
     except OSError as error:
         raise InvalidArgument(

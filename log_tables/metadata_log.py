@@ -23,7 +23,13 @@ from log_tables.errors import (
     ObjectMissing,
     OffsetMismatch,
 )
-from log_tables.layout import CLUSTER_METADATA, TOPICS, partition_directory, topic_directory
+from log_tables.layout import (
+    CLUSTER_METADATA,
+    TOPICS,
+    UNFINISHED_COPY,
+    partition_directory,
+    topic_directory,
+)
 from log_tables.limits import BATCH_MAX_BYTES, METADATA_ATTEMPTS_MAX, METADATA_PAUSE_S
 from log_tables.partition import Entry, Partition
 from log_tables.record import Record, input_batch, to_records
@@ -135,10 +141,12 @@ def _first(store: Store, clock: Clock, directory: str, create: bool) -> Partitio
         try:
             return Partition(store, directory, clock)  # another process made it meanwhile, and topics
         except ObjectMissing:
+            _check_finished(store)
             raise CorruptLog(
                 f"there are topics, but the log of {directory}, which names them, is missing or lacks "
                 "version 0; restore it from a backup"
             ) from None
+    _check_finished(store)
     if not create:
         raise InvalidArgument(f"there is no lakelog data at {store.url}; name the root that a gateway serves")
     try:
@@ -146,6 +154,18 @@ def _first(store: Store, clock: Clock, directory: str, create: bool) -> Partitio
     except AlreadyExists:
         pass  # another process was first: the same table
     return Partition(store, directory, clock)
+
+
+def _check_finished(store: Store) -> None:
+    """Raise CorruptLog for a copy that was interrupted before its metadata log was written."""
+    try:
+        original = store.get(UNFINISHED_COPY).decode(errors="replace")
+    except ObjectMissing:
+        return
+    raise CorruptLog(
+        f"this is an unfinished copy of {original}; run `lakelog root copy` again, and it goes on "
+        "where it was"
+    )
 
 
 class MetadataLog:
@@ -213,14 +233,17 @@ class MetadataLog:
         """Append what `decide` makes of the newest record of `name`, if nothing was appended in between."""
         self._change(f"topic {name!r}", lambda: decide(self._topics.get(name)))
 
-    def register_broker(self, url: str) -> BrokerRecord:
-        """Make this process the gateway at `url`, with the id that it had there before, or a free one."""
+    def register_broker(self, url: str, leaving: bool = False) -> BrokerRecord:
+        """Make this process the gateway at `url`, with the id that it had there before, or a free one.
+
+        One that is `leaving` is given nothing to lead.
+        """
         incarnation, now_ms = self._clock.unique_id(), self._clock.now_ms()
 
         def decide() -> BrokerRecord:
             before = (number for number, broker in self._brokers.items() if broker.url == url)
             number = next(before, None) or next(n for n in count(1) if n not in self._brokers)
-            return BrokerRecord(number, url, incarnation, now_ms)
+            return BrokerRecord(number, url, incarnation, now_ms, leaving=leaving)
 
         made = self._change(f"the gateway at {url}", decide)
         assert made is not None

@@ -142,6 +142,9 @@ class ObjectStore:
             "use a store that has conditional puts"
         )
 
+    def identity(self, path: str) -> str:
+        return f"{self.url} {self.head(path).modified_ms}"
+
     def delta_location(self, path: str) -> tuple[str, dict[str, str]]:
         if isinstance(self._backend, MemoryStore):
             raise InvalidArgument(f"{self.url} is visible to this process only; use a directory or a bucket")

@@ -87,6 +87,13 @@ class Store(Protocol):
         """The store's own clock, which stamps `modified_ms`: milliseconds since 1970 UTC. Asks the store."""
         ...
 
+    def identity(self, path: str) -> str:
+        """What no copy of the object has, and the object keeps as long as nobody puts it again.
+
+        Raises ObjectMissing.
+        """
+        ...
+
     def delta_location(self, path: str) -> tuple[str, dict[str, str]]:
         """Where Delta readers find the table at `path`: a location and their storage options.
 

@@ -59,10 +59,9 @@ def create_table(
     store: Store, directory: str, clock: Clock, configuration: dict[str, str] | None = None
 ) -> None:
     """Commit version 0 of an empty log at `directory`. Raises AlreadyExists when there is a table."""
-    now_ms, table_id = clock.now_ms(), clock.unique_id()
-    groups = (table_id[:8], table_id[8:12], table_id[12:16], table_id[16:20], table_id[20:])
+    now_ms = clock.now_ms()
     metadata = Metadata(
-        id="-".join(groups),
+        id=new_table_id(clock),
         schemaString=delta_schema(),
         configuration={
             "delta.checkpointInterval": str(CHECKPOINT_INTERVAL_COMMITS),
@@ -82,6 +81,12 @@ def create_table(
     )
     if put_commit(store, directory, 0, commit, clock) is not None:
         raise AlreadyExists(f"there is a table at {directory} already; choose another directory")
+
+
+def new_table_id(clock: Clock) -> str:
+    """An id that no table has, as Delta writes it."""
+    made = clock.unique_id()
+    return "-".join((made[:8], made[8:12], made[12:16], made[16:20], made[20:]))
 
 
 def commit_info(

@@ -146,6 +146,9 @@ class _Wrapper:
     def now_ms(self) -> int:
         return self._call("now_ms", "", self.inner.now_ms)
 
+    def identity(self, path: str) -> str:
+        return self._call("identity", path, lambda: self.inner.identity(path))
+
     def delta_location(self, path: str) -> tuple[str, dict[str, str]]:
         return self.inner.delta_location(path)
 

@@ -11,6 +11,7 @@ from jobs.spread import Spark
 from log_tables.clock import ManualClock
 from log_tables.cluster import Cluster
 from log_tables.fsck import check
+from log_tables.home import remember
 from log_tables.partition import Entry, Partition
 from log_tables.record import Record, input_batch
 from log_tables.store import Store, open_store
@@ -64,6 +65,7 @@ class Root:
         shutil.copytree(self.directory, directory)
         made = copy.copy(self)
         made.directory, made.store = directory, open_store(directory / "here")
+        remember(made.store)
         made.cluster = made.opened()
         made.cluster.set_remote_root(directory / "away")
         return made

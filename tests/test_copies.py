@@ -10,6 +10,7 @@ import pytest
 
 from log_tables.cluster import Cluster
 from log_tables.fsck import check
+from log_tables.home import remember
 from log_tables.store import open_store
 from tests.consumers import JSON
 from tests.gateway import RunningGateway, start_gateway
@@ -77,6 +78,7 @@ def copied(directory: Path, flag: str = "", workers: bool = False) -> Iterator[P
         open_ones.callback(original.stop)
         fill(original)
         shutil.copytree(directory / "original", directory / "copy")
+        remember(open_store(directory / "copy"))  # as on a clone of the volume, which is refused nowhere
         settings = {flag: original.url} if flag else {}
         copy = start_gateway(directory / "copy", *flags, **settings)
         open_ones.callback(copy.stop)

@@ -227,7 +227,7 @@ def runnable(language: str, code: str, url: str) -> list[str]:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl: the examples use it")
-@pytest.mark.parametrize("page", ["README.md", "docs/consumers.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/consumers.md", "docs/backup.md"])
 def test_the_examples_of_a_page_run_and_answer_as_they_say(tmp_path: Path, page: str) -> None:
     with running_gateway(tmp_path / "lakelog-data") as gateway:
         for language, code, kind, answer in EXAMPLE.findall((ROOT / page).read_text()):

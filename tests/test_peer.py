@@ -20,6 +20,7 @@ from log_tables.errors import (
     InvalidArgument,
     InvalidTopicName,
     LakelogError,
+    RecordTooLarge,
     SequenceGap,
     TopicDeleted,
     UnknownPartition,
@@ -272,6 +273,13 @@ def test_a_body_that_unpacks_to_very_much_is_refused(gateway: RunningGateway, to
     assert answer.status_code == 422
     assert "unpacks to more than" in answer.json()["message"]
     assert state(gateway, topic) == before
+
+
+def test_a_record_larger_than_the_topic_takes_is_refused(gateway: RunningGateway, topic: str) -> None:
+    small = gateway.create_topic(f"{topic}-small"[:200], max_message_bytes="1000")
+    (error,) = outcomes(append(gateway, small, encode_entries([entry(bytes(1_001))])))
+    assert type(error) is RecordTooLarge
+    assert state(gateway, small) == ([(0, 0)], 0)
 
 
 def test_an_entry_without_records_is_refused(gateway: RunningGateway, topic: str) -> None:

@@ -2,7 +2,9 @@
 
 import errno
 import os
+import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -559,3 +561,33 @@ def test_a_root_that_was_replaced_is_not_begun_anew(tmp_path: Path) -> None:
     with pytest.raises(PutRefused, match="mount it again"):
         store.put_if_absent("table/_delta_log/1", b"second")
     assert list(root.iterdir()) == []
+
+
+def test_a_root_that_is_made_is_its_owners_alone(tmp_path: Path) -> None:
+    open_store(tmp_path / "above" / "root").put("a", b"")
+    assert stat.S_IMODE((tmp_path / "above" / "root").stat().st_mode) == 0o700
+    (tmp_path / "made").mkdir(mode=0o755)
+    open_store(tmp_path / "made").put("a", b"")
+    assert stat.S_IMODE((tmp_path / "made").stat().st_mode) == 0o755  # somebody wants it so
+
+
+def test_a_copy_of_an_object_has_another_identity(store: Store) -> None:
+    store.put_if_absent("a", b"x")
+    store.put_if_absent("b", b"x")
+    assert store.identity("a") == store.identity("a")
+    with pytest.raises(ObjectMissing):
+        store.identity("c")
+    if isinstance(store, LocalStore):
+        assert store.identity("a") != store.identity("b")
+
+
+def test_nothing_is_put_into_a_root_that_was_put_in_the_place_of_the_one_opened(tmp_path: Path) -> None:
+    opened = open_store(tmp_path / "root")
+    opened.put("a/1", b"")
+    shutil.copytree(tmp_path / "root", tmp_path / "restored")
+    (tmp_path / "root").rename(tmp_path / "old")
+    (tmp_path / "restored").rename(tmp_path / "root")
+    for put in (opened.put, opened.put_if_absent, opened.put_new):
+        with pytest.raises(PutRefused, match="not the directory that was opened"):
+            put("a/2", b"")
+    assert paths(open_store(tmp_path / "root"), "") == ["a/1"]

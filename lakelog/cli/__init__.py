@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from lakelog.cli import bench, broker, consume, demo, fsck, group, maintain, produce, serve, sql, topic
+from lakelog.cli import bench, broker, consume, demo, fsck, group, maintain, produce, root, serve, sql, topic
 from log_tables.errors import InvalidRequest, LakelogError, Unreachable
 
 FAILED, USAGE, UNREACHABLE, INTERRUPTED = 1, 2, 3, 130
@@ -56,6 +56,7 @@ app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 app.add_typer(group.app, name="group", help="List, describe, measure, delete and reset consumer groups.")
 app.add_typer(broker.app, name="broker", help="The gateways on a root.")
+app.add_typer(root.app, name="root", help="Copy a root, and make a copied one its own.")
 app.command("sql")(sql.sql)
 app.command("fsck")(fsck.fsck)
 app.command("maintain")(maintain.maintain)

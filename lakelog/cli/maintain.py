@@ -99,8 +99,11 @@ def seconds(text: str) -> float:
 def _open(settings: Settings) -> "Cluster":
     from log_tables.cluster import Cluster
     from log_tables.store import open_store
+    from log_tables.whole import check_home
 
-    return Cluster.open(open_store(settings.data, settings.store_options, create=False), create=False)
+    cluster = Cluster.open(open_store(settings.data, settings.store_options, create=False), create=False)
+    check_home(cluster)
+    return cluster
 
 
 @cache

@@ -1,0 +1,85 @@
+"""`lakelog root`: copy a root, and make a copied one its own."""
+
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+from lakelog.cli.common import Data, Json, console, pairs, print_json, progress_console
+from lakelog.settings import load_settings
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+_Options = Annotated[
+    list[str], typer.Option("--store-option", metavar="NAME=VALUE", help="An object store option of TO.")
+]
+
+
+@app.command()
+def copy(
+    source: Annotated[str, typer.Argument(metavar="FROM", help="A root: a directory or a URL.")],
+    target: Annotated[str, typer.Argument(metavar="TO", help="An empty place: a directory or a URL.")],
+    keep_id: Annotated[
+        bool, typer.Option("--keep-id", help="Keep the cluster id: for a backup that is to take its place.")
+    ] = False,
+    store_option: _Options = [],  # noqa: B006 -- typer copies it
+    json: Json = False,
+) -> None:
+    """Copy a root whole, while gateways use it. Interrupted, the same command goes on where it was."""
+    from log_tables.clock import SystemClock
+    from log_tables.root_copy import copy_root
+    from log_tables.store import open_store
+
+    settings, clock = load_settings(None), SystemClock()
+    original = open_store(source, settings.store_options, create=False, clock=clock)
+    options = {**settings.store_options, **pairs(store_option, "--store-option")}
+    place = open_store(target, options, clock=clock)
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(
+        *columns, console=progress_console, disable=json or not progress_console.is_terminal
+    ) as bar:
+        task = bar.add_task("copy", total=None)
+        copied = copy_root(
+            original, place, clock, keep_id, lambda done, total: bar.update(task, completed=done, total=total)
+        )
+    if json:
+        print_json(
+            {
+                "cluster_id": copied.cluster_id,
+                "topics": copied.topics,
+                "tables": copied.tables,
+                "segments": copied.segments,
+                "records": copied.records,
+                "bytes": copied.bytes,
+            }
+        )
+    else:
+        console.print(
+            f"copied {copied.topics} topics, {copied.records:,} records in {copied.segments:,} segments, "
+            f"{copied.bytes:,} bytes; the cluster id is {copied.cluster_id}"
+        )
+
+
+@app.command()
+def adopt(
+    data: Data = None,
+    keep_id: Annotated[
+        bool, typer.Option("--keep-id", help="Keep the cluster id: the original is no more.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Even if it is not whole, or seems to be in use.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Make a root that was copied or moved one of its own: with another cluster id, and no gateways."""
+    from log_tables.adopt import adopt as adopted
+    from log_tables.clock import SystemClock
+    from log_tables.store import open_store
+
+    settings, clock = load_settings(None, data=data), SystemClock()
+    store = open_store(settings.data, settings.store_options, create=False, clock=clock)
+    cluster_id = adopted(store, clock, settings.leader_timeout_ms / 1_000, keep_id, force)
+    if json:
+        print_json({"cluster_id": cluster_id})
+    else:
+        console.print(f"the cluster id is {cluster_id}")

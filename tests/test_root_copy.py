@@ -1,0 +1,461 @@
+"""A root is copied whole while clients write to it; a copy that is not whole is refused, and says why."""
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from log_tables.adopt import adopt
+from log_tables.clock import ManualClock, SystemClock
+from log_tables.cluster import Cluster
+from log_tables.errors import CorruptLog, InvalidArgument
+from log_tables.fsck import check
+from log_tables.group_log import Committed, Intent, IntentKey, OffsetKey
+from log_tables.home import Home, look, remember
+from log_tables.layout import CONSUMER_OFFSETS, UNFINISHED_COPY
+from log_tables.root_copy import copy_root
+from log_tables.staging import Part, stage
+from log_tables.store import Store, open_store
+from log_tables.testing import Crash, Fault, FaultyStore, crash_after, crash_before
+from log_tables.whole import check_home, inspect
+from tests.consumers import JSON
+from tests.gateway import RunningGateway, running_gateway
+from tests.groups import say
+from tests.partitions import append_each, entry, values
+from tests.support import S3Server, wait_until
+from tests.tiers import move_topic, tiered_cluster
+
+TIERED = {"remote.storage.enable": "true"}
+VALUES = [b"0", b"1", b"2", b"3"]
+GROUP = "copier"
+OUT = ("out", "out2")
+
+
+class Clients:
+    """A producer of numbers to `in`, and one who copies each by a transaction to two topics, until closed.
+
+    What is committed of `in` at k is, once all is applied, 0 to k-1 in both of the others, each once.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url, self.acknowledged, self.copied = url, 0, 0
+        self._ended = threading.Event()
+        self._threads = [threading.Thread(target=work) for work in (self._produce, self._copy)]
+        for thread in self._threads:
+            thread.start()
+
+    def _produce(self) -> None:
+        with httpx.Client(base_url=self._url, timeout=60, headers={"Content-Type": JSON}) as client:
+            while not self._ended.is_set():
+                body = {"records": [{"value": self.acknowledged}]}
+                assert client.post("/topics/in", json=body).status_code == 200
+                self.acknowledged += 1
+
+    def _copy(self) -> None:
+        with httpx.Client(base_url=self._url, timeout=60, headers={"Content-Type": JSON}) as client:
+            while not self._ended.is_set():
+                if self.copied < self.acknowledged:
+                    transact(client, self.copied)
+                    self.copied += 1
+
+    def close(self) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def transact(client: httpx.Client, number: int) -> None:
+    """Copy record `number` of `in` to both topics, and commit that it was."""
+    body = {
+        "records": [{"topic": topic, "partition": 0, "value": number} for topic in OUT],
+        "offsets": [{"topic": "in", "partition": 0, "offset": number + 1}],
+    }
+    answer = client.post(f"/consumers/{GROUP}/transactions", json=body, headers={"Content-Type": JSON})
+    assert answer.status_code == 200, answer.text
+
+
+@contextmanager
+def busy(data: str, options: Mapping[str, str]) -> Iterator[Clients]:
+    with running_gateway(data, linger_ms=0, store_options=json.dumps(dict(options))) as gateway:
+        for topic in ("in", *OUT):
+            gateway.create_topic(topic)
+        clients = Clients(gateway.url)
+        try:
+            wait_until(lambda: clients.copied >= 5, "clients are busy")
+            yield clients
+        finally:
+            clients.close()
+
+
+def numbers(gateway: RunningGateway, topic: str) -> list[int]:
+    found: list[int] = []
+    while True:
+        query = {"offset": len(found), "max_bytes": 1 << 20}
+        answer = gateway.client.get(f"/topics/{topic}/partitions/0/records", params=query).json()
+        if not answer:
+            return found
+        found += [record["value"] for record in answer]
+
+
+def check_copy(target: str, options: Mapping[str, str], acknowledged: int, copied: int) -> None:
+    """The copy is whole, holds what was acknowledged before, and goes on where it was."""
+    assert check(open_store(target, options)).problems == []
+    with running_gateway(target, linger_ms=0, store_options=json.dumps(dict(options))) as gateway:
+        committed = gateway.client.get(f"/consumers/{GROUP}/offsets").json()["offsets"][0]["offset"]
+        assert committed >= copied
+        assert len(numbers(gateway, "in")) >= max(acknowledged, committed)
+        for number in range(committed, committed + 3):
+            transact(gateway.client, number)
+        expected = [*range(committed + 3)]
+        for topic in OUT:
+            wait_until(lambda: numbers(gateway, topic) == expected, f"{topic} has each once")  # noqa: B023
+        assert len(gateway.client.get("/brokers").json()["brokers"]) == 1
+
+
+def copy_busy(source: str, targets: Sequence[str], options: Mapping[str, str]) -> None:
+    states = []
+    with busy(source, options) as clients:
+        for target in targets:
+            states.append((target, clients.acknowledged, clients.copied))
+            copy_root(open_store(source, options), open_store(target, options), SystemClock())
+            wait_until(lambda: clients.copied >= states[-1][2] + 5, "clients go on")
+    for state in states:
+        check_copy(state[0], options, *state[1:])
+
+
+def test_a_root_in_use_is_copied_whole(tmp_path: Path) -> None:
+    copy_busy(str(tmp_path / "root"), [str(tmp_path / "copy")], {})
+
+
+@pytest.mark.torture
+def test_a_root_in_use_is_copied_whole_again_and_again(tmp_path: Path) -> None:
+    copy_busy(str(tmp_path / "root"), [str(tmp_path / f"copy{number}") for number in range(20)], {})
+
+
+def test_a_bucket_in_use_is_copied_whole(s3: S3Server) -> None:
+    bucket = s3.bucket("copied")
+    copy_busy(f"{bucket}/root", [f"{bucket}/copy"], s3.options)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
+    """With topics `t` and `u`, a group that has committed, and a transaction that waits to be applied."""
+    made = Cluster.open(open_store(tmp_path / "here"), clock)
+    for name in ("t", "u"):
+        append_each(made.lead(made.create_topic(name), 0), VALUES)
+    made.create_topic(CONSUMER_OFFSETS, internal=True)
+    remember(made.store)
+    made.metadata_log.register_broker("http://original")
+    topic = made.topic("t")
+    part = Part("t", topic.topic_id, 0, [entry(b"pending").batch])
+    staged = stage(made.store, clock, "g", [part])
+    say(made, (IntentKey("g", 1), Intent(7, 1, (staged,))))
+    say(made, (OffsetKey("g", "t", 0), Committed(4, topic.topic_id)))
+    return made
+
+
+def copied(cluster: Cluster, target: Path, **options: Any) -> Cluster:
+    copy_root(cluster.store, open_store(target), cluster.clock, **options)
+    return Cluster.open(open_store(target), cluster.clock, create=False)
+
+
+def test_a_copy_has_all_that_the_original_has_and_an_id_of_its_own(cluster: Cluster, tmp_path: Path) -> None:
+    append_each(cluster.lead(cluster.topic("u"), 0), VALUES)
+    cluster.topic("u").partition(0).truncate(2)
+    made = copied(cluster, tmp_path / "copy")
+    for name in ("t", "u"):
+        here, there = cluster.topic(name), made.topic(name)
+        assert (there.topic_id, there.config) == (here.topic_id, here.config)
+        assert values(there.partition(0)) == values(here.partition(0))
+        assert there.partition(0).log_start == here.partition(0).log_start
+    assert made.cluster_id != cluster.cluster_id
+    assert made.metadata_log.brokers == {}
+    assert [item.path for item in made.store.list("staging/")] == [
+        item.path for item in cluster.store.list("staging/")
+    ]
+    assert check(made.store).problems == []
+    assert look(made.store) is Home.HERE
+
+
+def test_a_copy_for_the_originals_place_keeps_its_id(cluster: Cluster, tmp_path: Path) -> None:
+    assert copied(cluster, tmp_path / "copy", keep_id=True).cluster_id == cluster.cluster_id
+
+
+def test_records_in_a_remote_root_come_along_and_it_is_not_the_copys(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    original = tiered_cluster(tmp_path, clock)
+    tiered = original.lead(original.create_topic("t", configs=TIERED), 0)
+    append_each(tiered, VALUES)
+    move_topic(original, "t", [2])
+    there = {item.path for item in open_store(tmp_path / "away").list("")}
+    made = copied(original, tmp_path / "copy")
+    assert (made.remote_root, made.remote) == (None, None)
+    assert values(made.topic("t").partition(0)) == VALUES
+    assert made.topic("t").partition(0).snapshot.tiered == 0
+    assert check(made.store).problems == []
+    assert {item.path for item in open_store(tmp_path / "away").list("")} == there
+    with pytest.raises(InvalidArgument, match="is the remote root of cluster"):
+        made.set_remote_root(tmp_path / "away")
+    made.set_remote_root(tmp_path / "its-own")
+    move_topic(made, "t", [2])
+    assert values(made.topic("t").partition(0)) == VALUES
+    assert check(made.store).problems == []
+
+
+@pytest.mark.parametrize("name", ["here", "here/inside", "."])
+def test_a_root_is_not_copied_into_itself(cluster: Cluster, tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidArgument, match="into itself"):
+        copied(cluster, tmp_path / name)
+
+
+def test_a_place_that_is_not_empty_is_no_place_for_a_copy(cluster: Cluster, tmp_path: Path) -> None:
+    store = open_store(tmp_path / "full")
+    store.put("mine", b"")
+    with pytest.raises(InvalidArgument, match="is not empty"):
+        copied(cluster, tmp_path / "full")
+    store.delete("mine")
+    store.put(UNFINISHED_COPY, b"file:///another")
+    with pytest.raises(InvalidArgument, match="unfinished copy of file:///another"):
+        copied(cluster, tmp_path / "full")
+
+
+def test_a_copy_that_was_killed_anywhere_is_refused_until_it_was_gone_on_with(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Killed at each write in turn: what is there is refused, or whole; once more, and it is the copy."""
+    number, died = 0, True
+    while died:
+        target, crash = tmp_path / f"copy{number}", (crash_before, crash_after)[number % 2]
+        faulty = FaultyStore(open_store(target), [Fault(1 + number // 2, crash)])
+        try:
+            copy_root(cluster.store, faulty, cluster.clock)
+        except Crash:
+            check_unfinished(open_store(target), cluster)
+        died = faulty.dead
+        if died and (number < 1 or is_marked(target)):
+            made = copied(cluster, target)
+            assert values(made.topic("t").partition(0)) == VALUES
+        assert check(open_store(target)).problems == []
+        assert not is_marked(target)
+        shutil.rmtree(target)
+        number += 1
+    assert number > 2 * 15
+
+
+def is_marked(target: Path) -> bool:
+    return any(item.path == UNFINISHED_COPY for item in open_store(target).list(""))
+
+
+def check_unfinished(store: Store, original: Cluster) -> None:
+    """Nobody opens it as a root, unless it is whole."""
+    try:
+        cluster = Cluster.open(store, original.clock, create=False)
+    except (CorruptLog, InvalidArgument) as error:
+        refused = error.message
+    else:
+        assert inspect(cluster).problems == []
+        assert check(store).problems == []
+        return
+    assert "unfinished copy" in refused or "no lakelog data" in refused
+
+
+# A copy that other tools made.
+
+
+def copy_tree(cluster: Cluster, target: Path) -> Store:
+    """What `cp -r` makes of a root."""
+    shutil.copytree(cluster.store.url.removeprefix("file://"), target)
+    return open_store(target)
+
+
+def reopened(store: Store, clock: ManualClock) -> Cluster:
+    return Cluster.open(store, clock, create=False)
+
+
+def test_a_root_is_checked_once_wherever_it_is(cluster: Cluster, tmp_path: Path, clock: ManualClock) -> None:
+    watched = FaultyStore(cluster.store)
+    again = reopened(watched, clock)
+    opening = len(watched.calls)
+    check_home(again)
+    assert [call.operation for call in watched.calls[opening:]] == ["get", "identity"]
+    assert look(copy_tree(cluster, tmp_path / "copy")) is Home.ELSEWHERE
+
+
+def test_a_new_root_is_remembered_by_who_serves_it_first(tmp_path: Path, clock: ManualClock) -> None:
+    made = Cluster.open(open_store(tmp_path), clock)
+    assert look(made.store) is Home.UNKNOWN
+    check_home(made)
+    assert look(made.store) is Home.HERE
+
+
+def test_a_tree_that_was_copied_at_rest_is_served(
+    cluster: Cluster, tmp_path: Path, clock: ManualClock
+) -> None:
+    for record in [*cluster.metadata_log.brokers.values()]:
+        cluster.metadata_log.remove_broker(record)  # as gateways do that stop
+    store = copy_tree(cluster, tmp_path / "copy")
+    check_home(reopened(store, clock))
+    assert look(store) is Home.HERE
+
+
+@pytest.mark.parametrize("home", ["copied", "left behind"])
+def test_a_tree_with_transactions_that_was_copied_in_use_is_refused(
+    cluster: Cluster, tmp_path: Path, clock: ManualClock, home: str
+) -> None:
+    store = copy_tree(cluster, tmp_path / "copy")
+    if home == "left behind":
+        for item in [*store.list("home/")]:
+            store.delete(item.path)
+    with pytest.raises(CorruptLog, match="transactions were copied with them cannot be seen"):
+        check_home(reopened(store, clock))
+
+
+def test_a_tree_that_names_a_remote_root_is_refused_until_somebody_says_whose_it_is(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    original = tiered_cluster(tmp_path, clock)
+    append_each(original.lead(original.create_topic("t", configs=TIERED), 0), VALUES)
+    move_topic(original, "t", [2])
+    store = copy_tree(original, tmp_path / "copy")
+    with pytest.raises(CorruptLog, match="which only one root may write to"):
+        check_home(reopened(store, clock))
+    adopt(store, clock, 0, keep_id=True)
+    check_home(reopened(store, clock))
+
+
+def newest(store: Store, directory: str) -> str:
+    return [item.path for item in store.list(f"{directory}/_delta_log/")][-1]
+
+
+def without_segment(store: Store) -> None:
+    path = next(item.path for item in store.list("topics/t/0/") if item.path.endswith(".parquet"))
+    store.delete(path)
+
+
+def with_cut_segment(store: Store) -> None:
+    path = next(item.path for item in store.list("topics/t/0/") if item.path.endswith(".parquet"))
+    store.put(path, store.get(path)[:-1])
+
+
+def without_table(store: Store) -> None:
+    for item in [*store.list("topics/t/")]:
+        store.delete(item.path)
+
+
+def with_hole(store: Store) -> None:
+    path = [item.path for item in store.list("topics/t/0/_delta_log/")][-3]
+    store.delete(path)
+
+
+def with_an_older_topic(store: Store) -> None:
+    store.delete(newest(store, "topics/t/0"))
+
+
+def without_staged(store: Store) -> None:
+    for item in [*store.list("staging/")]:
+        store.delete(item.path)
+
+
+def test_a_tree_whose_groups_are_ahead_of_a_topic_is_refused_until_somebody_says_that_it_may_be(
+    cluster: Cluster, tmp_path: Path, clock: ManualClock
+) -> None:
+    store = copy_tree(cluster, tmp_path / "copy")
+    with_an_older_topic(store)
+    with pytest.raises(CorruptLog, match="committed offset 4 of partition 0 of t, which ends at 3"):
+        check_home(reopened(store, clock))
+    assert check(store).problems == []  # as a client may commit it
+    adopt(store, clock, 0)
+    check_home(reopened(store, clock))
+
+
+@pytest.mark.parametrize(
+    ("break_it", "said"),
+    [
+        (without_segment, "segment .* is missing"),
+        (with_cut_segment, "bytes, the log says"),
+        (without_table, "there is no table"),
+        (with_hole, "is missing, though version"),
+        (without_staged, "the staged file .* is missing"),
+    ],
+)
+def test_a_tree_that_is_not_whole_is_refused_and_fsck_names_the_same(
+    cluster: Cluster, tmp_path: Path, clock: ManualClock, break_it: Callable[[Store], None], said: str
+) -> None:
+    store = copy_tree(cluster, tmp_path / "copy")
+    break_it(store)
+    with pytest.raises(CorruptLog, match=said):
+        check_home(reopened(store, clock))
+    assert check(store).problems != []
+    assert look(store) is Home.ELSEWHERE
+
+
+def copy_tree_in_use(source: Path, target: Path) -> None:
+    """What `cp -r` makes of it: files that come and go meanwhile are there or not."""
+    with suppress(shutil.Error):
+        shutil.copytree(source, target)
+
+
+def test_a_tree_that_was_copied_in_use_is_whole_or_refused(tmp_path: Path, clock: ManualClock) -> None:
+    root, outcomes = tmp_path / "root", set()
+    with running_gateway(root, linger_ms=0) as gateway:
+        gateway.create_topic("t", 4)
+        ended = threading.Event()
+
+        def produce() -> None:
+            with httpx.Client(base_url=gateway.url, timeout=60) as client:
+                body = {"records": [{"value": n, "partition": n} for n in range(4)]}
+                while not ended.is_set():
+                    answer = client.post("/topics/t", json=body, headers={"Content-Type": JSON})
+                    assert answer.status_code == 200
+
+        producer = threading.Thread(target=produce)
+        producer.start()
+        try:
+            for number in range(10):
+                before = [end(gateway, partition) for partition in range(4)]
+                copy_tree_in_use(root, tmp_path / f"copy{number}")
+                outcomes.add(served(tmp_path / f"copy{number}", clock, before))
+        finally:
+            ended.set()
+            producer.join()
+    assert outcomes <= {"whole", "refused"}
+
+
+def end(gateway: RunningGateway, partition: int) -> int:
+    answer = gateway.client.get(f"/topics/t/partitions/{partition}/offsets")
+    return int(answer.json()["end_offset"])
+
+
+def served(target: Path, clock: ManualClock, before: Sequence[int]) -> str:
+    """What a gateway that starts on a tree finds. One that it serves holds all that was acknowledged."""
+    store = open_store(target)
+    try:
+        cluster = Cluster.open(store, clock, create=False)
+        check_home(cluster)
+    except CorruptLog:
+        assert check(store).problems != []
+        return "refused"
+    assert check(store).problems == []
+    ends = [partition.high_watermark for partition in cluster.topic("t").partitions()]
+    assert all(now >= then for now, then in zip(ends, before, strict=True))
+    return "whole"
+
+
+def test_a_gateway_does_not_start_on_what_is_not_whole(cluster: Cluster, tmp_path: Path) -> None:
+    store = copy_tree(cluster, tmp_path / "copy")
+    without_segment(store)
+    command = [sys.executable, "-m", "lakelog", "serve", "--data", str(tmp_path / "copy"), "--port", "0"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "cannot be served as it is: topics/t/0: segment" in ended.stderr
+    assert "`lakelog root copy`" in ended.stderr
+    assert "Traceback" not in ended.stderr
