@@ -7,7 +7,7 @@ so at once are told apart by their claims: one wins, the other looks again.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import lru_cache
 
 import mmh3
@@ -86,9 +86,12 @@ class Leadership:
         known = self._told(topic, index, _claimed(topic, index) if topic.is_open(index) else 0)
         return known if known in self._brokers.all() else self._preferred(topic, index)
 
-    def mine(self, topic: Topic) -> list[int]:
-        """The partitions of a topic that this gateway leads, or will when somebody asks."""
-        return [i for i in range(topic.partition_count) if self.leader(topic, i) == self._brokers.id]
+    def mine(self, topic: Topic, first: int) -> Iterator[int]:
+        """The partitions of a topic that this gateway leads, or will when somebody asks; from `first` on, and
+        then those before it.
+        """
+        indexes = (*range(first, topic.partition_count), *range(first))
+        return (index for index in indexes if self.leader(topic, index) == self._brokers.id)
 
     async def find(self, topic: Topic, index: int) -> BrokerRecord | None:
         """The gateway to which a request for a partition belongs, as far as is known; None: this one.

@@ -68,7 +68,9 @@ class Router:
         chosen = self._writer.sticky_partition(topic)
         if self._leadership.leader(topic, chosen) == self._brokers.id:
             return chosen
-        return self._writer.sticky_partition(topic, self._leadership.mine(topic))
+        # The nearest: to ask for all of them, of thousands, would take a good part of a second.
+        mine = next(self._leadership.mine(topic, first=chosen), None)
+        return chosen if mine is None else self._writer.sticky_partition(topic, [mine])
 
     async def append(
         self,
