@@ -89,7 +89,6 @@ async def subscribe(here: Here, group: GroupName, instance: InstanceName, wanted
         check_topic_name(name)
     if wanted.topics is not None and wanted.topic_pattern is not None:
         raise MixedSubscription("a subscription has topics or a topic_pattern, not both; send one of them")
-    await know(here, names)
     await here.coordinator.happen(group, Subscribe(instance, names, wanted.topic_pattern or ""))
 
 
@@ -119,7 +118,6 @@ async def unsubscribe(here: Here, group: GroupName, instance: InstanceName) -> N
 )
 async def assign(here: Here, group: GroupName, instance: InstanceName, wanted: Partitions) -> None:
     """Replaces those that there were; nobody else is asked."""
-    await know(here, {at.topic for at in wanted.places})
     await here.coordinator.happen(group, Assign(instance, frozenset(wanted.places)))
 
 

@@ -1,6 +1,7 @@
 """How far behind consumer groups are, for Prometheus: by group, topic and partition."""
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from prometheus_client.core import GaugeMetricFamily
@@ -9,6 +10,7 @@ from prometheus_client.registry import Collector
 from coordinator.shards import Shards
 from log_tables.clock import Clock
 from log_tables.cluster import Cluster
+from log_tables.errors import UnknownTopic
 from log_tables.lag import Lag, lag
 from log_tables.partition import Partition
 
@@ -86,7 +88,8 @@ def follow_lags(shards: Shards, cluster: Cluster) -> None:
     """Look for the ends of partitions that groups read and other processes write."""
     for partition in {id(found[-1]): found[-1] for found in _committed(shards, cluster)}.values():
         if not partition.leading:
-            partition.refresh()
+            with suppress(UnknownTopic):  # it was deleted just now, and its groups will hear of it
+                partition.refresh()
 
 
 def _committed(shards: Shards, cluster: Cluster) -> Iterator[tuple[str, str, int, int, Partition]]:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from api.beside import INLINE_MAX_BYTES, INLINE_MAX_ROWS, worked_out
 from api.body import room_of
-from api.client_topics import know, topic_to_write
+from api.client_topics import topic_to_write
 from api.consumers import GroupName, InstanceName
 from api.envelope import V2Response
 from api.errors import error_responses
@@ -136,8 +136,7 @@ async def _asked(
     frame = sent.frame
     for key in frame.forget:
         check_retry_key(key)
-    named = {offset.topic for offset in frame.offsets} | {r.topic for file in frame.staged for r in file.runs}
-    await know(here, named)
+    await here.shards.look()  # records are for the topics that are there now
     topics = [await topic_to_write(here, name) for name in sent.records]
     sticky = [here.router.sticky_partition(topic) for topic in topics]
 

@@ -21,6 +21,7 @@ from log_tables.clock import Clock
 from log_tables.cluster import Cluster
 from log_tables.errors import Damaged, NotAssigned, OffsetOutOfRange, StoreUnavailable
 from log_tables.partition import Partition, ReadPlan
+from log_tables.table import topic_deleted
 
 WAIT_FIRST_S = 0.02
 WAIT_MAX_S = 0.2
@@ -83,10 +84,11 @@ class Consumer:
 
         With `generation`, the newest that the client knows, it answers at once without records when there is
         a newer one to know. `ended` says that nobody waits any more. Raises UnknownMember, NotLeader,
-        StoreUnavailable; Damaged when there is a partition that cannot be read, and nothing in the others.
+        StoreUnavailable; Damaged when there is a partition that cannot be read, and nothing in the others;
+        TopicDeleted when the group does not know yet that a topic is gone.
         """
         self._serial += 1
-        serial, pause_s = self._serial, WAIT_FIRST_S
+        serial, pause_s, began = self._serial, WAIT_FIRST_S, self._clock.boottime()
         changed = asyncio.Event()
         self.shard.listen(self._group, changed)
         try:
@@ -94,6 +96,8 @@ class Consumer:
                 changed.clear()
                 await self._acknowledge(generation)
                 damage = await self._look(serial)
+                if self._serial == serial:
+                    await self._check_live(began)
                 member = self.shard.group(self._group).member(self._member)
                 if self._serial != serial or (generation is not None and generation < member.epoch):
                     await self.shard.settled(self._group)  # a generation that is told must not come twice
@@ -246,6 +250,21 @@ class Consumer:
         if far:
             damage = await _in_threads(_reach, far) or damage
         return damage
+
+    async def _check_live(self, began: float) -> None:
+        """Raise TopicDeleted if a topic of which there is something to give was deleted before `began`.
+
+        Of what others lead `_look` has found that. So has this process of what it leads, if it has committed
+        there since; else one look at the metadata log is enough for all.
+        """
+        ready = [place for at, place in self._positions.items() if self._has_records(at, place)]
+        if all(not place.partition.leading or place.partition.confirmed >= began for place in ready):
+            return
+        await asyncio.to_thread(self._cluster.refresh)
+        for at, place in self._positions.items():
+            topic = self._cluster.known(at.topic)
+            if topic is None or topic.topic_id != place.topic_id:
+                raise topic_deleted(place.partition.directory)
 
     def _open(
         self, group: Group, new: Sequence[TopicPartition]

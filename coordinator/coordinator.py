@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 
 from coordinator.assignment import TopicPartition
 from coordinator.consumer import Consumer, Polled
@@ -13,10 +14,10 @@ from coordinator.shards import Shards
 from coordinator.transactions import Asked, Transacted, Transactions
 from ingest.wide import batched
 from log_tables.clock import Clock
-from log_tables.cluster import Cluster
-from log_tables.errors import InvalidOffset, OffsetOutOfRange
+from log_tables.cluster import Cluster, contradicted
+from log_tables.errors import Damaged, InvalidOffset, OffsetOutOfRange, TopicDeleted
 from log_tables.partition import Partition
-from log_tables.topic import check_public
+from log_tables.topic import Topic, check_public
 
 
 class Coordinator:
@@ -51,7 +52,7 @@ class Coordinator:
             await shard.settled(name)
             return group
 
-        self._shards.follow_topics()
+        await self._shards.look()
         return await self._shards.leading(name, attempt)
 
     async def member(self, name: str, member: str) -> Member:
@@ -79,7 +80,15 @@ class Coordinator:
 
         async def attempt(shard: Shard) -> tuple[Consumer, Polled]:
             consumer = self._consumers.of(shard, name, member)
-            return consumer, await consumer.poll(generation, max_bytes, deadline, over)
+            while True:
+                known = self._shards.topics_version
+                try:
+                    return consumer, await consumer.poll(generation, max_bytes, deadline, over)
+                except (TopicDeleted, Damaged) as error:
+                    # What is damaged may be what is left of a topic that is gone.
+                    await self._shards.look()
+                    if self._shards.topics_version == known:
+                        raise error if isinstance(error, Damaged) else contradicted(error) from None
 
         return await self._shards.leading(name, attempt)
 
@@ -95,6 +104,7 @@ class Coordinator:
             await consumer.commit(offsets)
 
         if offsets:
+            await self._shards.look()
             await self._open(offsets)
         await self._shards.leading(name, attempt)
 
@@ -128,8 +138,8 @@ class Coordinator:
 
             return await self._transactions.transact(shard, name, member, asked, committing)
 
+        await self._shards.look()
         await self._check_ends(asked.offsets)
-        self._shards.follow_topics()
         return await self._shards.leading(name, attempt)
 
     async def seek(self, name: str, member: str, positions: Mapping[TopicPartition, int]) -> None:
@@ -142,6 +152,7 @@ class Coordinator:
         for at, offset in positions.items():
             if offset < 0:
                 raise InvalidOffset(f"offset {offset} of {at} is negative; name one from 0")
+        await self._shards.look()
         await self._shards.leading(name, attempt)
 
     async def leave(self, name: str, member: str) -> None:
@@ -170,8 +181,8 @@ class Coordinator:
             await shard.settled(name)
             return group
 
+        await self._shards.look()
         await self._check_ends(offsets)
-        self._shards.follow_topics()
         return await self._shards.leading(name, attempt)
 
     async def delete(self, name: str, force: bool) -> None:
@@ -211,7 +222,10 @@ class Coordinator:
                 raise InvalidOffset(f"offset {place.offset} of {at} is negative; name one from 0")
 
         def opened(some: Sequence[TopicPartition]) -> dict[TopicPartition, Partition]:
-            return {at: self._cluster.topic(at.topic).partition(at.partition) for at in some}
+            return {
+                at: self._cluster.settled(at.topic, partial(Topic.partition, index=at.partition))
+                for at in some
+            }
 
         found: dict[TopicPartition, Partition] = {}
         for some in batched([*offsets]):

@@ -102,6 +102,20 @@ class Shards:
         topic = await self._topic()
         return topic, partition_for_key(name.encode(), topic.partition_count)
 
+    @property
+    def topics_version(self) -> int:
+        """It grows when the groups hear of topics that came or went."""
+        return self._topics_version
+
+    async def look(self) -> None:
+        """Look which topics there are now, and tell the groups.
+
+        Who asks for something of a topic by its name means the one that is there: without a look this process
+        might know the one before.
+        """
+        await asyncio.to_thread(self._cluster.refresh, True)
+        self.follow_topics()
+
     async def has_groups(self) -> bool:
         """Whether any group was ever made here."""
         if self._cluster.known(CONSUMER_OFFSETS) is None:
@@ -111,6 +125,7 @@ class Shards:
     async def group(self, name: str) -> Group:
         """The group `name`, as is durable. Raises UnknownGroup."""
         check_group_name(name)
+        await self.look()
         found = await self._seen((await self.home(name))[1]) if await self.has_groups() else []
         group = next((group for group in found if group.id == name), None)
         if group is None:
@@ -119,6 +134,7 @@ class Shards:
 
     async def groups(self) -> list[Group]:
         """Every group that there is, by name."""
+        await self.look()
         if not await self.has_groups():
             return []
         indexes = range((await self._topic()).partition_count)

@@ -188,10 +188,7 @@ class Cluster:
         self.refresh(wait=True)
         if self.is_live(topic) and topic.partition_count == partitions:
             if isinstance(error, TopicDeleted):
-                raise CorruptLog(
-                    f"a table says that the topic {topic.name!r} is deleted, and the metadata log that it is "
-                    "there; look with `lakelog fsck`, and restore both from the same time"
-                )
+                raise contradicted(error)
             raise error
         return self.topic(topic.name)
 
@@ -461,6 +458,14 @@ class Cluster:
         """Delete every object below `directory`."""
         for item in list(self.store.list(f"{directory}/")):
             self.store.delete(item.path)
+
+
+def contradicted(error: TopicDeleted) -> CorruptLog:
+    """What it is when the metadata log names the topic of `error` all the same."""
+    return CorruptLog(
+        f"{error.message}: but the metadata log says that it is there; look with `lakelog fsck`, and restore "
+        "both from the same time"
+    )
 
 
 def _check_partitions(count: int) -> None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from log_tables.cluster import Cluster
+from log_tables.errors import UnknownTopic
 from log_tables.group_log import Committed, OffsetKey, committed_offsets
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.partition import Partition
@@ -92,10 +93,14 @@ def group_offsets(cluster: Cluster, ends: bool) -> GroupOffsets:
         known = cluster.known(key.topic)
         if known is None or known.topic_id != value.topic_id:
             continue  # of a topic that was deleted: the gateway has not noticed yet
-        committed[key] = value
         if ends:
-            partitions[key.topic, key.partition] = known.partition(key.partition)
-    _fresh(partitions.values())
+            try:
+                partition = known.partition(key.partition)
+                partition.refresh()
+            except UnknownTopic:
+                continue  # it was deleted just now
+            partitions[key.topic, key.partition] = partition
+        committed[key] = value
     return GroupOffsets(committed, partitions)
 
 

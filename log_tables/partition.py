@@ -296,6 +296,11 @@ class Partition:
                     self._end_term()
             self._notify()
 
+    @property
+    def confirmed(self) -> float:
+        """Until when (`Clock.boottime`) what is known here is known to be all: at a look, or a commit."""
+        return self.table.confirmed
+
     def check_live(self) -> None:
         """Raise TopicDeleted if the topic is known to be deleted; without asking the store."""
         if self.snapshot.deleted:

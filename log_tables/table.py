@@ -162,6 +162,11 @@ class Table:
         return self._snapshot
 
     @property
+    def confirmed(self) -> float:
+        """When (`Clock.boottime`) this process last knew the newest version for certain."""
+        return self._confirmed
+
+    @property
     def checkpointed(self) -> int:
         """The version of the newest checkpoint known."""
         return self._checkpointed
