@@ -214,6 +214,7 @@ class Leadership:
                 except Exception:  # noqa: BLE001 -- the next round may succeed, and nothing rests on this one
                     _log.exception("spreading the partitions over the gateways failed; it is tried again")
             before = living
+            await self._writer.forget()  # else they would be said to be led, and be kept for ever
             leads: dict[str, list[int]] = {}
             for topic, index in self._writer.led():
                 leads.setdefault(topic.name, []).append(index)

@@ -66,6 +66,11 @@ class Accumulator:
         """Whether records may be added, as far as is known."""
         return self.partition.leading and not self._released
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits to be committed."""
+        return self._drain is None
+
     def add(self, entry: Entry) -> Ticket:
         """Sequence `entry` now; its future is done when it is durable.
 

@@ -223,6 +223,15 @@ class Writer:
         if accumulator is not None:
             await accumulator.release()
 
+    async def forget(self) -> None:
+        """Let go of topics that were deleted, as soon as nothing is under way there."""
+        for topic, route in [*self._routes.items()]:
+            idle = not route.claims and all(each.idle for each in route.accumulators.values())
+            if idle and not self._cluster.is_live(topic):
+                for index in [*route.accumulators]:
+                    await self.release(topic, index)
+                self._routes.pop(topic, None)
+
     async def _claim(self, topic: Topic, route: _Route, index: int, broker: int) -> None:
         try:
             loop = asyncio.get_running_loop()

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from jobs.outcome import Outcome
+from jobs.outcome import Outcome, reason
 from jobs.spread import Spark
 from jobs.state import OPENED_AT_ONCE, PartitionState, partition_of, remote_of, table_of
 from log_tables import staging
@@ -114,7 +114,7 @@ def _tidy(cluster: Cluster, step: Tidy) -> Outcome | None:
         cleaned = table.clean_log() if step.clean else 0
         swept = vacuum(table) if step.clean else None
     except LakelogError as error:
-        return Outcome(NAME, step.topic, step.partition, seconds=timer() - started, error=error.message)
+        return Outcome(NAME, step.topic, step.partition, seconds=timer() - started, error=reason(error))
     deleted, size = (0, 0) if swept is None else (swept.deleted, swept.deleted_bytes)
     if not (step.checkpoint or cleaned or deleted):
         return None

@@ -2,8 +2,18 @@
 
 from dataclasses import dataclass
 
+from log_tables.errors import LakelogError, UnknownTopic
+
 OVERTAKEN = "another process changed the segments meanwhile; the next run looks again"
 """Why a rewrite was dropped: nothing is wrong."""
+
+GONE = "the topic was deleted meanwhile; nothing is left to do"
+"""Why nothing was done: nothing is wrong."""
+
+
+def reason(error: LakelogError) -> str:
+    """What `error` is to a job that meets it in a partition."""
+    return GONE if isinstance(error, UnknownTopic) else error.message
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,5 +38,5 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """Whether somebody should look: not when another process was only faster."""
-        return self.error not in (None, OVERTAKEN)
+        """Whether somebody should look: not when another process was only faster, or the topic is gone."""
+        return self.error not in (None, OVERTAKEN, GONE)

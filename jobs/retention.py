@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from jobs.outcome import Outcome
+from jobs.outcome import Outcome, reason
 from jobs.spread import Spark
 from jobs.state import OPENED_AT_ONCE, PartitionState, partition_of
 from log_tables.clock import timer
@@ -97,7 +97,7 @@ def run(_: Spark, cluster: Cluster, steps: Sequence[Expire]) -> Iterator[Outcome
         try:
             partition_of(cluster, step.topic, step.partition, step.directory).truncate(step.before)
         except LakelogError as error:
-            return Outcome(NAME, step.topic, step.partition, error=error.message)
+            return Outcome(NAME, step.topic, step.partition, error=reason(error))
         return Outcome(
             NAME,
             step.topic,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from jobs.outcome import OVERTAKEN, Outcome
+from jobs.outcome import OVERTAKEN, Outcome, reason
 from jobs.spread import Failure
 from log_tables.errors import LakelogError
 from log_tables.snapshot import Segment
@@ -36,7 +36,7 @@ def committed(
     try:
         error = None if commit(made) else OVERTAKEN
     except LakelogError as raised:
-        error = raised.message
+        error = reason(raised)
     if error is not None:
         return Outcome(job, step.topic, step.partition, seconds=seconds, error=error)
     return Outcome(

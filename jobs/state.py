@@ -76,6 +76,7 @@ def look(
     with ThreadPoolExecutor(OPENED_AT_ONCE) as pool:
         found = [*pool.map(lambda at: _look(cluster, at[0], at[1], tidied), _places(cluster))]
     states = [state for state in found if isinstance(state, PartitionState)]
+    # Nothing is said of a topic that was deleted since the metadata log was read.
     unreadable = [state for state in found if isinstance(state, Unreadable)]
     cut_off = [Unreadable(s.topic, s.partition, s.unreachable) for s in states if s.unreachable]
     return states, [*unreadable, *cut_off]
@@ -120,7 +121,9 @@ def _places(cluster: Cluster) -> Iterator[tuple[str, int]]:
             yield topic.name, index
 
 
-def _look(cluster: Cluster, topic: str, index: int, tidied: Mapping[str, int]) -> PartitionState | Unreadable:
+def _look(
+    cluster: Cluster, topic: str, index: int, tidied: Mapping[str, int]
+) -> PartitionState | Unreadable | None:
     try:
         if topic == CLUSTER_METADATA:
             partition, config = cluster.metadata_log.partition, _COMPACTED
@@ -131,6 +134,8 @@ def _look(cluster: Cluster, topic: str, index: int, tidied: Mapping[str, int]) -
         partition.prune()
         table = partition.table
         checkpointed = table.find_checkpoint() if table.checkpoint_due() else table.checkpointed
+    except UnknownTopic:
+        return None
     except LakelogError as error:
         return Unreadable(topic, index, error.message)
     state = PartitionState(

@@ -8,7 +8,7 @@ then here (log_tables/tier.py).
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from jobs.outcome import Outcome
+from jobs.outcome import Outcome, reason
 from jobs.retention import too_many, too_old
 from jobs.segment_compaction import runs
 from jobs.spread import JOB_BYTES, Failure, Spark, batches, spread
@@ -143,7 +143,7 @@ def _committed(
     try:
         moved, gone = _commit(cluster, step, there)
     except LakelogError as error:
-        failed = failed or error.message
+        failed = failed or reason(error)
     if failed is not None:
         return Outcome(NAME, step.topic, step.partition, seconds=seconds, error=failed)
     return Outcome(
@@ -174,5 +174,6 @@ def _commit(
 ) -> tuple[Sequence[Segment], Sequence[Segment]]:
     """The segments that moved, and those that retention took out of the remote table."""
     local = partition_of(cluster, step.topic, step.partition, step.directory).table
+    local.refresh(wait=True)  # no table is made there for a topic that is gone
     remote = remote_of(cluster).make_table(step.directory)
     return commit_move(local, remote, there), remove_expired(remote, local.snapshot.log_start)

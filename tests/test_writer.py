@@ -1,7 +1,9 @@
 """ingest/writer.py: leading partitions, and appending the parts of a request to them."""
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -84,6 +86,24 @@ def test_a_topic_deleted_by_another_process_takes_no_more_records(store_root: Pa
         assert isinstance(fenced, TopicDeleted)
         with pytest.raises(UnknownTopic):
             await append(writer, topic, (0, b"after"))
+
+    run(store_root, scenario)
+
+
+def test_a_topic_that_was_deleted_is_led_and_kept_no_longer(store_root: Path) -> None:
+    async def scenario(cluster: Cluster, writer: Writer) -> None:
+        topic = cluster.topic("t")
+        await append(writer, topic, (0, b"old"))
+        await writer.forget()
+        assert writer.led() == [(topic, 0)]
+        await asyncio.to_thread(Cluster.open(open_store(store_root)).delete_topic, "t")
+        await asyncio.to_thread(cluster.refresh)
+        await writer.forget()
+        assert writer.led() == []
+        kept = weakref.ref(topic)
+        del topic
+        gc.collect()
+        assert kept() is None
 
     run(store_root, scenario)
 
