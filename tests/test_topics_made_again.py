@@ -1,6 +1,8 @@
 """A topic that is deleted and made again through one gateway, used through the others meanwhile."""
 
+import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -9,6 +11,8 @@ import httpx
 import pytest
 
 from tests.consumers import JSON
+from tests.gateway import RunningGateway
+from tests.routes import WITH_BODY, Route, World, routes
 from tests.several import LONG_S, Several
 
 SLOW_MS = 600_000
@@ -82,3 +86,120 @@ def test_every_gateway_serves_the_topic_that_is_there_and_no_other(clients: list
                 "/topics/r", json={"records": [{"value": 1}]}, headers={"Content-Type": JSON}
             )
             assert (refused.status_code, refused.json()["error_code"]) == (404, 40401)
+
+
+# Every route, of a gateway that knows the topic as it was.
+
+
+def made_again(several: Several, name: str, *, there: bool) -> None:
+    """Let the first gateway make the topic `name` anew, or only delete it, behind the second one's back."""
+    first = several.gateways[0]
+    assert first.client.delete(f"{first.cluster}/topics/{name}").status_code == 204
+    if there:
+        first.create_topic(name, 2)
+        assert first.produce(name, "new", partition=0).status_code == 200
+
+
+def known_to_the_second(several: Several, name: str) -> None:
+    """A topic with one record, "old", that the second gateway has served."""
+    several.gateways[0].create_topic(name, 1, compression_type="gzip")
+    second = several.gateways[1]
+    assert second.produce(name, "old", partition=0).status_code == 200
+    assert fetched(second.client, name) == ["old"]
+
+
+def seen(several: Several, name: str) -> list[Any]:
+    """What the first gateway says of the topic."""
+    first = several.gateways[0]
+    paths = [f"{first.cluster}/topics/{name}/configs", f"{first.cluster}/topics/{name}/partitions"]
+    paths += [f"/topics/{name}/partitions/{index}/offsets" for index in range(3)]
+    return [first.client.get(path).json() for path in paths]
+
+
+def plain(answer: httpx.Response) -> str:
+    """An answer without what differs between gateways: URLs, and who they think leads."""
+    return re.sub(r'"(leader|broker)":\s*\d+|127\.0\.0\.1:\d+', "", answer.text)
+
+
+def ask(gateway: RunningGateway, route: Route, name: str) -> httpx.Response:
+    path = route.path(
+        cluster_id=gateway.cluster.rsplit("/", 1)[1], topic=name, partition="0", name="compression.type"
+    )
+    body = {
+        "PATCH": {"partitions_count": 3},
+        "/records": {"value": {"type": "JSON", "data": 1}},
+        "/records:batch": {"entries": [{"id": "1", "value": {"type": "JSON", "data": 1}}]},
+        "/configs:alter": {"data": [{"name": "compression.type", "value": "lz4"}]},
+    }
+    sent = body.get(route.method, body.get(path[path.rindex("/") :], {"records": [{"value": 1}]}))
+    if route.method == "DELETE" and path.endswith("/records"):
+        path += "?before=1"
+    if route.method not in WITH_BODY:
+        return gateway.client.request(route.method, path, headers={"Accept": JSON})
+    kind = "application/json" if "/v3/" in path else JSON
+    return gateway.client.request(
+        route.method, path, content=json.dumps(sent), headers={"Content-Type": kind}
+    )
+
+
+def of_topics(client: httpx.Client) -> list[Route]:
+    found = [route for route in routes(client) if "{topic}" in route.template]
+    return [route for route in found if "{group}" not in route.template]
+
+
+def test_each_route_answers_for_the_topic_that_is_there(several: Several) -> None:
+    second, name = several.gateways[1], "each"
+    listed = of_topics(second.client)
+    assert len(listed) > 15
+    for route in listed:
+        known_to_the_second(several, name)
+        made_again(several, name, there=True)
+        before = seen(several, name)
+        answer = ask(second, route, name)
+        assert answer.is_success, (route, answer.text)
+        assert not re.search("gzip|old", answer.text), (route, answer.text)
+        if route.method == "GET":
+            assert plain(answer) == plain(ask(several.gateways[0], route, name)), route
+        else:
+            assert seen(several, name) != before, (route, answer.text)
+        if several.gateways[0].client.get(f"/topics/{name}").status_code == 200:
+            delete(several.gateways[0].client, name)
+
+
+def test_each_route_says_that_a_topic_is_gone(several: Several) -> None:
+    second, name = several.gateways[1], "gone"
+    for route in of_topics(second.client):
+        known_to_the_second(several, name)
+        made_again(several, name, there=False)
+        answer = ask(second, route, name)
+        assert (answer.status_code, answer.json()["error_code"]) == (404, 40401), (route, answer.text)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_no_route_of_a_group_gives_or_keeps_anything_of_the_topic_before(
+    several: Several, there: bool
+) -> None:
+    first, second = several.gateways[0], several.gateways[1]
+    of_groups = [route for route in routes(second.client) if "{group}" in route.template]
+    for number, route in enumerate(route for route in of_groups if "{topic}" not in route.template):
+        name = f"group-{number}-{there}"
+        first.create_topic(name)
+        world = World(second, name)
+        made_again(several, name, there=there)
+        answer = world.send(route.method, route.path(**world.names), world.body_of(route))
+        assert answer.status_code < 500, (route, answer.text)
+        assert '"first"' not in answer.text, (route, answer.text)
+        if route.template.endswith("{group}/offsets") and route.method == "PUT":
+            assert answer.status_code == (204 if there else 404)
+        if route.template.endswith("/transactions"):
+            assert answer.status_code == (200 if there else 404), answer.text
+        if there:
+            end = first.client.get(f"/topics/{name}/partitions/0/offsets").json()["end_offset"]
+            end += first.client.get(f"/topics/{name}/partitions/1/offsets").json()["end_offset"]
+            assert end == 1 + route.template.endswith("/transactions"), route
+        kept = first.client.get(f"/consumers/{name}/offsets")
+        if kept.status_code == 200:
+            committed = route.template.endswith("/offsets") and route.method in ("PUT", "POST")
+            assert [each["offset"] for each in kept.json()["offsets"]] == (
+                [int(route.method == "POST")] if committed and answer.is_success else []
+            ), route
