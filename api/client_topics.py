@@ -6,7 +6,7 @@ begins again. Of an internal topic a client gets a description at most: no parti
 offset and no write. Which of these ways a route takes is what it promises.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Annotated, TypeVar
 
 from fastapi.concurrency import run_in_threadpool
@@ -115,12 +115,6 @@ async def newest(here: Gateway, topic: Topic) -> Topic:
     """The topic of the name of `topic`, by a look at the metadata log. Raises UnknownTopic."""
     await run_in_threadpool(here.cluster.refresh, True)
     return here.cluster.topic(topic.name)
-
-
-async def know(here: Gateway, names: Iterable[str]) -> None:
-    """Look for those topics that may have been made just now elsewhere."""
-    if any(here.cluster.known(name) is None for name in names):
-        await run_in_threadpool(here.cluster.refresh)
 
 
 async def _found(here: Gateway, name: str) -> Topic:

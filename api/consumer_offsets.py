@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from fastapi.concurrency import run_in_threadpool
 
-from api.client_topics import at_partition, know
+from api.client_topics import at_partition
 from api.consumer_schema import (
     CommitBody,
     CommittedOffset,

@@ -6,7 +6,6 @@ from urllib.parse import quote
 from fastapi import APIRouter, Path
 from starlette.requests import Request
 
-from api.client_topics import know
 from api.consumer_schema import (
     CreatedConsumer,
     NewConsumer,
