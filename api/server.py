@@ -92,9 +92,12 @@ def run(settings: Settings, peer_port: int | None = None, ready: Callable[[str],
     server = _Server(config, gateway, ready, forced=peer_port is None)
     connections = server.server_state.connections
     gateway.metrics.watch_connections(lambda: len(connections), bounds.max_connections)
-    server.run(listeners)
+    try:
+        server.run(listeners)
+    except SystemExit:
+        sys.exit(1)  # starting failed, and uvicorn has logged how; its own code means something else here
     if server.lifespan.should_exit:
-        sys.exit(1)  # starting or flushing failed, and uvicorn has logged how
+        sys.exit(1)  # flushing failed, and uvicorn has logged how
 
 
 def _bounds(settings: Settings, metrics: Metrics) -> Bounds:

@@ -103,7 +103,7 @@ class Client:
         transport: httpx.BaseTransport | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.url = url.rstrip("/")
+        self.url = _checked_url(url)
         self._clock = clock or SystemClock()
         self.timeout_s = timeout_s
         self._http = httpx.Client(base_url=self.url, transport=transport)
@@ -364,6 +364,18 @@ class Client:
             f"the gateway at {self.url} did not answer ({said}), so it may have done what was asked or not; "
             "look before repeating"
         )
+
+
+def _checked_url(url: str) -> str:
+    """`url` without a slash at its end. Raises InvalidArgument for what is no URL of a gateway."""
+    try:
+        parsed = httpx.URL(url)
+        usable = parsed.scheme in ("http", "https") and parsed.host
+    except (httpx.InvalidURL, UnicodeError):
+        usable = False
+    if not usable:
+        raise InvalidArgument(f"{url!r} is not the URL of a gateway; write it as http://127.0.0.1:8082")
+    return url.rstrip("/")
 
 
 def _group(found: Mapping[str, Any]) -> dict[str, str]:

@@ -221,3 +221,8 @@ TABLES_CHECKED_AT_ONCE = 16
 
 ADOPTION_LOOKS = 20
 """How often a root that is adopted is looked at for signs of life of gateways on it."""
+
+LINE_MAX_BYTES = 64 * MIB
+"""The longest line that `lakelog produce` reads: more than any record may have, and no more of a file that is
+no text.
+"""

@@ -9,9 +9,8 @@ import typer
 from typer.core import TyperGroup
 
 from lakelog.cli import bench, broker, consume, demo, fsck, group, maintain, produce, root, serve, sql, topic
-from log_tables.errors import InvalidRequest, LakelogError, Unreachable
-
-FAILED, USAGE, UNREACHABLE, INTERRUPTED = 1, 2, 3, 130
+from lakelog.cli.exit_code import FAILED, exit_code
+from log_tables.errors import LakelogError
 
 
 class _Commands(TyperGroup):
@@ -25,8 +24,8 @@ class _Commands(TyperGroup):
             # Whoever read our output has had enough. Nothing more can be said there, not even at the end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(FAILED) from None
-        except KeyboardInterrupt:
-            raise typer.Exit(INTERRUPTED) from None
+        except KeyboardInterrupt as interrupt:
+            raise typer.Exit(exit_code(interrupt)) from None
         except (LakelogError, OSError) as error:
             sys.stdout.flush()
             if json_asked:
@@ -34,13 +33,7 @@ class _Commands(TyperGroup):
                 print(json.dumps({"error": code, "message": str(error)}), file=sys.stderr)
             else:
                 print(f"lakelog: {error}", file=sys.stderr)
-            raise typer.Exit(_exit_code(error)) from None
-
-
-def _exit_code(error: Exception) -> int:
-    if isinstance(error, Unreachable):
-        return UNREACHABLE
-    return USAGE if isinstance(error, InvalidRequest) else FAILED
+            raise typer.Exit(exit_code(error)) from None
 
 
 app = typer.Typer(

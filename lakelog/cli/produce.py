@@ -1,7 +1,8 @@
 """`lakelog produce`: records from standard input or a file."""
 
+import sys
 from collections import deque
-from enum import StrEnum
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,52 +16,43 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from lakelog.cli.common import GATEWAY, Json, Url, console, print_json, progress_console
+from lakelog.cli.common import GATEWAY, Json, Url, connect, console, print_json, progress_console
+from lakelog.cli.source import STDIN, Format, source
 from log_tables.clock import SystemClock
-from log_tables.errors import InvalidArgument
+from log_tables.errors import InvalidArgument, LakelogError, OutcomeUnknown
 
 if TYPE_CHECKING:
     from lakelog.delivery import Delivery
-
 
 SHOWN_EVERY = 1_000
 """Records between two looks at the progress bar."""
 
 
-class Format(StrEnum):
-    """How the input is cut into records."""
-
-    LINES = "lines"
-    NDJSON = "ndjson"
-    CSV = "csv"
-    PARQUET = "parquet"
-
-
-_SUFFIXES = {
-    ".ndjson": Format.NDJSON,
-    ".jsonl": Format.NDJSON,
-    ".csv": Format.CSV,
-    ".parquet": Format.PARQUET,
-}
-
-
-def produce(
+def produce(  # noqa: PLR0913, PLR0917 -- each is an option
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
-    file: Annotated[Path, typer.Argument(metavar="[FILE]", help="- is standard input.")] = Path("-"),
+    file: Annotated[Path, typer.Argument(metavar="[FILE]", help="- is standard input.")] = STDIN,
     form: Annotated[
-        Format | None, typer.Option("--format", help="Default: by the file's name, else lines.")
+        Format | None,
+        typer.Option("--format", help="Default: by the file's name; of standard input lines."),
     ] = None,
     key_field: Annotated[str | None, typer.Option(help="The field that is the key.")] = None,
     timestamp_field: Annotated[
         str | None, typer.Option(help="The field that is the time: milliseconds or ISO-8601.")
     ] = None,
+    skip: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Leave out the first N records: those that are sent.")
+    ] = 0,
     acks: Annotated[str, typer.Option(help="0, 1 or all.")] = "all",
     url: Url = GATEWAY,
     json: Json = False,
 ) -> None:
-    """Send records: a line, a JSON object, or a row (as JSON) each."""
-    named = form or _SUFFIXES.get(file.suffix, Format.LINES)
-    if named is Format.LINES and (key_field or timestamp_field):
+    """Send records: a line, a JSON object, or a row (as JSON) each. Files may be packed with gzip or zstd.
+
+    A file is checked before anything of it is sent. Where sending ends early, the error says how many records
+    were sent, and which --skip goes on from there.
+    """
+    chosen = source(file, form)
+    if chosen.form is Format.LINES and (key_field or timestamp_field):
         raise InvalidArgument("lines have no fields; use --format ndjson, csv or parquet")
     # Loaded here, so that no other command waits for Arrow.
     from lakelog.cli import rows
@@ -68,33 +60,79 @@ def produce(
 
     clock = SystemClock()
     begin = clock.monotonic()
-    count = 0
+    with connect(url) as client:
+        largest = int(client.topic(topic)["configs"]["max.message.bytes"])
+    fill = rows.Fill(key_field, timestamp_field, largest)
     with Producer(url, acks=acks) as producer, _progress(json) as progress:
-        task = progress.add_task(topic, total=rows.total(file, named))
-        sent: deque[Delivery] = deque()
-        for value, fields in rows.read(file, named):
-            key = None if key_field is None else rows.key(fields, key_field)
-            stamp = None if timestamp_field is None else rows.time_ms(fields, timestamp_field)
-            sent.append(producer.send(topic, value, key, timestamp_ms=stamp))
-            while sent and sent[0].done():
-                count += _settled(sent)
-            if len(sent) % SHOWN_EVERY == 0:
-                progress.update(task, completed=count)
-        producer.flush()
-        while sent:
-            count += _settled(sent)
-        progress.update(task, completed=count)
+        task = progress.add_task(topic, total=rows.total(chosen))
+        if chosen.again:
+            _check(rows.read(chosen, fill, skip))
+        tally = Tally(skip)
+        try:
+            for row in rows.read(chosen, fill, skip):
+                tally.add(producer.send(topic, row.value, row.key, timestamp_ms=row.timestamp_ms))
+                if tally.count % SHOWN_EVERY == 0:
+                    progress.update(task, completed=tally.count)
+            tally.settle(wait=True)
+        except LakelogError as error:
+            raise type(error)(f"{error}; {tally.sentence()}", **error.details) from None
+        except OSError as error:
+            raise LakelogError(f"{file} cannot be read ({error.strerror}); {tally.sentence()}") from None
+        except KeyboardInterrupt:
+            progress.stop()
+            print("lakelog: interrupted; waiting for what is on its way", file=sys.stderr)
+            print(f"lakelog: {tally.sentence()}", file=sys.stderr)
+            raise
+        progress.update(task, completed=tally.count)
     seconds = clock.monotonic() - begin
     if json:
-        print_json({"topic": topic, "records": count, "seconds": round(seconds, 3)})
+        print_json({"topic": topic, "records": tally.count, "seconds": round(seconds, 3)})
     else:
-        console.print(f"{count:,} records to topic {topic} in {seconds:.1f} s")
+        console.print(f"{tally.count:,} records to topic {topic} in {seconds:.1f} s")
 
 
-def _settled(sent: "deque[Delivery]") -> int:
-    """Wait for the oldest record to be acknowledged and drop it; 1, to be counted. Raises why it is not."""
-    sent.popleft().result()
-    return 1
+def _check(checked: Iterable[object]) -> None:
+    """Read all that would be sent. Raises InvalidArgument, RecordTooLarge: then nothing was sent."""
+    try:
+        for _ in checked:
+            pass
+    except LakelogError as error:
+        raise type(error)(f"{error}; nothing was sent", **error.details) from None
+
+
+class Tally:
+    """Which records of the input, after `skipped` ones, are in the log."""
+
+    def __init__(self, skipped: int) -> None:
+        self._skipped, self.count = skipped, 0
+        self._waiting: deque[Delivery] = deque()
+
+    def add(self, sent: "Delivery") -> None:
+        """One more record is on its way. Raises why an earlier one is not delivered."""
+        self._waiting.append(sent)
+        self.settle()
+
+    def settle(self, wait: bool = False) -> None:
+        """Count the records in front that are delivered. Raises why one is not."""
+        while self._waiting and (wait or self._waiting[0].done()):
+            self._waiting[0].result()
+            self._waiting.popleft()
+            self.count += 1
+
+    def sentence(self) -> str:
+        """What was sent, and how to go on: known when everything on its way has arrived or was given up."""
+        outcomes = [sent.exception() for sent in self._waiting]
+        first = next((at for at, error in enumerate(outcomes) if error is not None), len(outcomes))
+        later = sum(error is None for error in outcomes[first:])
+        unknown = sum(isinstance(error, OutcomeUnknown) for error in outcomes[first:])
+        count = self.count + first
+        were = "record was" if count == 1 else "records were"
+        told = f"{count} {were} sent; go on with --skip {self._skipped + count}"
+        if later:
+            told += f", which sends {later} later ones again that were delivered"
+        if unknown:
+            told += f"; of {unknown} it is not known whether they are in the log, look at its end"
+        return told
 
 
 def _progress(quiet: bool) -> Progress:

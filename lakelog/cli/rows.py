@@ -1,76 +1,127 @@
-"""What `lakelog produce` sends: a file or standard input, cut into records."""
+"""What `lakelog produce` sends: its input, cut into records, with the key and the time of each."""
 
-import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from lakelog.cli.common import existing_file, iso_ms
-from lakelog.cli.produce import Format
-from log_tables.errors import InvalidArgument
-from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+from lakelog.cli.common import iso_ms
+from lakelog.cli.source import Format, Source, opened
+from log_tables.errors import InvalidArgument, RecordTooLarge
+from log_tables.limits import LINE_MAX_BYTES, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 
 Fields = dict[str, Any] | None
 """What a record's key and time are taken from; None for a line of text, which has no fields."""
 
-Row = tuple[bytes, Fields]
+
+class Row(NamedTuple):
+    """A record of the input. `place` says where it is there, for people."""
+
+    place: str
+    value: bytes
+    key: bytes | None
+    timestamp_ms: int | None
 
 
-def total(file: Path, form: Format) -> int | None:
-    """How many records there are, where the file says so."""
-    return pq.read_metadata(existing_file(file)).num_rows if form is Format.PARQUET else None
+class Fill(NamedTuple):
+    """Which fields are the key and the time, and how many bytes key and value may have."""
+
+    key_field: str | None
+    timestamp_field: str | None
+    max_bytes: int
 
 
-def read(file: Path, form: Format) -> Iterator[Row]:
-    """Each record's value, and its fields where the format has some. Raises InvalidArgument."""
-    if str(file) != "-":
-        existing_file(file)
-    elif form is Format.PARQUET:
-        raise InvalidArgument("Parquet is not read from standard input; name a file")
+def total(source: Source) -> int | None:
+    """How many records there are, where the file says so. Raises InvalidArgument."""
+    if source.form is not Format.PARQUET:
+        return None
     try:
-        if form is Format.PARQUET:
-            yield from _columns(pq.ParquetFile(file).iter_batches(batch_size=10_000))
-        elif form is Format.CSV:
-            source = sys.stdin.buffer if str(file) == "-" else file
-            # Whole: a column's type is that of all its rows, and the last one may change it.
-            yield from _columns(pyarrow.csv.read_csv(source).to_batches(max_chunksize=10_000))
-        else:
-            yield from _lines(file, form)
+        return int(pq.read_metadata(source.file).num_rows)
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidArgument(f"{source.file} is not parquet: {error}") from None
+
+
+def read(source: Source, fill: Fill, skip: int = 0) -> Iterator[Row]:
+    """The records after the first `skip`. Raises InvalidArgument, RecordTooLarge, which say where."""
+    seen = 0
+    for seen, (place, value, fields) in enumerate(_cut(source), 1):
+        if seen > skip:
+            yield _filled(place, value, fields, fill)
+    if seen < skip:
+        raise InvalidArgument(
+            f"{source.file} has {seen} records, so --skip {skip} leads beyond its end; skip fewer"
+        )
+
+
+def _filled(place: str, value: bytes, fields: Fields, fill: Fill) -> Row:
+    try:
+        key = None if fill.key_field is None else _key(fields, fill.key_field)
+        stamp_ms = None if fill.timestamp_field is None else time_ms(fields, fill.timestamp_field)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{place}: {error}") from None
+    size = len(value) + len(key or b"")
+    if size > fill.max_bytes:
+        raise RecordTooLarge(
+            f"{place}: the record has {size} bytes, the topic takes {fill.max_bytes}; raise max.message.bytes"
+        )
+    return Row(place, value, key, stamp_ms)
+
+
+_Cut = Iterator[tuple[str, bytes, Fields]]
+
+
+def _cut(source: Source) -> _Cut:
+    try:
+        with opened(source) as stream:
+            if source.form is Format.PARQUET:
+                yield from _columns(pq.ParquetFile(source.file).iter_batches(batch_size=10_000))
+            elif source.form is Format.CSV:
+                # Whole: a column's type is that of all its rows, and the last one may change it.
+                yield from _columns(pyarrow.csv.read_csv(stream).to_batches(max_chunksize=10_000))
+            else:
+                yield from _lines(stream, source.form)
     except pa.ArrowException as error:
-        raise InvalidArgument(f"{file} is not {form.value}: {error}") from None
+        raise InvalidArgument(f"{source.file} is not {source.form.value}: {error}") from None
 
 
-def _columns(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
+def _columns(batches: Iterable[pa.RecordBatch]) -> _Cut:
+    number = 0
     for batch in batches:
-        for fields in batch.to_pylist():
-            yield msgspec.json.encode(fields), fields
+        for index in range(batch.num_rows):
+            number += 1
+            try:
+                (fields,) = batch.slice(index, 1).to_pylist()
+                yield f"row {number}", msgspec.json.encode(fields), fields
+            except (TypeError, ValueError, OverflowError) as error:
+                raise InvalidArgument(f"row {number} cannot be JSON ({error}); convert it") from None
 
 
-def _lines(file: Path, form: Format) -> Iterator[Row]:
-    lines = sys.stdin.buffer if str(file) == "-" else file.open("rb")
-    with lines:
-        for number, line in enumerate(lines, 1):
-            text = line.rstrip(b"\r\n")
-            if form is Format.LINES:
-                yield text, None
-            elif text.strip():
-                yield text, _object(text, number)
+def _lines(stream: BinaryIO, form: Format) -> _Cut:
+    number = 0
+    while line := stream.readline(LINE_MAX_BYTES + 1):
+        number += 1
+        place = f"line {number}"
+        if len(line) > LINE_MAX_BYTES:
+            raise InvalidArgument(f"{place} has more than {LINE_MAX_BYTES} bytes; is it text? split it")
+        text = line.rstrip(b"\r\n")
+        if form is Format.LINES:
+            yield place, text, None
+        elif text.strip():
+            yield place, text, _object(text, place)
 
 
-def _object(text: bytes, number: int) -> dict[str, Any]:
+def _object(text: bytes, place: str) -> dict[str, Any]:
     try:
         fields = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgument(
-            f"line {number} is not JSON ({error}); mend it, or send it with --format lines"
+            f"{place} is not JSON ({error}); mend it, or send it with --format lines"
         ) from None
     if not isinstance(fields, dict):
-        raise InvalidArgument(f"line {number} is not a JSON object; mend it, or send it with --format lines")
+        raise InvalidArgument(f"{place} is not a JSON object; mend it, or send it with --format lines")
     return fields
 
 
@@ -80,7 +131,7 @@ def _field(fields: Fields, name: str) -> Any:
     return fields[name]
 
 
-def key(fields: Fields, name: str) -> bytes | None:
+def _key(fields: Fields, name: str) -> bytes | None:
     """The field `name` as a key: text and bytes as they are, others as JSON. Raises InvalidArgument."""
     value = _field(fields, name)
     match value:

@@ -1,0 +1,27 @@
+"""How a command ends: the table of docs/operating.md, from the kind of the error."""
+
+from log_tables.errors import (
+    AlreadyExists,
+    Conflict,
+    InvalidRequest,
+    NotFound,
+    ObjectMissing,
+    Unreachable,
+)
+
+FAILED, WRONG, UNREACHABLE, INTERRUPTED = 1, 2, 3, 130
+
+_WRONG = (InvalidRequest, NotFound, Conflict)
+"""Asked in the same words again, it fails again: who asks has to change something."""
+
+_OF_THE_STORE = (ObjectMissing, AlreadyExists)
+"""Of these kinds, and yet nothing that a user has named."""
+
+
+def exit_code(error: BaseException) -> int:
+    """The exit code of a command that `error` has ended."""
+    if isinstance(error, Unreachable):
+        return UNREACHABLE
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    return WRONG if isinstance(error, _WRONG) and not isinstance(error, _OF_THE_STORE) else FAILED
