@@ -100,6 +100,7 @@ def _vacuum_staged(cluster: Cluster, dry_run: bool = False) -> list[ObjectInfo]:
     partitions = [] if groups is None else groups.partitions()
     for partition in partitions:
         partition.refresh(wait=True)
+        partition.table.make_durable()  # a power cut must not bring back an intent whose files are gone
     return staging.vacuum(cluster.store, pending_files(partitions), dry_run)
 
 

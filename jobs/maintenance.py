@@ -103,6 +103,7 @@ class Maintenance:
                 break
             now_ms = self._cluster.clock.now_ms()
             states, unreadable = look(self._cluster, self._tidied)
+            self._cluster.metadata_log.make_durable()  # its settings say what is to be deleted
             steps = job.plan(states, now_ms)
             done = [*_failed({*unreadable} - told), *job.run(self._spark, self._cluster, steps)]
             told |= {*unreadable}

@@ -1,10 +1,40 @@
 """The only place that reads the time, draws random numbers or makes ids; injected everywhere else."""
 
+import functools
 import os
 import random
+import sys
 import threading
 import time
+from collections.abc import Container
 from typing import Protocol
+
+from log_tables.errors import InvalidArgument
+
+_GOES_ON_IN_SLEEP = {"linux": "CLOCK_BOOTTIME", "darwin": "CLOCK_MONOTONIC_RAW"}
+"""By `sys.platform`, the clock that nobody sets and that counts the time of a sleeping machine. The same name
+means another clock elsewhere (Linux' CLOCK_MONOTONIC_RAW stands still in sleep), and `time.monotonic` counts
+only the time awake, on both."""
+
+
+def sleepless_clock(platform: str, names: Container[str]) -> str:
+    """Which clock of `names`, those of the module `time` on `platform`, is `Clock.boottime`.
+
+    Raises InvalidArgument where there is none: no other one will do, as fencing relies on it.
+    """
+    name = _GOES_ON_IN_SLEEP.get(platform)
+    if name is None or name not in names:
+        raise InvalidArgument(
+            f"Python on this platform ({platform}) has no clock that goes on while the machine sleeps, and "
+            "without one a leader that slept could lose records; open tables on Linux or macOS"
+        )
+    return name
+
+
+@functools.cache
+def _boottime_id() -> int:
+    clock_id: int = getattr(time, sleepless_clock(sys.platform, vars(time)))
+    return clock_id
 
 
 class Clock(Protocol):
@@ -23,7 +53,10 @@ class Clock(Protocol):
         ...
 
     def boottime(self) -> float:
-        """Seconds that never go back and go on while the machine sleeps: what fencing needs."""
+        """Seconds that never go back and go on while the machine sleeps: what fencing needs.
+
+        Raises InvalidArgument on a platform without such a clock.
+        """
         ...
 
     def unique_id(self) -> str:
@@ -56,10 +89,7 @@ class SystemClock:
         return time.monotonic()
 
     def boottime(self) -> float:
-        # CLOCK_BOOTTIME is Linux's; macOS' monotonic clock is CLOCK_MONOTONIC_RAW-like and stops in sleep,
-        # so there the wall clock stands in: it errs towards re-opening the table, which is the safe side.
-        clock_id = getattr(time, "CLOCK_BOOTTIME", None)
-        return time.time() if clock_id is None else time.clock_gettime(clock_id)
+        return time.clock_gettime(_boottime_id())
 
     def unique_id(self) -> str:
         return os.urandom(16).hex()
@@ -79,7 +109,7 @@ class ManualClock:
 
     def __init__(self, now_ms: int = 1_700_000_000_000, seed: int = 0) -> None:
         self._wall_us = now_ms * 1_000
-        self._elapsed_us = 0
+        self._elapsed_us = self._slept_us = 0
         self._random = random.Random(seed)
         self._lock = threading.Lock()
 
@@ -88,6 +118,12 @@ class ManualClock:
         with self._lock:
             self._wall_us += ms * 1_000
             self._elapsed_us += ms * 1_000
+
+    def sleep(self, ms: int) -> None:
+        """Let the machine sleep for `ms` milliseconds: `monotonic` stands still, the other clocks go on."""
+        with self._lock:
+            self._wall_us += ms * 1_000
+            self._slept_us += ms * 1_000
 
     def jump(self, ms: int) -> None:
         """Set the wall clock forward or (negative) back, as a wrong NTP server does."""
@@ -104,7 +140,7 @@ class ManualClock:
         return self._elapsed_us / 1e6
 
     def boottime(self) -> float:
-        return self._elapsed_us / 1e6
+        return (self._elapsed_us + self._slept_us) / 1e6
 
     def unique_id(self) -> str:
         return self.random_hex(32)

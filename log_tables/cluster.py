@@ -154,6 +154,8 @@ class Cluster:
         a claim of its own, later, and that fences ours. Raises TopicDeleted when it was deleted.
         """
         partition = topic.partition(index)
+        # What is acknowledged in a partition must not outlive the record that names its topic.
+        self.metadata_log.make_durable()
         partition.claim(self.url, broker)
         self.refresh(wait=True)
         if not self.is_live(topic):
@@ -338,6 +340,7 @@ class Cluster:
         then there is nothing to raise. Damaged partitions, which take no appends, do not stand in the way.
         """
         self.refresh()
+        self.metadata_log.make_durable()  # that there is none is a yes, too
         if name not in self._topics and self.end_deleted(name):
             return
         topic = self.topic(name)
@@ -403,6 +406,7 @@ class Cluster:
 
     def _check_absent(self, name: str) -> None:
         if name in self._topics:
+            self.metadata_log.make_durable()  # who asks once more takes this for a yes
             raise TopicExists(f"topic {name!r} exists already; delete it first or choose another name")
 
     def _make_directory(self, name: str, config: TopicConfig) -> int:

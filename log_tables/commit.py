@@ -17,7 +17,7 @@ from log_tables.errors import (
     PutRefused,
     StoreUnavailable,
 )
-from log_tables.layout import commit_path
+from log_tables.layout import commit_path, log_directory
 from log_tables.limits import PUT_RETRY_LIMIT_S, PUT_RETRY_PAUSE_S
 from log_tables.store import Store
 
@@ -200,9 +200,10 @@ def read_engine(store: Store, table: str, version: int) -> str | None:
 def put_commit(store: Store, table: str, version: int, commit: Commit, clock: Clock) -> Commit | None:
     """Put `commit` as `version` of `table` if there is none yet.
 
-    Returns None when it is there, or the commit that was there first. While the outcome of a put is not
-    known, the very same bytes are put again: nothing is renumbered. Raises OutcomeUnknown when that took
-    longer than PUT_RETRY_LIMIT_S, StoreUnavailable when the store certainly wrote nothing.
+    Returns None when it is there, durable, or the commit that was there first, which may not be durable yet.
+    While the outcome of a put is not known, the very same bytes are put again: nothing is renumbered. Raises
+    OutcomeUnknown when that took longer than PUT_RETRY_LIMIT_S, StoreUnavailable when the store certainly
+    wrote nothing.
     """
     path, data = commit_path(table, version), encode(commit)
     deadline = clock.monotonic() + PUT_RETRY_LIMIT_S
@@ -212,24 +213,22 @@ def put_commit(store: Store, table: str, version: int, commit: Commit, clock: Cl
         try:
             store.put_if_absent(path, data)
             return None
-        except AlreadyExists:
-            other = _read_back(store, table, version)
-            if other is not None:
-                return None if other.info.batchId == commit.info.batchId else other
-            # Nothing is there although the store said so: a racing put of ours or another's failed.
         except PutRefused:
             if certain:
                 raise
-        except StoreUnavailable:
+        except (AlreadyExists, StoreUnavailable):
             certain = False
-            other = _read_back(store, table, version)
-            if other is not None:
-                return None if other.info.batchId == commit.info.batchId else other
+        found = _read_back(store, table, version)
+        if found is not None and found.info.batchId != commit.info.batchId:
+            return found
+        # Nothing is there, although the store may have said so (a racing put of ours or another's failed); or
+        # it is ours, linked in a directory whose fsync failed: visible, and not durable.
+        if found is not None and _made_durable(store, table):
+            return None
         if clock.monotonic() >= deadline:
             raise OutcomeUnknown(
-                f"the store did not say whether version {version} was written within {PUT_RETRY_LIMIT_S:g} "
-                "s; "
-                "an idempotent producer repeats the request, others read first"
+                f"the store did not say within {PUT_RETRY_LIMIT_S:g} s whether version {version} was written "
+                "and is durable; an idempotent producer repeats the request, others read first"
             )
         clock.pause(pause)
         pause *= 2
@@ -240,3 +239,11 @@ def _read_back(store: Store, table: str, version: int) -> Commit | None:
         return read_commit(store, table, version)
     except StoreUnavailable:
         return None
+
+
+def _made_durable(store: Store, table: str) -> bool:
+    try:
+        store.make_durable(log_directory(table))
+    except StoreUnavailable:
+        return False
+    return True

@@ -1,16 +1,18 @@
 """A directory as a store: POSIX files whose names appear whole and durable, or not at all.
 
 A put writes a temporary file beside the final name, fsyncs it, gives it the name (`link()`, which fails when
-the name is taken; `rename()` to replace) and fsyncs the directory. Errors name objects by their path under
-the root and never by a path of the machine.
+the name is taken; `rename()` to replace) and fsyncs the directory. So a name has its whole content from the
+first moment on, but it can be seen before it is durable: `make_durable` is for who finds it. A file whose
+fsync failed is never used, a directory is fsynced again (docs/decisions/0027-visible-is-not-durable.md).
+Errors name objects by their path under the root and never by a path of the machine.
 """
 
 import errno
 import fcntl
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from log_tables.clock import Clock
@@ -34,16 +36,32 @@ PRUNED_MAX = 10
 """How often a put makes its directory again that a delete, which left it empty, has just removed."""
 
 
+def sync(descriptor: int) -> None:
+    """Make durable what the open file or directory holds: of a directory, its names. Raises OSError."""
+    full: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+    if full is None:
+        os.fsync(descriptor)
+    else:
+        fcntl.fcntl(descriptor, full)  # macOS' fsync leaves the data in the drive's cache
+
+
 class LocalStore:
     """A directory of a POSIX file system that has hard links and an honest fsync. Thread-safe."""
 
-    def __init__(self, root: Path, clock: Clock, options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        clock: Clock,
+        options: Mapping[str, str] | None = None,
+        sync: Callable[[int], None] = sync,
+    ) -> None:
         """The store at `root`, an absolute path of a directory that exists. It uses none of its options."""
         self.url = root.as_uri()
         self.options: Mapping[str, str] = dict(options or {})
         self._root = str(root)
         self._clock = clock
-        self._durable = {self._root}
+        self._sync = sync
+        self._durable: dict[str, _Identity] = {}
         self._identity = _identity(self._root)
 
     def get(self, path: str) -> bytes:
@@ -95,7 +113,7 @@ class LocalStore:
     def put(self, path: str, data: Data) -> None:
         with self._temporary(path, data) as (temporary, final), _unsure(path):
             os.replace(temporary, final)
-            _sync_directory(final)
+            self._sync_names(os.path.dirname(final))
 
     def put_if_absent(self, path: str, data: Data) -> None:
         with self._temporary(path, data) as (temporary, final), _unsure(path):
@@ -104,7 +122,7 @@ class LocalStore:
                 raise _exists(path)
             if error is not None:
                 raise _refused(path, error)
-            _sync_directory(final)
+            self._sync_names(os.path.dirname(final))
 
     def put_new(self, path: str, data: Data) -> None:
         with _refusing(path):
@@ -113,7 +131,26 @@ class LocalStore:
             except FileExistsError:
                 raise _exists(path) from None
         with _unsure(path):
-            _sync_directory(final)
+            self._sync_names(os.path.dirname(final))
+
+    def make_durable(self, directory: str) -> None:
+        place = os.path.join(self._root, check_directory(directory))
+        with _unsure(directory or "the root"):
+            while place != self._root and not os.path.isdir(place):
+                place = os.path.dirname(place)  # pruned: that it is gone is what its parent says
+            self._sync_names(place)
+
+    def _sync_names(self, directory: str) -> None:
+        """Make the names in `directory` durable; and once in this process its own, and those above it.
+
+        Also of one that another process made: that may have died before its fsync.
+        """
+        with _opened(directory) as opened:
+            self._sync(opened)
+            identity = _identity(opened)
+        if directory != self._root and self._durable.get(directory) != identity:
+            self._sync_names(os.path.dirname(directory))
+            self._durable[directory] = identity
 
     @contextmanager
     def _temporary(self, path: str, data: Data) -> Iterator[tuple[str, str]]:
@@ -132,7 +169,7 @@ class LocalStore:
             try:
                 final = self._place(path)
                 file = os.path.join(os.path.dirname(final), name) if name else final
-                _write(file, data)
+                _write(file, data, self._sync)
             except FileNotFoundError:
                 # A delete has pruned the directory, empty for a moment, between making and using it.
                 if attempt == PRUNED_MAX - 1:
@@ -142,7 +179,7 @@ class LocalStore:
         raise AssertionError("the loop returns or raises")
 
     def _place(self, path: str) -> str:
-        """Where `path` goes, with every directory above it made and durable."""
+        """Where `path` goes, with every directory above it made."""
         final = self._locate(path)
         directory = os.path.dirname(final)
         if _identity(self._root) != self._identity:
@@ -150,24 +187,9 @@ class LocalStore:
             # in the place of a root that was restored under us our next version would follow no other.
             raise OSError(errno.ESTALE, "the root is not the directory that was opened")
         if not os.path.isdir(directory):
-            self._durable = {self._root}  # some may have been pruned since
-        self._make_durable(directory)
+            with suppress(FileExistsError):  # a file, which opening what is to be in it tells
+                os.makedirs(directory, exist_ok=True)
         return final
-
-    def _make_durable(self, directory: str) -> None:
-        """Make `directory` and those above; fsync the name of each once in this process.
-
-        Also of one that exists: the process that made it may have died before its fsync.
-        """
-        if directory in self._durable:
-            return
-        self._make_durable(os.path.dirname(directory))
-        try:
-            os.mkdir(directory)
-        except FileExistsError:
-            pass
-        _sync_directory(directory)
-        self._durable.add(directory)
 
     def delete(self, path: str) -> None:
         file = self._locate(path)
@@ -185,6 +207,7 @@ class LocalStore:
                 os.rmdir(directory)
             except OSError:
                 return
+            self._durable.pop(directory, None)
             directory = os.path.dirname(directory)
 
     def remove_temporaries(self, older_than_ms: int) -> int:
@@ -225,21 +248,35 @@ class LocalStore:
 
 
 def make_root(root: Path, name: str) -> None:
-    """Make the directory `root`, called `name` by the user: durable, its owner's. Raises InvalidArgument."""
+    """Make the directory `root`, called `name` by the user: durable, its owner's. Raises InvalidArgument.
+
+    The name of one that exists, too: who made it may have died before its fsync. Where a directory above is
+    not this user's to read, this user has not made it.
+    """
     missing = [directory for directory in (root, *root.parents) if not directory.is_dir()]
     try:
+        with suppress(PermissionError):
+            _sync_name(missing[-1].parent if missing else root)
         for directory in reversed(missing):
             # Who reads the metadata log can speak as a gateway, so the root is its owner's alone.
             directory.mkdir(0o700 if directory == root else 0o777, exist_ok=True)
-            _sync_directory(str(directory))
+            _sync_name(directory)
     except OSError as error:
         raise InvalidArgument(
             f"the directory {name} cannot be made ({error.strerror}); name another"
         ) from None
 
 
-def _identity(directory: str) -> tuple[int, int]:
-    """Which directory of which file system stands at this name now."""
+def _sync_name(directory: Path) -> None:
+    with _opened(str(directory.parent)) as parent:
+        sync(parent)
+
+
+_Identity = tuple[int, int]
+
+
+def _identity(directory: str | int) -> _Identity:
+    """Which directory of which file system stands at this name now, or was opened."""
     found = os.stat(directory)
     return found.st_dev, found.st_ino
 
@@ -315,14 +352,17 @@ def _read(file: int, start: int, length: int) -> bytes:
     return b"".join(parts)
 
 
-def _write(file: str, data: Data) -> None:
-    """Create `file` with `data`, durable but for its name; no file is left when that fails."""
+def _write(file: str, data: Data, sync: Callable[[int], None]) -> None:
+    """Create `file` with `data`, durable but for its name; no file is left when that fails.
+
+    A second fsync would prove nothing: the first may have dropped what it could not write.
+    """
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         left = memoryview(data).cast("B")
         while left:
             left = left[os.write(descriptor, left) :]
-        _sync(descriptor)
+        sync(descriptor)
     except OSError:
         _unlink(file)
         raise
@@ -341,20 +381,6 @@ def _link(temporary: str, final: str) -> OSError | None:
     except OSError as error:
         return error if os.stat(temporary).st_nlink == 1 else None
     return None
-
-
-def _sync_directory(name: str) -> None:
-    """Make the name `name` in its directory durable."""
-    with _opened(os.path.dirname(name)) as directory:
-        _sync(directory)
-
-
-def _sync(descriptor: int) -> None:
-    full: int | None = getattr(fcntl, "F_FULLFSYNC", None)
-    if full is None:
-        os.fsync(descriptor)
-    else:
-        fcntl.fcntl(descriptor, full)  # macOS' fsync leaves the data in the drive's cache
 
 
 def _unlink(file: str) -> None:

@@ -211,6 +211,13 @@ class MetadataLog:
                         self._read(record)
                 self._next = plan.end
 
+    def make_durable(self) -> None:
+        """Make durable what has been read here, before something is done on account of it.
+
+        Raises StoreUnavailable.
+        """
+        self.partition.table.make_durable()
+
     def _read(self, record: Record) -> None:
         try:
             self._take(decode(record))
@@ -284,6 +291,7 @@ class MetadataLog:
                     if not self.partition.leading:
                         self.partition.claim(self._url)
                     self.refresh()
+                    self.make_durable()
                     made = decide()
                     if made is not None:
                         batch = input_batch([encode(made)], self._clock.now_us())

@@ -113,6 +113,9 @@ class ObjectStore:
     def put_new(self, path: str, data: Data) -> None:
         self.put(path, data)
 
+    def make_durable(self, directory: str) -> None:
+        check_directory(directory)  # what is visible is durable
+
     def delete(self, path: str) -> None:
         try:
             with _asking(path):

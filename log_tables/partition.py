@@ -173,7 +173,7 @@ class Partition:
 
     def delete(self, url: str) -> bool:
         """Say that the topic is deleted, by a claim that is the last commit: it fences every leader for good,
-        and every look at the table finds it. Returns False when that was said already.
+        and every look at the table finds it. Returns False when that was said already, durably.
 
         Raises OutcomeUnknown, StoreUnavailable, Damaged.
         """
@@ -181,6 +181,7 @@ class Partition:
             with self._committing:
                 self._claim(url, (Txn(TXN_LEADER_BROKER, 0), Txn(TXN_DELETED, 1)))
         except TopicDeleted:
+            self.table.make_durable()
             return False
         finally:
             self._notify()

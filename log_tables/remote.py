@@ -61,6 +61,7 @@ class RemoteRoot:
         """Make it the root of this cluster, for good. Raises InvalidArgument when it is another's already."""
         with suppress(AlreadyExists):
             self.store.put_if_absent(REMOTE_MARK, self.cluster_id.encode())
+        self.store.make_durable("")
         whose = self._whose()
         if whose != self.cluster_id:
             raise InvalidArgument(
@@ -107,13 +108,14 @@ class RemoteRoot:
             return None
 
     def make_table(self, directory: str) -> Table:
-        """The same, made if there is none. Raises as `table` does."""
-        try:
-            return self._opened_table(directory)
-        except ObjectMissing:
+        """The same, made if there is none, and durable. Raises as `table` does."""
+        table = self.find(directory)
+        if table is None:
             with suppress(AlreadyExists):  # another process may just have made it
                 create_table(self.store, directory, self._clock, {PROPERTY_CLUSTER: self.cluster_id})
             return self.table(directory)
+        table.make_durable()
+        return table
 
     def remove(self, directory: str) -> None:
         """Remove all that is below the directory of a deleted topic, but the tables of another cluster.

@@ -173,7 +173,7 @@ def _not_the_run(staged: Staged, run: Run, why: str) -> CorruptSegment:
 
 def check(store: Store, group: str, files: Sequence[Staged]) -> None:
     """Raise InvalidArgument unless a transaction of `group` may name `files` now: each was staged for the
-    group with these runs, is there, whole, and too young for a vacuum for hours to come.
+    group with these runs, is there, whole and durable, and too young for a vacuum for hours to come.
 
     Raises StoreUnavailable.
     """
@@ -182,6 +182,7 @@ def check(store: Store, group: str, files: Sequence[Staged]) -> None:
     with ThreadPoolExecutor(_CHECKED_AT_ONCE, thread_name_prefix="staged") as pool:
         for _ in pool.map(lambda file: _check_there(store, file), files):
             pass
+    store.make_durable(STAGING)
 
 
 def _check_seal(group: str, staged: Staged) -> None:

@@ -75,8 +75,17 @@ class Store(Protocol):
         """
         ...
 
+    def make_durable(self, directory: str) -> None:
+        """Make durable what is right in `directory` now, whoever put it, and what is there no more.
+
+        What a look finds may not be durable yet, or never be: its put may be under way, have failed halfway,
+        or have died. A put that ends well has done the same for all that was there before it. Of an object
+        that was put new and not answered for, the content is not meant.
+        """
+        ...
+
     def delete(self, path: str) -> None:
-        """Remove the object; that there is none is fine."""
+        """Remove the object; that there is none is fine. It may come back until `make_durable`."""
         ...
 
     def remove_temporaries(self, older_than_ms: int) -> int:

@@ -21,6 +21,7 @@ def sweep(cluster: Cluster) -> list[str]:
     """
     looked = cluster.clock.boottime()
     cluster.refresh(wait=True)  # what others have made while this process slept must be known
+    cluster.metadata_log.make_durable()  # a deletion that a power cut takes back must not have taken files
     removed, failed = [], None
     for name, number in cluster.directories():
         if is_internal(name):

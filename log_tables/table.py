@@ -1,7 +1,7 @@
 """One Delta table and its log: open, follow, commit, checkpoint, clean (the protocol of docs/FORMAT.md)."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -58,7 +58,10 @@ Seen = TypeVar("Seen")
 def create_table(
     store: Store, directory: str, clock: Clock, configuration: dict[str, str] | None = None
 ) -> None:
-    """Commit version 0 of an empty log at `directory`. Raises AlreadyExists when there is a table."""
+    """Commit version 0 of an empty log at `directory`.
+
+    Raises AlreadyExists when there is a table: it is durable, whoever made it. Raises StoreUnavailable.
+    """
     now_ms = clock.now_ms()
     metadata = Metadata(
         id=new_table_id(clock),
@@ -80,6 +83,7 @@ def create_table(
         txns=tuple(Txn(app_id, 0) for app_id in (TXN_HIGH_WATERMARK, TXN_LOG_START, TXN_LEADER)),
     )
     if put_commit(store, directory, 0, commit, clock) is not None:
+        store.make_durable(log_directory(directory))
         raise AlreadyExists(f"there is a table at {directory} already; choose another directory")
 
 
@@ -154,6 +158,7 @@ class Table:
         self._looks, self._glances = SharedLook(), SharedLook()
         self._confirmed = clock.boottime()
         self._checkpointed = 0
+        self._durable = False
         self._snapshot: Snapshot = self._reopened()
 
     @property
@@ -215,7 +220,8 @@ class Table:
     def transact(self, build: Callable[[Snapshot], Commit | None]) -> Commit | None:
         """Commit what `build` makes of the newest snapshot; again with the next one when another was first.
 
-        `build` returns None to give up without harm, or raises. Returns the commit that was made.
+        `build` returns None to give up without harm, or raises; the snapshot that it is given is durable.
+        Returns the commit that was made.
         Raises OutcomeUnknown, StoreUnavailable, ForeignCommit, TopicDeleted; CorruptLog when the commit would
         break an invariant (nothing is written then).
         """
@@ -223,6 +229,7 @@ class Table:
             while True:
                 if self._is_stale():
                     self._reopen()
+                self.make_durable()
                 commit = build(self._live())
                 if commit is None:
                     return None
@@ -240,6 +247,19 @@ class Table:
                 else:
                     self._snapshot, self._confirmed = self._snapshot.apply(commit), asked
                     return commit
+
+    def make_durable(self) -> None:
+        """Make durable what the snapshot holds, before anything is answered or done on account of it.
+
+        Others' commits were seen, which on a disk does not say that they survive a power cut: who put them
+        may have died before the fsync. Costs nothing while there are none since the last time, and nothing
+        on an object store. Raises StoreUnavailable.
+        """
+        with self._lock:
+            if not self._durable:
+                self.store.make_durable(self.directory)
+                self.store.make_durable(log_directory(self.directory))
+                self._durable = True
 
     @contextmanager
     def _commit_in_flight(self) -> Iterator[None]:
@@ -283,9 +303,19 @@ class Table:
         any process may do it, several at once, and be killed in it.
         """
         paths = self._cleanable()
-        for path in () if dry_run else paths:
-            self.store.delete(path)
+        if paths and not dry_run:
+            self._clean(paths)
         return len(paths)
+
+    def _clean(self, paths: Sequence[str]) -> None:
+        log = log_directory(self.directory)
+        # Whoever wrote the checkpoint that stands for them: a power cut must not take that and them.
+        self.store.make_durable(log)
+        for path in paths:
+            self.store.delete(path)
+            if checkpoint_version(path) is not None:
+                # Should it come back, a reader could begin there, and find its end before a hole behind it.
+                self.store.make_durable(log)
 
     def _cleanable(self) -> list[str]:
         """The files of the log that are to be deleted, in this order."""
@@ -351,7 +381,7 @@ class Table:
             if newest.version == start.version:
                 break
             start = newest
-        self._checkpointed = start.version
+        self._checkpointed, self._durable = start.version, False
         return snapshot
 
     def _check_end(self, version: int) -> None:
@@ -409,7 +439,7 @@ class Table:
 
     def _advance(self, commit: Commit) -> None:
         classify(self.directory, self._snapshot, commit)
-        self._snapshot = self._snapshot.apply(commit)
+        self._snapshot, self._durable = self._snapshot.apply(commit), False
 
     def _check(self, commit: Commit) -> None:
         broken = broken_step(self._snapshot, commit)

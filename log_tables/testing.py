@@ -137,6 +137,9 @@ class _Wrapper:
     def put_new(self, path: str, data: Data) -> None:
         self._call("put_new", path, lambda: self.inner.put_new(path, data))
 
+    def make_durable(self, directory: str) -> None:
+        self._call("make_durable", directory, lambda: self.inner.make_durable(directory))
+
     def delete(self, path: str) -> None:
         self._call("delete", path, lambda: self.inner.delete(path))
 

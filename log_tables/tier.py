@@ -132,6 +132,7 @@ def commit_move(local: Table, remote: Table, copied: Sequence[Segment]) -> tuple
     """
     # First the local table: what was not below the end of the remote one then is not removed on its account.
     here = local.refresh(wait=True)
+    local.make_durable()  # what a power cut takes back here must not be there
     remote.refresh(wait=True)
     _check_copied_of(local, remote.snapshot)
     _add(remote, here, copied)

@@ -1,0 +1,157 @@
+"""A disk whose fsyncs are counted and fail when told to, and what of it a power cut leaves.
+
+A name outlasts the cut when its directory was fsynced after it was given, content when its file was; so does
+that a name is gone. What was not fsynced may be there or not, each name by itself. A file whose fsync failed
+has lost its content for good, whatever a later fsync says (Linux drops what it could not write); a
+directory that is fsynced again is whole, as where names are journaled (docs/decisions/0027).
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from log_tables.objects import TEMPORARY_PREFIX
+from log_tables.store import Store, open_store
+from log_tables.testing import Crash
+
+Kept = Callable[[str], bool]
+"""Whether of a path that was not fsynced the cut leaves what was visible."""
+
+Fails = Callable[[int], BaseException | None]
+"""What becomes of the n-th fsync, from 1: None when it is done."""
+
+
+@dataclass(eq=False)
+class _File:
+    content: bytes | None = None
+
+
+@dataclass(eq=False)
+class _Directory:
+    names: "dict[str, _File | _Directory]" = field(default_factory=dict)
+
+
+class Disk:
+    """Directories below `root`, each of them the root of a store. To be closed: it holds what it has seen
+    open, so that no other file gets its inode.
+    """
+
+    def __init__(self, root: Path, *directories: str, fails: Fails = lambda _: None) -> None:
+        self.root, self.fails = root, fails
+        self.syncs = 0
+        self.failed = False
+        self._known: dict[int, _File | _Directory] = {}
+        self._open: list[int] = []
+        for name in directories:
+            (root / name).mkdir(parents=True)
+        self._take_names(self._hold(os.open(root, os.O_RDONLY)))
+
+    def close(self) -> None:
+        for descriptor in self._open:
+            os.close(descriptor)
+        self._open.clear()
+
+    def process(self) -> Callable[[int], None]:
+        """The fsync of one process: once it has died in it, nothing is done any more."""
+        dead = False
+
+        def sync(descriptor: int) -> None:
+            nonlocal dead
+            if dead:
+                raise Crash
+            try:
+                self._sync(descriptor)
+            except Crash:
+                dead = True
+                raise
+
+        return sync
+
+    def _sync(self, descriptor: int) -> None:
+        self.syncs += 1
+        found, failure = os.fstat(descriptor), self.fails(self.syncs)
+        self._hold(os.dup(descriptor))
+        if stat.S_ISDIR(found.st_mode):
+            if failure is None:
+                self._take_names(descriptor)
+        else:
+            self._known.setdefault(found.st_ino, _File(None if failure is None else b""))
+        if failure is not None:
+            self.failed = True
+            raise failure
+
+    def _hold(self, descriptor: int) -> int:
+        self._open.append(descriptor)
+        return descriptor
+
+    def _take_names(self, descriptor: int) -> None:
+        self._directory(descriptor).names = self._visible(descriptor)
+
+    def _visible(self, descriptor: int) -> dict[str, _File | _Directory]:
+        with os.scandir(descriptor) as entries:
+            return {entry.name: self._seen(descriptor, entry) for entry in entries}
+
+    def _seen(self, descriptor: int, entry: "os.DirEntry[str]") -> _File | _Directory:
+        known = self._known.get(entry.inode())
+        if entry.is_dir(follow_symlinks=False):
+            if known is None:
+                return self._directory(self._hold(os.open(entry.name, os.O_RDONLY, dir_fd=descriptor)))
+        elif isinstance(known, _File) and known.content is None:
+            with open(os.open(entry.name, os.O_RDONLY, dir_fd=descriptor), "rb") as file:
+                known.content = file.read()
+        return known or _File(b"")  # it was never fsynced
+
+    def _directory(self, descriptor: int) -> _Directory:
+        known = self._known.setdefault(os.fstat(descriptor).st_ino, _Directory())
+        assert isinstance(known, _Directory)
+        return known
+
+    def cut(self, directory: str, kept: Kept = lambda _: False) -> Store:
+        """What of `directory` a power cut now would leave, as a store of its own."""
+        store = open_store("memory://")
+        for path, content in self._left(self._directory(self._open[0]), "", kept):
+            if path.startswith(f"{directory}/"):
+                store.put(path.removeprefix(f"{directory}/"), content)
+        return store
+
+    def _left(self, at: _Directory, prefix: str, kept: Kept) -> Iterator[tuple[str, bytes]]:
+        for name, item in self._names(at, prefix, kept).items():
+            if isinstance(item, _Directory):
+                yield from self._left(item, f"{prefix}{name}/", kept)
+            elif not name.startswith(TEMPORARY_PREFIX):
+                yield f"{prefix}{name}", item.content or b""
+
+    def _names(self, at: _Directory, prefix: str, kept: Kept) -> dict[str, _File | _Directory]:
+        visible: dict[str, _File | _Directory] = {}
+        with suppress(FileNotFoundError):  # pruned
+            visible = self._visible(self._hold(os.open(self.root / prefix, os.O_RDONLY)))
+        chosen = {}
+        for name in sorted({*at.names, *visible}):
+            before, now = at.names.get(name), visible.get(name)
+            item = before if before is now or not kept(f"{prefix}{name}") else now
+            if item is not None:
+                chosen[name] = item
+        return chosen
+
+
+def once(number: int) -> Fails:
+    """The n-th fsync fails, those after it do not."""
+    return lambda n: _error() if n == number else None
+
+
+def from_then_on(number: int) -> Fails:
+    """The n-th fsync fails, and all after it."""
+    return lambda n: _error() if n >= number else None
+
+
+def death(number: int) -> Fails:
+    """The process dies in the n-th fsync, which is not done."""
+    return lambda n: Crash() if n == number else None
+
+
+def _error() -> OSError:
+    return OSError(errno.EIO, os.strerror(errno.EIO))
