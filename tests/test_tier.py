@@ -322,7 +322,7 @@ def test_a_log_that_is_older_than_what_was_copied_of_it_loses_nothing_more(
     move(partition.table, root, 7)
     shutil.rmtree(store_root)
     shutil.copytree(tmp_path / "backup", store_root)
-    restored = another(partition)
+    restored = another(partition, open_store(store_root))
     with pytest.raises(CorruptLog, match="ends at offset 13, and the log of which it was copied at 12"):
         move(restored.table, root, 0)
     assert list(values_held(restored).values()) == VALUES
