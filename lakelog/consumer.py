@@ -153,8 +153,10 @@ class Consumer:
             self.close()
             return
         self._retry_s = 0
-        with suppress(LakelogError):  # `error` says what went wrong
+        try:
             self._close()
+        except LakelogError as failed:  # it must not hide what ended the block
+            error.add_note(f"lakelog.Consumer: it did not leave its group in order: {failed}")
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         return self

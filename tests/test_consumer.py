@@ -527,3 +527,20 @@ def test_when_one_of_two_dies_with_the_gateway_nothing_is_skipped(tmp_path: Path
     first.close()
     second.close()
     gateway.stop()
+
+
+def test_the_error_that_ended_a_block_tells_that_its_offsets_are_not_committed(tmp_path: Path) -> None:
+    gateway = start_gateway(tmp_path, linger_ms=0)
+    gateway.create_topic("t")
+    gateway.produce("t", 1)
+
+    def fail_without_a_gateway() -> None:
+        with Consumer(gateway.url, "g", "t", auto_offset_reset="earliest") as consumer:
+            next(consumer)
+            gateway.kill()
+            assert 1 / 0
+
+    with pytest.raises(ZeroDivisionError) as ended:
+        fail_without_a_gateway()
+    (note,) = ended.value.__notes__
+    assert note.startswith("lakelog.Consumer: it did not leave its group in order: no gateway answers")
