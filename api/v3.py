@@ -164,14 +164,14 @@ def add_partitions(
     here: Here, request: Request, cluster: ClusterId, topic: TopicName, wanted: PartitionsCount
 ) -> TopicView:
     """Records stay where they are; from here on, keys may belong to other partitions."""
-    _check_quota(here, wanted.partitions_count - here.cluster.topic(topic).partition_count)
+    _check_quota(here, wanted.partitions_count - describe(here, topic).partition_count)
     grown = here.cluster.add_partitions(topic, wanted.partitions_count)
     return _topic_view(request, cluster, grown)
 
 
 def _check_quota(here: Gateway, more: int) -> None:
     """Raise QuotaReached when there may not be so many `more` partitions, though a topic may have them."""
-    there, most = sum(topic.partition_count for topic in here.cluster.topics()), here.settings.partitions_max
+    there, most = sum(topic.partition_count for topic in descriptions(here)), here.settings.partitions_max
     if more <= PARTITIONS_MAX and there + more > most:
         raise QuotaReached(
             f"there are {there} partitions, and {more} more are more than partitions_max allows, {most}; "
