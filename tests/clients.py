@@ -19,6 +19,7 @@ from log_tables.clock import SystemClock
 from tests.asking import Answer, Gateways
 from tests.consumers import JSON
 from tests.history import (
+    Absent,
     At,
     Commit,
     Doing,
@@ -43,15 +44,27 @@ POLL_MS = 200
 BATCH = 3
 """Records in a request."""
 
-NO_MEMBER, CONFLICT = 40403, 40903
+NO_MEMBER, CONFLICT, NO_TOPIC, NO_PARTITION, OUT_OF_RANGE = 40403, 40903, 40401, 40402, 41601
 
 
 class Task(Struct, frozen=True):
     """What a client does: produce to, or fetch from `at`; or, in `group`, read the topic of `at` and commit,
-    or copy it to the partitions `to` by transactions.
+    or copy it to the partitions `to` by transactions. Those of tests/lives_clients.py delete what is there.
     """
 
-    kind: Literal["produce", "produce plainly", "fetch", "read", "copy"]
+    kind: Literal[
+        "produce",
+        "produce plainly",
+        "fetch",
+        "read",
+        "copy",
+        "make again",
+        "produce to lives",
+        "fetch lives",
+        "read lives",
+        "truncate",
+        "reset",
+    ]
     name: str
     at: At
     group: str = ""
@@ -79,12 +92,14 @@ class Producer(Client):
     """Sends each batch once: without an answer it is unknown."""
 
     _sent = 0
+    _may: tuple[int, ...] = ()
+    """The refusals for good that it may meet."""
 
     def step(self) -> None:
         write = self._batch(None)
         with self._history.doing(write) as doing:
             answer = self._send({})
-            _settle(doing, answer)
+            settle(doing, answer)
         if not answer.ok:
             self._pause()
 
@@ -97,7 +112,7 @@ class Producer(Client):
         topic, partition = self.task.at
         body = {"records": [{"value": value} for value in self._values]}
         path = f"/topics/{topic}/partitions/{partition}"
-        return self.gateways.ask("POST", path, body, {"Content-Type": JSON, **stamp})
+        return self.gateways.ask("POST", path, body, {"Content-Type": JSON, **stamp}, self._may)
 
 
 class IdempotentProducer(Producer):
@@ -115,18 +130,21 @@ class IdempotentProducer(Producer):
                 if self._stop.is_set():
                     return
                 self._pause()
-            _settle(doing, answer)
+            settle(doing, answer)
 
 
-def _settle(doing: Doing, answer: Answer) -> None:
+def settle(doing: Doing, answer: Answer) -> None:
+    """Write down what became of a produce request."""
     if answer.ok:
         doing.ok(Placed(tuple(each["offset"] for each in answer.json()["offsets"])))
+    elif answer.code in (NO_TOPIC, NO_PARTITION):
+        doing.failed(Absent())
     elif answer.outcome is Outcome.FAILED:
         doing.failed()
 
 
 class Fetcher(Client):
-    """Reads a partition from its beginning on."""
+    """Reads a partition from its beginning on; from its log start on, where records were deleted."""
 
     _offset = 0
 
@@ -134,15 +152,20 @@ class Fetcher(Client):
         topic, partition = self.task.at
         path = f"/topics/{topic}/partitions/{partition}/records?offset={self._offset}&timeout={POLL_MS}"
         with self._history.doing(Fetch(self.task.at, self._offset)) as doing:
-            answer = self.gateways.ask("GET", path)
+            answer = self.gateways.ask("GET", path, may=(OUT_OF_RANGE,))
             if answer.ok:
                 self._offset = int(answer.headers["Next-Offset"])
-                doing.ok(Rows(_rows(answer), self._offset))
+                doing.ok(Rows(rows_of(answer), self._offset))
+            elif answer.code == OUT_OF_RANGE:
+                doing.failed()
+                start = int(answer.json()["log_start_offset"])
+                assert self._offset < start, f"{self.task.at} lost its end: {answer.json()}"
+                self._offset = start
         if not answer.ok:
             self._pause()
 
 
-def _rows(answer: Answer) -> tuple[Row, ...]:
+def rows_of(answer: Answer) -> tuple[Row, ...]:
     return tuple(
         Row(At(each["topic"], each["partition"]), each["offset"], each["value"]) for each in answer.json()
     )
@@ -157,6 +180,7 @@ class Member(Client):
 
     _lives = 0
     _path = ""
+    _may: tuple[int, ...] = (NO_MEMBER, CONFLICT)
 
     def run(self) -> None:
         super().run()
@@ -175,16 +199,14 @@ class Member(Client):
         commit = Commit(self.task.group, tuple(Place(*place) for place in ends.items()))
         while self._path and not self._stop.is_set():
             with self._history.doing(commit) as doing:
-                answer = self.gateways.ask(
-                    "POST", f"{self._path}/offsets", _processed(ends), may=(NO_MEMBER, CONFLICT)
-                )
+                answer = self.gateways.ask("POST", f"{self._path}/offsets", _processed(ends), may=self._may)
                 if answer.ok:
                     doing.ok()
                 elif answer.outcome is Outcome.FAILED:
                     doing.failed()
             if answer.code == NO_MEMBER:
                 self._path = ""
-            if answer.ok or answer.code == CONFLICT:
+            if answer.ok or answer.code in self._may:
                 return
             self._pause()
 
@@ -213,9 +235,9 @@ class Member(Client):
     def _poll(self) -> tuple[Row, ...]:
         with self._history.doing(Poll(self.task.group, self.task.name)) as doing:
             path = f"{self._path}/records?timeout={POLL_MS}"
-            answer = self.gateways.ask("GET", path, may=(NO_MEMBER, CONFLICT))
+            answer = self.gateways.ask("GET", path, may=self._may)
             if answer.ok:
-                rows = _rows(answer)
+                rows = rows_of(answer)
                 doing.ok(Rows(rows))
         if answer.ok and not self._has_gap(rows):
             return rows

@@ -94,6 +94,25 @@ class Commit(Struct, frozen=True, tag=True):
     places: tuple[Place, ...]
 
 
+class Create(Struct, frozen=True, tag=True):
+    """A topic is made, by one request or by several until it is there."""
+
+    topic: str
+
+
+class Delete(Struct, frozen=True, tag=True):
+    """A topic is deleted, by one request or by several until it is gone."""
+
+    topic: str
+
+
+class Truncate(Struct, frozen=True, tag=True):
+    """The records below `before` are deleted."""
+
+    at: At
+    before: int
+
+
 class Placed(Struct, frozen=True, tag=True):
     """The offset of each value of a write, part by part; None where it was not told."""
 
@@ -113,8 +132,18 @@ class Rows(Struct, frozen=True, tag=True):
     next_offset: int | None = None
 
 
-Asked = Write | Fetch | Poll | Commit
-Answer = Placed | Rows
+class Absent(Struct, frozen=True, tag=True):
+    """The topic was said not to exist."""
+
+
+class Changed(Struct, frozen=True, tag=True):
+    """A topic was made or deleted. `sure` is false where only a refusal of a repeat told it."""
+
+    sure: bool
+
+
+Asked = Write | Fetch | Poll | Commit | Create | Delete | Truncate
+Answer = Placed | Rows | Absent | Changed
 
 
 class Operation(Struct, frozen=True):
@@ -160,9 +189,9 @@ class Doing:
     def ok(self, answer: Answer | None = None) -> None:
         self.outcome, self.answer = Outcome.OK, answer
 
-    def failed(self) -> None:
+    def failed(self, answer: Answer | None = None) -> None:
         """Nothing happened, and nothing will."""
-        self.outcome = Outcome.FAILED
+        self.outcome, self.answer = Outcome.FAILED, answer
 
 
 class History:

@@ -36,7 +36,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    kind: Kind
+    kind: StrEnum
     text: str
 
 

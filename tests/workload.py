@@ -4,8 +4,9 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import httpx
 import msgspec
@@ -15,6 +16,7 @@ from tests.asking import Gateways
 from tests.clients import CLIENTS, Client, Task, placed, transact
 from tests.history import At, History, Operation, Outcome, Part, Write, load
 from tests.history_checker import Finding, Log, check
+from tests.lives_clients import LIVES_CLIENTS, Truncater
 from tests.support import ROOT, wait_until
 
 
@@ -38,7 +40,7 @@ class Workload:
             self._note(task)
             stop = self._stops[_side(task)]
             gateways = Gateways(self._urls, alternating=self._alternating)
-            client = CLIENTS[task.kind](task, gateways, self.history, stop)
+            client = {**CLIENTS, **LIVES_CLIENTS}[task.kind](task, gateways, self.history, stop)
             thread = threading.Thread(target=self._run, args=(client,), name=task.name)
             self._clients.append(client)
             self._threads.append(thread)
@@ -117,7 +119,12 @@ class Workload:
         """
         for group, to in self._copies.items():
             self._settle(group, sorted(to))
-        return check(self.operations(), read_log(self._urls[0], topics, groups))
+        log = read_log(self._urls[0], topics, groups, self._aside())
+        return check([op for op in self.operations() if _concerns(op, topics, groups)], log)
+
+    def _aside(self) -> dict[At, dict[int, str]]:
+        """What was read before it was deleted."""
+        return {client.task.at: client.aside for client in self._clients if isinstance(client, Truncater)}
 
     def _settle(self, group: str, to: Sequence[At]) -> None:
         """One more transaction of a group: when its records are there, those of all before it are."""
@@ -140,38 +147,58 @@ class Workload:
 
 
 def _side(task: Task) -> str:
-    return "writers" if task.kind.startswith("produce") else "readers"
+    return "readers" if task.kind.split()[0] in ("fetch", "read", "copy") else "writers"
 
 
 def _of(op: Operation, name: str) -> bool:
     return not name or str(getattr(op.asked, "producer", getattr(op.asked, "group", ""))).startswith(name)
 
 
-def read_log(url: str, topics: Mapping[str, int], groups: Sequence[str] = ()) -> Log:
+def _concerns(op: Operation, topics: Collection[str], groups: Collection[str]) -> bool:
+    """Whether an operation is about these topics, and these groups where it is a group's."""
+    asked = op.asked
+    at = asked.parts[0].at if isinstance(asked, Write) and asked.parts else getattr(asked, "at", None)
+    return (at is None or at.topic in topics) and getattr(asked, "group", "") in ("", *groups)
+
+
+def read_log(
+    url: str,
+    topics: Mapping[str, int],
+    groups: Sequence[str] = (),
+    aside: Mapping[At, Mapping[int, str]] = MappingProxyType({}),
+) -> Log:
     """What the partitions of `topics` hold, and where `groups` go on, while they stand still.
 
-    Offsets must have no gap.
+    Offsets must have no gap. `aside` is what was deleted since.
     """
     ats = [At(topic, index) for topic, count in topics.items() for index in range(count)]
-    with httpx.Client(base_url=url, timeout=30) as client:
-        while True:
-            before = {group: committed(url, group) for group in groups}
-            log = Log({at: _read_partition(client, at) for at in ats}, before)
-            if before == {group: committed(url, group) for group in groups}:
-                return log
-
-
-def _read_partition(client: httpx.Client, at: At) -> dict[int, str]:
-    found: dict[int, str] = {}
     while True:
-        path = f"/topics/{at.topic}/partitions/{at.partition}/records"
-        answer = client.get(path, params={"offset": len(found)})
+        before = {group: committed(url, group) for group in groups}
+        log = Log({at: _whole(url, at, aside.get(at, {})) for at in ats}, before)
+        if before == {group: committed(url, group) for group in groups}:
+            return log
+
+
+def _whole(url: str, at: At, aside: Mapping[int, str]) -> dict[int, str]:
+    start, held = read_partition(url, at)
+    return {offset: aside[offset] for offset in range(start)} | held
+
+
+def read_partition(url: str, at: At) -> tuple[int, dict[int, str]]:
+    """The log start of a partition, and what it holds from there on."""
+    path = f"/topics/{at.topic}/partitions/{at.partition}/records"
+    found: dict[int, str] = {}
+    with httpx.Client(base_url=url, timeout=30) as client:
+        answer = client.get(path)
         assert answer.status_code == 200, answer.text
-        for record in answer.json():
-            assert record["offset"] == len(found), at
-            found[record["offset"]] = record["value"]
-        if len(found) == int(answer.headers["High-Watermark"]):
-            return found
+        start = following = int(answer.headers["Log-Start-Offset"])
+        while following < int(answer.headers["High-Watermark"]):
+            answer = client.get(path, params={"offset": following})
+            assert answer.status_code == 200, answer.text
+            for record in answer.json():
+                assert record["offset"] == following, at
+                found[following], following = record["value"], following + 1
+    return start, found
 
 
 def committed(url: str, group: str) -> dict[At, int]:
