@@ -85,25 +85,23 @@ class Scene:
     def copy(self) -> None:
         """A copy that the command makes is whole, and nothing of what is done there comes here."""
         there = self._there()
-        command = [sys.executable, "-m", "lakelog", "root", "copy", self.several.root, str(there)]
         sent = self._acknowledged()
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        copied = _lakelog("root", "copy", self.several.root, str(there))
+        assert copied.returncode == 0, copied.stderr
         assert fsck(open_store(there)).problems == []
         self._use(there, sent)
+        shutil.rmtree(there)
 
     def copy_plainly(self) -> None:
-        """What `cp -r` makes is whole, or refused with what is missing."""
+        """What `cp -r` makes is not served before somebody's word, which is not taken for what is torn."""
         there, sent = self._there(), self._acknowledged()
         subprocess.run(["cp", "-r", self.several.root, str(there)], capture_output=True, check=False)
-        command = [sys.executable, "-m", "lakelog", "fsck", "--data", str(there)]
-        if subprocess.run(command, capture_output=True, text=True, check=False).returncode == 0:
+        assert _lakelog("serve", "--data", str(there), "--port", "0").returncode == 1
+        adopted = _lakelog("root", "adopt", "--data", str(there))
+        if adopted.returncode == 0:
             self._use(there, sent)
         else:
-            serve = [sys.executable, "-m", "lakelog", "serve", "--data", str(there), "--port", "0"]
-            refused = subprocess.run(serve, capture_output=True, text=True, check=False, timeout=LONG_S)
-            assert refused.returncode == 1, refused.stdout
-            assert "missing" in refused.stderr
+            assert "missing" in adopted.stderr
         shutil.rmtree(there)
 
     def _there(self) -> Path:
@@ -136,6 +134,11 @@ class Scene:
         born = lives.lives(operations, store, PHOENIX)
         own = [op for op in operations if getattr(op.asked, "group", "") in ("", PHOENIX)]
         return [*found, *lives.check(own, born, PHOENIX), *fsck(store).problems]
+
+
+def _lakelog(*command: str) -> "subprocess.CompletedProcess[str]":
+    whole = [sys.executable, "-m", "lakelog", *command]
+    return subprocess.run(whole, capture_output=True, text=True, check=False, timeout=LONG_S)
 
 
 def _check_there(url: str, sent: Sequence[Operation]) -> None:
