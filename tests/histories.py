@@ -117,6 +117,7 @@ class Maker:
             rows = tuple(row for at in SOURCES for row in self._rows(at, self.polled[at]))
             self.polled.update({at: len(self.run.records[at]) for at in SOURCES})
             return Rows(rows)
+        assert isinstance(asked, Commit)
         self.run.committed[asked.group].update({place.at: place.offset for place in asked.places})
         return None
 
