@@ -1,6 +1,7 @@
 """A root with something to do for every job, and what has to be there when they have done it."""
 
 import copy
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -69,6 +70,13 @@ class Root:
         made.cluster = made.opened()
         made.cluster.set_remote_root(directory / "away")
         return made
+
+    def age(self, ms: int) -> None:
+        """Make every file so much older, by the clock of the store."""
+        for path in (self.directory / "here").rglob("*"):
+            if path.is_file():
+                then_s = path.stat().st_mtime - ms / 1_000
+                os.utime(path, (then_s, then_s))
 
     def append(self, partition: Partition, name: str, number: int, age_ms: int = 0) -> None:
         """One commit of two records, as they suit the topic `name`."""

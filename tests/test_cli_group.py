@@ -12,7 +12,7 @@ import pytest
 from lakelog import Client, Consumer
 from tests.gateway import RunningGateway
 from tests.support import wait_until
-from tests.test_cli import FAILED, USAGE, Run, lines, printed, run, wrong
+from tests.test_cli import USAGE, Run, lines, printed, run, wrong
 
 __all__ = ["run"]
 
@@ -55,16 +55,16 @@ def test_a_group_is_listed_described_and_deleted(run: Run, gateway: RunningGatew
         shown = lines(run("group", "describe", group))
         assert ["state", "STABLE"] in [line.split() for line in shown]
         assert shown[-1].split() == ["me", f"{group}:0,", f"{group}:1"]
-        wrong(run("group", "delete", group), FAILED, "has members")
+        wrong(run("group", "delete", group), USAGE, "has members")
     assert lines(run("group", "delete", group)) == [f"deleted group {group}"]
-    wrong(run("group", "describe", group), FAILED, group)
+    wrong(run("group", "describe", group), USAGE, group)
 
 
 def test_a_group_with_members_is_deleted_by_force(run: Run, gateway: RunningGateway, group: str) -> None:
     with Consumer(gateway.url, group, group) as consumer:
         consumer.poll(0)
         assert printed(run("group", "delete", group, "--force", "--json")) == {"deleted": group}
-        wrong(run("group", "lag", group), FAILED, group)
+        wrong(run("group", "lag", group), USAGE, group)
 
 
 def test_a_name_with_a_slash_leads_nowhere_else(
@@ -147,7 +147,7 @@ def test_what_the_log_holds_no_more_is_not_gone_back_to(run: Run, client: Client
 def test_a_group_that_is_not_there_is_made_for_topics_that_are_named(
     run: Run, client: Client, filled: str
 ) -> None:
-    wrong(run("group", "reset-offsets", filled, "--to", "latest"), FAILED, filled)
+    wrong(run("group", "reset-offsets", filled, "--to", "latest"), USAGE, filled)
     plan = printed(run("group", "reset-offsets", filled, "--to", "latest", "--topic", filled, "--json"))
     assert plan["offsets"] == [
         {"topic": filled, "partition": partition, "old": None, "new": 5} for partition in range(2)
@@ -161,7 +161,7 @@ def test_offsets_of_members_are_theirs_unless_forced(
     with Consumer(gateway.url, group, group, auto_commit=False) as consumer:
         assert consumer.poll(5_000).num_rows > 0
         arguments = ("group", "reset-offsets", group, "--to", "earliest")
-        wrong(run(*arguments), FAILED, "has members")
+        wrong(run(*arguments), USAGE, "has members")
         assert committed(client, group) == [2, 2]
         lines(run(*arguments, "--dry-run"))
         lines(run(*arguments, "--force"))
@@ -184,8 +184,8 @@ def test_offsets_of_members_are_theirs_unless_forced(
         (("--to", "yesterday"), USAGE, "'yesterday'"),
         (("--to", "latest", "--topic", "T:x"), USAGE, "TOPIC:0,1"),
         (("--to", "latest", "--topic", "T:"), USAGE, "TOPIC:0,1"),
-        (("--to", "latest", "--topic", "T:7"), FAILED, "partition 7"),
-        (("--to", "latest", "--topic", "nowhere"), FAILED, "'nowhere'"),
+        (("--to", "latest", "--topic", "T:7"), USAGE, "partition 7"),
+        (("--to", "latest", "--topic", "nowhere"), USAGE, "'nowhere'"),
         (("--shift-by", "1", "--topic", "U:0"), USAGE, "committed nothing"),
     ],
 )

@@ -211,6 +211,7 @@ def test_topics_are_deleted_after_the_plan(root: Root, job: Job, then: str) -> N
             other.delete_topic(name)
             if then == "swept":
                 root.clock.advance(LOG_RETENTION_MS)
+                root.age(LOG_RETENTION_MS)
                 sweep(other)
                 assert list(root.store.list(f"topics/{name}/")) == []
             if then == "made again":

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from jobs.outcome import OVERTAKEN, Outcome
+from jobs.outcome import GONE, OVERTAKEN, Outcome
 from jobs.rewritten import committed
 from jobs.segment_compaction import Merge
 from jobs.spread import Failure
@@ -33,7 +33,7 @@ def in_vain(_: Sequence[Segment]) -> bool:
     [
         (MADE, in_time, Outcome("job", "t", 3, 3, 1, 300, 250, 30, 1.5)),
         (MADE, too_late, Outcome("job", "t", 3, seconds=1.5, error=OVERTAKEN)),
-        (MADE, in_vain, Outcome("job", "t", 3, seconds=1.5, error="topic 't' was deleted")),
+        (MADE, in_vain, Outcome("job", "t", 3, seconds=1.5, error=GONE)),
         (Failure("the task failed"), in_time, Outcome("job", "t", 3, seconds=1.5, error="the task failed")),
     ],
 )
