@@ -20,7 +20,7 @@ from api.group_route import GroupRoute
 from api.media import Format, accepts
 from api.wire_arrow import POLL_SCHEMA, encode_stream, located
 from coordinator.assignment import TopicPartition
-from coordinator.consumer import Consumer, Reading
+from coordinator.consumer import Consumer, Polled, Reading
 from log_tables.errors import Damaged, InvalidArgument
 from log_tables.layout import OFFSET
 
@@ -78,21 +78,32 @@ async def poll(
     )
     most = settings.fetch_max_bytes if form is Format.ARROW else settings.fetch_json_max_bytes
     limit = min(max_bytes, most) if max_bytes > 0 else most
-    consumer, polled = await here.coordinator.poll(
-        group, instance, generation, limit, timeout_s, request.is_disconnected
+
+    async def give(consumer: Consumer, polled: Polled) -> Response:
+        if form is Format.ARROW:
+            return await _arrow_answer(here, consumer, polled)
+        rows, following = await run_in_threadpool(_json_rows, here, polled.readings, form, limit)
+        if not await request.is_disconnected():
+            consumer.advance(polled.serial, following)
+        body = f"[{','.join(rows)}]".encode()
+        return Response(body, media_type=form.value, headers=_headers(polled))
+
+    return await here.coordinator.poll(
+        group, instance, generation, limit, timeout_s, request.is_disconnected, give
     )
-    headers = {"Generation": str(polled.epoch)}
-    if form is Format.ARROW:
-        following: dict[TopicPartition, int] = {}
-        batches = _batches(here, polled.readings, following)
-        first = await run_in_threadpool(next, batches, None)  # while an error can still be the answer
-        given = batches if first is None else chain([first], batches)
-        body = _arrow_stream(given, consumer, polled.serial, following)
-        return StreamingResponse(body, media_type=form.value, headers=headers)
-    rows, following = await run_in_threadpool(_json_rows, here, polled.readings, form, limit)
-    if not await request.is_disconnected():
-        consumer.advance(polled.serial, following)
-    return Response(f"[{','.join(rows)}]".encode(), media_type=form.value, headers=headers)
+
+
+def _headers(polled: Polled) -> dict[str, str]:
+    return {"Generation": str(polled.epoch)}
+
+
+async def _arrow_answer(here: Gateway, consumer: Consumer, polled: Polled) -> Response:
+    following: dict[TopicPartition, int] = {}
+    batches = _batches(here, polled.readings, following)
+    first = await run_in_threadpool(next, batches, None)  # while an error can still be the answer
+    given = batches if first is None else chain([first], batches)
+    body = _arrow_stream(given, consumer, polled.serial, following)
+    return StreamingResponse(body, media_type=Format.ARROW.value, headers=_headers(polled))
 
 
 def _json_rows(

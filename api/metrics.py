@@ -121,8 +121,13 @@ class Metrics:
             return INTERNAL_TOPICS
         return name if len(self._topics) < TOPIC_LABELS_MAX else OTHER_TOPICS
 
-    def forget_topic(self, name: str) -> None:
-        """A deleted topic is no longer reported."""
+    def forget_topics(self, is_gone: Callable[[str], bool]) -> None:
+        """Topics that are gone, by whomever they were deleted, are no longer reported."""
+        for name in [*self._topics]:
+            if name not in (INTERNAL_TOPICS, OTHER_TOPICS) and is_gone(name):
+                self._forget_topic(name)
+
+    def _forget_topic(self, name: str) -> None:
         if self._topics.pop(name, None) is None:
             return
         for metric in (

@@ -21,7 +21,7 @@ from api.produce_schema import TRANSACTION_BODY
 from api.wire_transaction import TransactionBody, decode_transaction
 from coordinator.transactions import Asked, Transacted
 from ingest.buffer import Room
-from log_tables.errors import RetryKeyReused
+from log_tables.errors import RetryKeyReused, UnknownPartition, UnknownTopic
 from log_tables.group_log import Placed, check_retry_key
 from log_tables.staging import Part
 from log_tables.topic import Topic
@@ -98,14 +98,10 @@ async def _transact(request: Request, group: str, member: str | None, key: str) 
     with room_of(request).detach() as room:  # what it holds is given back before the answer is waited for
         body = await request.body()
         digest = blake2b(body, digest_size=16, key=form.name.encode()).hexdigest()
-        large = len(body) > INLINE_MAX_BYTES
         done, earlier = await _known(here, room, group, (key, digest), body, form) if key else (None, False)
         if done is None:
-            sent = await worked_out(large, lambda: decode_transaction(body, form, room.grow))
-            asked, size = await _asked(here, sent, member, (key, digest), large)
-            del body, sent
-            room.grow(size)
-            done = await here.coordinator.transact(group, member, asked)
+            done = await _done(here, room, group, member, (key, digest), body, form)
+        del body
     placed = await done.where()
     return await worked_out(len(placed) > INLINE_MAX_ROWS, lambda: _answer(done.number, placed, earlier))
 
@@ -127,6 +123,39 @@ async def _known(
             raise
     found = await here.coordinator.transacted(group, retry[0], None)
     return found, found is not None
+
+
+async def _done(
+    here: Gateway,
+    room: Room,
+    group: str,
+    member: str | None,
+    retry: tuple[str, str],
+    body: bytes,
+    form: Format,
+) -> Transacted:
+    """The transaction, committed: with the topics that are there now, where some were made again meanwhile.
+
+    Raises what `Coordinator.transact` raises.
+    """
+    large = len(body) > INLINE_MAX_BYTES
+    while True:
+        sent = await worked_out(large, lambda: decode_transaction(body, form, room.grow))
+        asked, size = await _asked(here, sent, member, retry, large)
+        del sent
+        room.grow(size)
+        try:
+            return await here.coordinator.transact(group, member, asked)
+        except (UnknownTopic, UnknownPartition):
+            await here.shards.look()
+            if all(_is_there(here, part) for part in asked.parts):
+                raise
+
+
+def _is_there(here: Gateway, part: Part) -> bool:
+    """Whether the topic that a part is for is still the one of its name, as was last looked."""
+    known = here.cluster.known(part.topic)
+    return known is not None and known.topic_id == part.topic_id
 
 
 async def _asked(

@@ -190,7 +190,6 @@ def _check_quota(here: Gateway, more: int) -> None:
 def delete_topic(here: Here, cluster: ClusterId, topic: TopicName) -> None:
     """It is gone at once; its files go after the topic's `file.delete.delay.ms`."""
     here.cluster.delete_topic(topic)
-    here.metrics.forget_topic(topic)
 
 
 @router.get(

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from typing import TypeVar
 
 from coordinator.assignment import TopicPartition
 from coordinator.consumer import Consumer, Polled
@@ -18,6 +19,8 @@ from log_tables.cluster import Cluster, contradicted
 from log_tables.errors import Damaged, InvalidOffset, OffsetOutOfRange, TopicDeleted
 from log_tables.partition import Partition
 from log_tables.topic import Topic, check_public
+
+Answer = TypeVar("Answer")
 
 
 class Coordinator:
@@ -71,21 +74,27 @@ class Coordinator:
         max_bytes: int,
         timeout_s: float,
         ended: Callable[[], Awaitable[bool]],
-    ) -> tuple[Consumer, Polled]:
-        """`Consumer.poll` of a member, and the consumer whose `advance` is to be told what became of it."""
+        give: Callable[[Consumer, Polled], Awaitable[Answer]],
+    ) -> Answer:
+        """What `give` makes of `Consumer.poll` of a member; it tells the consumer (`advance`) what became of
+        it. What of that turns out to be of a topic that is gone is polled again.
+
+        Raises what `Consumer.poll` and `give` raise.
+        """
         deadline = self._clock.monotonic() + timeout_s
 
         async def over() -> bool:
             return self._closed or await ended()
 
-        async def attempt(shard: Shard) -> tuple[Consumer, Polled]:
+        async def attempt(shard: Shard) -> Answer:
             consumer = self._consumers.of(shard, name, member)
             while True:
                 known = self._shards.topics_version
                 try:
-                    return consumer, await consumer.poll(generation, max_bytes, deadline, over)
+                    polled = await consumer.poll(generation, max_bytes, deadline, over)
+                    return await give(consumer, polled)
                 except (TopicDeleted, Damaged) as error:
-                    # What is damaged may be what is left of a topic that is gone.
+                    # What is damaged may be what is left of a topic that is gone, its segments swept.
                     await self._shards.look()
                     if self._shards.topics_version == known:
                         raise error if isinstance(error, Damaged) else contradicted(error) from None

@@ -11,6 +11,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -35,7 +36,7 @@ from log_tables.errors import (
 )
 from log_tables.home import Home, look, remember
 from log_tables.layout import PROPERTY_REMOTE_ROOT, TOPICS, partition_directory, topic_directory
-from log_tables.limits import CONFIRMATION_MAX_AGE_S, PARTITIONS_MAX
+from log_tables.limits import CONFIRMATION_MAX_AGE_S, PARTITIONS_MAX, TABLES_ENDED_AT_ONCE
 from log_tables.metadata_log import MetadataLog, TopicRecord, open_log
 from log_tables.partition import Partition, PartitionConfig
 from log_tables.remote import RemoteRoot, check_reaches
@@ -369,7 +370,8 @@ class Cluster:
         """End the logs of the deleted `topic`; whether one had not ended."""
         if self._ended.get(topic.name) == topic.incarnation:
             return False
-        ended = [self._end_partition(topic, index) for index in range(topic.partition_count)]
+        with ThreadPoolExecutor(TABLES_ENDED_AT_ONCE, thread_name_prefix="end") as pool:
+            ended = [*pool.map(partial(self._end_partition, topic), range(topic.partition_count))]
         self._ended[topic.name] = topic.incarnation
         return any(ended)
 

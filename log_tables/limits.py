@@ -219,6 +219,9 @@ COPY_LOOKS_MAX = 1_000
 TABLES_CHECKED_AT_ONCE = 16
 """Tables of a root that are looked at side by side: an object store takes a while for each."""
 
+TABLES_ENDED_AT_ONCE = 16
+"""Tables of a deleted topic that are claimed side by side: each takes some looks at the store and a write."""
+
 ADOPTION_LOOKS = 20
 """How often a root that is adopted is looked at for signs of life of gateways on it."""
 

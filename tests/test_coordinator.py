@@ -32,6 +32,10 @@ async def never() -> bool:
     return False
 
 
+async def as_it_is(consumer: Consumer, polled: Polled) -> tuple[Consumer, Polled]:
+    return consumer, polled
+
+
 class Running:
     """A gateway without its server, on the event loop of the test."""
 
@@ -58,7 +62,7 @@ class Running:
     async def poll(
         self, timeout_s: float = 0, ended: Callable[[], Awaitable[bool]] = never
     ) -> tuple[Consumer, Polled]:
-        return await self.coordinator.poll("g", "m", None, MANY_BYTES, timeout_s, ended)
+        return await self.coordinator.poll("g", "m", None, MANY_BYTES, timeout_s, ended, as_it_is)
 
     async def given(self) -> list[tuple[int, int]]:
         """What a poll gives now, begin and end; it is taken."""
@@ -296,7 +300,7 @@ def test_an_answer_that_is_full_does_not_wait_for_more(tmp_path: Path) -> None:
         async def ended() -> bool:
             pytest.fail("it was to answer at once")
 
-        _, polled = await here.coordinator.poll("g", "m", None, 100, 20, ended)
+        _, polled = await here.coordinator.poll("g", "m", None, 100, 20, ended, as_it_is)
         assert polled.readings[0].plan.end < 1_000
 
     run(scenario, tmp_path)

@@ -16,6 +16,7 @@ from api.body import WithBody
 from api.gateway import Gateway
 from api.server import open_gateway
 from coordinator.assignment import TopicPartition
+from coordinator.consumer import Consumer, Polled
 from coordinator.events import Assign, Join, Seek
 from lakelog.settings import Settings
 from log_tables.cluster import Cluster
@@ -106,6 +107,10 @@ async def never() -> bool:
     return False
 
 
+async def as_it_is(_consumer: Consumer, polled: Polled) -> Polled:
+    return polled
+
+
 def test_an_offset_that_another_gateway_has_shown_is_in_range(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with committing(tmp_path) as here:
@@ -125,8 +130,8 @@ def test_a_group_that_has_read_it_elsewhere_does_not_begin_anew(tmp_path: Path) 
             await coordinator.happen("g", Assign("m", frozenset({AT})))
             # What it was given by a coordinator that has seen the commit.
             await coordinator.happen("g", Seek("m", {AT: 15}))
-            polling = coordinator.poll("g", "m", None, 1 << 20, 0, never)
-            _, polled = await here.once_answered(polling)
+            polling = coordinator.poll("g", "m", None, 1 << 20, 0, never, as_it_is)
+            polled = await here.once_answered(polling)
             assert polled.readings == []
 
     asyncio.run(scenario())
