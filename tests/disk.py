@@ -9,6 +9,7 @@ directory that is fsynced again is whole, as where names are journaled (docs/dec
 import errno
 import os
 import stat
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -40,8 +41,16 @@ class Disk:
     open, so that no other file gets its inode.
     """
 
-    def __init__(self, root: Path, *directories: str, fails: Fails = lambda _: None) -> None:
-        self.root, self.fails = root, fails
+    def __init__(
+        self,
+        root: Path,
+        *directories: str,
+        fails: Fails = lambda _: None,
+        synced: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`synced` is called after every fsync that was done."""
+        self.root, self.fails, self._synced = root, fails, synced
+        self._lock = threading.RLock()
         self.syncs = 0
         self.failed = False
         self._known: dict[int, _File | _Directory] = {}
@@ -64,7 +73,8 @@ class Disk:
             if dead:
                 raise Crash
             try:
-                self._sync(descriptor)
+                with self._lock:
+                    self._sync(descriptor)
             except Crash:
                 dead = True
                 raise
@@ -83,6 +93,7 @@ class Disk:
         if failure is not None:
             self.failed = True
             raise failure
+        self._synced()
 
     def _hold(self, descriptor: int) -> int:
         self._open.append(descriptor)
@@ -92,8 +103,12 @@ class Disk:
         self._directory(descriptor).names = self._visible(descriptor)
 
     def _visible(self, descriptor: int) -> dict[str, _File | _Directory]:
+        seen = {}
         with os.scandir(descriptor) as entries:
-            return {entry.name: self._seen(descriptor, entry) for entry in entries}
+            for entry in entries:
+                with suppress(FileNotFoundError):  # another thread has just removed it
+                    seen[entry.name] = self._seen(descriptor, entry)
+        return seen
 
     def _seen(self, descriptor: int, entry: "os.DirEntry[str]") -> _File | _Directory:
         known = self._known.get(entry.inode())
@@ -113,9 +128,10 @@ class Disk:
     def cut(self, directory: str, kept: Kept = lambda _: False) -> Store:
         """What of `directory` a power cut now would leave, as a store of its own."""
         store = open_store("memory://")
-        for path, content in self._left(self._directory(self._open[0]), "", kept):
-            if path.startswith(f"{directory}/"):
-                store.put(path.removeprefix(f"{directory}/"), content)
+        with self._lock:
+            for path, content in self._left(self._directory(self._open[0]), "", kept):
+                if path.startswith(f"{directory}/"):
+                    store.put(path.removeprefix(f"{directory}/"), content)
         return store
 
     def _left(self, at: _Directory, prefix: str, kept: Kept) -> Iterator[tuple[str, bytes]]:

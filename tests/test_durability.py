@@ -2,13 +2,14 @@
 
 Each run is a scenario on a disk (tests/disk.py) of which the n-th fsync fails once, or fails from then on, or
 is where the process dies and another one goes on. What somebody was told is looked for, from that moment on,
-in what a power cut would leave.
+in what a power cut would leave; in the long form after every fsync. What one process left and another one
+goes by is in tests/test_visible.py.
 """
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -17,21 +18,13 @@ import pytest
 from log_tables import staging
 from log_tables.clock import ManualClock
 from log_tables.cluster import Cluster
-from log_tables.errors import (
-    AlreadyExists,
-    InvalidArgument,
-    OutcomeUnknown,
-    Retriable,
-    TopicExists,
-    UnknownTopic,
-)
+from log_tables.errors import AlreadyExists, InvalidArgument, Retriable, TopicExists, UnknownTopic
 from log_tables.layout import STAGING, VALUE
 from log_tables.local_store import LocalStore
 from log_tables.partition import Partition, Producer
 from log_tables.record import Record, input_batch
 from log_tables.remote import RemoteRoot
 from log_tables.rewrite import commit_merge, merge
-from log_tables.segment import SegmentCache
 from log_tables.staging import Part, Staged
 from log_tables.store import Store
 from log_tables.sweep import sweep
@@ -39,124 +32,10 @@ from log_tables.table import Table, create_table
 from log_tables.testing import Crash
 from log_tables.tier import remove_expired
 from log_tables.vacuum import vacuum
-from tests.disk import Disk, Fails, Kept, death, from_then_on, once
+from tests.disk import Fails, death, from_then_on, once
 from tests.partitions import TABLE, another, append, held
+from tests.power import Left, Promise, StillFailing, World, again, everything, nothing
 from tests.tiers import CLUSTER, move
-
-HERE, AWAY = "here", "away"
-LONG_AGO_S = 1_600_000_000
-
-
-class Left:
-    """What a power cut leaves of the two roots, as the next process finds it."""
-
-    def __init__(self, world: "World", kept: Kept) -> None:
-        self.here, self.away = world.disk.cut(HERE, kept), world.disk.cut(AWAY, kept)
-        self._cache = world.cache
-
-    def values(self) -> Mapping[int | None, bytes | None]:
-        """What the partition TABLE holds, by offset."""
-        return held(self.partition())
-
-    def partition(self) -> Partition:
-        clock = ManualClock()
-        root = RemoteRoot("memory://", CLUSTER, clock, lambda: self.away)
-        partition = Partition(self.here, TABLE, clock, cache=self._cache, remote=lambda: root)
-        for segment in partition.log_from(partition.log_start).segments:
-            store = self.away if segment.remote else self.here
-            assert store.head(f"{TABLE}/{segment.path}").size == segment.size
-        return partition
-
-    @cached_property
-    def cluster(self) -> Cluster:
-        return Cluster.open(self.here, ManualClock(), create=False)
-
-
-Promise = Callable[[Left], None]
-
-
-class World:
-    """Two roots on one disk, and what those who work on them were told."""
-
-    def __init__(self, root: Path, fails: Fails) -> None:
-        self.disk = Disk(root, HERE, AWAY, fails=fails)
-        self.clock, self.chance, self.cache = ManualClock(), ManualClock(seed=1), SegmentCache()
-        self.asked_to_delete = 0
-        self._values: dict[int, bytes] = {}
-        self._promises: dict[str, Promise] = {}
-        self._checked = False
-
-    def stores(self) -> tuple[Store, Store]:
-        """The two roots as a new process opens them."""
-        sync = self.disk.process()
-        here, away = (LocalStore(self.disk.root / name, self.clock, sync=sync) for name in (HERE, AWAY))
-        return here, away
-
-    def holds(self, offset: int, value: bytes) -> None:
-        """Somebody was told that the partition TABLE has `value` at `offset`."""
-        news = offset not in self._values
-        self._values[offset] = value
-        self._told(news)
-
-    def told(self, what: str, promise: Promise) -> None:
-        """Somebody was told `what`: from now on it holds, whatever becomes of the power."""
-        news = what not in self._promises
-        self._promises[what] = promise
-        self._told(news)
-
-    def was_told(self, what: str) -> bool:
-        return what in self._promises
-
-    def _told(self, news: bool) -> None:
-        if self.disk.failed and (news or not self._checked):
-            self._checked = True
-            self.check(nothing)
-
-    def check(self, *cuts: Kept) -> None:
-        """A power cut now breaks no promise."""
-        for kept in cuts:
-            self._check(Left(self, kept))
-
-    def _check(self, left: Left) -> None:
-        if self._values:
-            found = left.values()
-            wanted = {at: value for at, value in self._values.items() if at >= self.asked_to_delete}
-            assert {at: found.get(at) for at in wanted} == wanted
-        for promise in self._promises.values():
-            promise(left)
-
-    def something(self, _: str) -> bool:
-        """By chance, some of what was not fsynced is left."""
-        return self.chance.random() < 0.5
-
-    def age(self) -> None:
-        """Let years pass for all files that are there."""
-        for directory, _, names in os.walk(self.disk.root):
-            for name in names:
-                os.utime(os.path.join(directory, name), (LONG_AGO_S, LONG_AGO_S))
-
-
-def nothing(_: str) -> bool:
-    """Nothing is left of what was not fsynced."""
-    return False
-
-
-def everything(_: str) -> bool:
-    """All is left that could be seen."""
-    return True
-
-
-class StillFailing(Exception):
-    """It is of no use to go on."""
-
-
-def again(step: Callable[[], object]) -> None:
-    """Do `step` until that is acknowledged; a disk that fails for good is given up."""
-    for _ in range(3):
-        with suppress(Retriable, OutcomeUnknown):
-            step()
-            return
-    raise StillFailing
 
 
 def lead(world: World, store: Store) -> Partition:
@@ -211,7 +90,7 @@ def log_cleanup(world: World, here: Store, _: Store) -> None:
             writer.checkpoint()
     world.age()
     again(another(partition, world.stores()[0]).clean_log)
-    world.check(nothing, *[world.something] * 5)
+    world.check(nothing, *[world.something] * 2)
     produce(world, partition, range(4, 5))
 
 
@@ -277,7 +156,7 @@ def topics(world: World, here: Store, _: Store) -> None:
     for delay_ms in (120_000, 7_200_000):  # the segments go first, the log an hour later
         world.clock.advance(delay_ms)
         again(partial(sweep, cluster))
-        world.check(nothing, *[world.something] * 3)
+        world.check(nothing, world.something)
 
 
 def opened(world: World, store: Store) -> Cluster:
@@ -378,12 +257,12 @@ SCENARIOS: list[Scenario] = [
 ]
 
 
-def lived(root: Path, scenario: Scenario, fails: Fails) -> int:
-    """Live through `scenario` and the fault; returns how many fsyncs that took.
+def lived(root: Path, scenario: Scenario, fails: Fails, *, watched: bool = False) -> bool:
+    """Live through `scenario` and the fault; returns whether it came to that.
 
     Where a process dies, another one begins at the beginning.
     """
-    world = World(root, fails)
+    world = World(root, fails, watched=watched)
     try:
         try:
             scenario(world, *world.stores())
@@ -392,19 +271,39 @@ def lived(root: Path, scenario: Scenario, fails: Fails) -> int:
         except StillFailing:
             pass
         world.check(nothing, everything, world.something)
+    except BaseException as error:
+        error.add_note(root.name)
+        raise
     finally:
         world.disk.close()
-    return world.disk.syncs
+    return world.disk.failed
 
 
-@pytest.mark.parametrize("failure", [once, from_then_on, death], ids=lambda failure: failure.__name__)
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+Failure = Callable[[int], Fails]
+FAILURES: list[Failure] = [once, death, from_then_on]
+ways = pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.__name__)
+scenarios = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+
+
+@scenarios
 def test_whichever_fsync_fails_what_was_acknowledged_survives_a_power_cut(
-    tmp_path: Path, scenario: Scenario, failure: Callable[[int], Fails]
+    tmp_path: Path, scenario: Scenario
 ) -> None:
-    for number in range(1, 1 + lived(tmp_path / "0", scenario, lambda _: None)):
-        try:
-            lived(tmp_path / str(number), scenario, failure(number))
-        except BaseException as error:
-            error.add_note(f"fsync {number}")
-            raise
+    """Each fsync fails in one of the ways, by turns."""
+    for number in count(1):
+        failure = FAILURES[number % len(FAILURES)]
+        if not lived(tmp_path / f"fsync-{number}-{failure.__name__}", scenario, failure(number)):
+            assert number > len(FAILURES)
+            return
+
+
+@pytest.mark.torture
+@ways
+@scenarios
+def test_however_it_fails_and_whenever_the_power_is_cut(
+    tmp_path: Path, scenario: Scenario, failure: Failure
+) -> None:
+    """Each fsync fails in each way, and the power is cut after every one that follows."""
+    for number in count(1):
+        if not lived(tmp_path / f"fsync-{number}", scenario, failure(number), watched=True):
+            return
