@@ -154,6 +154,27 @@ def test_deleting_what_is_absent_is_fine(store: Store) -> None:
     assert store.list_dirs("") == []
 
 
+def test_making_durable_changes_nothing_that_can_be_seen(store: Store) -> None:
+    """Of a bucket, where what can be seen is durable, it asks nothing: nobody pays for the question."""
+    put_all(store, "a/b", "c")
+    for directory in ("", "a", "a/", "a/b", "never/was"):
+        store.make_durable(directory)
+    assert paths(store, "") == ["a/b", "c"]
+    store.delete("a/b")
+    store.make_durable("a")  # that it is there no more
+    assert paths(store, "") == ["c"]
+    with pytest.raises(InvalidArgument):
+        store.make_durable("../x")
+
+
+def test_an_object_store_that_is_down_has_made_durable_what_it_showed(
+    impostor: tuple[str, dict[int, int]],
+) -> None:
+    endpoint, statuses = impostor
+    statuses.update(dict.fromkeys(range(100), 503))
+    open_store("s3://bucket", impostor_options(endpoint), create=False).make_durable("topics/t/0")
+
+
 def test_a_listing_is_recursive_and_ordered_by_path(store: Store) -> None:
     names = ["t/a-b/0", "t/a/0", "t/a/00", "t/a/1/2/3", "t/a.b", "t/B", "ta", "t2/x"]
     put_all(store, *names)
@@ -550,6 +571,16 @@ def test_directories_pruned_by_another_are_made_again(tmp_path: Path) -> None:
         first.put_if_absent("t/a/0/x", b"x")
         second.delete("t/a/0/x")
         assert os.listdir(tmp_path) == []
+
+
+def test_a_directory_made_again_under_the_same_number_is_made_durable_again(tmp_path: Path) -> None:
+    synced: list[int] = []
+    store = LocalStore(tmp_path, SystemClock(), sync=lambda file: synced.append(os.fstat(file).st_ino))
+    for _ in range(5):
+        synced.clear()
+        store.put("a/x", b"x")
+        store.delete("a/x")  # which frees the number of the directory, and file systems give it out again
+        assert tmp_path.stat().st_ino in synced
 
 
 def test_a_root_that_was_replaced_is_not_begun_anew(tmp_path: Path) -> None:
