@@ -36,14 +36,16 @@ def check_stream(
     records_max: int = STREAM_RECORDS_MAX,
     batches_max: int = STREAM_BATCHES_MAX,
     unpacked_max_bytes: int = BATCH_MAX_BYTES,
+    one_by_one: bool = False,
 ) -> int:
     """The bytes that the columns of an IPC stream take at most, once they are those of records.
 
     Raises InvalidRecord when there are more than `records_max` records (or headers of records) or
     `batches_max` batches, or when what is compressed unpacks to more than `unpacked_max_bytes`; struct.error
-    for what is no IPC stream, though only Arrow tells that for sure.
+    for what is no IPC stream, though only Arrow tells that for sure. Records and what they unpack to
+    are those of each batch if batches are read `one_by_one`, else of all.
     """
-    records = batches = held = unpacked = 0
+    records = batches = rows_held = held = unpacked = 0
     for message in _messages(memoryview(body)):
         if message.kind == _SCHEMA:
             _check_schema(message)
@@ -53,11 +55,13 @@ def check_stream(
                 "the stream holds more than plain record batches; send it without dictionaries"
             )
         batches += 1
+        if one_by_one:
+            records = unpacked = 0
         if batches > batches_max:
             raise InvalidRecord(f"the stream has more than {batches_max} batches; make fewer, larger ones")
         _check_texts(message.head, _pairs(_table(message.head, 0), 4))
         rows, size, compressed = _batch(message)
-        records, held = records + rows, held + size
+        records, rows_held, held = records + rows, rows_held + rows, held + size
         unpacked += size if compressed else 0
         if records > records_max:
             raise InvalidRecord(
@@ -68,7 +72,7 @@ def check_stream(
             raise InvalidRecord(
                 f"the stream unpacks to more than {unpacked_max_bytes} bytes; send less at once"
             )
-    return held + records * RECORD_COLUMNS_BYTES
+    return held + rows_held * RECORD_COLUMNS_BYTES
 
 
 class _Message(NamedTuple):

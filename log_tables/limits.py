@@ -109,11 +109,15 @@ STAGED_FILE_BYTES = 64 * MIB
 """Who stages more than this begins another file: a writer holds about so much, and who reads a run too."""
 
 STAGED_RUN_MAX_BYTES = 2 * RECORD_HARD_MAX_BYTES
-"""What the records of one partition in a staged file unpack to at most: more than a writer puts there, with
-a last record as large as one may be."""
+"""What the records of one partition in a staged file have at most, as they are and encoded. Who stages more
+begins another file; of a file that says more the transaction is refused. One that is committed is read."""
 
-STAGED_RUN_MAX_RECORDS = STAGED_RUN_MAX_BYTES // 8
-"""How many they are at most, and their headers: each says where its name and its value end."""
+STAGED_UNPACKED_MAX_BYTES = 2 * STAGED_RUN_MAX_BYTES
+"""What one batch of a staged file unpacks to at most when it is read, and it alone is in memory: twice what
+a run may have, so that no batch that was staged is refused. A file that says more was not staged."""
+
+STAGED_UNPACKED_MAX_RECORDS = STAGED_UNPACKED_MAX_BYTES // 8
+"""How many records, or headers of them, such a batch has: each says where its name and its value end."""
 
 STAGING_RETENTION_MS = 24 * 60 * 60 * 1000
 """How long, by the store's clock, a staged file stays that no transaction names: a job may run for hours."""

@@ -1,7 +1,7 @@
 """Record and RecordBatch: what a log holds, as rows and as Arrow columns."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -213,6 +213,16 @@ def to_records(batch: pa.RecordBatch | pa.Table) -> list[Record]:
 def batch_bytes(batch: pa.RecordBatch) -> int:
     """Bytes that the rows of `batch` take in memory (only the part a slice refers to)."""
     return int(batch.nbytes)
+
+
+def cut(batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:
+    """`batch` in pieces of at most `max_bytes`, or of one record."""
+    if batch.num_rows == 1 or batch_bytes(batch) <= max_bytes:
+        yield batch
+        return
+    middle = batch.num_rows // 2
+    yield from cut(batch.slice(0, middle), max_bytes)
+    yield from cut(batch.slice(middle), max_bytes)
 
 
 def largest_record(batch: pa.RecordBatch) -> tuple[int, int]:

@@ -24,11 +24,12 @@ from log_tables.limits import (
     STAGED_BATCH_BYTES,
     STAGED_MAX_AGE_MS,
     STAGED_RUN_MAX_BYTES,
-    STAGED_RUN_MAX_RECORDS,
+    STAGED_UNPACKED_MAX_BYTES,
+    STAGED_UNPACKED_MAX_RECORDS,
     STAGING_RETENTION_MS,
 )
 from log_tables.objects import ObjectInfo
-from log_tables.record import INPUT_SCHEMA, batch_bytes
+from log_tables.record import INPUT_SCHEMA, batch_bytes, cut
 from log_tables.store import Store
 
 _CHECKED_AT_ONCE = 16
@@ -85,19 +86,23 @@ class Draft:
         self._runs: dict[_Place, _Encoded] = {}
 
     def add(self, topic: str, topic_id: str, partition: int, batch: pa.RecordBatch) -> None:
-        """Take a partition's next records, a batch of INPUT_SCHEMA."""
+        """Take a partition's next records, a batch of INPUT_SCHEMA.
+
+        Raises InvalidArgument for more than a file may hold of one partition: that has to go into another.
+        """
         if batch.num_rows == 0:
             return
         place = topic, topic_id, partition
         encoded = self._runs.get(place)
         if encoded is None:
             encoded = self._runs[place] = _Encoded()
+        _check_fits(topic, partition, encoded.unpacked + batch_bytes(batch))
         encoded.add(batch)
 
     def put(self, store: Store, clock: Clock, group: str) -> Staged:
         """Make it a staged file for a transaction of the consumer group `group`; it has at least one record.
 
-        The file is durable on return. Raises StoreUnavailable.
+        The file is durable on return. Raises StoreUnavailable, InvalidArgument as `add` does.
         """
         assert self._runs, "nothing is staged"
         runs: list[Run] = []
@@ -105,6 +110,7 @@ class Draft:
         start = 0
         for (topic, topic_id, partition), encoded in self._runs.items():
             data.append(encoded.finish())
+            _check_fits(topic, partition, data[-1].size)
             runs.append(Run(topic, topic_id, partition, start, data[-1].size, encoded.records))
             start += data[-1].size
         path = staging_path(clock.unique_id(), _seal(group, runs))
@@ -116,14 +122,15 @@ class _Encoded:
     """A run in the making."""
 
     def __init__(self) -> None:
-        self._sink, self.records = pa.BufferOutputStream(), 0
+        self._sink, self.records, self.unpacked = pa.BufferOutputStream(), 0, 0
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         self._writer = pa.ipc.new_stream(self._sink, INPUT_SCHEMA, options=options)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        for piece in _pieces(batch):
+        for piece in cut(batch, STAGED_BATCH_BYTES):
             self._writer.write_batch(piece)
             self.records += piece.num_rows
+            self.unpacked += batch_bytes(piece)
 
     def finish(self) -> pa.Buffer:
         self._writer.close()
@@ -135,14 +142,13 @@ def _seal(group: str, runs: Sequence[Run]) -> str:
     return hashlib.sha256(msgspec.json.encode((group, runs))).hexdigest()[:16]
 
 
-def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """`batch` in pieces of at most STAGED_BATCH_BYTES, or of one record."""
-    if batch.num_rows == 1 or batch_bytes(batch) <= STAGED_BATCH_BYTES:
-        yield batch
-        return
-    middle = batch.num_rows // 2
-    yield from _pieces(batch.slice(0, middle))
-    yield from _pieces(batch.slice(middle))
+def _check_fits(topic: str, partition: int, size: int) -> None:
+    """Raise InvalidArgument unless a staged file may have `size` bytes for one partition."""
+    if size > STAGED_RUN_MAX_BYTES:
+        raise InvalidArgument(
+            f"{size} bytes for {topic}-{partition} are too many for one staged file, which holds "
+            f"{STAGED_RUN_MAX_BYTES} for a partition; put them into several files, or transactions"
+        )
 
 
 def read_run(store: Store, staged: Staged, run: Run) -> Iterator[pa.RecordBatch]:
@@ -152,16 +158,20 @@ def read_run(store: Store, staged: Staged, run: Run) -> Iterator[pa.RecordBatch]
     """
     try:
         data = store.get_range(staged.path, run.start, run.length)
-        check_stream(data, STAGED_RUN_MAX_RECORDS, run.records, STAGED_RUN_MAX_BYTES)
+        check_stream(
+            data, STAGED_UNPACKED_MAX_RECORDS, run.records, STAGED_UNPACKED_MAX_BYTES, one_by_one=True
+        )
+        # All of it once, before any of it is given: of a damaged run nothing is appended.
         with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
-            batches = list(reader)
-        if reader.schema != INPUT_SCHEMA or sum(batch.num_rows for batch in batches) != run.records:
+            whole = reader.schema == INPUT_SCHEMA and sum(map(len, reader)) == run.records
+        if not whole:
             raise _not_the_run(staged, run, "it holds something else")
     except ObjectMissing:
         raise _not_the_run(staged, run, "it is missing") from None
     except (pa.ArrowException, InvalidRecord, OSError, ValueError, struct.error) as error:
         raise _not_the_run(staged, run, f"it cannot be read: {error}") from None
-    yield from batches
+    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+        yield from reader
 
 
 def _not_the_run(staged: Staged, run: Run, why: str) -> CorruptSegment:
@@ -173,12 +183,15 @@ def _not_the_run(staged: Staged, run: Run, why: str) -> CorruptSegment:
 
 def check(store: Store, group: str, files: Sequence[Staged]) -> None:
     """Raise InvalidArgument unless a transaction of `group` may name `files` now: each was staged for the
-    group with these runs, is there, whole and durable, and too young for a vacuum for hours to come.
+    group with these runs, none of them too large to be read, is there, whole and durable, and too young for
+    a vacuum for hours to come.
 
     Raises StoreUnavailable.
     """
     for file in files:
         _check_seal(group, file)
+        for run in file.runs:
+            _check_fits(run.topic, run.partition, run.length)
     with ThreadPoolExecutor(_CHECKED_AT_ONCE, thread_name_prefix="staged") as pool:
         for _ in pool.map(lambda file: _check_there(store, file), files):
             pass

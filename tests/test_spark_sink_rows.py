@@ -202,6 +202,19 @@ def test_a_task_holds_no_more_than_a_files_worth(topics: Topics, monkeypatch: py
     assert sorted(file.path for file in message.staged) == staged_files(topics)
 
 
+def test_a_batch_of_spark_that_is_larger_than_a_file_is_staged_in_several(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark counts its rows and not their bytes; those without key and partition stay together still."""
+    monkeypatch.setattr(sink_task, "STAGED_FILE_BYTES", 2_000)
+    rows: Rows = {"value": [f"{number:600}" for number in range(10)]}
+    message = a_sink(topics, topic="t").write(iter(batches(rows)))
+    assert [len(file.runs) for file in message.staged] == [1] * len(message.staged)
+    assert max(run.records * 600 for file in message.staged for run in file.runs) < 2 * 2_000
+    (found,) = values(written(topics, message)).values()
+    assert found == [b"%600d" % number for number in range(10)]
+
+
 @pytest.mark.parametrize(
     ("rows", "error", "said"),
     [

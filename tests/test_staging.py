@@ -97,6 +97,71 @@ def test_a_run_is_cut_the_same_at_every_reading_into_batches_that_fit_memory(
     assert all(batch.schema == INPUT_SCHEMA for batch in once)
 
 
+def test_more_than_one_may_hold_of_a_partition_is_refused_before_a_file_is_there(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bound is of each partition, and what is staged below it is read."""
+    monkeypatch.setattr(staging, "STAGED_RUN_MAX_BYTES", MIB)
+    half = input_batch([Record(bytes(20_000))] * 25, 0)
+    draft = staging.Draft()
+    for partition in (0, 0, 1):
+        draft.add("t", "id", partition, half)
+    with pytest.raises(InvalidArgument, match=f"t-0 are too many for one staged file, which holds {MIB}"):
+        draft.add("t", "id", 0, half)
+    draft.add("t", "id", 1, half)
+    staged = draft.put(store, clock, GROUP)
+    staging.check(store, GROUP, [staged])
+    assert [run.records for run in staged.runs] == [50, 50]
+    assert all(sum(map(len, staging.read_run(store, staged, run))) == 50 for run in staged.runs)
+
+
+def test_what_is_too_large_only_when_it_is_encoded_is_refused(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each batch has a head of its own."""
+    monkeypatch.setattr(staging, "STAGED_RUN_MAX_BYTES", 10_000)
+    draft = staging.Draft()
+    for _ in range(100):
+        draft.add("t", "id", 0, BATCH.slice(0, 1))
+    with pytest.raises(InvalidArgument, match="too many for one staged file"):
+        draft.put(store, clock, GROUP)
+    assert staged_in(store) == []
+
+
+def test_a_transaction_is_refused_a_file_that_is_too_large_and_reads_it_once_committed(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who staged it, or committed it, did not know the bound."""
+    large = input_batch([Record(bytes([n]) * 5_000) for n in range(200)], 0)
+    staged = staging.stage(store, clock, GROUP, [Part("t", "id", 0, [large])])
+    (run,) = staged.runs
+    monkeypatch.setattr(staging, "STAGED_RUN_MAX_BYTES", run.length - 1)
+    with pytest.raises(InvalidArgument, match=f"{run.length} bytes for t-0 are too many"):
+        staging.check(store, GROUP, [staged])
+    assert pa.Table.from_batches(staging.read_run(store, staged, run)) == pa.Table.from_batches([large])
+
+
+def test_of_a_run_one_batch_is_in_memory_at_a_time(store: Store, clock: ManualClock) -> None:
+    """So a run may unpack to more than its reader has."""
+    batches = [input_batch([Record(bytes(STAGED_BATCH_BYTES - 100))], 0)] * 20
+    staged = staging.stage(store, clock, GROUP, [Part("t", "id", 0, batches)])
+    before = pa.total_allocated_bytes()
+    for batch in staging.read_run(store, staged, staged.runs[0]):
+        assert pa.total_allocated_bytes() - before < 4 * STAGED_BATCH_BYTES
+        assert batch.num_rows == 1
+
+
+def test_a_batch_that_says_more_than_any_that_was_staged_is_damage(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged = staging.stage(
+        store, clock, GROUP, [Part("t", "id", 0, [input_batch([Record(bytes(5_000))], 0)])]
+    )
+    monkeypatch.setattr(staging, "STAGED_UNPACKED_MAX_BYTES", 4_999)
+    with pytest.raises(CorruptSegment, match="unpacks to more than 4999 bytes"):
+        list(staging.read_run(store, staged, staged.runs[0]))
+
+
 def test_a_put_that_is_refused_leaves_nothing(store: Store, clock: ManualClock) -> None:
     with pytest.raises(PutRefused):
         staging.stage(FaultyStore(store, [Fault(1, refused)]), clock, GROUP, two_parts())

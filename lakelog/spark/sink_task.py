@@ -22,7 +22,7 @@ from log_tables.clock import Clock, SystemClock
 from log_tables.cluster import Cluster
 from log_tables.errors import LakelogError, UnknownTopic
 from log_tables.limits import STAGED_FILE_BYTES
-from log_tables.record import batch_bytes
+from log_tables.record import batch_bytes, cut
 from log_tables.staging import Draft, Staged
 from log_tables.topic import Topic, check_writable
 
@@ -55,7 +55,7 @@ def stream_group() -> str:
 def stage_rows(rows: Iterator[pa.RecordBatch], options: SinkOptions, group: str) -> StagedRows:
     """Stage what a task is given for a transaction of `group`. When that fails, nothing of it stays.
 
-    Raises what `route` and `Draft.put` raise, UnknownTopic.
+    Raises what `route`, `Draft.add` and `Draft.put` raise, UnknownTopic.
     """
     settle()
     stager = _Stager(options, group, SystemClock())
@@ -92,12 +92,15 @@ class _Stager:
         """Take the next rows. Records without key and partition stay together, and move on with the next."""
         if rows.num_rows == 0:
             return
-        for topic, partition, records in route(
-            rows, self._topic, self._named, self._sticky, self._clock.now_us()
-        ):
+        now_us = self._clock.now_us()
+        for part in cut(rows, STAGED_FILE_BYTES):  # Spark counts the rows of a batch, not their bytes
+            self._add(part, now_us)
+        self._sticky = (self._sticky + _STEP) % 1
+
+    def _add(self, rows: pa.RecordBatch, now_us: int) -> None:
+        for topic, partition, records in route(rows, self._topic, self._named, self._sticky, now_us):
             self._draft.add(topic.name, topic.topic_id, partition, records)
             self._bytes += batch_bytes(records)
-        self._sticky = (self._sticky + _STEP) % 1
         if self._bytes >= STAGED_FILE_BYTES:
             self._flush()
 
