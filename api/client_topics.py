@@ -113,7 +113,7 @@ def at_partition(here: Gateway, name: str, index: int, act: Callable[[Partition]
 
 async def newest(here: Gateway, topic: Topic) -> Topic:
     """The topic of the name of `topic`, by a look at the metadata log. Raises UnknownTopic."""
-    await run_in_threadpool(here.cluster.refresh, True)
+    await run_in_threadpool(here.cluster.refresh)
     return here.cluster.topic(topic.name)
 
 

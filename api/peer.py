@@ -109,7 +109,7 @@ async def _find(here: Gateway, place: _Place) -> Topic:
     name, topic_id, _ = place
     found = here.cluster.known(name)
     if found is None or found.topic_id != topic_id:
-        await run_in_threadpool(here.cluster.refresh, True)
+        await run_in_threadpool(here.cluster.refresh)
         found = here.cluster.known(name)
     if found is None or found.topic_id != topic_id:
         raise TopicDeleted(f"topic {name!r} was deleted, or made again, meanwhile; look at it first")

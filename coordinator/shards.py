@@ -113,7 +113,7 @@ class Shards:
         Who asks for something of a topic by its name means the one that is there: without a look this process
         might know the one before.
         """
-        await asyncio.to_thread(self._cluster.refresh, True)
+        await asyncio.to_thread(self._cluster.refresh)
         self.follow_topics()
 
     async def has_groups(self) -> bool:
