@@ -19,12 +19,10 @@ from log_tables import segment as segments
 from log_tables.clock import Clock
 from log_tables.commit import Commit, CommitInfo, ProducedBatch, Txn
 from log_tables.errors import (
-    CorruptLog,
     InvalidArgument,
     InvalidOffset,
     LakelogError,
     NotLeader,
-    ObjectMissing,
     OffsetOutOfRange,
     TopicDeleted,
 )
@@ -196,7 +194,7 @@ class Partition:
             return Commit(info, txns=(Txn(TXN_LEADER, epoch), *txns))
 
         self._step_down()
-        self._look(wait=True)
+        self.table.refresh(wait=True)
         claimed = self.table.transact(build)
         assert claimed is not None
         return claimed
@@ -290,7 +288,7 @@ class Partition:
         Raises TopicDeleted when the topic was deleted, StoreUnavailable, Damaged.
         """
         try:
-            return self._look(wait)
+            return self.table.refresh(wait)
         finally:
             if self._sequencer is not None and not self.leading:
                 with self._sequencing:
@@ -306,14 +304,6 @@ class Partition:
         """Raise TopicDeleted if the topic is known to be deleted; without asking the store."""
         if self.snapshot.deleted:
             raise topic_deleted(self.directory)
-
-    def _look(self, wait: bool) -> Snapshot:
-        try:
-            return self.table.refresh(wait)
-        except ObjectMissing:
-            raise CorruptLog(
-                f"the table at {self.directory} is gone, though the topic is known; restore it from a backup"
-            ) from None
 
     def prune(self) -> None:
         """Forget the idle producers and old tombstones that following others' commits has gathered."""

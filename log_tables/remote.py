@@ -188,12 +188,24 @@ class RemoteTier:
         with self._lock:
             table = self._table()
             if self._is_behind(table, here):
-                check_reaches(self._asked(lambda: table.refresh(wait=True)), here, self._directory)
+                check_reaches(self._refreshed(table), here, self._directory)
                 self._looked = table.clock.boottime()
             there = table.snapshot
             if self._joined is None or self._joined[0] is not here or self._joined[1] is not there:
                 self._joined = (here, there, _join(here, there))
             return self._joined[2]
+
+    def _refreshed(self, table: Table) -> Snapshot:
+        try:
+            return self._asked(lambda: table.refresh(wait=True))
+        except CorruptLog:
+            self._check_table()
+            raise
+
+    def _check_table(self) -> None:
+        """Raise StoreUnavailable when the root has no such table: a lost mount leaves an empty directory."""
+        root = self._root()
+        self._asked(lambda: root.table(self._directory))
 
     def _table(self) -> Table:
         root = self._root()
@@ -213,8 +225,6 @@ class RemoteTier:
             return ask()
         except StoreUnavailable as error:
             raise _of_remote(error) from None
-        except ObjectMissing:  # of a table that was there: a lost mount leaves an empty directory
-            raise _no_table(self._directory) from None
 
     def read(
         self, segment: Segment, start: int, end: int, columns: Sequence[str] | None = None
@@ -228,7 +238,7 @@ class RemoteTier:
         except StoreUnavailable as error:
             raise _of_remote(error) from None
         except CorruptSegment:
-            self._asked(lambda: root.table(self._directory))  # a lost mount has no table either
+            self._check_table()
             raise
 
 

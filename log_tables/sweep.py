@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from log_tables.cluster import Cluster
 from log_tables.config import TopicConfig
-from log_tables.errors import StoreUnavailable
+from log_tables.errors import LakelogError
 from log_tables.layout import log_directory, topic_directory
 from log_tables.limits import CONFIRMATION_MAX_AGE_S, LOG_RETENTION_MS
 from log_tables.metadata_log import TopicRecord
@@ -17,7 +17,7 @@ def sweep(cluster: Cluster) -> list[str]:
     The data of a deleted topic goes after its `file.delete.delay.ms`, once its logs say that it is deleted;
     the logs themselves an hour later, also by the store's clock: a process that slept relies on meeting the
     end of a log. Directories that no record names (a creation that crashed) go when nothing in them is
-    younger than an hour.
+    younger than an hour. What fails for one does not keep the others; it is raised in the end.
     """
     looked = cluster.clock.boottime()
     cluster.refresh(wait=True)  # what others have made while this process slept must be known
@@ -28,8 +28,8 @@ def sweep(cluster: Cluster) -> list[str]:
             continue
         try:
             gone = _sweep_one(cluster, name, number, looked)
-        except StoreUnavailable as error:
-            gone, failed = False, error  # of the remote root, it may be: others' files may go all the same
+        except LakelogError as error:
+            gone, failed = False, error  # others' files may go all the same
         if gone:
             removed.append(topic_directory(name, number))
     if failed is not None:

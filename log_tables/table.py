@@ -21,6 +21,7 @@ from log_tables.commit import (
 from log_tables.errors import (
     AlreadyExists,
     CorruptLog,
+    ObjectMissing,
     OutcomeUnknown,
     StoreUnavailable,
     TopicDeleted,
@@ -146,7 +147,8 @@ class Table:
     """A Delta table, followed commit by commit. Thread-safe; blocking.
 
     Raises ForeignCommit from any method that meets a commit which another tool made. `refresh` and `transact`
-    raise TopicDeleted once the log says that its topic was deleted, and ObjectMissing when it is gone.
+    raise TopicDeleted once the log says that its topic was deleted, and CorruptLog when the table is gone: it
+    is damaged, or was swept after that.
     """
 
     def __init__(self, store: Store, directory: str, clock: Clock) -> None:
@@ -365,7 +367,12 @@ class Table:
         )
 
     def _reopen(self) -> None:
-        self._snapshot = self._reopened()
+        try:
+            self._snapshot = self._reopened()
+        except ObjectMissing:
+            raise CorruptLog(
+                f"the table at {self.directory} is gone, though it was there; restore it from a backup"
+            ) from None
 
     def _reopened(self) -> Snapshot:
         """The newest snapshot, as if this process had never seen the table."""

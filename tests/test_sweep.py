@@ -1,6 +1,7 @@
 """What nobody names goes, when nobody can need it any more, and nothing else."""
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 
 import msgspec
@@ -8,7 +9,7 @@ import pytest
 
 from log_tables.clock import ManualClock
 from log_tables.cluster import Cluster
-from log_tables.errors import InvalidArgument, StoreUnavailable
+from log_tables.errors import InvalidArgument, LakelogError, NotLeader, OutcomeUnknown, StoreUnavailable
 from log_tables.limits import CONFIRMATION_MAX_AGE_S, LOG_RETENTION_MS
 from log_tables.metadata_log import TopicRecord
 from log_tables.record import to_records
@@ -16,7 +17,7 @@ from log_tables.snapshot import Snapshot
 from log_tables.store import Store, open_store
 from log_tables.sweep import sweep
 from log_tables.table import create_table
-from log_tables.testing import ClockedStore, Crash, Fault, FaultyStore, crash_after, unavailable
+from log_tables.testing import ClockedStore, Crash, Failure, Fault, FaultyStore, crash_after, unavailable
 from tests.clusters import another, before, directories, names
 from tests.partitions import append, values
 
@@ -78,15 +79,27 @@ def test_a_topic_that_was_made_again_survives_the_sweep_of_the_old_one(
     assert msgspec.json.decode(last.value or b"", type=TopicRecord).deleted == {}
 
 
+def of_another_gateway(_: Callable[[], object]) -> object:
+    raise NotLeader("another changes it, on purpose; repeat it")
+
+
+def unknown(_: Callable[[], object]) -> object:
+    raise OutcomeUnknown("nobody knows whether it was done, on purpose; read first")
+
+
+@pytest.mark.parametrize(
+    ("failure", "error"),
+    [(unavailable, StoreUnavailable), (of_another_gateway, NotLeader), (unknown, OutcomeUnknown)],
+)
 def test_what_cannot_be_removed_keeps_nothing_else(
-    cluster: Cluster, clock: ManualClock, store: Store
+    cluster: Cluster, clock: ManualClock, store: Store, failure: Failure, error: type[LakelogError]
 ) -> None:
     for name in "ab":
         cluster.create_topic(name)
         cluster.delete_topic(name)
     clock.advance(2 * HOUR_MS)
-    lame = another(cluster, FaultyStore(store, [Fault(1, unavailable, {"list"}, "topics/a")]))
-    with pytest.raises(StoreUnavailable):
+    lame = another(cluster, FaultyStore(store, [Fault(1, failure, {"list"}, "topics/a")]))
+    with pytest.raises(error):
         sweep(lame)
     assert directories(store) == {"topics/a"}
     assert sweep(lame) == ["topics/a"]

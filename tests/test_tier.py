@@ -10,7 +10,7 @@ import pytest
 
 from log_tables.clock import ManualClock
 from log_tables.errors import CorruptLog, CorruptSegment, StoreUnavailable
-from log_tables.layout import PROPERTY_CLUSTER
+from log_tables.layout import PROPERTY_CLUSTER, REMOTE_MARK
 from log_tables.limits import REMOTE_LOOK_S
 from log_tables.partition import Partition
 from log_tables.record import to_records
@@ -450,9 +450,11 @@ def test_without_the_remote_root_the_local_part_is_read_on(
         assert list(values_held(reader).values()) == VALUES
 
 
+@pytest.mark.parametrize(("left", "said"), [((), REMOTE_MARK), ((REMOTE_MARK,), f"table {TABLE}")])
 def test_a_lost_mount_that_leaves_an_empty_directory_is_an_error_to_repeat(
-    partition: Partition, away: Path, clock: ManualClock
+    partition: Partition, away: Path, clock: ManualClock, left: tuple[str, ...], said: str
 ) -> None:
+    """So is one that leaves all but the tables."""
     reader = with_tier(partition, remote_root(away, clock))
     move(partition.table, remote_root(away, clock), 2)
     reader.refresh()
@@ -461,7 +463,9 @@ def test_a_lost_mount_that_leaves_an_empty_directory_is_an_error_to_repeat(
     reader.refresh()
     away.rename(away.with_name("gone"))
     away.mkdir()
-    with pytest.raises(StoreUnavailable, match=f"the remote root has no table {TABLE}"):
+    for name in left:
+        shutil.copy(away.with_name("gone") / name, away)
+    with pytest.raises(StoreUnavailable, match=f"the remote root has no {said}"):
         reader.fetch(0, 1 << 20)
     shutil.rmtree(away)
     away.with_name("gone").rename(away)
