@@ -264,8 +264,8 @@ class Cluster:
         self.refresh()
         self._check_absent(name)
         self._check_remote(config)
-        self.end_deleted(name)
         before = self._last_incarnation(name)
+        self.end_deleted(name)  # of the last one; where one has come since, `record` refuses
         started = self.clock.boottime()
         incarnation = self._make_directory(name, config)
         self._create_tables(topic_directory(name, incarnation), range(1, partitions), config)
@@ -341,9 +341,17 @@ class Cluster:
         then there is nothing to raise. Damaged partitions, which take no appends, do not stand in the way.
         """
         self.refresh()
-        self.metadata_log.make_durable()  # that there is none is a yes, too
-        if name not in self._topics and self.end_deleted(name):
-            return
+        try:
+            topic = self._record_deletion(name)
+        except UnknownTopic:
+            # That there is none is a yes, too: whoever deleted it at the same time may not be done, or dead.
+            self.metadata_log.make_durable()
+            if self.end_deleted(name):
+                return
+            raise
+        self._end(topic)
+
+    def _record_deletion(self, name: str) -> Topic:
         topic = self.topic(name)
         check_writable(name)
 
@@ -353,7 +361,7 @@ class Cluster:
             return msgspec.structs.replace(live, live=False, deleted=deleted)
 
         self.metadata_log.change_topic(name, record)
-        self._end(topic)
+        return topic
 
     def end_deleted(self, name: str) -> bool:
         """See to it that all tables of the topic `name`, if it was deleted, say so; whether one did not.

@@ -105,6 +105,21 @@ def test_nothing_is_done_with_a_partition_of_a_deleted_topic(cluster: Cluster, w
     assert Table(cluster.store, "topics/t/0", cluster.clock).snapshot.version == last
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_a_table_that_is_gone_when_it_is_opened_again_is_damage(
+    cluster: Cluster, clock: ManualClock, way: str
+) -> None:
+    """So all that is done with a topic that was swept meanwhile is done with the one that is there."""
+    leader = cluster.lead(cluster.create_topic("t"), 0)
+    append(leader, b"a")
+    append(leader, b"b")
+    for item in [*cluster.store.list("topics/t/0/_delta_log/")]:
+        cluster.store.delete(item.path)
+    clock.pause(CONFIRMATION_MAX_AGE_S + 1)
+    with pytest.raises(CorruptLog, match="topics/t/0 is gone"):
+        WAYS[way](leader)
+
+
 def test_who_waits_for_records_is_woken_by_the_end_of_the_log(cluster: Cluster) -> None:
     topic = cluster.create_topic("t")
     woken = threading.Event()
@@ -423,6 +438,52 @@ def test_a_creation_during_whose_course_another_topic_of_the_name_came_and_went_
     with pytest.raises(TopicExists, match="created and deleted meanwhile; create it again"):
         another(cluster, FaultyStore(cluster.store, [fault])).create_topic("t")
     assert another(cluster).create_topic("t").partition_count == 1
+
+
+def test_a_topic_of_the_name_that_comes_and_goes_while_the_old_logs_are_ended_is_noticed(
+    cluster: Cluster,
+) -> None:
+    """Its own deletion may have been left."""
+    cluster.create_topic("t")
+    killed_in_deletion(cluster, 0)
+
+    def came_and_went() -> None:
+        elsewhere = another(cluster)
+        elsewhere.create_topic("t")
+        elsewhere.delete_topic("t")
+        creating.refresh()  # as another thread of that process does
+
+    fault = Fault(1, before(came_and_went), COMMITS, "topics/t/0/")
+    creating = another(cluster, FaultyStore(cluster.store, [fault]))
+    with pytest.raises(TopicExists, match="created and deleted meanwhile; create it again"):
+        creating.create_topic("t")
+
+
+def test_of_two_deletions_at_once_the_later_one_ends_the_logs_too(cluster: Cluster) -> None:
+    """The earlier one may be slow, or dead: after any answer nobody finds the topic."""
+    cluster.create_topic("t", 2)
+    stale = another(cluster)
+    append(stale.lead(stale.topic("t"), 1), b"old")
+    fault = Fault(1, before(lambda: killed_in_deletion(cluster, 1)), COMMITS, "topics/__cluster_metadata")
+    second = another(cluster, FaultyStore(cluster.store, [fault]))
+    second.delete_topic("t")
+    assert ended(cluster, "topics/t", 2) == [True] * 2
+    with pytest.raises(UnknownTopic):
+        stale.settled("t", lambda topic: topic.partition(1).refresh())
+
+
+def test_a_topic_that_was_made_again_meanwhile_is_not_deleted(cluster: Cluster) -> None:
+    cluster.create_topic("t")
+
+    def made_again() -> None:
+        elsewhere = another(cluster)
+        elsewhere.delete_topic("t")
+        elsewhere.create_topic("t")
+
+    fault = Fault(1, before(made_again), COMMITS, "topics/__cluster_metadata")
+    with pytest.raises(UnknownTopic, match="made again meanwhile"):
+        another(cluster, FaultyStore(cluster.store, [fault])).delete_topic("t")
+    assert looked(another(cluster).topic("t")) == []
 
 
 def test_a_damaged_partition_does_not_stand_in_the_way(cluster: Cluster) -> None:
