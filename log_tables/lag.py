@@ -93,7 +93,7 @@ def group_offsets(cluster: Cluster, ends: bool) -> GroupOffsets:
         known = cluster.known(key.topic)
         if known is None or known.topic_id != value.topic_id:
             continue  # of a topic that was deleted: the gateway has not noticed yet
-        if ends:
+        if ends and (key.topic, key.partition) not in partitions:  # many groups read the same
             try:
                 partition = known.partition(key.partition)
                 partition.refresh()

@@ -9,7 +9,7 @@ from log_tables.clock import ManualClock
 from log_tables.cluster import Cluster
 from log_tables.errors import CorruptLog
 from log_tables.group_log import GroupKey, GroupValue, OffsetKey
-from log_tables.lag import LAG_SCHEMA, OFFSETS_SCHEMA, Lag, lag
+from log_tables.lag import LAG_SCHEMA, OFFSETS_SCHEMA, Lag, group_offsets, lag
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.partition import Entry, Partition
 from log_tables.record import Record, input_batch
@@ -17,6 +17,7 @@ from log_tables.run_log import RUNS_SCHEMA
 from log_tables.snapshot import Snapshot
 from log_tables.store import open_store
 from log_tables.tables import LAG_TABLE, OFFSETS_TABLE, TABLES, tables
+from log_tables.testing import FaultyStore
 from tests.groups import commit, say
 from tests.partitions import append, thin_out
 
@@ -150,6 +151,23 @@ def test_what_another_process_appends_and_commits_is_seen(
     assert [row["lag"] for row in rows(reader, LAG_TABLE)] == [1]
     commit(cluster, "g", "t", 0, 21)
     assert [(row["offset"], row["lag"]) for row in rows(reader, LAG_TABLE)] == [(21, 0)]
+
+
+def test_each_partition_is_looked_at_once_however_many_groups_read_it(
+    cluster: Cluster, partition: Partition, store_root: Path
+) -> None:
+    def calls(groups: int) -> int:
+        for number in range(groups):
+            commit(cluster, f"g{number}", "t", 0, number)
+        store = FaultyStore(open_store(store_root))
+        reader = Cluster.open(store)
+        group_offsets(reader, ends=True)
+        before = len(store.calls)
+        assert len(group_offsets(reader, ends=True).committed) == groups
+        return len(store.calls) - before
+
+    assert partition.high_watermark == 20
+    assert calls(1) == calls(10)
 
 
 @pytest.mark.usefixtures("partition")
