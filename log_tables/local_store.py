@@ -17,6 +17,7 @@ from pathlib import Path
 
 from log_tables.clock import Clock
 from log_tables.errors import AlreadyExists, InvalidArgument, ObjectMissing, PutRefused, StoreUnavailable
+from log_tables.layout import HOME_ANCHOR
 from log_tables.objects import TEMPORARY_PREFIX, Data, ObjectInfo, check_directory, check_path
 
 _ADVICE = {
@@ -63,6 +64,7 @@ class LocalStore:
         self._sync = sync
         self._durable: dict[str, _Identity] = {}
         self._identity = _identity(self._root)
+        self._anchor: str | None = None
 
     def get(self, path: str) -> bytes:
         with _reading(path), _opened(self._locate(path)) as file:
@@ -182,14 +184,33 @@ class LocalStore:
         """Where `path` goes, with every directory above it made."""
         final = self._locate(path)
         directory = os.path.dirname(final)
-        if _identity(self._root) != self._identity:
-            # A lost mount leaves an empty directory behind, where a log would begin again at no offset; and
-            # in the place of a root that was restored under us our next version would follow no other.
-            raise OSError(errno.ESTALE, "the root is not the directory that was opened")
+        self._check_root()
         if not os.path.isdir(directory):
             with suppress(FileExistsError):  # a file, which opening what is to be in it tells
                 os.makedirs(directory, exist_ok=True)
         return final
+
+    def _check_root(self) -> None:
+        """Raise OSError unless the root is still the directory that was opened.
+
+        A lost mount leaves an empty directory behind, where a log would begin again at no offset; and in the
+        place of a root that was restored under us our next version would follow no other. A network mount
+        that expired and came back has another device, and the same root with the same anchor.
+        """
+        now = _identity(self._root)
+        if now == self._identity:
+            if self._anchor is None:
+                self._anchor = self._anchor_now()
+            return
+        same_inode = now[1] == self._identity[1]
+        if not same_inode or self._anchor is None or self._anchor != self._anchor_now():
+            raise OSError(errno.ESTALE, "the root is not the directory that was opened")
+        self._identity = now
+
+    def _anchor_now(self) -> str | None:
+        with suppress(ObjectMissing, StoreUnavailable):
+            return self.identity(HOME_ANCHOR)
+        return None
 
     def delete(self, path: str) -> None:
         file = self._locate(path)
@@ -256,15 +277,21 @@ def make_root(root: Path, name: str) -> None:
     missing = [directory for directory in (root, *root.parents) if not directory.is_dir()]
     try:
         with suppress(PermissionError):
-            _sync_name(missing[-1].parent if missing else root)
+            _sync_made(missing[-1].parent if missing else root)
         for directory in reversed(missing):
             # Who reads the metadata log can speak as a gateway, so the root is its owner's alone.
             directory.mkdir(0o700 if directory == root else 0o777, exist_ok=True)
             _sync_name(directory)
     except OSError as error:
         raise InvalidArgument(
-            f"the directory {name} cannot be made ({error.strerror}); name another"
+            f"the directory {name} cannot be made, or its name made durable ({error.strerror}); name another"
         ) from None
+
+
+def _sync_made(directory: Path) -> None:
+    """Make the name of a directory that exists durable, unless it is that of a mount."""
+    if not directory.is_mount():
+        _sync_name(directory)
 
 
 def _sync_name(directory: Path) -> None:

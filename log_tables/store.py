@@ -159,8 +159,8 @@ def _open_directory(
     if not path:
         raise InvalidArgument("the root of the tables is empty; name a directory or a URL")
     root = Path(path).absolute()
-    if not root.is_dir():
-        if not create:
-            raise InvalidArgument(f"there is no directory {text}; name the root of the tables")
+    if create:
         make_root(root, text)
+    elif not root.is_dir():
+        raise InvalidArgument(f"there is no directory {text}; name the root of the tables")
     return LocalStore(root, clock or SystemClock(), options)

@@ -14,9 +14,11 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from log_tables import local_store
 from log_tables.clock import ManualClock, SystemClock
 from log_tables.errors import (
     AlreadyExists,
@@ -26,6 +28,7 @@ from log_tables.errors import (
     PutRefused,
     StoreUnavailable,
 )
+from log_tables.home import remember
 from log_tables.local_store import LocalStore
 from log_tables.store import Store, open_store
 from tests.support import S3Server, wait_until
@@ -592,6 +595,64 @@ def test_a_root_that_was_replaced_is_not_begun_anew(tmp_path: Path) -> None:
     with pytest.raises(PutRefused, match="mount it again"):
         store.put_if_absent("table/_delta_log/1", b"second")
     assert list(root.iterdir()) == []
+
+
+@pytest.fixture
+def mounted_again(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """What it takes for all files to be of another device from now on, as when a mount came back."""
+    stat_of = os.stat
+
+    def elsewhere(*args: Any, **named: Any) -> os.stat_result:
+        found = stat_of(*args, **named)
+        return os.stat_result(
+            (*found[:2], found.st_dev + 1, *found[3:]),
+            {"st_mtime_ns": found.st_mtime_ns, "st_ctime_ns": found.st_ctime_ns},
+        )
+
+    return lambda: monkeypatch.setattr(os, "stat", elsewhere)
+
+
+def test_a_root_that_was_mounted_again_is_gone_on_with(
+    tmp_path: Path, mounted_again: Callable[[], None]
+) -> None:
+    store = open_store(tmp_path / "root")
+    remember(store)
+    store.put_if_absent("a/1", b"")
+    mounted_again()
+    store.put_if_absent("a/2", b"")
+    store.put("a/3", b"")
+    assert paths(store, "a/") == ["a/1", "a/2", "a/3"]
+
+
+@pytest.mark.parametrize("anchored", [True, False])
+def test_another_root_that_was_mounted_in_its_place_is_not_written_to(
+    anchored: bool, tmp_path: Path, mounted_again: Callable[[], None]
+) -> None:
+    """Though its top has the same inode, as that of every file system of a kind has."""
+    store = open_store(tmp_path / "root")
+    if anchored:
+        remember(store)
+    store.put_if_absent("a/1", b"")
+    if anchored:
+        store.delete("home/anchor")
+        (tmp_path / "other").touch()  # it takes the inode of the anchor
+        open_store(tmp_path / "root").put("home/anchor", b"")
+    mounted_again()
+    with pytest.raises(PutRefused, match="not the directory that was opened"):
+        store.put_if_absent("a/2", b"")
+
+
+def test_the_name_of_a_root_that_is_there_is_made_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who made it may have died before its fsync; who only reads makes nothing durable."""
+    synced: list[int] = []
+    monkeypatch.setattr(local_store, "sync", lambda opened: synced.append(os.fstat(opened).st_ino))
+    (tmp_path / "root").mkdir()
+    open_store(tmp_path / "root", create=False)
+    assert synced == []
+    open_store(tmp_path / "root")
+    assert synced == [tmp_path.stat().st_ino]
 
 
 def test_a_root_that_is_made_is_its_owners_alone(tmp_path: Path) -> None:
