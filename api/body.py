@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.errors import MalformedBody, RequestTimeout, RequestTooLarge, error_response, status_and_code
 from api.gateway import Gateway
+from api.json_bounds import small_cost
 from ingest.buffer import Buffer, Room
 from log_tables.errors import BufferFull, LakelogError
 from log_tables.layout import CONSUMER_OFFSETS
@@ -94,6 +95,8 @@ class WithBody:
                     timeout_s = self._gateway.settings.receive_timeout_ms / 1_000
                     request = Request(scope, receive)
                     taken.body = await read_body(request, room, allowed.limit_bytes, timeout_s)
+                    if allowed.buffer is self._gateway.small_bodies:
+                        room.grow(len(taken.body) + small_cost(taken.body))
                     receive = _again(taken, receive)
             except LakelogError as error:
                 self._gateway.metrics.request_failed(status_and_code(error)[1])

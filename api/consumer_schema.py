@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from api.client_topics import PublicName
 from api.errors import explain
 from api.media import Format
+from api.strict_body import Listed, StrictBody
 from coordinator.assignment import TopicPartition
 from coordinator.events import Place
 from lakelog.settings import Settings
@@ -165,16 +166,10 @@ class CreatedConsumer(BaseModel):
     base_uri: str = Field(description="Where its resources are.")
 
 
-class _Body(BaseModel):
-    """A body, or a part of one, that refuses a field which it does not know: it may be misspelt."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
-class SubscriptionBody(_Body):
+class SubscriptionBody(StrictBody):
     """Topics by name, or those that a regular expression (RE2's syntax) matches."""
 
-    topics: list[PublicName] | None = None
+    topics: Listed[PublicName] | None = None
     topic_pattern: str | None = None
 
 
@@ -182,7 +177,7 @@ class Topics(BaseModel):
     topics: list[str]
 
 
-class PartitionName(_Body):
+class PartitionName(StrictBody):
     topic: PublicName
     partition: Annotated[int, Field(ge=0, lt=2**31)]
 
@@ -191,8 +186,8 @@ class PartitionName(_Body):
         return TopicPartition(self.topic, self.partition)
 
 
-class Partitions(_Body):
-    partitions: list[PartitionName]
+class Partitions(StrictBody):
+    partitions: Listed[PartitionName]
 
     @property
     def places(self) -> list[TopicPartition]:
@@ -209,10 +204,10 @@ class ProcessedOffset(PartitionName):
     metadata: str | None = Field(None, max_length=4_096, description="A note to keep beside the offset.")
 
 
-class CommitBody(_Body):
+class CommitBody(StrictBody):
     """An offset for each partition."""
 
-    offsets: list[ProcessedOffset]
+    offsets: Listed[ProcessedOffset]
 
     def places(self, step: int) -> dict[TopicPartition, Place]:
         """What is to be committed, `step` beyond what stands here. Raises InvalidRecord for a repetition."""
@@ -222,10 +217,10 @@ class CommitBody(_Body):
         return made
 
 
-class MemberCommitBody(_Body):
+class MemberCommitBody(StrictBody):
     """The offset of the last record that was processed, for each partition. Without: all that was given."""
 
-    offsets: list[ProcessedOffset] | None = None
+    offsets: Listed[ProcessedOffset] | None = None
 
 
 class CommittedOffset(BaseModel):
@@ -244,8 +239,8 @@ class PartitionTime(PartitionName):
     metadata: str | None = Field(None, description="Passed over, as in the REST Proxy.")
 
 
-class SeekBody(_Body):
+class SeekBody(StrictBody):
     """Offsets, and times to be looked up."""
 
-    offsets: list[PartitionOffset] = []
-    timestamps: list[PartitionTime] = []
+    offsets: Listed[PartitionOffset] = Field(default_factory=list)
+    timestamps: Listed[PartitionTime] = Field(default_factory=list)

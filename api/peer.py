@@ -48,7 +48,10 @@ async def append(request: Request) -> Response:
     """Append the entries of the body to one partition, in their order."""
     here, place, acks = gateway(request), _place(request), _acks(request)
     with room_of(request) as room:
-        entries = decode_entries(take_body(request))
+        try:
+            entries = decode_entries(take_body(request), room.grow)
+        except BufferFull as error:
+            return body_refused(error)
         return _answer(await _appended(here, place, entries, acks, room))
 
 

@@ -15,6 +15,7 @@ from api.client_topics import topic_to_write
 from api.envelope import V2_MEDIA_TYPE
 from api.errors import error_responses, status_and_code
 from api.gateway import Gateway, gateway
+from api.json_bounds import LISTED, decoding
 from api.media import Format, content_format
 from api.produce_schema import PRODUCE_BODY, Produced
 from api.rows import Part, parts_of
@@ -122,7 +123,8 @@ def _decode(
     now_us = here.clock.now_us()
     if form is Format.ARROW:
         return parts_of_stream(decode_stream(body, room.grow), topic, partition, sticky, now_us)
-    return parts_of(decode_records(body, form), topic, partition, sticky, now_us)
+    with decoding(room, body, LISTED, form):
+        return parts_of(decode_records(body, form), topic, partition, sticky, now_us)
 
 
 def refuse_if_all_failed(outcomes: list[Outcome]) -> None:

@@ -118,7 +118,7 @@ async def _known(
         return await here.coordinator.transacted(group, *retry), False
     except RetryKeyReused:
         large = len(body) > INLINE_MAX_BYTES
-        sent = await worked_out(large, lambda: decode_transaction(body, form, room.grow))
+        sent = await worked_out(large, lambda: decode_transaction(body, form, room))
         if not sent.frame.staged:
             raise
     found = await here.coordinator.transacted(group, retry[0], None)
@@ -140,7 +140,7 @@ async def _done(
     """
     large = len(body) > INLINE_MAX_BYTES
     while True:
-        sent = await worked_out(large, lambda: decode_transaction(body, form, room.grow))
+        sent = await worked_out(large, lambda: decode_transaction(body, form, room))
         asked, size = await _asked(here, sent, member, retry, large)
         del sent
         room.grow(size)

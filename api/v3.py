@@ -3,13 +3,14 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from api.client_topics import Description, describe, descriptions
 from api.envelope import Collection, Link, ListMetadata, ResourceMetadata, resource, url
 from api.errors import error_responses
 from api.gateway import Gateway, Here
 from api.strict import StrictRoute
+from api.strict_body import Listed, StrictBody
 from ingest.buffer import RETRY_AFTER_S
 from log_tables.errors import NotFound, QuotaReached
 from log_tables.limits import PARTITIONS_MAX
@@ -62,16 +63,12 @@ class PartitionView(BaseModel):
     partition_id: int
 
 
-class ConfigEntry(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class ConfigEntry(StrictBody):
     name: str = Field(examples=["compression.type"])
     value: str = Field(examples=["zstd"])
 
 
-class NewTopic(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class NewTopic(StrictBody):
     topic_name: str = Field(examples=["flights"])
     partitions_count: int | None = Field(
         None, description="The gateway's num_partitions when absent.", examples=[4]
@@ -79,12 +76,10 @@ class NewTopic(BaseModel):
     replication_factor: int | None = Field(
         None, ge=1, description="Accepted and without effect: the storage replicates."
     )
-    configs: list[ConfigEntry] = []
+    configs: Listed[ConfigEntry] = Field(default_factory=list)
 
 
-class PartitionsCount(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class PartitionsCount(StrictBody):
     partitions_count: int = Field(description="The new total; it can only grow.", examples=[8])
 
 

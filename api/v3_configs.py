@@ -3,13 +3,14 @@
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Request
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from api.client_topics import Description, describe
 from api.envelope import Collection, ListMetadata, ResourceMetadata, resource, url
 from api.errors import error_responses
 from api.gateway import Here
 from api.strict import StrictRoute
+from api.strict_body import Listed, StrictBody
 from api.v3 import ClusterId, TopicName
 from log_tables.config import SETTINGS
 from log_tables.errors import NotFound
@@ -34,9 +35,7 @@ class ConfigView(BaseModel):
     source: Source
 
 
-class Alteration(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class Alteration(StrictBody):
     name: str = Field(examples=["compression.type"])
     operation: Literal["SET", "DELETE"] = Field(
         "SET", description="DELETE puts the setting back to its default."
@@ -50,10 +49,8 @@ class Alteration(BaseModel):
         return self
 
 
-class Alterations(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    data: list[Alteration] = Field(min_length=1)
+class Alterations(StrictBody):
+    data: Listed[Alteration] = Field(min_length=1)
 
 
 @router.get("/configs", summary="All settings of a topic", responses=error_responses(404))

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -16,6 +15,7 @@ from api.body import room_of, take_body
 from api.client_topics import newest, topic_to_write
 from api.errors import error_responses, status_and_code
 from api.gateway import Gateway, Here
+from api.json_bounds import LISTED, LOOSE, check_fits, decoding
 from api.produce import place_of, refuse_if_all_failed
 from api.rows import Part, Rows, parts_of
 from api.strict import StrictRoute
@@ -25,6 +25,7 @@ from api.wire_v3 import Row, answer_of, decode_batch, decode_stream
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, Outcome
 from log_tables.errors import InvalidRecord, LakelogError, RecordTooLarge
+from log_tables.limits import JSON_ANSWER_BYTES
 from log_tables.topic import Topic
 
 router = APIRouter(
@@ -36,9 +37,9 @@ _ERRORS = error_responses(400, 404, 408, 413, 422, 429, 503)
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """The answer to one record, or its error code and message."""
+    """The answer to one record as JSON, or its error code and message."""
 
-    answer: dict[str, Any] | None
+    answer: bytes | None
     error_code: int = 200
     message: str = ""
 
@@ -54,15 +55,25 @@ async def produce_records(here: Here, request: Request, cluster_id: ClusterId, t
     found = await topic_to_write(here, topic)
     with room_of(request) as room:
         body = take_body(request)
-        rows = await worked_out(len(body) > INLINE_MAX_BYTES, lambda: decode_stream(body))
+        decode = partial(_decoded_stream, body, room)
+        rows = await worked_out(len(body) > INLINE_MAX_BYTES, decode)
+        del body, decode
         done = await _append(here, found, rows, room)
     content = await worked_out(len(done) > INLINE_MAX_ROWS, lambda: _lines(done))
     return Response(content, media_type="application/json")
 
 
+def _decoded_stream(body: bytes, room: Room) -> list[Row]:
+    with decoding(room, body, LOOSE):
+        return decode_stream(body)
+
+
 def _lines(done: list[_Done]) -> bytes:
-    lines = [one.answer or {"error_code": one.error_code, "message": one.message} for one in done]
-    return b"\n".join(map(msgspec.json.encode, lines)) + b"\n"
+    return b"".join(b"%b\n" % (one.answer or _error(one)) for one in done)
+
+
+def _error(one: _Done) -> bytes:
+    return msgspec.json.encode({"error_code": one.error_code, "message": one.message})
 
 
 @router.post(
@@ -77,7 +88,8 @@ async def produce_batch(here: Here, request: Request, cluster_id: ClusterId, top
     found = await topic_to_write(here, topic)
     with room_of(request) as room:
         body = take_body(request)
-        found, sound, failures = await _decoded_by_newest(here, found, body)
+        found, sound, failures = await _decoded_by_newest(here, found, body, room)
+        del body
         rows = [row for _, row in sound]
         done = await _append(here, found, rows, room) if rows else []
     names = [name for name, _ in sound]
@@ -86,12 +98,12 @@ async def produce_batch(here: Here, request: Request, cluster_id: ClusterId, top
 
 
 async def _decoded_by_newest(
-    here: Gateway, topic: Topic, body: bytes
+    here: Gateway, topic: Topic, body: bytes, room: Room
 ) -> tuple[Topic, list[tuple[str, Row]], list[dict[str, object]]]:
     """`_decoded`, and the topic, which is looked at again where it refuses something."""
     while True:
         before = known(topic)
-        decode = partial(_decoded, topic, body)
+        decode = partial(_decoded, topic, body, room)
         sound, failures = await worked_out(len(body) > INLINE_MAX_BYTES, decode)
         if not failures:
             return topic, sound, failures
@@ -100,9 +112,10 @@ async def _decoded_by_newest(
             return topic, sound, failures
 
 
-def _decoded(topic: Topic, body: bytes) -> tuple[list[tuple[str, Row]], list[dict[str, object]]]:
+def _decoded(topic: Topic, body: bytes, room: Room) -> tuple[list[tuple[str, Row]], list[dict[str, object]]]:
     """The entries of a batch that `topic` takes, and the failures of the others."""
-    entries = decode_batch(body)
+    with decoding(room, body, LISTED):
+        entries = decode_batch(body)
     failures = [
         _failure(name, *status_and_code(row)[1:], row.message)
         for name, row in entries
@@ -113,12 +126,13 @@ def _decoded(topic: Topic, body: bytes) -> tuple[list[tuple[str, Row]], list[dic
 
 
 def _batch_answer(names: list[str], done: list[_Done], refused: list[dict[str, object]]) -> bytes:
-    successes, failures = [], [*refused]
+    successes: list[msgspec.Raw] = []
+    failures = [*refused]
     for name, one in zip(names, done, strict=True):
         if one.answer is None:
             failures.append(_failure(name, one.error_code, one.message))
         else:
-            successes.append({"id": name, **one.answer})
+            successes.append(msgspec.Raw(b'{"id":%b,%b' % (msgspec.json.encode(name), one.answer[1:])))
     return msgspec.json.encode({"successes": successes, "failures": failures})
 
 
@@ -168,6 +182,8 @@ def _rows(rows: list[Row]) -> Rows:
 async def _append(here: Gateway, topic: Topic, rows: list[Row], room: Room) -> list[_Done]:
     """Append; what became of each row, in order."""
     begin = here.clock.monotonic()
+    check_fits(room, len(rows) * JSON_ANSWER_BYTES)
+    room.grow(room.size_bytes + len(rows) * JSON_ANSWER_BYTES)
     large = len(rows) > INLINE_MAX_ROWS
 
     def parted(found: Topic, sticky: int, _: Room) -> list[Part]:
@@ -207,4 +223,7 @@ def _done(
         return _Done(None, code, message or "")
     if isinstance(outcome, Appended) and outcome.append_time_us is not None:
         stamp_us = outcome.append_time_us
-    return _Done(answer_of(row, here.cluster.cluster_id, topic.name, (partition, offset), stamp_us // 1000))
+    placed = partition, offset
+    return _Done(
+        msgspec.json.encode(answer_of(row, here.cluster.cluster_id, topic.name, placed, stamp_us // 1000))
+    )

@@ -10,14 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from api.errors import MalformedBody
+from api.json_bounds import LISTED, check_utf8, decoding
 from api.media import Format
 from api.rows import Part, Rows, parts_of
-from api.wire_arrow import Hold, open_stream, parts_of_stream
-from api.wire_v2 import BinaryRecord, JsonRecord, TextRecord, check_count, check_utf8, rows_of
+from api.wire_arrow import open_stream, parts_of_stream
+from api.wire_v2 import BinaryRecord, JsonRecord, TextRecord, rows_of
 from coordinator.assignment import TopicPartition
 from coordinator.events import Place
+from ingest.buffer import Room
 from log_tables.errors import InvalidRecord
-from log_tables.limits import REQUEST_RECORDS_MAX
 from log_tables.staging import Staged
 from log_tables.topic import Topic
 
@@ -77,11 +78,6 @@ class _TextBody(Frame):
     records: list[_Text] = []
 
 
-class _Counted(msgspec.Struct):
-    records: list[msgspec.Raw] = []
-
-
-_counted = msgspec.json.Decoder(_Counted)
 _frame = msgspec.json.Decoder(Frame)
 _DECODERS: dict[Format, msgspec.json.Decoder[Any]] = {
     Format.JSON: msgspec.json.Decoder(_JsonBody),
@@ -105,16 +101,17 @@ class TransactionBody:
         return parts_of_stream(rows, topic, None, sticky, now_us)
 
 
-def decode_transaction(body: bytes, form: Format, hold: Hold) -> TransactionBody:
-    """Raises MalformedBody, InvalidRecord, RequestTooLarge, and what `hold` raises."""
-    return _from_arrow(body, hold) if form is Format.ARROW else _from_json(body, form)
+def decode_transaction(body: bytes, form: Format, room: Room) -> TransactionBody:
+    """Raises MalformedBody, InvalidRecord, RequestTooLarge, BufferFull."""
+    if form is Format.ARROW:
+        return _from_arrow(body, room)
+    with decoding(room, body, LISTED, form):
+        return _from_json(body, form)
 
 
 def _from_json(body: bytes, form: Format) -> TransactionBody:
     check_utf8(body)
     try:
-        if body.count(b"{") > REQUEST_RECORDS_MAX:
-            check_count(len(_counted.decode(body).records))
         sent = _DECODERS[form].decode(body)
     except msgspec.ValidationError as error:
         raise InvalidRecord(f"the transaction is not as {form.value} has it: {error}") from None
@@ -126,12 +123,13 @@ def _from_json(body: bytes, form: Format) -> TransactionBody:
     return TransactionBody(sent, {topic: rows_of(records, form) for topic, records in by_topic.items()})
 
 
-def _from_arrow(body: bytes, hold: Hold) -> TransactionBody:
-    batch = open_stream(body, hold, topics=True)
+def _from_arrow(body: bytes, room: Room) -> TransactionBody:
+    batch = open_stream(body, room.grow, topics=True)
     said = (batch.schema.metadata or {}).get(ARROW_METADATA, b"{}")
     check_utf8(said)
     try:
-        frame = _frame.decode(said)
+        with decoding(room, said, LISTED):
+            frame = _frame.decode(said)
     except msgspec.ValidationError as error:
         raise InvalidRecord(f"the schema's metadata 'transaction' is not as it should be: {error}") from None
     except (msgspec.DecodeError, RecursionError) as error:

@@ -5,11 +5,12 @@ from typing import Annotated, Any
 
 import msgspec
 
-from api.errors import MalformedBody, RequestTooLarge
+from api.errors import MalformedBody
+from api.json_bounds import check_utf8
 from api.media import Format
 from api.rows import Headers, Rows
 from log_tables.errors import InvalidRecord
-from log_tables.limits import REQUEST_RECORDS_MAX, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 
 Milliseconds = Annotated[int, msgspec.Meta(ge=TIMESTAMP_MIN_US // 1000, le=TIMESTAMP_MAX_US // 1000)]
 """Since 1970 UTC, within the years that a record may have."""
@@ -72,11 +73,6 @@ class _TextBody(_Body, kw_only=True):
     records: list[TextRecord]
 
 
-class _Counted(msgspec.Struct):
-    records: list[msgspec.Raw]
-
-
-_counted = msgspec.json.Decoder(_Counted)
 _DECODERS: dict[Format, msgspec.json.Decoder[Any]] = {
     Format.JSON: msgspec.json.Decoder(_JsonBody),
     Format.BINARY: msgspec.json.Decoder(_BinaryBody),
@@ -88,12 +84,10 @@ _NULLS = (b"", b"null")
 def decode_records(body: bytes, form: Format) -> Rows:
     """The rows of a produce body.
 
-    Raises MalformedBody, InvalidRecord, which name what is wrong and where, and RequestTooLarge.
+    Raises MalformedBody, InvalidRecord, which name what is wrong and where.
     """
     check_utf8(body)
     try:
-        if body.count(b"{") > REQUEST_RECORDS_MAX:  # or its values hold many objects
-            check_count(len(_counted.decode(body).records))
         records: list[Any] = _DECODERS[form].decode(body).records
     except msgspec.ValidationError as error:
         raise InvalidRecord(f"the records are not as {form.value} has them: {error}") from None
@@ -120,25 +114,6 @@ def rows_of(records: Sequence[Any], form: Format) -> Rows:
         _headers([record.headers for record in records]),
         _unless_all_none([record.timestamp for record in records]),
     )
-
-
-def check_count(records: int) -> None:
-    """Raise RequestTooLarge when a request has more than REQUEST_RECORDS_MAX records."""
-    if records > REQUEST_RECORDS_MAX:
-        raise RequestTooLarge(
-            f"the request has {records} records or more, {REQUEST_RECORDS_MAX} are allowed; send fewer, or "
-            "send them as Arrow"
-        )
-
-
-def check_utf8(body: bytes) -> None:
-    """Raise MalformedBody unless `body` is UTF-8: the JSON decoder does not look inside what it keeps raw."""
-    if body.isascii():
-        return
-    try:
-        body.decode()
-    except UnicodeDecodeError as error:
-        raise MalformedBody(f"the body is not UTF-8 at byte {error.start}; send UTF-8") from None
 
 
 def _json_texts(raws: list[msgspec.Raw]) -> list[memoryview | None]:

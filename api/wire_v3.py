@@ -1,8 +1,6 @@
 """v3 produce: records with typed keys and values, and what is answered for each. Pure."""
 
-import json
 from binascii import a2b_base64
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal
@@ -10,7 +8,8 @@ from typing import Literal
 import msgspec
 
 from api.errors import MalformedBody
-from api.wire_v2 import Milliseconds, check_count, check_utf8
+from api.json_bounds import check_utf8, documents
+from api.wire_v2 import Milliseconds
 from log_tables.errors import InvalidRecord
 from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 
@@ -71,54 +70,37 @@ _record = msgspec.json.Decoder(RecordIn)
 _entry = msgspec.json.Decoder(EntryIn)
 _id = msgspec.json.Decoder(_Id)
 _batch = msgspec.json.Decoder(_Batch)
-# Only where a document ends is asked: numbers stay texts, as Python refuses to read very long ones.
-_scanner = json.JSONDecoder(parse_int=str, parse_float=str)
 
 
 def decode_stream(body: bytes) -> list[Row]:
     """The rows of concatenated JSON records.
 
-    Raises MalformedBody, InvalidRecord, which name the record, and RequestTooLarge.
+    Raises MalformedBody, InvalidRecord, which name the record.
     """
     check_utf8(body)
     rows = []
-    for index, text in enumerate(_documents(body.decode())):
-        check_count(index + 1)
+    for index, text in enumerate(documents(body)):
         try:
             rows.append(_row(_record.decode(text)))
-        except (msgspec.MsgspecError, RecursionError, InvalidRecord) as error:
+        except (msgspec.ValidationError, RecursionError, InvalidRecord) as error:
             raise InvalidRecord(f"record {index}: {error}") from None
+        except msgspec.DecodeError as error:
+            raise MalformedBody(
+                f"the body is not JSON records one after the other: record {index}: {error}"
+            ) from None
     if not rows:
         raise InvalidRecord("there are no records; send at least one")
     return rows
 
 
-def _documents(text: str) -> Iterator[str]:
-    at = _skip_space(text, 0)
-    while at < len(text):
-        try:
-            _, end = _scanner.raw_decode(text, at)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise MalformedBody(f"the body is not JSON records one after the other: {error}") from None
-        yield text[at:end]
-        at = _skip_space(text, end)
-
-
-def _skip_space(text: str, at: int) -> int:
-    while at < len(text) and text[at] in " \t\r\n":
-        at += 1
-    return at
-
-
 def decode_batch(body: bytes) -> list[tuple[str, Row | InvalidRecord]]:
     """(id, row or what is wrong with it) of each entry.
 
-    Raises MalformedBody, InvalidRecord, RequestTooLarge for the whole.
+    Raises MalformedBody, InvalidRecord for the whole.
     """
     check_utf8(body)
     try:
         raws = _batch.decode(body).entries
-        check_count(len(raws))
         ids = [_id.decode(raw).id for raw in raws]
     except msgspec.ValidationError as error:
         raise InvalidRecord(f'the body is not {{"entries": [{{"id", …}}]}}: {error}') from None

@@ -1,7 +1,7 @@
 """What gateways say to one another: entries of a partition as an Arrow stream, and their outcomes. Pure."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import msgspec
@@ -66,10 +66,14 @@ def encode_entries(entries: Sequence[Entry]) -> bytes:
     return body
 
 
-def decode_entries(body: bytes) -> list[Entry]:
-    """The entries of such a body. Raises InvalidArgument for any other, InvalidRecord for too many."""
+def decode_entries(body: bytes, hold: Callable[[int], None] = lambda _: None) -> list[Entry]:
+    """The entries of such a body; `hold` is told what they take, before anything is made of it.
+
+    Raises InvalidArgument for any other body, InvalidRecord for too many, and what `hold` raises.
+    """
     try:
-        check_stream(body, batches_max=STREAM_RECORDS_MAX)  # each of many small transactions is a batch
+        # Each of many small transactions is a batch.
+        hold(check_stream(body, batches_max=STREAM_RECORDS_MAX))
         with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
             stamps = _stamps.decode((reader.schema.metadata or {}).get(_STAMPS, b""))
             if not reader.schema.equals(INPUT_SCHEMA):

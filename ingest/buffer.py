@@ -4,6 +4,8 @@ request is decoded in a thread; a room is one request's.
 
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 from log_tables.errors import BufferFull
@@ -58,12 +60,24 @@ class Room:
 
     def __init__(self, buffer: Buffer, topic: str) -> None:
         self._buffer, self._topic, self.size_bytes = buffer, topic, 0
+        self.limit_bytes = buffer.limit_bytes
 
     def grow(self, size_bytes: int) -> None:
         """Hold at least `size_bytes`. Raises BufferFull."""
         if size_bytes > self.size_bytes:
             self._buffer.reserve(self._topic, size_bytes - self.size_bytes, self.size_bytes)
             self.size_bytes = size_bytes
+
+    @contextmanager
+    def more(self, size_bytes: int) -> Iterator[None]:
+        """Hold so many bytes more for a while. Raises BufferFull."""
+        before = self.size_bytes
+        self.grow(before + size_bytes)
+        try:
+            yield
+        finally:
+            self._buffer.release(self._topic, self.size_bytes - before)
+            self.size_bytes = before
 
     def detach(self) -> "Room":
         """What is held here, as room of its own: for whoever holds the records longer than the request."""

@@ -21,6 +21,13 @@ BATCH_MAX_BYTES = 64 * MIB
 REQUEST_RECORDS_MAX = 200_000
 """Records in one JSON request: each costs some 500 bytes while it is decoded, and 7 µs of the event loop."""
 
+JSON_FIELD_BYTES = 140
+JSON_HEADER_BYTES = 360
+"""What a record, each field of it, and each of its headers take while JSON is decoded, at most: measured."""
+
+JSON_ANSWER_BYTES = 1_000
+"""What a record of v3 takes until it is answered, beside what it holds: its row, and what is said of it."""
+
 HEAD_MAX_BYTES = 64 * KIB
 """A request's line and headers, or what a chunked body has between two of its pieces."""
 
@@ -47,8 +54,13 @@ UNSENT_MAX_BYTES = 256 * MIB
 SMALL_BODY_MAX_BYTES = 1 * MIB
 """A body that holds no records: a topic with every setting is a few hundred bytes."""
 
-SMALL_BODIES_MAX_BYTES = 16 * MIB
-"""Such bodies together, beside `buffer_memory`: neither they nor records keep the others out."""
+SMALL_BODY_VALUES_MAX = 125_000
+SMALL_VALUE_BYTES = 128
+"""Values in such a body, as a commit of 30,000 partitions has; and what each takes once it is decoded."""
+
+SMALL_BODIES_MAX_BYTES = 32 * MIB
+"""Such bodies together with their values, beside `buffer_memory`: neither they nor records keep the others
+out."""
 
 STREAM_RECORDS_MAX = 1_000_000
 """Records in one Arrow stream, and headers of theirs: a null takes no byte of the stream, and 31 of memory
