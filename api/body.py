@@ -68,6 +68,12 @@ def take_body(request: Request) -> bytes:
     return body
 
 
+def put_back(request: Request, body: bytes) -> None:
+    """Let `body` be taken again: another attempt is made to answer `request`."""
+    taken: _Taken = request.scope[_TAKEN]
+    taken.body = body
+
+
 def room_of(request: Request) -> Room:
     """What `request` holds of the buffer: at least its body. A context manager that gives it back."""
     taken: _Taken = request.scope[_TAKEN]

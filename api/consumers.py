@@ -6,6 +6,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Path
 from starlette.requests import Request
 
+from api.body import take_body
 from api.consumer_schema import (
     CreatedConsumer,
     NewConsumer,
@@ -47,7 +48,7 @@ async def create(request: Request, group: GroupName) -> V2Response:
     when nothing is heard of it for its session timeout.
     """
     here = gateway(request)
-    wanted = parse_consumer(await request.body())
+    wanted = parse_consumer(take_body(request))
     config = wanted.config(here.settings)
     name = wanted.chosen_name() or f"rest-consumer-{here.clock.unique_id()}"
     await here.coordinator.happen(group, Join(name, config))

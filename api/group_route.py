@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Message
 
-from api.body import take_body
+from api.body import put_back, take_body
 from api.errors import STATUS_AND_CODE
 from api.gateway import Gateway, gateway
 from api.strict import StrictRoute
@@ -78,7 +78,8 @@ async def _at_home(here: Gateway, request: Request, body: bytes, handle: _Handle
 
 
 def _again(request: Request, body: bytes) -> Request:
-    """`request`, whose body has been read."""
+    """`request`, whose body has been taken: it is there again, and comes again."""
+    put_back(request, body)
     given = False
 
     async def receive() -> Message:

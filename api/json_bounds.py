@@ -106,14 +106,16 @@ def check_fits(room: Room, more_bytes: int) -> None:
 
 
 def documents(body: bytes) -> Iterator[memoryview]:
-    """The JSON objects of `body`, which stand one after the other; a rest that is none comes last."""
+    """The JSON objects of `body`, which stand one after the other. Raises MalformedBody for a rest."""
     begin, whole = 0, memoryview(body)
     for places, kinds, depths in _marks(body):
         for end in places[(depths <= 0) & (_STEPS[kinds] < 0)].tolist():
             yield whole[begin : end + 1]
             begin = end + 1
     if body[begin:].strip(b" \t\r\n"):
-        yield whole[begin:]
+        raise MalformedBody(
+            f"the body is not JSON records one after the other: what begins at byte {begin} does not end"
+        )
 
 
 def check_count(records: int) -> None:

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.beside import INLINE_MAX_BYTES, INLINE_MAX_ROWS, worked_out
-from api.body import room_of
+from api.body import room_of, take_body
 from api.client_topics import topic_to_write
 from api.consumers import GroupName, InstanceName
 from api.envelope import V2Response
@@ -96,7 +96,7 @@ async def _transact(request: Request, group: str, member: str | None, key: str) 
     here, form = gateway(request), content_format(request)
     check_retry_key(key)
     with room_of(request).detach() as room:  # what it holds is given back before the answer is waited for
-        body = await request.body()
+        body = take_body(request)
         digest = blake2b(body, digest_size=16, key=form.name.encode()).hexdigest()
         done, earlier = await _known(here, room, group, (key, digest), body, form) if key else (None, False)
         if done is None:

@@ -79,6 +79,7 @@ _DECODERS: dict[Format, msgspec.json.Decoder[Any]] = {
     Format.TEXT: msgspec.json.Decoder(_TextBody),
 }
 _NULLS = (b"", b"null")
+_SHORT_BYTES = 256
 
 
 def decode_records(body: bytes, form: Format) -> Rows:
@@ -116,9 +117,10 @@ def rows_of(records: Sequence[Any], form: Format) -> Rows:
     )
 
 
-def _json_texts(raws: list[msgspec.Raw]) -> list[memoryview | None]:
-    texts = [memoryview(raw) for raw in raws]
-    return [None if len(text) in (0, 4) and text in _NULLS else text for text in texts]
+def _json_texts(raws: list[msgspec.Raw]) -> list[bytes | memoryview | None]:
+    """A view of a short text would take more memory than the text."""
+    texts = [bytes(raw) if len(raw) <= _SHORT_BYTES else memoryview(raw) for raw in raws]
+    return [None if text in _NULLS else text for text in texts]
 
 
 def _utf8(texts: list[str | None]) -> list[bytes | None]:

@@ -82,9 +82,9 @@ def decode_stream(body: bytes) -> list[Row]:
     for index, text in enumerate(documents(body)):
         try:
             rows.append(_row(_record.decode(text)))
-        except (msgspec.ValidationError, RecursionError, InvalidRecord) as error:
+        except (msgspec.ValidationError, InvalidRecord) as error:
             raise InvalidRecord(f"record {index}: {error}") from None
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise MalformedBody(
                 f"the body is not JSON records one after the other: record {index}: {error}"
             ) from None

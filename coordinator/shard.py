@@ -31,6 +31,7 @@ class Shard:
         self._term = accumulator.partition.term
         self._groups: dict[str, Group] = {}
         self._topics: Mapping[str, TopicState] = {}
+        self._behind: dict[str, None] = {}
         self._appended: dict[str, asyncio.Future[int | None]] = {}
         self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
         self._lost: LakelogError | None = None
@@ -57,6 +58,8 @@ class Shard:
 
     def group(self, name: str) -> Group:
         """The group `name`: an empty one when nothing is known of it."""
+        if name in self._behind and self.leading:
+            self._follow(name)
         return self._groups.get(name) or Group(name, topics=self._topics)
 
     @property
@@ -100,10 +103,22 @@ class Shard:
         step(self.group(name), event, self._now_ms())
 
     def follow(self, topics: Mapping[str, TopicState]) -> None:
-        """These are the topics from now on. Raises NotLeader."""
-        self._topics = topics
-        for name in [*self._groups]:
-            self.apply(name, TopicsChanged(topics))
+        """These are the topics from now on. Groups hear of it when asked for, and by `follow_on`."""
+        self._topics, self._behind = topics, dict.fromkeys(self._groups)
+
+    def follow_on(self) -> bool:
+        """Tell some of the groups that have not heard of the topics that there are now.
+
+        Returns whether there are more of them. Raises NotLeader.
+        """
+        for name in [*islice(self._behind, GROUPS_LOOKED_AT)]:
+            self._follow(name)
+        return bool(self._behind)
+
+    def _follow(self, name: str) -> None:
+        del self._behind[name]
+        if name in self._groups:
+            self.apply(name, TopicsChanged(self._topics))
 
     def expire(self, retention_ms: int) -> bool:
         """Forget groups that have had no members for `retention_ms`; some at a time.

@@ -171,6 +171,15 @@ class Shards:
         for shard in self._shards.values():
             with suppress(NotLeader):
                 shard.follow(self._topics)
+                shard.follow_on()
+
+    async def _follow_on(self, shard: Shard) -> None:
+        """Tell all groups of `shard` of the topics that there are; others are served meanwhile."""
+        with suppress(NotLeader):
+            more = shard.follow_on()
+            while more:
+                await asyncio.sleep(0)
+                more = shard.follow_on()
 
     async def _shard(self, index: int) -> Shard:
         """The shard of a partition of `__consumer_offsets`, taken over now if it has to be."""
@@ -203,6 +212,7 @@ class Shards:
         shard = self._shards.get(index)
         if shard is not None:
             await asyncio.to_thread(shard.refresh)
+            await self._follow_on(shard)
             await shard.all_settled()
             if shard.leading:
                 return shard.groups()
@@ -258,6 +268,7 @@ class Shards:
     async def _tick(self, index: int, shard: Shard) -> None:
         await asyncio.to_thread(shard.refresh)
         if shard.leading:
+            await self._follow_on(shard)
             with suppress(NotLeader):
                 shard.tick()
                 self._expire(index, shard)

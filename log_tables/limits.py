@@ -148,7 +148,7 @@ SUBSCRIPTION_MAX_CHARS = 64 * KIB
 """Names of topics in one subscription, all together: each consumer instance keeps its own."""
 
 GROUPS_LOOKED_AT = 500
-"""Groups without members that are marked, or forgotten, in one go: each takes 50 µs of the event loop."""
+"""Groups that are told of topics, or forgotten, in one go: each takes 50 µs of the event loop."""
 
 DELETE_RETENTION_MS = 24 * 60 * 60 * 1000
 """Default of `delete.retention.ms`, as Kafka's: how long a compaction by key leaves a tombstone that it has

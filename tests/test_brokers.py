@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from log_tables.errors import ObjectMissing
 from log_tables.layout import broker_path
 from log_tables.metadata_log import BrokerRecord
 from log_tables.store import Store, open_store
+from log_tables.testing import HoldingStore
 from tests.support import wait_until
 
 TIMEOUT_MS = 100
@@ -236,3 +239,38 @@ def test_who_is_replaced_at_its_url_hears_of_it(tmp_path: Path, leads: dict[str,
         await new.brokers.close()
 
     run(scenario, tmp_path)
+
+
+def test_a_gateway_lives_while_all_other_threads_hang(tmp_path: Path) -> None:
+    async def scenario(root: Path) -> None:
+        one = Seat(root, "http://one")
+        await one.brokers.start()
+        dead(one, "http://other")  # who is alone gives no signs
+        held = HoldingStore(one.store, "topic", {"get"})
+        held.hold()
+
+        def sign() -> bytes:
+            with suppress(ObjectMissing):
+                return one.store.get(broker_path(1))
+            return b""
+
+        threads = ThreadPoolExecutor(32)
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(threads)
+        reads = [asyncio.create_task(asyncio.to_thread(_read, held)) for _ in range(32)]
+        signs: set[bytes] = set()
+        async with asyncio.timeout(30):
+            while held.held < 32 or len(signs) < 3:
+                await asyncio.sleep(TIMEOUT_MS / 8_000)
+                signs.add(sign())
+        assert not any(read.done() for read in reads)
+        held.let_go()
+        await asyncio.gather(*reads)
+        await one.brokers.close()
+
+    run(scenario, tmp_path)
+
+
+def _read(store: Store) -> None:
+    with suppress(ObjectMissing):
+        store.get("topic")

@@ -3,7 +3,7 @@
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from api.lag_metrics import LAG_SERIES_MAX, OTHER_GROUPS, GroupLag, LagMetrics
+from api.lag_metrics import GROUP_LABELS_MAX, LAG_SERIES_MAX, OTHER_GROUPS, GroupLag, LagMetrics
 from log_tables.lag import Lag
 from tests.consumers import Instance
 from tests.gateway import RunningGateway
@@ -56,3 +56,13 @@ def test_what_is_too_much_is_summed_up() -> None:
     assert seen["lag_records", OTHER_GROUPS, "", ""] == 3
     assert seen["lag_seconds", OTHER_GROUPS, "", ""] == LAG_SERIES_MAX + 2
     assert seen["lag_bytes", OTHER_GROUPS, "", ""] == 6
+
+
+def test_so_many_groups_have_series_of_their_own_and_no_more() -> None:
+    names = [f"g{number}" for number in range(GROUP_LABELS_MAX + 3)]
+    found = [GroupLag(name, "t", index, Lag(1, 1.0, 2)) for index in range(2) for name in names]
+    registry = CollectorRegistry()
+    registry.register(LagMetrics(lambda: found))
+    seen = lags(generate_latest(registry).decode())
+    assert {group for _, group, _, _ in seen} == {*names[:GROUP_LABELS_MAX], OTHER_GROUPS}
+    assert seen["lag_records", OTHER_GROUPS, "", ""] == 6

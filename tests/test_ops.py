@@ -98,6 +98,16 @@ def test_labels_are_bounded_however_many_topics_there_are() -> None:
     assert seen["lakelog_produce_records_total", INTERNAL_TOPICS] == 1
 
 
+def test_sizes_have_so_many_labels_too() -> None:
+    metrics = Metrics()
+    names = [f"topic-{number}" for number in range(TOPIC_LABELS_MAX + 5)]
+    metrics.watch_tables(lambda: [TableSize(name, 2, 30, True) for name in names])
+    seen = samples(metrics.render().decode())
+    assert [seen[name, OTHER_TOPICS] for name in ("lakelog_segments", "lakelog_stored_bytes")] == [10, 150]
+    assert seen["lakelog_leading", OTHER_TOPICS] == 5
+    assert sum(name == "lakelog_segments" for name, _ in seen) == TOPIC_LABELS_MAX + 1
+
+
 def test_sizes_of_partitions_add_up_by_topic() -> None:
     metrics = Metrics()
     metrics.watch_tables(lambda: [TableSize("a", 2, 30, True), TableSize("a", 1, 12, False)])

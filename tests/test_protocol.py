@@ -3,10 +3,12 @@
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from api.protocol import look_at_all
 from log_tables.clock import timer
 from log_tables.limits import (
     HEAD_MAX_BYTES,
@@ -15,6 +17,7 @@ from log_tables.limits import (
     MIB,
     SMALL_BODY_MAX_BYTES,
     SPARE_CONNECTIONS,
+    UNSENT_MAX_BYTES,
 )
 from tests.gateway import RunningGateway, running_gateway
 from tests.sockets import connect, head, hear, tell
@@ -234,3 +237,30 @@ def test_bodies_that_do_not_end_take_what_is_there_for_them_and_no_more(tmp_path
         wait_until(
             lambda: gateway.client.post("/consumers/hold", json={}).status_code == 200, "there is room"
         )
+
+
+@dataclass
+class Slow:
+    """A connection whose client takes nothing."""
+
+    unsent: int
+    dropped: bool = False
+
+    def look(self, now: float) -> None:
+        """Its deadline has not come."""
+
+    def unsent_bytes(self, _now: float) -> int:
+        return self.unsent
+
+    def drop(self) -> None:
+        self.dropped = True
+
+
+def test_of_too_many_unsent_answers_the_largest_are_dropped_until_the_rest_is_not_too_much() -> None:
+    most = UNSENT_MAX_BYTES
+    within = [Slow(most // 2), Slow(most // 2)]
+    look_at_all(within, 0.0)
+    assert not any(each.dropped for each in within)
+    beyond = [Slow(1), Slow(most // 2), Slow(most), Slow(most // 4)]
+    look_at_all(beyond, 0.0)
+    assert [each.dropped for each in beyond] == [False, False, True, False]

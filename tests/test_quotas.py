@@ -206,3 +206,21 @@ def test_a_subscription_names_so_many_topics_and_no_more() -> None:
             shard.apply("g", Subscribe("m", frozenset(names)))
 
     run(scenario)
+
+
+def test_many_groups_hear_of_topics_some_at_a_time_and_whoever_is_asked_for_at_once() -> None:
+    async def scenario(shard: Shard, clock: ManualClock) -> None:
+        names = [f"g{number}" for number in range(GROUPS_LOOKED_AT + 2)]
+        for name in names:
+            shard.apply(name, Reset({AT: Place(0)}, clock.now_ms()))
+        await shard.all_settled()
+        shard.follow({})
+        last = names[-1]
+        assert shard.group(last).topics == {}
+        behind = [group for group in shard.groups() if group.topics]
+        assert len(behind) == GROUPS_LOOKED_AT + 1, "asking for one has not told the others"
+        assert shard.follow_on()
+        assert not shard.follow_on()
+        assert not any(group.topics for group in shard.groups())
+
+    run(scenario)
