@@ -249,20 +249,19 @@ def test_a_gateway_lives_while_all_other_threads_hang(tmp_path: Path) -> None:
         held = HoldingStore(one.store, "topic", {"get"})
         held.hold()
 
-        def sign() -> bytes:
-            with suppress(ObjectMissing):
-                return one.store.get(broker_path(1))
-            return b""
-
         threads = ThreadPoolExecutor(32)
         loop = asyncio.get_running_loop()
         loop.set_default_executor(threads)
         reads = [asyncio.create_task(asyncio.to_thread(_read, held)) for _ in range(32)]
         signs: set[bytes] = set()
-        async with asyncio.timeout(30):
-            while held.held < 32 or len(signs) < 3:
-                await asyncio.sleep(TIMEOUT_MS / 8_000)
-                signs.add(sign())
+
+        def lives() -> bool:
+            with suppress(ObjectMissing):
+                signs.add(one.store.get(broker_path(1)))
+            return held.held == 32 and len(signs) >= 3
+
+        with ThreadPoolExecutor(1) as apart:
+            await loop.run_in_executor(apart, wait_until, lives, "all threads hang, and signs are given")
         assert not any(read.done() for read in reads)
         held.let_go()
         await asyncio.gather(*reads)
