@@ -33,13 +33,17 @@ _BY_TOPIC = (InvalidRecord, RecordTooLarge, UnknownPartition)
 
 @dataclass(frozen=True, slots=True)
 class Appending:
-    """What a request asks for. `make` is a lot of work if it is `large`."""
+    """What a request asks for. `make` is a lot of work if it is `large`.
+
+    `in_turn`: it was answered already (acks=0), and whoever comes after it waits for it.
+    """
 
     make: Make
     large: bool
     acks: Acks
     stamp: Producer | None = None
     expected_offset: int | None = None
+    in_turn: bool = False
 
     def entries(self, parts: list[Part]) -> list[tuple[int, Entry]]:
         """What is appended of `parts`, each to its partition."""
@@ -106,14 +110,14 @@ def known(topic: Topic) -> tuple[str, int, TopicConfig]:
 async def _appended(
     here: Gateway, topic: Topic, parts: list[Part], asked: Appending, room: Room
 ) -> list[Outcome]:
-    async def again(index: int) -> None:
+    async def again(index: int, acks: Acks) -> None:
         """Append a part that was answered already (acks=0) to the topic that is there now."""
 
         def made(found: Topic, sticky: int, held: Room) -> list[Part]:
             return _of([parts[index]], asked.make(found, sticky, held))
 
         with here.buffer.room(topic.name) as more:
-            later = replace(asked, make=made, acks=Acks.LEADER)
+            later = replace(asked, make=made, acks=acks, in_turn=True)
             done = await append(here, await newest(here, topic), later, more)
             for outcome in done.outcomes:
                 if isinstance(outcome, LakelogError):
@@ -121,7 +125,7 @@ async def _appended(
 
     entries = await worked_out(len(parts) > APPENDS_AT_ONCE, lambda: asked.entries(parts))
     room.grow(sum(entry.size_bytes for _, entry in entries))
-    return await here.router.append(topic, entries, asked.acks, room, again)
+    return await here.router.append(topic, entries, asked.acks, room, again, asked.in_turn)
 
 
 def _of(left: list[Part], parts: list[Part]) -> list[Part]:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -33,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
-Again = Callable[[int], Awaitable[None]]
+Again = Callable[[int, Acks], Awaitable[None]]
 
 
 class Router:
@@ -79,6 +80,7 @@ class Router:
         acks: Acks,
         room: Room,
         again: Again | None = None,
+        in_turn: bool = False,
     ) -> list[Outcome]:
         """Append each entry to its partition, those of one in order; one outcome for each, in order.
 
@@ -88,7 +90,8 @@ class Router:
         answered as all is: what it had to be committed after an answer nothing would bound.
 
         TopicDeleted stands for a topic that is not the one of its name any more. With acks 0 that comes out
-        after the answer: then `again` is called with the place of the part, and may raise what became of it.
+        after the answer: then `again` is called with the place of the part and the acks to append it with,
+        and may raise what became of it. That is `in_turn`: others wait for it, so it waits for nobody.
         """
         if acks is Acks.NONE:
             room = room.detach()
@@ -98,7 +101,7 @@ class Router:
             ]
             self._in_background(self._unheard(topic, turns, room))
             return [Appended(partition, None, entry.batch.num_rows) for partition, entry in parts]
-        if self._turns:
+        if self._turns and not in_turn:
             await self._after_unheard(topic, parts)
         return await self._append(topic, parts, acks, room)
 
@@ -227,23 +230,23 @@ class Router:
 
     async def _unheard(self, topic: Topic, turns: Sequence["_Turn"], room: Room) -> None:
         """Appends that were answered before (acks=0)."""
+        wide = self._is_wide([turn.part for turn in turns])
 
         async def one(turn: _Turn) -> None:
-            await self._in_turn(topic, turn, Acks.LEADER, room)
-
-        async def in_turn(turn: _Turn) -> None:
-            await turn.come()  # first: who had a turn of the wide ones might wait for who has none
-            async with self._wide.turn:
-                await self._in_turn(topic, turn, Acks.ALL, room)
+            try:
+                await turn.come()  # first: who had a turn of the wide ones might wait for who has none
+                await self._in_turn(topic, turn, wide, room)
+            finally:
+                turn.over.set_result(None)
 
         with room:
-            if self._is_wide([turn.part for turn in turns]):
-                await self._wide.each(in_turn, turns)
+            if wide:
+                await self._wide.each(one, turns)
             else:
                 await asyncio.gather(*map(one, turns))
 
     def _turn(
-        self, topic: Topic, part: tuple[int, Entry], again: Callable[[], Awaitable[None]] | None
+        self, topic: Topic, part: tuple[int, Entry], again: Callable[[Acks], Awaitable[None]] | None
     ) -> "_Turn":
         """The turn of a part after those that were answered before it, wherever its partition is led."""
         at = (topic.name, part[0])  # also of one that was made again
@@ -251,17 +254,15 @@ class Router:
         self._turns[at] = turn.over  # at once: the next request may come before anything of this one begins
         return turn
 
-    async def _in_turn(self, topic: Topic, turn: "_Turn", acks: Acks, room: Room) -> None:
-        try:
-            await turn.come()
-            outcome: Outcome | None
+    async def _in_turn(self, topic: Topic, turn: "_Turn", wide: bool, room: Room) -> None:
+        acks = Acks.ALL if wide else Acks.LEADER
+        outcome: Outcome | None
+        async with self._wide.turn if wide else nullcontext():
             [outcome] = await self._append(topic, [turn.part], acks, room)
-            if isinstance(outcome, TopicDeleted) and turn.again is not None:
-                outcome = await _raised(turn.again())
-            if isinstance(outcome, LakelogError):
-                _log.warning("records of %s sent with acks=0 are lost: %s", topic.name, outcome)
-        finally:
-            turn.over.set_result(None)
+        if isinstance(outcome, TopicDeleted) and turn.again is not None:
+            outcome = await _raised(turn.again(acks))  # the turn is given back: this may need several
+        if isinstance(outcome, LakelogError):
+            _log.warning("records of %s sent with acks=0 are lost: %s", topic.name, outcome)
 
     async def _after_unheard(self, topic: Topic, parts: Sequence[tuple[int, Entry]]) -> None:
         """Wait until what was answered before it was sequenced is: who sends more comes after it."""
@@ -283,7 +284,7 @@ class _Turn:
     """
 
     part: tuple[int, Entry]
-    again: Callable[[], Awaitable[None]] | None
+    again: Callable[[Acks], Awaitable[None]] | None
     before: "asyncio.Future[None] | None"
     over: "asyncio.Future[None]"
 

@@ -88,6 +88,18 @@ def test_every_gateway_serves_the_topic_that_is_there_and_no_other(clients: list
             assert (refused.status_code, refused.json()["error_code"]) == (404, 40401)
 
 
+def test_what_is_sent_with_acks_0_goes_to_the_topic_that_is_there(several: Several) -> None:
+    """Nobody leads the old one: who does may take the records for it, and they go with it."""
+    first, second = several.gateways[:2]
+    first.create_topic("unheard", 1)
+    assert fetched(second.client, "unheard") == []
+    made_again(several, "unheard", there=True)
+    for value in ("1", "2"):
+        assert second.produce("unheard", value, partition=0, acks="0").status_code == 200
+    assert second.produce("unheard", "3", partition=0).json()["offsets"][0]["offset"] == 3
+    assert fetched(second.client, "unheard") == ["new", "1", "2", "3"]
+
+
 # Every route, of a gateway that knows the topic as it was.
 
 

@@ -2,19 +2,27 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.appending import Appending, Make, append
+from api.client_topics import newest
 from api.gateway import Gateway
+from api.rows import Part, as_indices
 from api.server import open_gateway
 from coordinator.router import Router
+from ingest.buffer import Room
 from ingest.wide import Wide
 from ingest.writer import CLAIM_THREADS, Acks, Appended, Outcome
 from lakelog.settings import Settings
+from log_tables.cluster import Cluster
 from log_tables.partition import Entry
 from log_tables.record import Record, input_batch
+from log_tables.store import open_store
 from log_tables.testing import HoldingStore
 from log_tables.topic import Topic
 from tests.partitions import values
@@ -173,3 +181,39 @@ def test_what_follows_a_wide_request_with_acks_0_comes_after_it(tmp_path: Path) 
         assert here.gateway.buffer.used == 0
 
     run(tmp_path, scenario)
+
+
+def test_a_wide_request_with_acks_0_goes_to_the_topic_that_was_made_again(tmp_path: Path) -> None:
+    """Each of its parts spreads over so many partitions of the new one that it is wide again."""
+
+    async def scenario(here: Here) -> None:
+        old = here.gateway.cluster.create_topic("again", AT_ONCE + 1)
+        elsewhere = Cluster.open(open_store(tmp_path))
+        elsewhere.delete_topic("again")
+        new = elsewhere.create_topic("again", (AT_ONCE + 1) ** 2)
+        gateway = replace(here.gateway, router=here.router)
+        for value in (b"1", b"2"):
+            asked = Appending(spread(value, new.partition_count), large=False, acks=Acks.NONE)
+            with gateway.buffer.room("again") as room:
+                await append(gateway, old, asked, room)
+        asked = Appending(spread(b"3", new.partition_count), large=False, acks=Acks.ALL)
+        with gateway.buffer.room("again") as room:
+            done = await append(gateway, await newest(gateway, old), asked, room)
+        assert all(isinstance(outcome, Appended) and outcome.base_offset == 2 for outcome in done.outcomes)
+        for index in range(new.partition_count):
+            partition = new.partition(index)
+            partition.refresh()
+            assert values(partition) == [b"1", b"2", b"3"]
+
+    run(tmp_path, scenario)
+
+
+def spread(value: bytes, count: int) -> Make:
+    """`count` records, each to the next partition."""
+
+    def make(topic: Topic, _sticky: int, _room: Room) -> list[Part]:
+        batch = input_batch([Record(value)] * count, 0)
+        places = [np.arange(index, count, topic.partition_count) for index in range(topic.partition_count)]
+        return [Part(index, batch.take(as_indices(at)), at) for index, at in enumerate(places)]
+
+    return make
