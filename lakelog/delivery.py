@@ -2,10 +2,10 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from log_tables.errors import LakelogError
+from log_tables.errors import InvalidArgument, LakelogError
 
 _log = logging.getLogger(__name__)
 
@@ -25,11 +25,12 @@ class RecordMetadata:
 class Outcome:
     """What became of a batch, once that is known: all its records share it.
 
-    `records` is how many there are, and `untold` of how many nobody has asked, or been told.
+    `records` is how many there are, and `untold` of how many nobody has asked, or been told. `senders` are
+    the threads that send it: they may not wait for it.
     """
 
-    def __init__(self, topic: str, partition: int) -> None:
-        self.topic, self.partition = topic, partition
+    def __init__(self, topic: str, partition: int, senders: Collection[threading.Thread] = ()) -> None:
+        self.topic, self.partition, self._senders = topic, partition, senders
         self.base_offset: int | None = None
         self.error: Exception | None = None
         self.records = 0
@@ -75,7 +76,9 @@ class Outcome:
             _call(callback)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until it is settled; says whether it is."""
+        """Wait until it is settled; says whether it is. Raises InvalidArgument in a thread that sends it."""
+        if not self._settled:
+            check_may_wait(self._senders)
         with self._changed:
             return self._changed.wait_for(lambda: self._settled, timeout_s)
 
@@ -90,6 +93,15 @@ class Outcome:
         # As asyncio does: an error that nobody can ask for any more is not swallowed.
         if self.error is not None and self.untold:
             _log.error("%d records for topic %s are not delivered: %s", self.untold, self.topic, self.error)
+
+
+def check_may_wait(senders: Collection[threading.Thread]) -> None:
+    """Raise InvalidArgument in one of `senders`, where callbacks run: what it would wait for it has to do."""
+    if threading.current_thread() in senders:
+        raise InvalidArgument(
+            "a callback of a delivery cannot wait for its own producer (flush, close, result, exception): "
+            "it runs in a thread that sends; wait in another thread"
+        )
 
 
 def _call(callback: Callable[[], None]) -> None:
@@ -116,7 +128,9 @@ class Delivery:
         return self._outcome.settled
 
     def result(self, timeout_s: float | None = None) -> RecordMetadata:
-        """Where the record is. Raises why it is not there, and TimeoutError after `timeout_s`."""
+        """Where the record is. Raises why it is not there, TimeoutError after `timeout_s`, and
+        InvalidArgument where a callback of the producer would wait for it.
+        """
         error = self.exception(timeout_s)
         if error is not None:
             raise error
@@ -125,16 +139,24 @@ class Delivery:
         return RecordMetadata(outcome.topic, outcome.partition, offset)
 
     def exception(self, timeout_s: float | None = None) -> Exception | None:
-        """Why the record is not delivered, None when it is. Raises TimeoutError after `timeout_s`."""
+        """Why the record is not delivered, None when it is. Raises as `result` does."""
         self._take()
-        if not self._outcome.wait(timeout_s):
-            self._taken = False
-            self._outcome.give_back()
+        known = False
+        try:
+            known = self._outcome.wait(timeout_s)
+        finally:
+            if not known:
+                self._taken = False
+                self._outcome.give_back()
+        if not known:
             raise TimeoutError(f"after {timeout_s:g} s it is not known what became of the record")
         return self._outcome.error
 
     def add_done_callback(self, callback: "Callable[[Delivery], None]") -> None:
-        """Call `callback(self)` when it is known: in a thread of the producer, or at once, here."""
+        """Call `callback(self)` when it is known: in a thread of the producer, or at once, here.
+
+        It may send more, but wait for nothing that the producer is to do: that thread sends it.
+        """
         self._take()
         self._outcome.when_settled(lambda: callback(self))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from lakelog.client import ARROW, Client
-from lakelog.delivery import Delivery, Outcome, Undelivered
+from lakelog.delivery import Delivery, Outcome, Undelivered, check_may_wait
 from lakelog.lane import Batch, Lane
 from lakelog.outgoing import Headers
 from log_tables.clock import Clock
@@ -90,7 +90,11 @@ class Dispatch:
             return batch.add(value, key, headers, timestamp_ms)
 
     def settle(self) -> None:
-        """Send what waits, at once, and return when it is known what became of it."""
+        """Send what waits, at once, and return when it is known what became of it.
+
+        Raises InvalidArgument in a callback.
+        """
+        check_may_wait(self._senders)
         with self._work:
             waiting = self._seal()
         for batch in waiting:
@@ -102,7 +106,8 @@ class Dispatch:
             return self._undelivered.pop()
 
     def refuse(self) -> None:
-        """Take no more records."""
+        """Take no more records. Raises InvalidArgument in a callback."""
+        check_may_wait(self._senders)
         with self._work:
             self._closed = True
             self._room.notify_all()
@@ -175,7 +180,7 @@ class Dispatch:
 
     def _open(self, lane: Lane) -> Batch:
         now_s = self._clock.monotonic()
-        outcome = Outcome(lane.topic, lane.partition)
+        outcome = Outcome(lane.topic, lane.partition, self._senders)
         batch = Batch(outcome, now_s + self._limits.linger_s, now_s + self._limits.delivery_s)
         lane.batches.append(batch)
         self._work.notify()
@@ -238,14 +243,14 @@ class Dispatch:
         """Say what became of the batch in hand of `lane`, and go on with the next."""
         if isinstance(error, NotFound):
             self._topics.pop(lane.topic, None)
-        if error is not None:
-            with self._work:
+        with self._work:
+            if error is not None:
                 self._undelivered.add(batch.outcome, error)
+            self._buffered -= batch.held_bytes
+            self._room.notify_all()  # first: a callback may send more
         batch.outcome.settle(base, error)
         with self._work:
-            lane.put_down()
-            self._buffered -= batch.held_bytes
-            self._room.notify_all()
+            lane.put_down()  # last: callbacks of a partition are called in its order
             self._work.notify()
 
     def _post(self, lane: Lane, batch: Batch, timeout_s: float) -> int | None:

@@ -126,7 +126,7 @@ class Producer:
 
         Raises the error of the first record that was not delivered since the last flush, with the number of
         all such records. Those whose future was asked (`result`, `exception`) or has a callback do not count:
-        their caller has been told.
+        their caller has been told. InvalidArgument in a callback of this producer, whose thread sends.
         """
         self._dispatch.settle()
         self._raise_undelivered()

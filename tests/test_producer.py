@@ -486,6 +486,46 @@ def test_callbacks_hear_of_every_record_and_do_no_harm(producer: Producer, topic
     assert producer.send(topic, b"2", partition=0).result().offset == 1
 
 
+WAITS: list[Callable[[Producer, Delivery], object]] = [
+    lambda producer, _: producer.flush(),
+    lambda producer, _: producer.close(),
+    lambda _, more: more.result(),
+    lambda _, more: more.exception(timeout_s=60),
+]
+
+
+@pytest.mark.parametrize("wait", WAITS, ids=["flush", "close", "result", "exception"])
+def test_a_callback_may_send_more_and_is_told_that_it_cannot_wait_for_it(
+    gateway: RunningGateway, topic: str, wait: Callable[[Producer, Delivery], object]
+) -> None:
+    told: Queue[Exception] = Queue()
+    producer = Producer(gateway.url, linger_ms=0, buffer_memory=1, max_block_ms=5_000)
+
+    def send_more(_: Delivery) -> None:
+        more = producer.send(topic, b"2", partition=0)
+        try:
+            wait(producer, more)
+        except errors.InvalidArgument as error:
+            told.put(error)
+
+    with producer:
+        producer.send(topic, b"1", partition=0).add_done_callback(send_more)
+        assert "cannot wait for its own producer" in str(told.get(timeout=30))
+        producer.flush()
+        assert producer.send(topic, b"3", partition=0).result().offset == 2
+
+
+def test_a_callback_may_wait_for_another_producer(gateway: RunningGateway, topic: str) -> None:
+    heard: Queue[RecordMetadata] = Queue()
+    with Producer(gateway.url, linger_ms=0) as first, Producer(gateway.url, linger_ms=0) as other:
+
+        def pass_on(_: Delivery) -> None:
+            heard.put(other.send(topic, b"2", partition=0).result())
+
+        first.send(topic, b"1", partition=0).add_done_callback(pass_on)
+        assert heard.get(timeout=30) == RecordMetadata(topic, 0, 1)
+
+
 def test_an_error_that_nobody_can_ask_for_any_more_is_logged(
     gateway: RunningGateway, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
