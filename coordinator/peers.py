@@ -13,6 +13,7 @@ from coordinator.brokers import Brokers
 from coordinator.peer_wire import decode_outcomes, encode_entries
 from ingest.writer import Acks, Outcome
 from log_tables.errors import LakelogError, OutcomeUnknown, Unreachable
+from log_tables.limits import PEER_KEPT_S
 from log_tables.metadata_log import BrokerRecord
 from log_tables.partition import Entry
 from log_tables.topic import Topic
@@ -30,9 +31,6 @@ HEARD_S = 5
 """How long another machine may leave unanswered what its kernel answers at once, however busy its gateway is:
 the network between the two is cut then.
 """
-
-POOL_KEPT_S = 30.0
-"""How long an idle connection is kept: shorter than a gateway keeps it (api/server.py)."""
 
 TARGET = "lakelog-target"
 """The header that names the process that is meant, and the one that answers (api/peer_gate.py)."""
@@ -67,7 +65,7 @@ class Peers:
         self._session: aiohttp.ClientSession | None = None
 
     async def start(self) -> None:
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=POOL_KEPT_S, socket_factory=_socket)
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=PEER_KEPT_S, socket_factory=_socket)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
         self._session = aiohttp.ClientSession(
             connector=connector, timeout=timeout, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()

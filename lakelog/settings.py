@@ -22,7 +22,7 @@ from pydantic_settings import (
 )
 
 from log_tables.errors import InvalidConfig
-from log_tables.limits import BATCH_MAX_BYTES, KIB, MIB, PARTITIONS_MAX
+from log_tables.limits import BATCH_MAX_BYTES, KIB, MIB, PARTITIONS_MAX, PEER_KEPT_S
 
 DEFAULT_URL = "http://127.0.0.1:8082"
 """Where a gateway answers that was told nothing else."""
@@ -111,7 +111,7 @@ class Settings(BaseSettings):
     )
     connections_max_idle_ms: int = Field(
         default=75_000,
-        ge=100,
+        ge=2_000 * PEER_KEPT_S,
         description="How long, in ms, a connection may be idle between requests before it is closed.",
     )
     receive_timeout_ms: int = Field(

@@ -34,6 +34,10 @@ HEAD_MAX_BYTES = 64 * KIB
 HEADER_LINES_MAX = 256
 """Headers of a request: each is looked through for every one that a route wants."""
 
+PEER_KEPT_S = 2
+"""How long a gateway keeps a connection to another one that it does not use. `connections_max_idle_ms` is
+twice that or more: a request that meets a close may have been done or not."""
+
 SMALL_CHUNKS_MAX = 10_000
 CHUNK_MEAN_MIN_BYTES = 16
 """Chunks of a body that may be small, and what all of them have on average beyond that: each costs as much of

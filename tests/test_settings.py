@@ -72,6 +72,7 @@ def test_sizes_take_units_and_tables_are_json_in_the_environment(
         ("zzz = 'x'", "unknown setting zzz = 'x' (file); docs/operating.md"),
         ("port = 70000", "setting port = 70000 (file): "),
         ("port = 'eighty'", "setting port = 'eighty' (file): "),
+        ("connections_max_idle_ms = 3999", "setting connections_max_idle_ms = 3999 (file): "),
         ("linger_ms = -1", "setting linger_ms = -1 (file): "),
         ("buffer_memory = '1 parsec'", "setting buffer_memory = '1 parsec' (file): "),
         ("log_level = 'loud'", "setting log_level = 'loud' (file): "),
