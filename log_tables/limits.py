@@ -145,8 +145,8 @@ RETRY_RETENTION_MS = 24 * 60 * 60 * 1000
 """How long a transaction's retry key is remembered, by the wall clock of the group's coordinator."""
 
 RETRY_KEYS_MAX = 100_000
-"""Retry keys that a group remembers: some 50 MB. More than one a second, for a day, must be forgotten by
-who has the answers."""
+"""Retry keys that a group remembers: some 50 MB, and 100 bytes more for each further partition of each of
+their transactions. More than one a second, for a day, must be forgotten by who has the answers."""
 
 SUBSCRIPTION_MAX_CHARS = 64 * KIB
 """Names of topics in one subscription, all together: each consumer instance keeps its own."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from coordinator.peer_wire import decode_entries, decode_outcomes, encode_entries, encode_outcomes
 from ingest.writer import Appended, Outcome
-from log_tables.errors import InvalidArgument, InvalidRecord, LakelogError, OffsetMismatch
+from log_tables.errors import BufferFull, InvalidArgument, InvalidRecord, LakelogError, OffsetMismatch
 from log_tables.partition import Entry, Producer
 from log_tables.record import Record, input_batch
 from tests.partitions import entry
@@ -143,3 +143,23 @@ def test_other_columns_are_refused() -> None:
 def test_garbage_is_no_outcomes(body: bytes) -> None:
     with pytest.raises(msgspec.MsgspecError):
         decode_outcomes(body, 0)
+
+
+def test_room_is_asked_for_what_a_body_unpacks_to_before_any_of_it_is_made() -> None:
+    batch = entry(*[b"x" * 1_000] * 1_000).batch
+    sink = pa.BufferOutputStream()
+    schema = batch.schema.with_metadata({b"lakelog.stamps": b"[[null,null]]"})
+    with pa.ipc.new_stream(sink, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_batch(batch)
+    body = bytes(sink.getvalue())
+    assert len(body) < 100_000
+    before = pa.total_allocated_bytes()
+
+    def full(size_bytes: int) -> None:
+        assert 1_000_000 < size_bytes < 1_200_000
+        assert pa.total_allocated_bytes() == before
+        raise BufferFull("there is no room; repeat the request later", retry_after_s=1)
+
+    with pytest.raises(BufferFull):
+        decode_entries(body, full)
+    assert len(decode_entries(body)) == 1
