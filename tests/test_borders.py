@@ -101,7 +101,8 @@ class Scene:
         if adopted.returncode == 0:
             self._use(there, sent)
         else:
-            assert "missing" in adopted.stderr
+            assert adopted.returncode == 1
+            assert adopted.stderr.startswith("lakelog: ")  # what is torn: a segment, a commit, a staged file
         shutil.rmtree(there)
 
     def _there(self) -> Path:
