@@ -257,9 +257,13 @@ class LocalStore:
             _unlink(probe)
 
     def identity(self, path: str) -> str:
+        file = self._locate(path)
         with _reading(path):
-            found = os.stat(self._locate(path))
-        return f"{found.st_ino} {found.st_ctime_ns}"  # no device: a mount has another one tomorrow
+            inodes = [os.stat(each).st_ino for each in (self._root, os.path.dirname(file), file)]
+            modified_ns = os.stat(file).st_mtime_ns
+        # No device: a mount has another one tomorrow. Nor the time of an inode's last change: who mounts a
+        # volume for a container may set the owner of every file each time.
+        return " ".join(map(str, (*inodes, modified_ns)))
 
     def delta_location(self, path: str) -> tuple[str, dict[str, str]]:
         return self._locate(path), {}

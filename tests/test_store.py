@@ -673,6 +673,25 @@ def test_a_copy_of_an_object_has_another_identity(store: Store) -> None:
         assert store.identity("a") != store.identity("b")
 
 
+def test_an_object_keeps_its_identity_when_owner_and_permissions_are_set(store_root: Path) -> None:
+    store = open_store(store_root)
+    store.put("home/anchor", b"")
+    before = store.identity("home/anchor")
+    for path in (store_root / "home" / "anchor", store_root / "home", store_root):
+        path.chmod(0o750)
+        os.chown(path, os.getuid(), os.getgid())
+    assert store.identity("home/anchor") == before
+
+
+def test_a_copy_with_all_times_has_another_identity(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "root")
+    store.put("home/anchor", b"")
+    shutil.copytree(tmp_path / "root", tmp_path / "copy")  # copy2: with its times
+    copy = open_store(tmp_path / "copy")
+    assert copy.head("home/anchor") == store.head("home/anchor")
+    assert copy.identity("home/anchor") != store.identity("home/anchor")
+
+
 def test_nothing_is_put_into_a_root_that_was_put_in_the_place_of_the_one_opened(tmp_path: Path) -> None:
     opened = open_store(tmp_path / "root")
     opened.put("a/1", b"")
