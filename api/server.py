@@ -160,7 +160,7 @@ def open_gateway(settings: Settings, url: str, peer_url: str = "") -> Gateway:
     clock, metrics = SystemClock(), Metrics()
     store = open_store(settings.data, settings.store_options, clock=clock)
     cluster = Cluster.open(store, clock, settings.peer_url)
-    check_home(cluster)
+    check_home(cluster, settings.leader_timeout_ms / 1000)
     if settings.remote_root:
         cluster.set_remote_root(settings.remote_root)
     buffer = Buffer(settings.buffer_memory)

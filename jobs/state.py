@@ -95,11 +95,14 @@ def partition_of(cluster: Cluster, topic: str, index: int, directory: str) -> Pa
 def table_of(cluster: Cluster, topic: str, index: int, directory: str, remote: bool) -> Table:
     """The table of a partition that a step was planned for: in the remote root if `remote`.
 
-    Raises UnknownTopic, StoreUnavailable, InvalidArgument without a remote root.
+    Raises UnknownTopic, StoreUnavailable, InvalidArgument without a remote root, CorruptLog when that belongs
+    to another root.
     """
     if not remote:
         return partition_of(cluster, topic, index, directory).table
-    return remote_of(cluster).table(directory)
+    root = remote_of(cluster)
+    root.check_owned()
+    return root.table(directory)
 
 
 def store_of(cluster: Cluster, remote: bool) -> Store:
@@ -153,7 +156,9 @@ def _look(
 def _with_remote(cluster: Cluster, state: PartitionState) -> PartitionState:
     """`state` with what its partition has in the remote root, or why that cannot be said."""
     try:
-        table = remote_of(cluster).find(state.directory)
+        remote = remote_of(cluster)
+        remote.check_owned()  # nothing is planned for what belongs to another root
+        table = remote.find(state.directory)
         if table is not None:
             check_reaches(table.snapshot, state.snapshot, state.directory)
         elif state.snapshot.tiered > state.snapshot.log_start:

@@ -5,17 +5,14 @@ from msgspec.structs import replace
 from log_tables.clock import Clock
 from log_tables.cluster import Cluster
 from log_tables.commit import Commit
-from log_tables.errors import Conflict, CorruptLog, InvalidArgument, ObjectMissing
-from log_tables.home import remember
-from log_tables.layout import PROPERTY_REMOTE_ROOT, broker_path
-from log_tables.limits import ADOPTION_LOOKS
-from log_tables.metadata_log import BrokerRecord
+from log_tables.errors import Conflict, CorruptLog, InvalidArgument
+from log_tables.home import check_finished, remember
+from log_tables.layout import PROPERTY_REMOTE_OWNER, PROPERTY_REMOTE_ROOT
+from log_tables.listed_brokers import find_living, strike_off
 from log_tables.snapshot import Snapshot
 from log_tables.store import Store
 from log_tables.table import commit_info, new_table_id
 from log_tables.whole import inspect
-
-_VISITOR = "lakelog-root-adopt"
 
 
 def adopt(store: Store, clock: Clock, wait_s: float, keep_id: bool = False, force: bool = False) -> str:
@@ -23,18 +20,20 @@ def adopt(store: Store, clock: Clock, wait_s: float, keep_id: bool = False, forc
 
     Gateways on its list are given `wait_s` seconds to show that they live. Raises Conflict when one does,
     CorruptLog when the root is not whole, neither if `force`; InvalidArgument when a new id would part it
-    from records in a remote root.
+    from records in a remote root. With `keep_id` the remote root is this root's from then on, and no other's
+    of the same id; raises StoreUnavailable while it is not there.
     """
+    check_finished(store)
     cluster = Cluster.open(store, clock, create=False)
     if not keep_id:
         _check_untiered(cluster)
     if not force:
         _check_whole(cluster)
         _check_silent(cluster, wait_s)
-    for record in [*cluster.metadata_log.brokers.values()]:
-        cluster.metadata_log.remove_broker(record)
-        store.delete(broker_path(record.id))
-    if not keep_id:
+    strike_off(cluster)
+    if keep_id:
+        _take_over(cluster)
+    else:
         _rename(cluster)
     cluster.metadata_log.partition.resign()
     remember(store)
@@ -65,34 +64,24 @@ def _check_whole(cluster: Cluster) -> None:
 
 
 def _check_silent(cluster: Cluster, wait_s: float) -> None:
-    """Raise Conflict when a gateway on the list gives a sign of life.
+    """Raise Conflict when a gateway on the list gives a sign of life."""
+    living = find_living(cluster, wait_s)
+    if living is not None:
+        raise Conflict(
+            f"broker {living.id} at {living.url} lives on this root; stop it first, or use --force"
+        )
 
-    One that is alone gives none, so this comes to the list too, as one that is leaving.
+
+def _take_over(cluster: Cluster) -> None:
+    """Part all other roots of this cluster id from the remote root.
+
+    Here first: who dies in between is refused there as well, until this is done again.
     """
-    log = cluster.metadata_log
-    listed = [*log.brokers.values()]
-    if not listed:
-        return
-    visitor = log.register_broker(_VISITOR, leaving=True)
-    try:
-        before = {record.id: _sign(cluster, record) for record in listed}
-        for _ in range(ADOPTION_LOOKS):
-            cluster.clock.pause(wait_s / ADOPTION_LOOKS)
-            for record in listed:
-                if _sign(cluster, record) not in ("", before[record.id]):
-                    raise Conflict(
-                        f"broker {record.id} at {record.url} lives on this root; stop it first, or use "
-                        "--force"
-                    )
-    finally:
-        log.remove_broker(visitor)
-
-
-def _sign(cluster: Cluster, record: BrokerRecord) -> str:
-    try:
-        return cluster.store.get(broker_path(record.id)).decode(errors="replace")
-    except ObjectMissing:
-        return ""
+    if cluster.remote is not None:
+        cluster.remote.check_there()
+        owner = cluster.clock.unique_id()
+        cluster.metadata_log.partition.set_properties({PROPERTY_REMOTE_OWNER: owner})
+        cluster.remote.take_over()
 
 
 def _rename(cluster: Cluster) -> None:
@@ -102,7 +91,7 @@ def _rename(cluster: Cluster) -> None:
         configuration = {
             name: value
             for name, value in snapshot.metadata.configuration.items()
-            if name != PROPERTY_REMOTE_ROOT
+            if name not in (PROPERTY_REMOTE_ROOT, PROPERTY_REMOTE_OWNER)
         }
         return Commit(info, metadata=replace(snapshot.metadata, id=made, configuration=configuration))
 

@@ -34,8 +34,15 @@ from log_tables.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from log_tables.home import Home, look, remember
-from log_tables.layout import PROPERTY_REMOTE_ROOT, TOPICS, partition_directory, topic_directory
+from log_tables.home import Home, check_finished, look, remember
+from log_tables.layout import (
+    PROPERTY_REMOTE_OWNER,
+    PROPERTY_REMOTE_ROOT,
+    REMOTE_OWNER,
+    TOPICS,
+    partition_directory,
+    topic_directory,
+)
 from log_tables.limits import CONFIRMATION_MAX_AGE_S, PARTITIONS_MAX, TABLES_ENDED_AT_ONCE
 from log_tables.metadata_log import MetadataLog, TopicRecord, open_log
 from log_tables.partition import Partition, PartitionConfig
@@ -97,8 +104,12 @@ class Cluster:
         def opened() -> Store:
             return open_store(url, self.store.options, create=False, clock=self.clock)
 
-        self._remote = RemoteRoot(url, self.cluster_id, self.clock, opened)
+        self._remote = RemoteRoot(url, self.cluster_id, self.clock, opened, self._remote_owner)
         return self._remote
+
+    def _remote_owner(self) -> str:
+        configuration = self.metadata_log.partition.snapshot.metadata.configuration
+        return configuration.get(PROPERTY_REMOTE_OWNER, "")
 
     def set_remote_root(self, url: str | os.PathLike[str]) -> None:
         """Name the second root: a directory, which is made and kept as its absolute path, or a URL.
@@ -117,12 +128,24 @@ class Cluster:
             )
         self.refresh(wait=True)
         if look(self.store) is Home.UNKNOWN:
+            check_finished(self.store)
             remember(self.store)  # before a copy can be made that does not tell that it is one
-        remote = RemoteRoot(store.url, self.cluster_id, self.clock, lambda: store)
+        remote = RemoteRoot(store.url, self.cluster_id, self.clock, lambda: store, self._remote_owner)
         remote.mark()
+        self._check_owned(remote)
         if self.remote_root not in (None, store.url):
             self._check_moved(remote)
         self.metadata_log.partition.set_properties({PROPERTY_REMOTE_ROOT: store.url})
+
+    def _check_owned(self, remote: RemoteRoot) -> None:
+        """Raise InvalidArgument when `remote` is another root's, of the same cluster id."""
+        try:
+            remote.check_owned()
+        except CorruptLog:
+            raise InvalidArgument(
+                f"{remote.url} belongs to another root of cluster {self.cluster_id}; name another place, or, "
+                f"if that root is no more, delete the object {REMOTE_OWNER} there"
+            ) from None
 
     def _check_moved(self, remote: RemoteRoot) -> None:
         """Raise InvalidArgument when `remote` lacks a table to which records were moved."""

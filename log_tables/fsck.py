@@ -17,7 +17,8 @@ from log_tables.commit import Commit, read_commit
 from log_tables.errors import CorruptLog, Damaged, InvalidArgument, LakelogError
 from log_tables.group_log import Key, Value
 from log_tables.group_log import decode as decode_group
-from log_tables.invariant import broken_state, classify
+from log_tables.home import check_finished
+from log_tables.invariant import broken_state, classify, gaps
 from log_tables.layout import (
     CLUSTER_METADATA,
     CONSUMER_OFFSETS,
@@ -93,6 +94,10 @@ def check(store: Store) -> Report:
     if not any(True for _ in store.list(f"{TOPICS}/")):
         raise InvalidArgument(f"there is no lakelog data at {store.url}; name the root that a gateway serves")
     report = Report()
+    try:
+        check_finished(store)
+    except CorruptLog as error:
+        report.root_problems.append(error.message)
     named = _checked(store, metadata, report)
     remote = None if named is None else _remote_store(store, named, report)
     producers: dict[str, kept_producers.States] = {}
@@ -195,7 +200,7 @@ def _checked(store: Store, directory: str, report: Report) -> Snapshot | None:
     snapshot = _check_table(store, directory, found)
     if snapshot is not None:
         begin = max(snapshot.log_start, snapshot.cleaned, snapshot.tiered)
-        found.problems += _coverage(snapshot, begin, snapshot.high_watermark)
+        found.problems += gaps(snapshot, begin, snapshot.high_watermark)
     return snapshot
 
 
@@ -241,20 +246,7 @@ def _check_remote(store: Store, directory: str, here: Snapshot, cluster_id: str,
         )
     if needed:
         # What retention has removed there since `here` was read is not missing.
-        found.problems += _coverage(there, max(here.log_start, here.cleaned, there.log_start), here.tiered)
-
-
-def _coverage(snapshot: Snapshot, begin: int, end: int) -> Iterator[str]:
-    """Every offset from `begin` to `end` has its record."""
-    expected = begin
-    for segment in snapshot.between(begin, end):
-        if segment.base_offset > expected:
-            yield f"offsets {expected}-{segment.base_offset - 1} are missing before segment {segment.path}"
-        if segment.base_offset >= begin and not segment.dense:
-            yield f"offsets are missing inside segment {segment.path}"
-        expected = max(expected, segment.last_offset + 1)
-    if expected < end:
-        yield f"offsets {expected}-{end - 1} are missing at the end"
+        found.problems += gaps(there, max(here.log_start, here.cleaned, there.log_start), here.tiered)
 
 
 def _replay(store: Store, directory: str, report: PartitionReport) -> Snapshot | None:

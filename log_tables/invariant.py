@@ -4,7 +4,7 @@ Each gives None when it holds, or a sentence that says how it is broken. `classi
 somebody else made is to us.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 
 from log_tables.commit import VACUUM, Commit, Txn
@@ -203,6 +203,19 @@ _STATES: tuple[Callable[[Snapshot], Broken], ...] = (
 def broken_state(snapshot: Snapshot) -> list[str]:
     """Every invariant of a snapshot alone that it breaks."""
     return [result for result in (check(snapshot) for check in _STATES) if result is not None]
+
+
+def gaps(snapshot: Snapshot, begin: int, end: int) -> Iterator[str]:
+    """The offsets from `begin` to `end` that have no record."""
+    expected = begin
+    for segment in snapshot.between(begin, end):
+        if segment.base_offset > expected:
+            yield f"offsets {expected}-{segment.base_offset - 1} are missing before segment {segment.path}"
+        if segment.base_offset >= begin and not segment.dense:
+            yield f"offsets are missing inside segment {segment.path}"
+        expected = max(expected, segment.last_offset + 1)
+    if expected < end:
+        yield f"offsets {expected}-{end - 1} are missing at the end"
 
 
 def broken_step(before: Snapshot, commit: Commit) -> Broken:

@@ -18,6 +18,10 @@ HEADERS = "headers"
 REMOTE_MARK = "lakelog-cluster"
 """The object at the top of a remote root that holds the id of the cluster whose it is."""
 
+REMOTE_OWNER = "lakelog-owner"
+"""The object at the top of a remote root that says which root of its cluster may change it; none before one
+was adopted."""
+
 UNFINISHED_COPY = "lakelog-copy"
 """The object at the top of a root that is being copied from another; it holds that one's URL."""
 
@@ -35,6 +39,7 @@ TXN_TIERED = "lakelog.tiered"
 TXN_DELETED = "lakelog.deleted"
 PROPERTY_CLUSTER = "lakelog.cluster"
 PROPERTY_REMOTE_ROOT = "lakelog.remoteRoot"
+PROPERTY_REMOTE_OWNER = "lakelog.remoteOwner"
 PROPERTY_FILE_RETENTION = "delta.deletedFileRetentionDuration"
 _TXN_PRODUCER = re.compile(r"lakelog\.producer\.(\d+)\.(seq|end)")
 

@@ -242,8 +242,12 @@ TABLES_CHECKED_AT_ONCE = 16
 TABLES_ENDED_AT_ONCE = 16
 """Tables of a deleted topic that are claimed side by side: each takes some looks at the store and a write."""
 
-ADOPTION_LOOKS = 20
-"""How often a root that is adopted is looked at for signs of life of gateways on it."""
+SIGN_LOOKS = 20
+"""How often a root that may be a copy is looked at for signs of life of gateways on it."""
+
+SIGNS_OF_LIFE = 2
+"""How many of one gateway show that a root is the one that it serves: the first may be of before it was
+copied, where a copy is still under way."""
 
 LINE_MAX_BYTES = 64 * MIB
 """The longest line that `lakelog produce` reads: more than any record may have, and no more of a file that is

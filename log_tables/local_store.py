@@ -256,10 +256,11 @@ class LocalStore:
         finally:
             _unlink(probe)
 
-    def identity(self, path: str) -> str:
+    def identity(self, path: str, directories: Sequence[str] = ()) -> str:
         file = self._locate(path)
         with _reading(path):
-            inodes = [os.stat(each).st_ino for each in (self._root, os.path.dirname(file), file)]
+            looked_at = (self._root, os.path.dirname(file), file, *map(self._locate, directories))
+            inodes = [os.stat(each).st_ino for each in looked_at]
             modified_ns = os.stat(file).st_mtime_ns
         # No device: a mount has another one tomorrow. Nor the time of an inode's last change: who mounts a
         # volume for a container may set the owner of every file each time.

@@ -23,10 +23,10 @@ from log_tables.errors import (
     ObjectMissing,
     OffsetMismatch,
 )
+from log_tables.home import check_finished
 from log_tables.layout import (
     CLUSTER_METADATA,
     TOPICS,
-    UNFINISHED_COPY,
     partition_directory,
     topic_directory,
 )
@@ -141,12 +141,12 @@ def _first(store: Store, clock: Clock, directory: str, create: bool) -> Partitio
         try:
             return Partition(store, directory, clock)  # another process made it meanwhile, and topics
         except ObjectMissing:
-            _check_finished(store)
+            check_finished(store)
             raise CorruptLog(
                 f"there are topics, but the log of {directory}, which names them, is missing or lacks "
                 "version 0; restore it from a backup"
             ) from None
-    _check_finished(store)
+    check_finished(store)
     if not create:
         raise InvalidArgument(f"there is no lakelog data at {store.url}; name the root that a gateway serves")
     try:
@@ -154,18 +154,6 @@ def _first(store: Store, clock: Clock, directory: str, create: bool) -> Partitio
     except AlreadyExists:
         pass  # another process was first: the same table
     return Partition(store, directory, clock)
-
-
-def _check_finished(store: Store) -> None:
-    """Raise CorruptLog for a copy that was interrupted before its metadata log was written."""
-    try:
-        original = store.get(UNFINISHED_COPY).decode(errors="replace")
-    except ObjectMissing:
-        return
-    raise CorruptLog(
-        f"this is an unfinished copy of {original}; run `lakelog root copy` again, and it goes on "
-        "where it was"
-    )
 
 
 class MetadataLog:

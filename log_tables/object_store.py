@@ -17,7 +17,14 @@ from obstore.store import MemoryStore, from_url
 
 from log_tables.errors import AlreadyExists, InvalidArgument, ObjectMissing, StoreUnavailable
 from log_tables.limits import STORE_RETRIES_MAX, STORE_RETRY_LIMIT_S
-from log_tables.objects import TEMPORARY_PREFIX, Data, ObjectInfo, check_directory, check_path
+from log_tables.objects import (
+    TEMPORARY_PREFIX,
+    Data,
+    ObjectInfo,
+    check_directory,
+    check_path,
+    one_spelling,
+)
 
 _PROBE = f"{TEMPORARY_PREFIX}probe"
 
@@ -145,8 +152,8 @@ class ObjectStore:
             "use a store that has conditional puts"
         )
 
-    def identity(self, path: str) -> str:
-        return f"{self.url} {self.head(path).modified_ms}"
+    def identity(self, path: str, directories: Sequence[str] = ()) -> str:  # noqa: ARG002 (it has none)
+        return f"{one_spelling(self.url)} {self.head(path).modified_ms}"
 
     def delta_location(self, path: str) -> tuple[str, dict[str, str]]:
         if isinstance(self._backend, MemoryStore):

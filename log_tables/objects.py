@@ -10,6 +10,8 @@ Data = bytes | bytearray | memoryview
 TEMPORARY_PREFIX = ".tmp-"
 """Names that begin so belong to the store itself; no listing shows them."""
 
+_ONE_SCHEME = {"s3a": "s3", "abfss": "abfs"}
+
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
@@ -38,3 +40,9 @@ def check_directory(prefix: str) -> str:
     """`prefix`, a directory (the root is empty), without its last `/`. Raises InvalidArgument."""
     directory = prefix.removesuffix("/")
     return check_path(directory) if directory else ""
+
+
+def one_spelling(url: str) -> str:
+    """The URL of a bucket as it is with every scheme for it: `s3a://b/log` is `s3://b/log`."""
+    scheme, separator, rest = url.partition("://")
+    return f"{_ONE_SCHEME.get(scheme, scheme)}{separator}{rest}"

@@ -25,7 +25,7 @@ from log_tables.errors import (
     ObjectMissing,
     StoreUnavailable,
 )
-from log_tables.layout import PROPERTY_CLUSTER, REMOTE_MARK, log_directory
+from log_tables.layout import PROPERTY_CLUSTER, REMOTE_MARK, REMOTE_OWNER, log_directory
 from log_tables.limits import REMOTE_LOOK_S
 from log_tables.snapshot import Segment, Snapshot
 from log_tables.store import Store
@@ -37,9 +37,19 @@ Answer = TypeVar("Answer")
 class RemoteRoot:
     """The second root of a cluster. It is opened at its first use. Thread-safe."""
 
-    def __init__(self, url: str, cluster_id: str, clock: Clock, opened: Callable[[], Store]) -> None:
-        """`opened` gives its store; `cluster_id` is whose tables are looked for there."""
+    def __init__(
+        self,
+        url: str,
+        cluster_id: str,
+        clock: Clock,
+        opened: Callable[[], Store],
+        owner: Callable[[], str] = lambda: "",
+    ) -> None:
+        """`opened` gives its store; `cluster_id` is whose tables are looked for there, and `owner` gives what
+        the owner of the remote root has, of all roots with this cluster id; "" before one was adopted.
+        """
         self.url, self.cluster_id, self._clock, self._opened = url, cluster_id, clock, opened
+        self._owner = owner
         self._lock = threading.Lock()
         self._store: Store | None = None
 
@@ -66,6 +76,24 @@ class RemoteRoot:
         if whose != self.cluster_id:
             raise InvalidArgument(
                 f"{self.url} is the remote root of cluster {whose}; give each cluster one of its own"
+            )
+
+    def take_over(self) -> None:
+        """Part all others that have this cluster id from it. Raises StoreUnavailable."""
+        self.store.put(REMOTE_OWNER, self._owner().encode())
+
+    def check_owned(self) -> None:
+        """Raise CorruptLog when it is not this root's to change, StoreUnavailable when it does not answer."""
+        self.check_there()
+        try:
+            owner = self.store.get(REMOTE_OWNER).decode(errors="replace")
+        except ObjectMissing:
+            owner = ""
+        if owner != self._owner():
+            raise CorruptLog(
+                "the remote root belongs to another root of this cluster id, which was adopted with "
+                "`lakelog root adopt --keep-id`; nothing is changed there. If that one is no more, adopt "
+                "this one so"
             )
 
     def _whose(self) -> str:
@@ -108,7 +136,8 @@ class RemoteRoot:
             return None
 
     def make_table(self, directory: str) -> Table:
-        """The same, made if there is none, and durable. Raises as `table` does."""
+        """The same, made if there is none, and durable. Raises as `table` does, and as `check_owned`."""
+        self.check_owned()
         table = self.find(directory)
         if table is None:
             with suppress(AlreadyExists):  # another process may just have made it
@@ -120,9 +149,9 @@ class RemoteRoot:
     def remove(self, directory: str) -> None:
         """Remove all that is below the directory of a deleted topic, but the tables of another cluster.
 
-        Raises StoreUnavailable.
+        Raises as `check_owned` does.
         """
-        self.check_there()
+        self.check_owned()
         for table in self.store.list_dirs(f"{directory}/"):
             if self._may_remove(table):
                 # The log last, and its beginning at the very end: until then it says whose the table is.

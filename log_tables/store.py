@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 from log_tables.clock import Clock, SystemClock
 from log_tables.errors import InvalidArgument
 from log_tables.local_store import LocalStore, make_root
-from log_tables.objects import Data, ObjectInfo
+from log_tables.objects import Data, ObjectInfo, one_spelling
 
 __all__ = ["Data", "ObjectInfo", "Store", "open_store"]
 
@@ -96,10 +96,11 @@ class Store(Protocol):
         """The store's own clock, which stamps `modified_ms`: milliseconds since 1970 UTC. Asks the store."""
         ...
 
-    def identity(self, path: str) -> str:
-        """What no copy of the object has, and the object keeps as long as nobody puts it again.
+    def identity(self, path: str, directories: Sequence[str] = ()) -> str:
+        """What no copy of the object has, and the object keeps as long as nobody puts it again; on a disk
+        that of `directories`, too, and of the root.
 
-        Raises ObjectMissing.
+        A copy that a disk makes of its blocks is the same to it. Raises ObjectMissing.
         """
         ...
 
@@ -150,7 +151,9 @@ def overlap(one: str, other: str) -> bool:
 
 def _real(url: str) -> str:
     parts = urlsplit(url)
-    return (os.path.realpath(unquote(parts.path)) if parts.scheme == "file" else url).rstrip("/")
+    if parts.scheme == "file":
+        return os.path.realpath(unquote(parts.path)).rstrip("/")
+    return one_spelling(url).rstrip("/")
 
 
 def _open_directory(

@@ -103,7 +103,7 @@ class Call(NamedTuple):
     path: str
 
 
-class _Wrapper:
+class StoreWrapper:
     """A store that does what the store in it does; `_call` sees every call."""
 
     def __init__(self, inner: Store) -> None:
@@ -149,14 +149,14 @@ class _Wrapper:
     def now_ms(self) -> int:
         return self._call("now_ms", "", self.inner.now_ms)
 
-    def identity(self, path: str) -> str:
-        return self._call("identity", path, lambda: self.inner.identity(path))
+    def identity(self, path: str, directories: Sequence[str] = ()) -> str:
+        return self._call("identity", path, lambda: self.inner.identity(path, directories))
 
     def delta_location(self, path: str) -> tuple[str, dict[str, str]]:
         return self.inner.delta_location(path)
 
 
-class FaultyStore(_Wrapper):
+class FaultyStore(StoreWrapper):
     """`inner` with `faults`, each met once. After a Crash nothing is done any more, as in a dead process:
     the next life opens `inner`. `calls` holds every call so far, in order. Thread-safe.
     """
@@ -197,7 +197,7 @@ class FaultyStore(_Wrapper):
         return due
 
 
-class HoldingStore(_Wrapper):
+class HoldingStore(StoreWrapper):
     """`inner`, where calls of `operations` on a path that contains `path` wait from `hold` to `let_go`, as if
     a disk hung. `held` is how many wait now, `most` how many ever did at once. Thread-safe.
     """
@@ -228,7 +228,7 @@ class HoldingStore(_Wrapper):
         return perform()
 
 
-class ClockedStore(_Wrapper):
+class ClockedStore(StoreWrapper):
     """`inner` on a clock of the test: what is written through it bears that clock's time."""
 
     def __init__(self, inner: Store, clock: Clock) -> None:

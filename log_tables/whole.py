@@ -9,8 +9,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from log_tables.cluster import Cluster
-from log_tables.errors import CorruptLog, LakelogError, ObjectMissing, StoreUnavailable
-from log_tables.home import Home, look, remember
+from log_tables.commit import read_commit
+from log_tables.errors import (
+    CorruptLog,
+    Damaged,
+    LakelogError,
+    NotLeader,
+    ObjectMissing,
+    StoreUnavailable,
+)
+from log_tables.home import Home, check_finished, look, remember
 from log_tables.layout import (
     CONSUMER_OFFSETS,
     commit_path,
@@ -18,7 +26,8 @@ from log_tables.layout import (
     log_directory,
     partition_directory,
 )
-from log_tables.limits import TABLES_CHECKED_AT_ONCE
+from log_tables.limits import SIGNS_OF_LIFE, TABLES_CHECKED_AT_ONCE
+from log_tables.listed_brokers import find_living
 from log_tables.partition import Partition
 from log_tables.replayed import Replayed, applied
 from log_tables.snapshot import Snapshot
@@ -32,27 +41,37 @@ PROBLEMS_SHOWN = 5
 """How many of what is wrong with a root an error names."""
 
 
-def check_home(cluster: Cluster) -> None:
+def check_home(cluster: Cluster, wait_s: float) -> None:
     """Check a root that was copied or moved since it was last known to be whole, and remember where it is.
 
-    One that is where it was costs two small reads. Raises CorruptLog for one that is not whole, or of which
-    only its owner can know whose it is; StoreUnavailable.
+    One that is where it was costs two small reads. One that a gateway serves is no copy, wherever it seems to
+    be: gateways on its list are given `wait_s` seconds to show that they live. Raises CorruptLog for a copy
+    that is not finished or not whole, or of which only its owner can know whose it is; StoreUnavailable.
     """
     if look(cluster.store) is Home.HERE:
         return
+    check_finished(cluster.store)
     found = inspect(cluster)
     problems = found.problems or [*_unknowable(cluster, found)]
-    if problems:
+    if problems and not _is_served(cluster, wait_s):
         raise _not_whole(problems)
     remember(cluster.store)
+
+
+def _is_served(cluster: Cluster, wait_s: float) -> bool:
+    try:
+        return find_living(cluster, wait_s, SIGNS_OF_LIFE) is not None
+    except (Damaged, NotLeader):
+        return False  # of its metadata log: nobody serves it
 
 
 def _not_whole(problems: Sequence[str]) -> CorruptLog:
     more = len(problems) - PROBLEMS_SHOWN
     shown = "; ".join(problems[:PROBLEMS_SHOWN]) + (f"; and {more} more" if more > 0 else "")
     return CorruptLog(
-        f"this root was copied or moved here, and it cannot be served as it is: {shown}. Copy it again with "
-        "`lakelog root copy`, or take it as it is with `lakelog root adopt`"
+        f"this root was copied or moved here, and it cannot be served as it is: {shown}. If the original is "
+        "no more, take this one in its place with `lakelog root adopt --keep-id`; else copy it again with "
+        "`lakelog root copy`, or make this one a root of its own with `lakelog root adopt`"
     )
 
 
@@ -152,7 +171,8 @@ def lacks(store: Store, directory: str, snapshot: Snapshot) -> Iterator[str]:
     if snapshot.deleted:
         yield "it says that its topic was deleted, and the metadata log that it is there"
     versions = [version for version in map(commit_version, beyond) if version is not None]
-    if versions and following not in sizes:
+    # A listing may show what was put while it was made, and not what was put before that.
+    if versions and following not in sizes and read_commit(store, directory, snapshot.version + 1) is None:
         yield f"version {snapshot.version + 1} is missing, though version {min(versions)} is there"
     for segment in snapshot.segments:
         size = sizes.get(f"{directory}/{segment.path}")

@@ -1,18 +1,22 @@
 """A root that was copied becomes one of its own, if it is whole and no gateway is on it."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from jobs.state import look as look_at
+from jobs.state import remote_of, table_of
 from log_tables.adopt import adopt
 from log_tables.clock import ManualClock, SystemClock
 from log_tables.cluster import Cluster
-from log_tables.errors import Conflict, CorruptLog, InvalidArgument
+from log_tables.errors import Conflict, CorruptLog, InvalidArgument, StoreUnavailable
 from log_tables.fsck import check
 from log_tables.home import Home, look
+from log_tables.root_copy import copy_root
 from log_tables.store import open_store
 from tests.gateway import running_gateway
 from tests.partitions import append_each, values
@@ -21,6 +25,7 @@ from tests.tiers import move_topic, tiered_cluster
 
 VALUES = [b"0", b"1", b"2", b"3"]
 LONG_S = 30.0
+TIERED = {"remote.storage.enable": "true"}
 
 
 @pytest.fixture
@@ -73,7 +78,7 @@ def test_a_root_that_is_not_whole_is_refused_but_by_force(cluster: Cluster) -> N
 
 def test_a_new_id_does_not_part_a_root_from_its_remote_records(tmp_path: Path, clock: ManualClock) -> None:
     tiered = tiered_cluster(tmp_path, clock)
-    append_each(tiered.lead(tiered.create_topic("t", configs={"remote.storage.enable": "true"}), 0), VALUES)
+    append_each(tiered.lead(tiered.create_topic("t", configs=TIERED), 0), VALUES)
     move_topic(tiered, "t", [2])
     for force in (False, True):
         with pytest.raises(InvalidArgument, match="use --keep-id if the original is no more"):
@@ -88,6 +93,65 @@ def test_a_remote_root_that_holds_nothing_stays_the_originals(tmp_path: Path, cl
     adopt(tiered.store, clock, 0)
     tiered.refresh(wait=True)
     assert (tiered.remote_root, tiered.remote) == (None, None)
+
+
+def test_a_clone_that_is_adopted_has_the_remote_root_to_itself(tmp_path: Path, clock: ManualClock) -> None:
+    """A snapshot of a volume is the same root twice, to all that files tell."""
+    original = tiered_cluster(tmp_path, clock)
+    append_each(original.lead(original.create_topic("t", configs=TIERED), 0), VALUES)
+    move_topic(original, "t", [2])
+    shutil.copytree(tmp_path / "here", tmp_path / "clone")
+    with pytest.raises(InvalidArgument, match="copy the original with `lakelog root copy`"):
+        adopt(open_store(tmp_path / "clone"), clock, 0)
+    adopt(open_store(tmp_path / "clone"), clock, 0, keep_id=True)
+    clone = Cluster.open(open_store(tmp_path / "clone"), clock, create=False)
+    kept = files(tmp_path / "away")
+    with pytest.raises(CorruptLog, match="belongs to another root of this cluster id"):
+        move_topic(original, "t", [1])
+    with pytest.raises(CorruptLog, match="belongs to another root"):
+        table_of(original, "t", 0, "topics/t/0", remote=True)
+    with pytest.raises(CorruptLog, match="belongs to another root"):
+        original.create_topic("u", configs=TIERED)
+    with pytest.raises(CorruptLog, match="belongs to another root"):
+        remote_of(original).remove("topics/t")
+    assert "belongs to another root" in look_at(original)[0][-1].unreachable
+    assert files(tmp_path / "away") == kept
+    assert values(original.topic("t").partition(0)) == VALUES  # it may read
+    move_topic(clone, "t", [1])
+    assert values(clone.topic("t").partition(0)) == VALUES
+    adopt(original.store, clock, 0, keep_id=True)
+    original.refresh(wait=True)
+    remote_of(original).check_owned()
+    with pytest.raises(CorruptLog, match="belongs to another root"):
+        remote_of(clone).check_owned()
+
+
+def test_another_roots_remote_root_is_not_named_by_one_of_the_same_id(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    tiered = tiered_cluster(tmp_path, clock)
+    copy_root(tiered.store, open_store(tmp_path / "backup"), clock, keep_id=True)
+    adopt(tiered.store, clock, 0, keep_id=True)
+    backup = Cluster.open(open_store(tmp_path / "backup"), clock, create=False)
+    with pytest.raises(InvalidArgument, match="if that root is no more, delete the object lakelog-owner"):
+        backup.set_remote_root(tmp_path / "away")
+    open_store(tmp_path / "away").delete("lakelog-owner")
+    backup.set_remote_root(tmp_path / "away")
+
+
+def test_a_root_is_not_adopted_with_its_id_while_its_remote_root_is_away(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    tiered = tiered_cluster(tmp_path, clock)
+    (tmp_path / "away").rename(tmp_path / "unmounted")
+    with pytest.raises(StoreUnavailable, match="remote root is not there"):
+        adopt(tiered.store, clock, 0, keep_id=True)
+    (tmp_path / "unmounted").rename(tmp_path / "away")
+    remote_of(tiered).check_owned()
+
+
+def files(root: Path) -> list[str]:
+    return [item.path for item in open_store(root).list("")]
 
 
 def lakelog(*words: str) -> "subprocess.CompletedProcess[str]":

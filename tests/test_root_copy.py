@@ -1,6 +1,7 @@
 """A root is copied whole while clients write to it; a copy that is not whole is refused, and says why."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -18,13 +19,14 @@ from log_tables.clock import ManualClock, SystemClock
 from log_tables.cluster import Cluster
 from log_tables.errors import CorruptLog, InvalidArgument
 from log_tables.fsck import check
-from log_tables.group_log import Committed, Intent, IntentKey, OffsetKey
+from log_tables.group_log import Committed, Intent, IntentKey, OffsetKey, TransactionsKey, TransactionsValue
 from log_tables.home import Home, look, remember
 from log_tables.layout import CONSUMER_OFFSETS, UNFINISHED_COPY
+from log_tables.limits import KEPT_PRODUCER_ID_MIN
 from log_tables.root_copy import copy_root
 from log_tables.staging import Part, stage
-from log_tables.store import Store, open_store
-from log_tables.testing import Crash, Fault, FaultyStore, crash_after, crash_before
+from log_tables.store import ObjectInfo, Store, open_store
+from log_tables.testing import Crash, Fault, FaultyStore, StoreWrapper, crash_after, crash_before
 from log_tables.whole import check_home, inspect
 from tests.consumers import JSON
 from tests.gateway import RunningGateway, running_gateway
@@ -37,6 +39,7 @@ TIERED = {"remote.storage.enable": "true"}
 VALUES = [b"0", b"1", b"2", b"3"]
 GROUP = "copier"
 OUT = ("out", "out2")
+LONG_S = 30.0
 
 
 class Clients:
@@ -256,16 +259,64 @@ def is_marked(target: Path) -> bool:
 
 
 def check_unfinished(store: Store, original: Cluster) -> None:
-    """Nobody opens it as a root, unless it is whole."""
+    """Nobody serves it, unless it is whole; then the command does not touch it any more."""
     try:
         cluster = Cluster.open(store, original.clock, create=False)
+        check_home(cluster, 0)
     except (CorruptLog, InvalidArgument) as error:
         refused = error.message
     else:
         assert inspect(cluster).problems == []
         assert check(store).problems == []
+        with pytest.raises(InvalidArgument, match="is not empty"):
+            copy_root(original.store, store, original.clock)
         return
     assert "unfinished copy" in refused or "no lakelog data" in refused
+
+
+def test_an_unfinished_copy_with_all_its_logs_is_no_root(
+    cluster: Cluster, tmp_path: Path, clock: ManualClock
+) -> None:
+    """Killed in its last moment. Served, it would lose what it acknowledged, once the copy was gone on with."""
+    store = open_store(tmp_path / "copy")
+    killed = FaultyStore(store, [Fault(1, crash_before, {"delete"}, UNFINISHED_COPY)])
+    with pytest.raises(Crash):
+        copy_root(cluster.store, killed, clock)
+    made = Cluster.open(store, clock, create=False)
+    with pytest.raises(CorruptLog, match="unfinished copy of file:"):
+        check_home(made, 0)
+    for force in (False, True):
+        with pytest.raises(CorruptLog, match="unfinished copy of file:"):
+            adopt(store, clock, 0, force=force)
+    with pytest.raises(CorruptLog, match="unfinished copy of file:"):
+        made.set_remote_root(tmp_path / "away")
+    assert "unfinished copy" in check(store).problems[0]
+    copied(cluster, tmp_path / "copy")
+    check_home(reopened(store, clock), 0)
+
+
+def test_a_copy_that_was_in_use_is_not_begun_again(cluster: Cluster, tmp_path: Path) -> None:
+    made = copied(cluster, tmp_path / "copy")
+    append_each(made.lead(made.topic("t"), 0), [b"acknowledged"])
+    made.store.put(UNFINISHED_COPY, cluster.store.url.encode())  # as after a power cut it may come back
+    with pytest.raises(InvalidArgument, match="was in use"):
+        copied(cluster, tmp_path / "copy")
+    assert values(made.topic("t").partition(0)) == [*VALUES, b"acknowledged"]
+
+
+def test_a_copy_that_goes_on_looks_into_the_files_that_are_there(cluster: Cluster, tmp_path: Path) -> None:
+    """A power cut may leave a file with all its bytes, each of them zero."""
+    store = open_store(tmp_path / "copy")
+    killed = FaultyStore(store, [Fault(1, crash_before, path="_delta_log")])
+    with pytest.raises(Crash):
+        copy_root(cluster.store, killed, cluster.clock)
+    segments = [item for item in store.list("topics/t/") if item.path.endswith(".parquet")]
+    store.put(segments[0].path, bytes(segments[0].size))
+    put_new = [call.path for call in killed.calls if call.operation == "put_new"]
+    assert put_new == []  # which shows a file before its bytes are durable
+    made = copied(cluster, tmp_path / "copy")
+    assert values(made.topic("t").partition(0)) == VALUES
+    assert check(store).problems == []
 
 
 # A copy that other tools made.
@@ -285,7 +336,7 @@ def test_a_root_is_checked_once_wherever_it_is(cluster: Cluster, tmp_path: Path,
     watched = FaultyStore(cluster.store)
     again = reopened(watched, clock)
     opening = len(watched.calls)
-    check_home(again)
+    check_home(again, 0)
     assert [call.operation for call in watched.calls[opening:]] == ["get", "identity"]
     assert look(copy_tree(cluster, tmp_path / "copy")) is Home.ELSEWHERE
 
@@ -293,7 +344,7 @@ def test_a_root_is_checked_once_wherever_it_is(cluster: Cluster, tmp_path: Path,
 def test_a_new_root_is_remembered_by_who_serves_it_first(tmp_path: Path, clock: ManualClock) -> None:
     made = Cluster.open(open_store(tmp_path), clock)
     assert look(made.store) is Home.UNKNOWN
-    check_home(made)
+    check_home(made, 0)
     assert look(made.store) is Home.HERE
 
 
@@ -303,7 +354,7 @@ def test_a_tree_that_was_copied_at_rest_is_served(
     for record in [*cluster.metadata_log.brokers.values()]:
         cluster.metadata_log.remove_broker(record)  # as gateways do that stop
     store = copy_tree(cluster, tmp_path / "copy")
-    check_home(reopened(store, clock))
+    check_home(reopened(store, clock), 0)
     assert look(store) is Home.HERE
 
 
@@ -316,7 +367,7 @@ def test_a_tree_with_transactions_that_was_copied_in_use_is_refused(
         for item in [*store.list("home/")]:
             store.delete(item.path)
     with pytest.raises(CorruptLog, match="transactions were copied with them cannot be seen"):
-        check_home(reopened(store, clock))
+        check_home(reopened(store, clock), 0)
 
 
 def test_a_tree_that_names_a_remote_root_is_refused_until_somebody_says_whose_it_is(
@@ -326,10 +377,86 @@ def test_a_tree_that_names_a_remote_root_is_refused_until_somebody_says_whose_it
     append_each(original.lead(original.create_topic("t", configs=TIERED), 0), VALUES)
     move_topic(original, "t", [2])
     store = copy_tree(original, tmp_path / "copy")
-    with pytest.raises(CorruptLog, match="which only one root may write to"):
-        check_home(reopened(store, clock))
+    with pytest.raises(CorruptLog, match="which only one root may write to.* `lakelog root adopt --keep-id`"):
+        check_home(reopened(store, clock), 0)
     adopt(store, clock, 0, keep_id=True)
-    check_home(reopened(store, clock))
+    check_home(reopened(store, clock), 0)
+
+
+def test_a_root_that_is_mounted_anew_is_served_whatever_it_holds(tmp_path: Path, clock: ManualClock) -> None:
+    """Gateways were killed, groups have transactions, records are in a remote root, a segment is damaged; then
+    the volume is mounted elsewhere, and what mounts it sets the owner of every file.
+    """
+    original = tiered_cluster(tmp_path, clock)
+    check_home(original, 0)
+    append_each(original.lead(original.create_topic("t", configs=TIERED), 0), VALUES)
+    move_topic(original, "t", [2])
+    say(original, (TransactionsKey("g"), TransactionsValue(KEPT_PRODUCER_ID_MIN, 3)))
+    for number in range(2):
+        original.metadata_log.register_broker(f"http://gateway{number}")
+    with_cut_segment(original.store)
+    mounted = tmp_path / "mounted"
+    (tmp_path / "here").rename(mounted)
+    for path in (mounted, *mounted.rglob("*")):
+        os.chown(path, os.getuid(), os.getgid())
+    store = open_store(mounted)
+    assert look(store) is Home.HERE
+    check_home(reopened(store, clock), 0)
+
+
+def test_a_root_that_a_gateway_serves_is_no_copy_wherever_it_seems_to_be(tmp_path: Path) -> None:
+    """As through a mount that has inodes of its own."""
+    with running_gateway(tmp_path, linger_ms=0, refresh_interval_ms=50, leader_timeout_ms=1_000) as gateway:
+        for topic in ("in", *OUT):
+            gateway.create_topic(topic)
+        assert gateway.produce("in", 0).status_code == 200
+        transact(gateway.client, 0)
+        store = open_store(tmp_path)
+        store.put("home/identity", b"elsewhere")
+        with pytest.raises(CorruptLog, match="gateways were on its list"):
+            check_home(reopened(store, ManualClock()), 0)
+        assert look(store) is Home.ELSEWHERE
+        check_home(Cluster.open(store, SystemClock(), create=False), LONG_S)
+        assert look(store) is Home.HERE
+        wait_until(
+            lambda: len(reopened(store, ManualClock()).metadata_log.brokers) == 1, "nobody else is listed"
+        )
+
+
+@pytest.mark.parametrize("left", ["topics", "home"])
+def test_a_root_of_which_a_part_was_put_back_is_checked(
+    cluster: Cluster, tmp_path: Path, clock: ManualClock, left: str
+) -> None:
+    copy_tree(cluster, tmp_path / "backup")
+    root = tmp_path / "here"
+    shutil.rmtree(root / left)
+    shutil.copytree(tmp_path / "backup" / left, root / left)
+    assert look(open_store(root)) is Home.ELSEWHERE
+    with pytest.raises(CorruptLog, match="cannot be served as it is"):
+        check_home(reopened(open_store(root), clock), 0)
+
+
+class Listing(StoreWrapper):
+    """Two versions are put while it lists a table, of which it shows the second alone, as `list` may."""
+
+    def __init__(self, inner: Store, put: Callable[[], None]) -> None:
+        super().__init__(inner)
+        self._put = put
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+        before = {item.path for item in self.inner.list(prefix)}
+        if prefix == "topics/t/0/":
+            self._put()
+        found = [*self.inner.list(prefix, start_after)]
+        new = [item.path for item in found if item.path not in before and "_delta_log" in item.path]
+        return iter([item for item in found if item.path not in new[:1]])
+
+
+def test_a_version_that_a_listing_does_not_show_is_not_missing(cluster: Cluster, clock: ManualClock) -> None:
+    partition = cluster.lead(cluster.topic("t"), 0)
+    watched = Listing(cluster.store, lambda: append_each(partition, [b"while", b"it lists"]))
+    assert inspect(reopened(watched, clock)).problems == []
+    assert partition.high_watermark == len(VALUES) + 2
 
 
 def newest(store: Store, directory: str) -> str:
@@ -371,10 +498,10 @@ def test_a_tree_whose_groups_are_ahead_of_a_topic_is_refused_until_somebody_says
     store = copy_tree(cluster, tmp_path / "copy")
     with_an_older_topic(store)
     with pytest.raises(CorruptLog, match="committed offset 4 of partition 0 of t, which ends at 3"):
-        check_home(reopened(store, clock))
+        check_home(reopened(store, clock), 0)
     assert check(store).problems == []  # as a client may commit it
     adopt(store, clock, 0)
-    check_home(reopened(store, clock))
+    check_home(reopened(store, clock), 0)
 
 
 @pytest.mark.parametrize(
@@ -393,7 +520,7 @@ def test_a_tree_that_is_not_whole_is_refused_and_fsck_names_the_same(
     store = copy_tree(cluster, tmp_path / "copy")
     break_it(store)
     with pytest.raises(CorruptLog, match=said):
-        check_home(reopened(store, clock))
+        check_home(reopened(store, clock), 0)
     assert check(store).problems != []
     assert look(store) is Home.ELSEWHERE
 
@@ -440,7 +567,7 @@ def served(target: Path, clock: ManualClock, before: Sequence[int]) -> str:
     store = open_store(target)
     try:
         cluster = Cluster.open(store, clock, create=False)
-        check_home(cluster)
+        check_home(cluster, 0)
     except CorruptLog:
         assert check(store).problems != []
         return "refused"

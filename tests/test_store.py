@@ -30,7 +30,7 @@ from log_tables.errors import (
 )
 from log_tables.home import remember
 from log_tables.local_store import LocalStore
-from log_tables.store import Store, open_store
+from log_tables.store import Store, open_store, overlap
 from tests.support import S3Server, wait_until
 
 RACERS = 16
@@ -681,6 +681,14 @@ def test_an_object_keeps_its_identity_when_owner_and_permissions_are_set(store_r
         path.chmod(0o750)
         os.chown(path, os.getuid(), os.getgid())
     assert store.identity("home/anchor") == before
+
+
+def test_a_bucket_has_one_identity_by_each_scheme_for_it(s3: S3Server) -> None:
+    url = f"{s3.bucket('one-spelling')}/log"
+    store, again = open_store(url, s3.options), open_store(url.replace("s3://", "s3a://"), s3.options)
+    store.put("home/anchor", b"")
+    assert again.identity("home/anchor") == store.identity("home/anchor")
+    assert overlap(again.url, f"{store.url}/in-it")
 
 
 def test_a_copy_with_all_times_has_another_identity(tmp_path: Path) -> None:

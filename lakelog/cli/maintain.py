@@ -102,7 +102,7 @@ def _open(settings: Settings) -> "Cluster":
     from log_tables.whole import check_home
 
     cluster = Cluster.open(open_store(settings.data, settings.store_options, create=False), create=False)
-    check_home(cluster)
+    check_home(cluster, settings.leader_timeout_ms / 1_000)
     return cluster
 
 
