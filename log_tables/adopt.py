@@ -30,11 +30,11 @@ def adopt(store: Store, clock: Clock, wait_s: float, keep_id: bool = False, forc
     if not force:
         _check_whole(cluster)
         _check_silent(cluster, wait_s)
-    strike_off(cluster)
     if keep_id:
         _take_over(cluster)
     else:
         _rename(cluster)
+    strike_off(cluster)
     cluster.metadata_log.partition.resign()
     remember(store)
     return cluster.cluster_id

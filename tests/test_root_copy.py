@@ -37,13 +37,14 @@ from tests.tiers import move_topic, tiered_cluster
 
 TIERED = {"remote.storage.enable": "true"}
 VALUES = [b"0", b"1", b"2", b"3"]
-GROUP = "copier"
+GROUP, READER = "copier", "reader"
 OUT = ("out", "out2")
 LONG_S = 30.0
 
 
 class Clients:
-    """A producer of numbers to `in`, and one who copies each by a transaction to two topics, until closed.
+    """A producer of numbers to `in`, one who copies each by a transaction to two topics, and one who commits
+    that it has read these, until closed.
 
     What is committed of `in` at k is, once all is applied, 0 to k-1 in both of the others, each once.
     """
@@ -51,7 +52,7 @@ class Clients:
     def __init__(self, url: str) -> None:
         self._url, self.acknowledged, self.copied = url, 0, 0
         self._ended = threading.Event()
-        self._threads = [threading.Thread(target=work) for work in (self._produce, self._copy)]
+        self._threads = [threading.Thread(target=work) for work in (self._produce, self._copy, self._read)]
         for thread in self._threads:
             thread.start()
 
@@ -68,6 +69,13 @@ class Clients:
                 if self.copied < self.acknowledged:
                     transact(client, self.copied)
                     self.copied += 1
+
+    def _read(self) -> None:
+        with httpx.Client(base_url=self._url, timeout=60) as client:
+            while not self._ended.is_set():
+                end = client.get(f"/topics/{OUT[0]}/partitions/0/offsets").json()["end_offset"]
+                body = {"offsets": [{"topic": OUT[0], "partition": 0, "offset": end}]}
+                assert client.put(f"/consumers/{READER}/offsets", json=body).status_code == 204
 
     def close(self) -> None:
         self._ended.set()
@@ -87,7 +95,8 @@ def transact(client: httpx.Client, number: int) -> None:
 
 @contextmanager
 def busy(data: str, options: Mapping[str, str]) -> Iterator[Clients]:
-    with running_gateway(data, linger_ms=0, store_options=json.dumps(dict(options))) as gateway:
+    settings = {"store_options": json.dumps(dict(options)), "offsets_topic_num_partitions": 3}
+    with running_gateway(data, linger_ms=0, **settings) as gateway:
         for topic in ("in", *OUT):
             gateway.create_topic(topic)
         clients = Clients(gateway.url)
@@ -115,6 +124,8 @@ def check_copy(target: str, options: Mapping[str, str], acknowledged: int, copie
         committed = gateway.client.get(f"/consumers/{GROUP}/offsets").json()["offsets"][0]["offset"]
         assert committed >= copied
         assert len(numbers(gateway, "in")) >= max(acknowledged, committed)
+        read = gateway.client.get(f"/consumers/{READER}/offsets").json()["offsets"][0]["offset"]
+        assert len(numbers(gateway, OUT[0])) >= read
         for number in range(committed, committed + 3):
             transact(gateway.client, number)
         expected = [*range(committed + 3)]
@@ -277,7 +288,7 @@ def check_unfinished(store: Store, original: Cluster) -> None:
 def test_an_unfinished_copy_with_all_its_logs_is_no_root(
     cluster: Cluster, tmp_path: Path, clock: ManualClock
 ) -> None:
-    """Killed in its last moment. Served, it would lose what it acknowledged, once the copy was gone on with."""
+    """Killed at the end. Served, it would lose what it acknowledged, once the copy was gone on with."""
     store = open_store(tmp_path / "copy")
     killed = FaultyStore(store, [Fault(1, crash_before, {"delete"}, UNFINISHED_COPY)])
     with pytest.raises(Crash):
@@ -377,15 +388,17 @@ def test_a_tree_that_names_a_remote_root_is_refused_until_somebody_says_whose_it
     append_each(original.lead(original.create_topic("t", configs=TIERED), 0), VALUES)
     move_topic(original, "t", [2])
     store = copy_tree(original, tmp_path / "copy")
-    with pytest.raises(CorruptLog, match="which only one root may write to.* `lakelog root adopt --keep-id`"):
+    with pytest.raises(
+        CorruptLog, match=r"which only one root may write to.* `lakelog root adopt --keep-id`"
+    ):
         check_home(reopened(store, clock), 0)
     adopt(store, clock, 0, keep_id=True)
     check_home(reopened(store, clock), 0)
 
 
 def test_a_root_that_is_mounted_anew_is_served_whatever_it_holds(tmp_path: Path, clock: ManualClock) -> None:
-    """Gateways were killed, groups have transactions, records are in a remote root, a segment is damaged; then
-    the volume is mounted elsewhere, and what mounts it sets the owner of every file.
+    """Gateways were killed, groups have transactions, records are in a remote root, a segment is damaged.
+    Then the volume is mounted elsewhere, and what mounts it sets the owner of every file.
     """
     original = tiered_cluster(tmp_path, clock)
     check_home(original, 0)
@@ -525,36 +538,100 @@ def test_a_tree_that_is_not_whole_is_refused_and_fsck_names_the_same(
     assert look(store) is Home.ELSEWHERE
 
 
-def copy_tree_in_use(source: Path, target: Path) -> None:
-    """What `cp -r` makes of it: files that come and go meanwhile are there or not."""
-    with suppress(shutil.Error):
-        shutil.copytree(source, target)
+class Traffic:
+    """A producer to the four partitions of `t`, a group that commits what it has read of them, and a topic
+    that is made and deleted again and again, until closed.
+    """
+
+    def __init__(self, gateway: RunningGateway) -> None:
+        self.gateway, self._ended = gateway, threading.Event()
+        self.deleting = True
+        gateway.create_topic("t", 4)
+        self._threads = [threading.Thread(target=self._always, args=(act,)) for act in self._acts()]
+        for thread in self._threads:
+            thread.start()
+
+    def _acts(self) -> list[Callable[[], None]]:
+        return [self._produce, self.commit, self._make_again]
+
+    def _always(self, act: Callable[[], None]) -> None:
+        while not self._ended.is_set():
+            act()
+
+    def _produce(self) -> None:
+        records = [{"value": number, "partition": number} for number in range(4)]
+        answer = self.gateway.client.post(
+            "/topics/t", json={"records": records}, headers={"Content-Type": JSON}
+        )
+        assert answer.status_code == 200, answer.text
+
+    def commit(self) -> None:
+        ends = [{"topic": "t", "partition": n, "offset": end(self.gateway, n)} for n in range(4)]
+        answer = self.gateway.client.put("/consumers/readers/offsets", json={"offsets": ends})
+        assert answer.status_code == 204, answer.text
+
+    def _make_again(self) -> None:
+        if self.deleting:
+            self.gateway.create_topic("phoenix")
+            assert self.gateway.produce("phoenix", "ashes").status_code == 200
+            path = f"{self.gateway.cluster}/topics/phoenix"
+            assert self.gateway.client.delete(path).status_code == 204
+        else:
+            self._ended.wait(0.01)
+
+    def close(self) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def copy_tree_in_use(source: Path, target: Path, *parts: str, but: str = "") -> None:
+    """What `cp -r` makes of `parts` of it, in this order, without what is called `but`: what comes and goes
+    meanwhile is there or not.
+    """
+    for part in parts:
+        with suppress(shutil.Error):
+            shutil.copytree(
+                source / part, target / part, ignore=shutil.ignore_patterns(but), dirs_exist_ok=True
+            )
 
 
 def test_a_tree_that_was_copied_in_use_is_whole_or_refused(tmp_path: Path, clock: ManualClock) -> None:
-    root, outcomes = tmp_path / "root", set()
-    with running_gateway(root, linger_ms=0) as gateway:
-        gateway.create_topic("t", 4)
-        ended = threading.Event()
-
-        def produce() -> None:
-            with httpx.Client(base_url=gateway.url, timeout=60) as client:
-                body = {"records": [{"value": n, "partition": n} for n in range(4)]}
-                while not ended.is_set():
-                    answer = client.post("/topics/t", json=body, headers={"Content-Type": JSON})
-                    assert answer.status_code == 200
-
-        producer = threading.Thread(target=produce)
-        producer.start()
+    root = tmp_path / "root"
+    with running_gateway(root, linger_ms=0, offsets_topic_num_partitions=3) as gateway:
+        traffic = Traffic(gateway)
         try:
-            for number in range(10):
-                before = [end(gateway, partition) for partition in range(4)]
-                copy_tree_in_use(root, tmp_path / f"copy{number}")
-                outcomes.add(served(tmp_path / f"copy{number}", clock, before))
+            for number in range(5):
+                before = ends(gateway)
+                copy_tree_in_use(root, tmp_path / f"copy{number}", "")
+                served(tmp_path / f"copy{number}", clock, before)
+            traffic.deleting = False
+            check_in_order(root, tmp_path, clock, traffic)
         finally:
-            ended.set()
-            producer.join()
-    assert outcomes <= {"whole", "refused"}
+            traffic.close()
+
+
+def check_in_order(root: Path, tmp_path: Path, clock: ManualClock, traffic: Traffic) -> None:
+    """Logs before what they name, and groups before topics: it is whole. Topics before groups: it is not."""
+    metadata = "topics/__cluster_metadata/0/_delta_log"
+    groups = [f"topics/{CONSUMER_OFFSETS}/{number}/_delta_log" for number in range(3)]
+    topics = [f"topics/t/{number}/_delta_log" for number in range(4)]
+    wait_until(lambda: not Cluster.open(open_store(root), clock, create=False).known("phoenix"), "it is gone")
+    before = ends(traffic.gateway)
+    copy_tree_in_use(root, tmp_path / "groups first", metadata, *groups, *topics)
+    copy_tree_in_use(root, tmp_path / "groups first", "", but="_delta_log")
+    assert served(tmp_path / "groups first", clock, before) == ""
+    copy_tree_in_use(root, tmp_path / "topics first", metadata, *topics)
+    before = ends(traffic.gateway)
+    wait_until(lambda: min(ends(traffic.gateway)) > max(before), "there is more")
+    traffic.commit()
+    copy_tree_in_use(root, tmp_path / "topics first", *groups)
+    copy_tree_in_use(root, tmp_path / "topics first", "", but="_delta_log")
+    assert "group 'readers' has committed offset" in served(tmp_path / "topics first", clock, before)
+
+
+def ends(gateway: RunningGateway) -> list[int]:
+    return [end(gateway, partition) for partition in range(4)]
 
 
 def end(gateway: RunningGateway, partition: int) -> int:
@@ -563,25 +640,41 @@ def end(gateway: RunningGateway, partition: int) -> int:
 
 
 def served(target: Path, clock: ManualClock, before: Sequence[int]) -> str:
-    """What a gateway that starts on a tree finds. One that it serves holds all that was acknowledged."""
+    """Why a gateway does not start on a tree. One that it serves holds all that was acknowledged."""
     store = open_store(target)
     try:
         cluster = Cluster.open(store, clock, create=False)
         check_home(cluster, 0)
-    except CorruptLog:
-        assert check(store).problems != []
-        return "refused"
+    except CorruptLog as error:
+        refused = error.message
+    else:
+        refused = ""
+    if refused:
+        assert check(store).problems != [] or "has committed offset" in refused
+        return refused
     assert check(store).problems == []
-    ends = [partition.high_watermark for partition in cluster.topic("t").partitions()]
-    assert all(now >= then for now, then in zip(ends, before, strict=True))
-    return "whole"
+    assert [*inspect(cluster).problems] == []
+    found = [partition.high_watermark for partition in cluster.topic("t").partitions()]
+    assert all(now >= then for now, then in zip(found, before, strict=True))
+    return ""
+
+
+def test_a_tree_with_transactions_that_was_copied_in_use_is_never_served_unasked(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    with busy(str(tmp_path / "root"), {}):
+        for number in range(3):
+            copy_tree_in_use(tmp_path / "root", tmp_path / f"copy{number}", "")
+            with pytest.raises(CorruptLog):
+                check_home(reopened(open_store(tmp_path / f"copy{number}"), clock), 0)
 
 
 def test_a_gateway_does_not_start_on_what_is_not_whole(cluster: Cluster, tmp_path: Path) -> None:
     store = copy_tree(cluster, tmp_path / "copy")
     without_segment(store)
     command = [sys.executable, "-m", "lakelog", "serve", "--data", str(tmp_path / "copy"), "--port", "0"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    settings = {**os.environ, "LAKELOG_LEADER_TIMEOUT_MS": "200"}
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=settings)
     assert ended.returncode == 1
     assert "cannot be served as it is: topics/t/0: segment" in ended.stderr
     assert "`lakelog root copy`" in ended.stderr
