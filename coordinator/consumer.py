@@ -16,6 +16,7 @@ from coordinator.assignment import TopicPartition
 from coordinator.events import Commit, Heartbeat, Place, Poll, Seek
 from coordinator.group import Group, Member
 from coordinator.shard import Shard
+from coordinator.shared_look import SharedLook
 from ingest.wide import batched
 from log_tables.clock import Clock
 from log_tables.cluster import Cluster
@@ -63,8 +64,11 @@ class _Position:
 class Consumer:
     """Used on the event loop. After a NotLeader, which every method may raise, it is of no more use."""
 
-    def __init__(self, cluster: Cluster, shard: Shard, clock: Clock, group: str, member: str) -> None:
-        self._cluster, self.shard, self._clock = cluster, shard, clock
+    def __init__(
+        self, cluster: Cluster, topics: SharedLook, shard: Shard, clock: Clock, group: str, member: str
+    ) -> None:
+        """`topics` looks which there are."""
+        self._cluster, self._topics, self.shard, self._clock = cluster, topics, shard, clock
         self._group, self._member = group, member
         self._positions: dict[TopicPartition, _Position] = {}
         self._given: dict[TopicPartition, int] = {}
@@ -255,12 +259,13 @@ class Consumer:
         """Raise TopicDeleted if a topic of which there is something to give was deleted before `began`.
 
         Of what others lead `_look` has found that. So has this process of what it leads, if it has committed
-        there since; else one look at the metadata log is enough for all.
+        there since; else one look at the metadata log is enough for all, and for all polls of that time: no
+        look of before will do, as this process may have been asleep since.
         """
         ready = [place for at, place in self._positions.items() if self._has_records(at, place)]
         if all(not place.partition.leading or place.partition.confirmed >= began for place in ready):
             return
-        await asyncio.to_thread(self._cluster.refresh)
+        await self._topics.look()
         for at, place in self._positions.items():
             topic = self._cluster.known(at.topic)
             if topic is None or topic.topic_id != place.topic_id:

@@ -4,16 +4,18 @@ from collections.abc import Iterable
 
 from coordinator.consumer import Consumer
 from coordinator.shard import Shard
+from coordinator.shared_look import SharedLook
 from log_tables.clock import Clock
 from log_tables.cluster import Cluster
 from log_tables.errors import UnknownMember
 
 
 class Consumers:
-    """Used on the event loop."""
+    """Used on the event loop. `topics` is the look at the metadata log that all polls and requests share."""
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
         self._cluster, self._clock = cluster, clock
+        self.topics = SharedLook(cluster.refresh)
         self._consumers: dict[tuple[str, str], Consumer] = {}
 
     def of(self, shard: Shard, name: str, member: str) -> Consumer:
@@ -25,7 +27,7 @@ class Consumers:
             raise
         consumer = self._consumers.get((name, member))
         if consumer is None or consumer.shard is not shard:
-            consumer = Consumer(self._cluster, shard, self._clock, name, member)
+            consumer = Consumer(self._cluster, self.topics, shard, self._clock, name, member)
             self._consumers[name, member] = consumer
         return consumer
 

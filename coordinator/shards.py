@@ -113,7 +113,7 @@ class Shards:
         Who asks for something of a topic by its name means the one that is there: without a look this process
         might know the one before.
         """
-        await asyncio.to_thread(self._cluster.refresh)
+        await self._consumers.topics.look()
         self.follow_topics()
 
     async def has_groups(self) -> bool:
