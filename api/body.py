@@ -1,7 +1,7 @@
 """Bodies of requests: each is read here, whole, before an application sees the request.
 
-So every body has a size, a deadline, and room that is reserved before its bytes are held, whichever route it
-is for, and none is left unread. Records share `buffer_memory`, each topic with a part of its own. All other
+So every body has a size, a deadline, and room for what has come of it, whichever route it is for, and none is
+left unread. What is only announced takes no room: else who sends nothing kept out those who do. Records share `buffer_memory`, each topic with a part of its own. All other
 bodies share a little beside it, so that neither keeps the other out.
 """
 
@@ -17,7 +17,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.errors import MalformedBody, RequestTimeout, RequestTooLarge, error_response, status_and_code
-from api.gateway import Gateway
+from api.gateway import Gateway, gateway
+from api.heads import heads
 from api.json_bounds import small_cost
 from ingest.buffer import Buffer, Room
 from log_tables.errors import BufferFull, LakelogError
@@ -63,21 +64,27 @@ class _Taken:
 
 def take_body(request: Request) -> bytes:
     """The body of `request`. It is given away, so that it can be dropped once it is decoded."""
-    taken: _Taken = request.scope[_TAKEN]
+    taken = _taken(request)
     body, taken.body = taken.body, b""
     return body
 
 
 def put_back(request: Request, body: bytes) -> None:
     """Let `body` be taken again: another attempt is made to answer `request`."""
-    taken: _Taken = request.scope[_TAKEN]
-    taken.body = body
+    _taken(request).body = body
 
 
 def room_of(request: Request) -> Room:
     """What `request` holds of the buffer: at least its body. A context manager that gives it back."""
+    return _taken(request).room
+
+
+def _taken(request: Request) -> _Taken:
+    """Also of a request without a body."""
+    if _TAKEN not in request.scope:
+        request.scope[_TAKEN] = _Taken(b"", gateway(request).buffer.room(""))
     taken: _Taken = request.scope[_TAKEN]
-    return taken.room
+    return taken
 
 
 class WithBody:
@@ -90,20 +97,20 @@ class WithBody:
         self._app, self._gateway, self._refused = app, gateway, refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != "http" or not _announces(scope):
             await self._app(scope, receive, send)
             return
         allowed = allowance(self._gateway, scope)
         with allowed.buffer.room(allowed.share) as room:
             taken = scope[_TAKEN] = _Taken(b"", room)
             try:
-                if any(name in _ANNOUNCES for name, _ in scope["headers"]):
-                    timeout_s = self._gateway.settings.receive_timeout_ms / 1_000
-                    request = Request(scope, receive)
-                    taken.body = await read_body(request, room, allowed.limit_bytes, timeout_s)
-                    if allowed.buffer is self._gateway.small_bodies:
-                        room.grow(len(taken.body) + small_cost(taken.body))
-                    receive = _again(taken, receive)
+                timeout_s = self._gateway.settings.receive_timeout_ms / 1_000
+                taken.body = await read_body(scope, receive, room, allowed.limit_bytes, timeout_s)
+                if allowed.buffer is self._gateway.small_bodies:
+                    room.grow(len(taken.body) + small_cost(taken.body))
+                receive = _again(taken, receive)
+            except ClientDisconnect:
+                return  # nobody hears an answer, or the protocol has given it
             except LakelogError as error:
                 self._gateway.metrics.request_failed(status_and_code(error)[1])
                 answer = self._refused(error)
@@ -114,7 +121,10 @@ class WithBody:
             await self._app(scope, receive, send)
 
 
-_ANNOUNCES = (b"content-length", b"transfer-encoding")
+def _announces(scope: Scope) -> bool:
+    """Whether a body is announced."""
+    found = heads(scope)
+    return b"content-length" in found or b"transfer-encoding" in found
 
 
 def _again(taken: _Taken, receive: Receive) -> Receive:
@@ -132,38 +142,40 @@ def _again(taken: _Taken, receive: Receive) -> Receive:
     return again
 
 
-async def read_body(request: Request, room: Room, limit_bytes: int, timeout_s: float) -> bytes:
-    """The whole body. Raises RequestTooLarge, BufferFull, RequestTimeout, MalformedBody for half a body."""
+async def read_body(scope: Scope, receive: Receive, room: Room, limit_bytes: int, timeout_s: float) -> bytes:
+    """The whole body. Raises RequestTooLarge, BufferFull, RequestTimeout, MalformedBody for another size than
+    was announced; ClientDisconnect.
+    """
     try:
         async with asyncio.timeout(timeout_s):
-            return await _read(request, room, limit_bytes)
+            return await _read(scope, receive, room, limit_bytes)
     except TimeoutError:
         raise RequestTimeout(
             f"the body did not come within {timeout_s:g} s; send it faster, or less at once"
         ) from None
 
 
-async def _read(request: Request, room: Room, limit_bytes: int) -> bytes:
-    declared = _declared(request, limit_bytes)
-    room.grow(declared)
+async def _read(scope: Scope, receive: Receive, room: Room, limit_bytes: int) -> bytes:
+    declared = _declared(scope, limit_bytes)
+    room.check(declared)
     parts: list[bytes] = []
-    size = 0
-    try:
-        async for part in request.stream():
-            parts.append(part)
-            size += len(part)
-            if size > limit_bytes:
-                raise _too_large(size, limit_bytes)
-            room.grow(size)
-    except ClientDisconnect:
-        raise MalformedBody(f"the body ended after {size} bytes; send it whole") from None
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        parts.append(message.get("body", b""))
+        size, more = size + len(parts[-1]), message.get("more_body", False)
+        if size > limit_bytes:
+            raise _too_large(size, limit_bytes)
+        room.grow(size)
     if size < declared:
         raise MalformedBody(f"the body has {size} of the {declared} bytes that were announced; send it whole")
-    return parts[0] if len(parts) == 2 and not parts[1] else b"".join(parts)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _declared(request: Request, limit_bytes: int) -> int:
-    length = request.headers.get("content-length", "0")
+def _declared(scope: Scope, limit_bytes: int) -> int:
+    length = heads(scope).get(b"content-length", (b"0",))[0].decode("latin-1")
     if not (length.isascii() and length.isdecimal()):
         raise MalformedBody(f"Content-Length {length[:40]!r} is not a number; send the body's bytes")
     if len(length) > 19 or int(length) > limit_bytes:

@@ -6,7 +6,6 @@ page whose own name was made to lead here (DNS rebinding) needs no preflight at 
 """
 
 import ipaddress
-from collections.abc import Iterator
 from functools import lru_cache
 from urllib.parse import urlsplit
 
@@ -14,8 +13,8 @@ from starlette.types import Scope
 
 from api.errors import ForeignHost, ForeignOrigin, UnsupportedMediaType
 from api.gateway import Gateway
+from api.heads import TARGETED, heads
 from api.media import SUPPORTED, essence, is_supported_body
-from coordinator.peers import TARGET
 
 _FOREIGN_SITES = (b"cross-site", b"same-site")
 _WILDCARDS = ("0.0.0.0", "::", "")
@@ -30,10 +29,10 @@ def check_media_type(_: Gateway, scope: Scope) -> None:
     """
     if scope["method"] != "POST" and not (scope["method"] in ("PUT", "PATCH") and _has_body(scope)):
         return
-    named = [value.decode("latin-1") for value in _values(scope, b"content-type")]
-    if (named and all(map(is_supported_body, named))) or any(_values(scope, TARGET.encode())):
+    named = heads(scope).get(b"content-type", ())
+    if (named and all(map(_is_supported, named))) or any(heads(scope).get(TARGETED, ())):
         return
-    said = ", ".join(map(essence, named))[:100]
+    said = ", ".join(essence(value.decode("latin-1")) for value in named)[:100]
     raise UnsupportedMediaType(
         f"{scope['method']} takes no Content-Type {said!r}; name one of {SUPPORTED}, also without a body"
     )
@@ -46,7 +45,7 @@ def check_origin(_: Gateway, scope: Scope) -> None:
     read their answers.
     """
     if scope["method"] == "GET" and scope["path"].startswith("/consumers/"):
-        for site in _values(scope, b"sec-fetch-site"):
+        for site in heads(scope).get(b"sec-fetch-site", ()):
             if site in _FOREIGN_SITES:
                 raise ForeignOrigin(
                     f"Sec-Fetch-Site: {site.decode()} is a page of another origin, which cannot be a "
@@ -61,9 +60,9 @@ def check_host(here: Gateway, scope: Scope) -> None:
     settings, server = here.settings, (scope.get("server") or ("", 0))[0]
     if not settings.allowed_hosts and (settings.host in _WILDCARDS or not _is_loopback(server)):
         return
-    own = (settings.host, *map(_host_of, (settings.advertised_url, settings.peer_url)))
-    for host in _values(scope, b"host"):
-        if not _is_allowed(host, (server, *own, *settings.allowed_hosts)):
+    own = (settings.host, settings.advertised_url, settings.peer_url)
+    for host in heads(scope).get(b"host", ()):
+        if not _is_allowed(host, server, own, settings.allowed_hosts):
             raise ForeignHost(
                 f"Host {host.decode('latin-1')[:100]!r} is no name of this gateway; use its URL, or add the "
                 "name to its setting allowed_hosts"
@@ -71,12 +70,13 @@ def check_host(here: Gateway, scope: Scope) -> None:
 
 
 @lru_cache(maxsize=256)
-def _is_allowed(host: bytes, names: tuple[str, ...]) -> bool:
+def _is_allowed(host: bytes, server: str, own: tuple[str, str, str], allowed: tuple[str, ...]) -> bool:
+    """`own` is the setting `host`, and two URLs."""
     name = _host_of(f"//{host.decode('latin-1')}")
+    names = (server, own[0], *map(_host_of, own[1:]), *allowed)
     return ANY_HOST in names or name in map(_plain, names) or name == "localhost" or _is_loopback(name)
 
 
-@lru_cache(maxsize=256)
 def _host_of(url: str) -> str:
     """The host in `url`, without its port; empty where there is none."""
     try:
@@ -98,9 +98,10 @@ def _is_loopback(name: str) -> bool:
 
 
 def _has_body(scope: Scope) -> bool:
-    length = next(_values(scope, b"content-length"), b"0")
-    return length != b"0" or any(_values(scope, b"transfer-encoding"))
+    found = heads(scope)
+    return found.get(b"content-length", (b"0",))[0] != b"0" or any(found.get(b"transfer-encoding", ()))
 
 
-def _values(scope: Scope, name: bytes) -> Iterator[bytes]:
-    return (value for key, value in scope["headers"] if key == name)
+@lru_cache(maxsize=256)
+def _is_supported(media_type: bytes) -> bool:
+    return is_supported_body(media_type.decode("latin-1"))

@@ -43,6 +43,6 @@ class Gate:
 def _without_slash(scope: Scope) -> Scope:
     """`scope` without the slash at the end of its path, which some clients write: /topics/ is /topics."""
     raw: bytes = scope["raw_path"]
-    if not raw.endswith(b"/") or raw == b"/":
+    if raw[-1:] != b"/" or raw == b"/":
         return scope
     return {**scope, "path": scope["path"].removesuffix("/"), "raw_path": raw.removesuffix(b"/")}

@@ -19,7 +19,7 @@ from ingest.writer import Writer
 from lakelog.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster import Cluster
-from log_tables.limits import SMALL_BODIES_MAX_BYTES
+from log_tables.limits import SMALL_BODIES_MAX_BYTES, SMALL_BODY_FREE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,9 @@ class Gateway:
     settings: Settings
     metrics: Metrics
     clock: Clock
-    small_bodies: Buffer = field(default_factory=lambda: Buffer(SMALL_BODIES_MAX_BYTES, "of requests to"))
+    small_bodies: Buffer = field(
+        default_factory=lambda: Buffer(SMALL_BODIES_MAX_BYTES, "of requests to", SMALL_BODY_FREE_BYTES)
+    )
     """What bodies hold that bring no records."""
 
     stopping: asyncio.Event = field(default_factory=asyncio.Event)

@@ -13,10 +13,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.body import WithBody
 from api.gateway import Gateway
+from api.heads import ASKED_BY, TARGETED, heads
 from api.peer import body_refused, create_peer_app
-from coordinator.peers import ASKER, TARGET
 
-_TARGET, _ASKER = TARGET.encode(), ASKER.encode()
 _STATUS = 421
 _REFUSED = msgspec.json.encode(
     {
@@ -37,32 +36,27 @@ class PeerGate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        asked = _header(scope, _TARGET)
         for_peers = scope["path"].startswith("/peer/")
-        if asked is None and not for_peers:
+        if TARGETED not in heads(scope) and not for_peers:
             await self._app(scope, receive, send)
             return
         own = self._gateway.brokers.target.encode()
-        if not (own and await self._lets_in(scope, asked or b"", own)):
+        if not (own and await self._lets_in(scope, own)):
             await _refuse(send)
             return
 
         async def told(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message["headers"], (_TARGET, own)]}
+                message = {**message, "headers": [*message["headers"], (TARGETED, own)]}
             await send(message)
 
         await (self._peer_app if for_peers else self._app)(scope, receive, told)
 
-    async def _lets_in(self, scope: Scope, asked: bytes, own: bytes) -> bool:
-        if not hmac.compare_digest(asked, own):
+    async def _lets_in(self, scope: Scope, own: bytes) -> bool:
+        found = heads(scope)
+        if not hmac.compare_digest(found.get(TARGETED, (b"",))[0], own):
             return False
-        asker = _header(scope, _ASKER) or b""
-        return await self._gateway.brokers.lets_in(asker.decode("latin-1"))
-
-
-def _header(scope: Scope, wanted: bytes) -> bytes | None:
-    return next((value for name, value in scope["headers"] if name == wanted), None)
+        return await self._gateway.brokers.lets_in(found.get(ASKED_BY, (b"",))[0].decode("latin-1"))
 
 
 async def _refuse(send: Send) -> None:

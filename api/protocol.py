@@ -6,12 +6,12 @@ connection is closed. `look` is called now and then for the deadlines.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import httptools
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
@@ -19,11 +19,12 @@ from api.errors import (
     HeadTooLarge,
     MalformedBody,
     RequestTimeout,
-    TooManyConnections,
     UrlTooLong,
     error_response,
     status_and_code,
 )
+from api.spare import Spares
+from api.unsent import Unsent
 from log_tables.errors import LakelogError
 from log_tables.limits import (
     CHUNK_MEAN_MIN_BYTES,
@@ -32,17 +33,19 @@ from log_tables.limits import (
     LINGER_S,
     PIPELINED_MAX,
     SMALL_CHUNKS_MAX,
-    SPARE_CONNECTIONS,
     UNSENT_MAX_BYTES,
 )
 
-OPERATORS_PATHS = ("/health", "/ready", "/metrics")
-"""What a connection beyond `max_connections` may ask for: an operator must see that there are too many."""
+_SMALLEST = b"GET / HTTP/1.1\r\n\r\n"
 
-_HEAD_PIECE_BYTES = 2_048
-"""Of a head at once: no more small requests than PIPELINED_MAX are met before the first one counts."""
+_HEAD_PIECE_BYTES = PIPELINED_MAX * len(_SMALLEST)
+"""Of a head at once: no more requests than PIPELINED_MAX are met before the first one counts."""
 
 _BODY_PIECE_BYTES = 65_536
+_BODY_HEADERS = (b"content-length", b"transfer-encoding")
+_NOT_HTTP = "the request is not HTTP/1.1: check the method, the headers and the chunks, and escape the URL"
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +61,14 @@ class Bounds:
 
 def bounded(bounds: Bounds) -> "type[Protocol]":
     """The protocol within `bounds`, for uvicorn, which makes one for each connection."""
-    return type("BoundedProtocol", (Protocol,), {"bounds": bounds})
+    return type("BoundedProtocol", (Protocol,), {"bounds": bounds, "spares": Spares(bounds.failed)})
 
 
 class Protocol(HttpToolsProtocol):
     """One connection."""
 
     bounds: ClassVar[Bounds]
+    spares: ClassVar[Spares]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._raw = transport
@@ -72,19 +76,16 @@ class Protocol(HttpToolsProtocol):
         self.flow = self._flow = _Flow(self.transport)
         self.url = b""
         self._in_body = self._moved = self._ending = False
-        self._fed = self._head_bytes = 0
+        self._fed = 0
         self._waiting = b""
         self._wrong: LakelogError | None = None
         self._head_since: float | None = None
-        self._idle_since = self._unsent_since = self.loop.time()
-        self._unsent = 0
+        self._idle_since = self.loop.time()
+        self._unsent = Unsent(transport, self._idle_since)
         over = len(self.connections) - self.bounds.max_connections
-        if over > 2 * SPARE_CONNECTIONS:
-            transport.abort()  # there are too many even to tell each
-        elif over > SPARE_CONNECTIONS:
-            self._refuse(TooManyConnections(_FULL))
-        elif over > 0:
-            self.app = _for_operators(self.app, self.bounds)
+        if over > 0:
+            self.app = self.spares.application(self.app, self)
+            self.spares.let_in(self, over)
 
     # What comes in.
 
@@ -95,9 +96,16 @@ class Protocol(HttpToolsProtocol):
             if self._flow.held:
                 self._waiting = bytes(left)
                 return
-            size = _BODY_PIECE_BYTES if self._in_body else _HEAD_PIECE_BYTES
-            piece, left = left[:size], left[size:]
-            self._feed(bytes(piece))
+            piece = bytes(left[: self._piece_bytes(left)])
+            left = left[len(piece) :]
+            self._feed(piece)
+
+    def _piece_bytes(self, left: memoryview) -> int:
+        """How much of `left` is looked at next. Behind the end of a body there may be heads."""
+        if not self._in_body:
+            return _HEAD_PIECE_BYTES
+        heads = bytes(left[:_BODY_PIECE_BYTES]).count(b"\r\n\r\n")
+        return _BODY_PIECE_BYTES if heads < PIPELINED_MAX else _HEAD_PIECE_BYTES
 
     def _feed(self, piece: bytes) -> None:
         self._moved = False
@@ -111,10 +119,10 @@ class Protocol(HttpToolsProtocol):
         if self._fed > HEAD_MAX_BYTES:
             self._blame(self._head_too_large())
         if self._wrong is not None:
-            if self._answering() and self._head_since is not None and not self.pipeline:
-                self._flow.hold()  # the earlier request is answered first
+            if self._answering() and (self.pipeline or not self._in_body):
+                self._flow.hold()  # earlier requests are answered first
             else:
-                self._refuse(self._wrong)
+                self.refuse(self._wrong)
 
     def _blame(self, error: LakelogError | None) -> None:
         """Remember the first thing that is wrong, which the parser's callbacks cannot raise."""
@@ -138,24 +146,15 @@ class Protocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._head_since, self._head_bytes = self.loop.time(), 0
-
-    def on_url(self, url: bytes) -> None:
-        super().on_url(url)
-        self._head_bytes += len(url)
+        self._head_since = self.loop.time()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_body:
-            return  # a trailer: nobody asked for it
-        self._head_bytes += len(name) + len(value) + 4
-        if self._head_bytes <= HEAD_MAX_BYTES and len(self.headers) < HEADER_LINES_MAX:
+        if not self._in_body:  # else a trailer: nobody asked for it
             super().on_header(name, value)
-        else:
-            self._blame(self._head_too_large())
 
     def on_headers_complete(self) -> None:
         self._moved = True
-        if self._head_bytes > HEAD_MAX_BYTES or len(self.pipeline) >= PIPELINED_MAX:
+        if len(self.headers) > HEADER_LINES_MAX:
             self._blame(self._head_too_large())
         if self.parser.should_upgrade() and any(name in _BODY_HEADERS for name, _ in self.headers):
             self._blame(MalformedBody("connections are not upgraded here; send the request without Upgrade"))
@@ -190,12 +189,13 @@ class Protocol(HttpToolsProtocol):
         self._idle_since = self.loop.time()
         if self.transport.is_closing():
             return
+        if self._wrong is not None and len(self.pipeline) == self._in_body:
+            self.pipeline.clear()  # what is left is the one whose body is wrong
+            self.refuse(self._wrong)
+            return
         if self.pipeline:
             cycle, app = self.pipeline.pop()
             self._start_asgi_task(cycle, app)
-        elif self._wrong is not None:
-            self._refuse(self._wrong)
-            return
         if not self.pipeline:
             self._flow.held = False
             waiting, self._waiting = self._waiting, b""
@@ -203,15 +203,15 @@ class Protocol(HttpToolsProtocol):
             self._flow.resume_reading()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 -- uvicorn's
-        self._refuse(MalformedBody(_NOT_HTTP))
+        self.refuse(MalformedBody(_NOT_HTTP))
 
-    def _refuse(self, error: LakelogError) -> None:
+    def refuse(self, error: LakelogError) -> None:
         """Say what is wrong, unless an earlier request's answer is still to come, and close."""
         self._wrong = error
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is not None and cycle.response_complete:
             cycle = None
-        own = cycle is not None and self._head_since is None and not cycle.response_started
+        own = cycle is not None and self._in_body and not cycle.response_started
         if not self.pipeline and (cycle is None or own):
             self._raw.write(_as_http(error))
             self.bounds.failed(status_and_code(error)[1])
@@ -240,13 +240,14 @@ class Protocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._ending, self._waiting = True, b""
+        self.spares.leave(self)
         super().connection_lost(exc)
 
     # Deadlines.
 
     def look(self, now: float) -> None:
         """Close the connection if it is idle, or too slow, by the time of the event loop."""
-        if self.unsent_bytes(now) and now - self._unsent_since > self.bounds.send_s:
+        if self.unsent_bytes(now) and now - self._unsent.since > self.bounds.send_s:
             self._raw.abort()
         elif self.ending:
             return
@@ -255,7 +256,7 @@ class Protocol(HttpToolsProtocol):
         elif self._head_since is not None:
             if now - self._head_since > self.bounds.receive_s:
                 late = f"the head did not come within {self.bounds.receive_s:g} s; send it at once"
-                self._refuse(RequestTimeout(late))
+                self.refuse(RequestTimeout(late))
         elif now - self._idle_since > (self.bounds.receive_s if self._in_body else self.bounds.idle_s):
             self._raw.close()  # in a body: it was answered, what still comes of it is passed over
 
@@ -265,10 +266,7 @@ class Protocol(HttpToolsProtocol):
 
     def unsent_bytes(self, now: float) -> int:
         """What the client has not taken yet."""
-        size: int = self._raw.get_write_buffer_size()
-        if size != self._unsent:
-            self._unsent, self._unsent_since = size, now
-        return size
+        return self._unsent.size_bytes(now)
 
     def drop(self) -> None:
         """Close the connection now; what is not sent is lost."""
@@ -279,8 +277,12 @@ def look_at_all(connections: Iterable[Any], now: float) -> None:
     """Look at every connection. While too much in all is not taken, drop those with most of it."""
     waiting = []
     for connection in list(connections):
-        connection.look(now)
-        waiting.append((connection.unsent_bytes(now), connection))
+        try:
+            connection.look(now)
+            waiting.append((connection.unsent_bytes(now), connection))
+        except Exception:  # noqa: BLE001 -- the others go on
+            _log.exception("a connection could not be looked at, and is closed")
+            connection.drop()
     unsent = sum(size for size, _ in waiting)
     if unsent > UNSENT_MAX_BYTES:
         for size, connection in sorted(waiting, key=lambda each: -each[0]):
@@ -288,11 +290,6 @@ def look_at_all(connections: Iterable[Any], now: float) -> None:
                 break
             connection.drop()
             unsent -= size
-
-
-_NOT_HTTP = "the request is not HTTP/1.1: check the method, the headers and the chunks, and escape the URL"
-_FULL = "this gateway has as many connections as it takes; close some, or raise max_connections"
-_BODY_HEADERS = (b"content-length", b"transfer-encoding")
 
 
 class _Flow(FlowControl):
@@ -336,22 +333,3 @@ def _as_http(error: LakelogError) -> bytes:
     lines = [*answer.raw_headers, (b"connection", b"close")]
     head = b"".join(name + b": " + value + b"\r\n" for name, value in lines)
     return STATUS_LINE[answer.status_code] + head + b"\r\n" + bytes(answer.body)
-
-
-def _for_operators(app: ASGIApp, bounds: Bounds) -> ASGIApp:
-    """`app` for a connection beyond the bound: one request, and only for what an operator needs to see."""
-
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        async def last(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
-            await send(message)
-
-        if scope["path"] in OPERATORS_PATHS:
-            await app(scope, receive, last)
-            return
-        error = TooManyConnections(_FULL)
-        bounds.failed(status_and_code(error)[1])
-        await error_response(error)(scope, receive, last)
-
-    return answer

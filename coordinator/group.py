@@ -53,7 +53,10 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group as it is. Immutable; `step` makes the next one."""
+    """A group as it is. Immutable; `step` makes the next one.
+
+    `committed_ms` is the time of its newest commit, in milliseconds since 1970.
+    """
 
     id: str
     generation: int = 0
@@ -62,6 +65,7 @@ class Group:
     topics: Mapping[str, TopicState] = field(default_factory=dict)
     target: Mapping[str, Partitions] = field(default_factory=dict)
     idle_ms: int = 0
+    committed_ms: int = field(default=0, compare=False)  # it follows from the offsets
     transactions: TransactionState = field(default_factory=TransactionState)
 
     def member(self, name: str) -> Member:
@@ -94,7 +98,7 @@ class Group:
     @property
     def touched_ms(self) -> int:
         """The last sign of life of a group that is idle, in milliseconds since 1970."""
-        return max(self.idle_ms, *(place.committed_ms for place in self.offsets.values()), 0)
+        return max(self.idle_ms, self.committed_ms)
 
     @property
     def settled(self) -> bool:

@@ -95,6 +95,7 @@ def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[
             offsets[group],
             topics[group],
             idle_ms=generations.get(group, _NEW).idle_ms,
+            committed_ms=max((each.committed_ms for each in offsets[group].values()), default=0),
             transactions=transaction.remember(counts.get(group), intents[group], retries[group]),
         )
         for group in sorted(groups)

@@ -284,7 +284,8 @@ def _with_offsets(
             moved = replace(member, positions=kept)
             group = _with(group, moved)
             records.append(saying(group, moved))
-    return replace(group, offsets={**group.offsets, **made}), records
+    newest = max(at_ms, group.committed_ms) if made else group.committed_ms
+    return replace(group, offsets={**group.offsets, **made}, committed_ms=newest), records
 
 
 def _sought(group: Group, member: Member, event: Seek) -> tuple[Group, Records]:

@@ -16,9 +16,11 @@ RETRY_AFTER_S = 1
 class Buffer:
     """`limit_bytes` in all, of which one topic takes at most half while others might want some."""
 
-    def __init__(self, limit_bytes: int, shares: str = "of topic") -> None:
-        """`shares` is what the shares are, in the message that there is no room."""
-        self.limit_bytes, self._shares = limit_bytes, shares
+    def __init__(self, limit_bytes: int, shares: str = "of topic", free_bytes: int = 0) -> None:
+        """`shares` is what the shares are, in the message that there is no room. The first `free_bytes` of
+        each request need none.
+        """
+        self.limit_bytes, self._shares, self.free_bytes = limit_bytes, shares, free_bytes
         self.used = 0
         self._topics: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -33,18 +35,22 @@ class Buffer:
         Raises BufferFull when there is none: nothing of the request may be kept then.
         """
         with self._lock:
-            mine = self._topics[topic]
-            alone = mine == held_bytes
-            full = self.used + size_bytes > self.limit_bytes
-            if full or (not alone and mine + size_bytes > self.limit_bytes // 2):
-                raise BufferFull(
-                    f"the gateway holds {self.used} of {self.limit_bytes} bytes, "
-                    f"{mine} {self._shares} {topic!r}, and has no room for {size_bytes} more; "
-                    "repeat the request later",
-                    retry_after_s=RETRY_AFTER_S,
-                )
+            self.check(topic, size_bytes, held_bytes)
             self.used += size_bytes
-            self._topics[topic] = mine + size_bytes
+            self._topics[topic] += size_bytes
+
+    def check(self, topic: str, size_bytes: int, held_bytes: int = 0) -> None:
+        """Raise what `reserve` would raise now."""
+        mine = self._topics[topic]
+        alone = mine == held_bytes
+        full = self.used + size_bytes > self.limit_bytes
+        if full or (not alone and mine + size_bytes > self.limit_bytes // 2):
+            raise BufferFull(
+                f"the gateway holds {self.used} of {self.limit_bytes} bytes, "
+                f"{mine} {self._shares} {topic!r}, and has no room for {size_bytes} more; "
+                "repeat the request later",
+                retry_after_s=RETRY_AFTER_S,
+            )
 
     def release(self, topic: str, size_bytes: int) -> None:
         """Give room back."""
@@ -64,9 +70,16 @@ class Room:
 
     def grow(self, size_bytes: int) -> None:
         """Hold at least `size_bytes`. Raises BufferFull."""
+        size_bytes -= self._buffer.free_bytes
         if size_bytes > self.size_bytes:
             self._buffer.reserve(self._topic, size_bytes - self.size_bytes, self.size_bytes)
             self.size_bytes = size_bytes
+
+    def check(self, size_bytes: int) -> None:
+        """Raise BufferFull when `grow` would raise it now: room is not held for what is only announced."""
+        size_bytes -= self._buffer.free_bytes
+        if size_bytes > self.size_bytes:
+            self._buffer.check(self._topic, size_bytes - self.size_bytes, self.size_bytes)
 
     @contextmanager
     def more(self, size_bytes: int) -> Iterator[None]:
@@ -91,5 +104,6 @@ class Room:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._buffer.release(self._topic, self.size_bytes)
-        self.size_bytes = 0
+        if self.size_bytes:
+            self._buffer.release(self._topic, self.size_bytes)
+            self.size_bytes = 0

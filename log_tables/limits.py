@@ -49,6 +49,9 @@ PIPELINED_MAX = 64
 SPARE_CONNECTIONS = 16
 """Connections beyond `max_connections` that may still ask how the gateway is."""
 
+SPARE_PEER_CONNECTIONS = 64
+"""Connections beyond those for requests of other gateways: each is for one request."""
+
 LINGER_S = 2.0
 """How long a client that was refused in the middle of its request may go on sending: so it hears why."""
 
@@ -65,6 +68,9 @@ SMALL_VALUE_BYTES = 128
 SMALL_BODIES_MAX_BYTES = 32 * MIB
 """Such bodies together with their values, beside `buffer_memory`: neither they nor records keep the others
 out."""
+
+SMALL_BODY_FREE_BYTES = 16 * KIB
+"""Of each such body, what takes no room: so nobody keeps out a commit. All connections together bound it."""
 
 STREAM_RECORDS_MAX = 1_000_000
 """Records in one Arrow stream, and headers of theirs: a null takes no byte of the stream, and 31 of memory

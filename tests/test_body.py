@@ -5,7 +5,6 @@ from collections.abc import MutableMapping
 from typing import Any
 
 import pytest
-from starlette.requests import Request
 
 from api.body import read_body
 from api.errors import MalformedBody, RequestTimeout, RequestTooLarge
@@ -28,9 +27,8 @@ def body_of(*parts: bytes, length: int | None = None, ends: bool = True) -> tupl
 
     async def read() -> bytes:
         headers = [] if length is None else [(b"content-length", str(length).encode())]
-        request = Request({"type": "http", "headers": headers}, receive)
         with buffer.room("topic") as room:
-            return await read_body(request, room, LIMIT, timeout_s=0.01)
+            return await read_body({"type": "http", "headers": headers}, receive, room, LIMIT, timeout_s=0.01)
 
     try:
         return asyncio.run(read()), "", buffer.used

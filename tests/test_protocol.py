@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from api.protocol import look_at_all
+from coordinator.peers import TARGET
 from log_tables.clock import timer
 from log_tables.limits import (
     HEAD_MAX_BYTES,
@@ -18,6 +19,7 @@ from log_tables.limits import (
     PEER_KEPT_S,
     SMALL_BODY_MAX_BYTES,
     SPARE_CONNECTIONS,
+    SPARE_PEER_CONNECTIONS,
     UNSENT_MAX_BYTES,
 )
 from tests.gateway import RunningGateway, running_gateway
@@ -116,6 +118,34 @@ def test_pipelined_requests_are_answered_in_their_order_however_many(strict: Run
     assert heard.statuses == [200, 404, 200] * 500 + [200]
 
 
+@pytest.mark.parametrize("before", [b"", CHUNKED + b"0\r\n\r\n"], ids=["alone", "behind a body"])
+def test_the_smallest_requests_are_pipelined_however_many(strict: RunningGateway, before: bytes) -> None:
+    smallest = b"GET / HTTP/1.1\r\n\r\n"
+    heard = tell(strict, before + smallest * 300 + head("GET /health", **CLOSE))
+    assert len(heard.statuses) == bool(before) + 301
+    assert heard.statuses[-1] == 200
+
+
+@pytest.mark.parametrize(
+    "wrong", [b"\x16\x03", head("GET /health", Content_Length="x"), CHUNKED + b"no size\r\n"]
+)
+def test_what_is_wrong_behind_other_requests_is_told_when_they_are_answered(
+    strict: RunningGateway, wrong: bytes
+) -> None:
+    assert tell(strict, head("GET /health") * 3 + wrong).statuses == [200] * 3 + [400]
+
+
+def test_a_body_that_is_not_http_is_one_error(strict: RunningGateway) -> None:
+    def failed() -> float:
+        text = strict.client.get("/metrics").text.splitlines()
+        return sum(float(line.split()[1]) for line in text if line.startswith("lakelog_request_errors_total"))
+
+    before = failed()
+    assert tell(strict, CHUNKED, b"2\r\n{}no size\r\n").statuses == [400]
+    assert tell(strict, head("DELETE /nowhere", Content_Length="2", **CLOSE), b"{}").statuses == [404]
+    assert failed() == before + 2
+
+
 def test_requests_sent_behind_a_long_poll_wait_unread(strict: RunningGateway) -> None:
     """A poll looks whether its client is still there, which must not take in what is behind it."""
     connection = connect(strict)
@@ -151,6 +181,24 @@ def test_an_answer_that_nobody_takes_is_given_up(strict: RunningGateway) -> None
     connection.close()
 
 
+def test_who_takes_an_answer_slowly_gets_all_of_it(strict: RunningGateway) -> None:
+    """The kernel asks for more of it only when a third of what it holds is taken."""
+    for _ in range(4):
+        assert strict.produce("t", "x" * 1_000_000, partition=0).status_code == 200
+    connection = connect(strict)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * KIB)
+    connection.sendall(head("GET /topics/t/partitions/0/records", **CLOSE) * 1)
+    begin, got = timer(), 0
+    while timer() - begin < 4 * SEND_MS / 1_000:
+        due = begin + got / (64 * KIB)
+        wait_until(lambda: timer() >= due, "the next piece is due")  # noqa: B023
+        got += len(connection.recv(4 * KIB))
+    while part := connection.recv(MIB):
+        got += len(part)
+    connection.close()
+    assert got > 4_000_000
+
+
 def connections(gateway: RunningGateway) -> int:
     """How many the gateway has, with that of the client who asks."""
     (line,) = (
@@ -161,22 +209,47 @@ def connections(gateway: RunningGateway) -> int:
     return int(float(line.split()[1]))
 
 
-def test_more_connections_than_allowed_are_told_so_but_an_operator_is_let_in(tmp_path: Path) -> None:
+@pytest.fixture
+def full(tmp_path: Path) -> Iterator[tuple[RunningGateway, list[socket.socket]]]:
+    """A gateway with all connections that it takes, one of them the client's, and these."""
     with running_gateway(tmp_path, max_connections=CONNECTIONS) as gateway:
-        assert gateway.client.get("/health").status_code == 200  # the first connection
+        assert gateway.client.get("/health").status_code == 200
         held = [connect(gateway) for _ in range(CONNECTIONS - 1)]
         wait_until(lambda: connections(gateway) == CONNECTIONS, "all are there")
-        assert tell(gateway, head("GET /health")).statuses == [200]
-        refused = tell(gateway, head("GET /topics"))
-        assert (refused.statuses, refused.error_code) == ([503], 50003)
-        assert b"retry-after" in refused.data.lower()
-        spare = [connect(gateway) for _ in range(SPARE_CONNECTIONS)]
-        wait_until(lambda: connections(gateway) == CONNECTIONS + SPARE_CONNECTIONS, "the spare ones, too")
-        assert tell(gateway).statuses == [503]
-        for connection in [*held, *spare]:
+        yield gateway, held
+        for connection in held:
             connection.close()
-        wait_until(lambda: connections(gateway) == 1, "they are gone")
-        assert tell(gateway, head("GET /topics", **CLOSE)).statuses == [200]
+
+
+SPARE = SPARE_CONNECTIONS + SPARE_PEER_CONNECTIONS
+
+
+def test_more_connections_than_allowed_are_told_so_but_an_operator_is_let_in(
+    full: tuple[RunningGateway, list[socket.socket]],
+) -> None:
+    gateway, held = full
+    assert tell(gateway, head("GET /health")).statuses == [200]
+    refused = tell(gateway, head("GET /topics"))
+    assert (refused.statuses, refused.error_code) == ([503], 50003)
+    assert b"retry-after" in refused.data.lower()
+    held += [connect(gateway) for _ in range(SPARE)]
+    wait_until(lambda: connections(gateway) == CONNECTIONS + SPARE, "the spare ones, too")
+    assert tell(gateway, head("GET /health")).statuses == [200]
+    assert hear(held[CONNECTIONS - 1]).statuses == [503]  # it was silent for longest
+    for connection in held:
+        connection.close()
+    wait_until(lambda: connections(gateway) == 1, "they are gone")
+    assert tell(gateway, head("GET /topics", **CLOSE)).statuses == [200]
+
+
+@pytest.mark.parametrize("more", [0, SPARE, 3 * SPARE])
+def test_other_gateways_are_let_in_however_many_connections_ask_for_nothing(
+    full: tuple[RunningGateway, list[socket.socket]], more: int
+) -> None:
+    gateway, held = full
+    held += [connect(gateway) for _ in range(more)]
+    asked = head("GET /peer/ping", **{TARGET: "of another process"})
+    assert tell(gateway, asked).statuses == [421]  # the gate behind has looked at it
 
 
 def resident(gateway: RunningGateway) -> int:

@@ -1,0 +1,27 @@
+"""The few headers that are looked at before an application is called, found in one pass over all of them."""
+
+from collections.abc import Mapping, Sequence
+
+from starlette.types import Scope
+
+from coordinator.peers import ASKER, TARGET
+
+TARGETED, ASKED_BY = TARGET.encode(), ASKER.encode()
+
+_FOUND = "lakelog.heads"
+"""The key of an ASGI scope where they are."""
+
+_LOOKED_AT = frozenset(
+    (b"host", b"content-type", b"content-length", b"transfer-encoding", b"sec-fetch-site", TARGETED, ASKED_BY)
+)
+
+
+def heads(scope: Scope) -> Mapping[bytes, Sequence[bytes]]:
+    """The values of each header that is looked at, in their order; one that is not there has no key."""
+    found: dict[bytes, list[bytes]] | None = scope.get(_FOUND)
+    if found is None:
+        found = scope[_FOUND] = {}
+        for name, value in scope["headers"]:
+            if name in _LOOKED_AT:
+                found.setdefault(name, []).append(value)
+    return found
