@@ -1,8 +1,9 @@
 """Bodies of requests: each is read here, whole, before an application sees the request.
 
 So every body has a size, a deadline, and room for what has come of it, whichever route it is for, and none is
-left unread. What is only announced takes no room: else who sends nothing kept out those who do. Records share `buffer_memory`, each topic with a part of its own. All other
-bodies share a little beside it, so that neither keeps the other out.
+left unread. What is only announced takes no room: else who sends nothing kept out those who do. Records share
+`buffer_memory`, each topic with a part of its own. All other bodies share a little beside it, so that neither
+keeps the other out.
 """
 
 import asyncio

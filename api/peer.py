@@ -10,9 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from api.beside import is_large, worked_out
 from api.body import room_of, take_body
 from api.errors import add_error_handlers, error_response
 from api.gateway import Gateway, gateway
+from api.media import Format
 from api.rows import check_sizes
 from coordinator.peer_wire import decode_entries, encode_outcomes
 from ingest.buffer import Room
@@ -48,8 +50,9 @@ async def append(request: Request) -> Response:
     """Append the entries of the body to one partition, in their order."""
     here, place, acks = gateway(request), _place(request), _acks(request)
     with room_of(request) as room:
+        body = take_body(request)
         try:
-            entries = decode_entries(take_body(request), room.grow)
+            entries = await worked_out(is_large(body, Format.ARROW), lambda: decode_entries(body, room.grow))
         except BufferFull as error:
             return body_refused(error)
         return _answer(await _appended(here, place, entries, acks, room))

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.appending import Appending, append
-from api.beside import INLINE_MAX_BYTES, INLINE_MAX_ROWS, worked_out
+from api.beside import INLINE_MAX_ROWS, is_large, worked_out
 from api.body import room_of, take_body
 from api.client_topics import topic_to_write
 from api.envelope import V2_MEDIA_TYPE
@@ -95,7 +95,7 @@ async def _produce(
         body = take_body(request)
         size = len(body)
         make = partial(_decode, here, body, form, partition)
-        asked = Appending(make, size > INLINE_MAX_BYTES, acks, stamp, expected)
+        asked = Appending(make, is_large(body, form), acks, stamp, expected)
         done = await append(here, topic, asked, room)
         del body, make, asked
     parts, outcomes = done.parts, done.outcomes

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.beside import INLINE_MAX_BYTES, INLINE_MAX_ROWS, worked_out
+from api.beside import INLINE_MAX_ROWS, is_large, worked_out
 from api.body import room_of, take_body
 from api.client_topics import topic_to_write
 from api.consumers import GroupName, InstanceName
@@ -117,7 +117,7 @@ async def _known(
     try:
         return await here.coordinator.transacted(group, *retry), False
     except RetryKeyReused:
-        large = len(body) > INLINE_MAX_BYTES
+        large = is_large(body, form)
         sent = await worked_out(large, lambda: decode_transaction(body, form, room))
         if not sent.frame.staged:
             raise
@@ -138,7 +138,7 @@ async def _done(
 
     Raises what `Coordinator.transact` raises.
     """
-    large = len(body) > INLINE_MAX_BYTES
+    large = is_large(body, form)
     while True:
         sent = await worked_out(large, lambda: decode_transaction(body, form, room))
         asked, size = await _asked(here, sent, member, retry, large)

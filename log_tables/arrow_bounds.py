@@ -75,6 +75,18 @@ def check_stream(
     return held + rows_held * RECORD_COLUMNS_BYTES
 
 
+def has_more_rows(stream: bytes, rows: int) -> bool:
+    """Whether an IPC stream says that it has more than `rows` records, or headers of records, or is none."""
+    try:
+        for message in _messages(memoryview(stream)):
+            rows -= _batch(message)[0] if message.kind == _RECORD_BATCH else 0
+            if rows < 0:
+                return True
+    except (struct.error, InvalidRecord):
+        return True
+    return False
+
+
 class _Message(NamedTuple):
     """One message: its kind, its head (a FlatBuffers table Message), and its body."""
 

@@ -5,11 +5,13 @@ from collections.abc import MutableMapping
 from typing import Any
 
 import pytest
+from starlette.types import Receive
 
 from api.body import read_body
 from api.errors import MalformedBody, RequestTimeout, RequestTooLarge
 from ingest.buffer import Buffer
 from log_tables.errors import BufferFull
+from log_tables.limits import SMALL_BODIES_MAX_BYTES, SMALL_BODY_FREE_BYTES, SMALL_BODY_MAX_BYTES
 
 LIMIT = 100
 
@@ -52,3 +54,42 @@ def test_a_body_comes_whole_and_in_time_or_holds_nothing(
     parts: list[bytes], length: int | None, ends: bool, body: bytes | None, error: str
 ) -> None:
     assert body_of(*parts, length=length, ends=ends) == (body, error, 0)
+
+
+@pytest.mark.parametrize("announced", [SMALL_BODY_FREE_BYTES, SMALL_BODY_MAX_BYTES])
+def test_bodies_that_are_only_announced_keep_no_other_out(announced: int) -> None:
+    small = Buffer(SMALL_BODIES_MAX_BYTES, free_bytes=SMALL_BODY_FREE_BYTES)
+
+    async def never() -> MutableMapping[str, Any]:
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    async def two() -> MutableMapping[str, Any]:
+        return {"type": "http.request", "body": b"{}", "more_body": False}
+
+    async def announce(share: str, receive: Receive, length: int) -> bytes:
+        scope = {"type": "http", "headers": [(b"content-length", str(length).encode())]}
+        with small.room(share) as room:
+            return await read_body(scope, receive, room, SMALL_BODY_MAX_BYTES, timeout_s=60)
+
+    async def all_of_them() -> bytes:
+        waiting = [asyncio.create_task(announce(f"/g{i % 2}", never, announced)) for i in range(1_000)]
+        await asyncio.sleep(0)
+        said = await announce("/orders", two, 2)
+        for task in waiting:
+            task.cancel()
+        return said
+
+    assert asyncio.run(all_of_them()) == b"{}"
+
+
+def test_room_is_for_what_comes_beyond_what_is_free() -> None:
+    buffer = Buffer(LIMIT, free_bytes=10)
+    with buffer.room("a") as room, buffer.room("b") as other:
+        room.grow(10)
+        assert buffer.used == 0
+        room.grow(10 + LIMIT)
+        assert buffer.used == LIMIT
+        other.grow(10)
+        with pytest.raises(BufferFull):
+            other.check(11)
+    assert buffer.used == 0

@@ -1,0 +1,37 @@
+"""What is worked on beside the event loop."""
+
+import pyarrow as pa
+import pytest
+
+from api.beside import INLINE_MAX_BYTES, INLINE_MAX_ROWS, is_large
+from api.media import Format
+
+
+def nulls(*batches: int) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, pa.schema([("value", pa.null())])) as writer:
+        for rows in batches:
+            writer.write_batch(pa.record_batch({"value": pa.nulls(rows)}))
+    body: bytes = sink.getvalue().to_pybytes()
+    return body
+
+
+@pytest.mark.parametrize(
+    ("body", "large"),
+    [
+        (nulls(INLINE_MAX_ROWS), False),
+        (nulls(INLINE_MAX_ROWS + 1), True),
+        (nulls(1, INLINE_MAX_ROWS), True),
+        (nulls(1_000_000), True),
+        (nulls(1)[:-9], False),
+        (b"\xff\xff\xff\xff\x08\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff", True),
+        (b"x" * (INLINE_MAX_BYTES + 1), True),
+    ],
+)
+def test_a_stream_is_large_by_what_it_says_as_well_as_by_its_bytes(body: bytes, large: bool) -> None:
+    assert is_large(body, Format.ARROW) is large
+
+
+def test_other_bodies_are_large_by_their_bytes() -> None:
+    assert not is_large(nulls(1_000_000), Format.JSON)
+    assert is_large(b" " * (INLINE_MAX_BYTES + 1), Format.JSON)
