@@ -90,6 +90,9 @@ class Protocol(HttpToolsProtocol):
     # What comes in.
 
     def data_received(self, data: bytes) -> None:
+        if len(data) <= _HEAD_PIECE_BYTES and not (self._waiting or self._flow.held or self.ending):
+            self._feed(data)
+            return
         left = memoryview(self._waiting + data)
         self._waiting = b""
         while left and not self.ending:
@@ -148,10 +151,6 @@ class Protocol(HttpToolsProtocol):
         super().on_message_begin()
         self._head_since = self.loop.time()
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._in_body:  # else a trailer: nobody asked for it
-            super().on_header(name, value)
-
     def on_headers_complete(self) -> None:
         self._moved = True
         if len(self.headers) > HEADER_LINES_MAX:
@@ -162,6 +161,7 @@ class Protocol(HttpToolsProtocol):
             self._in_body, self._chunks, self._body_bytes = True, 0, 0
             self._head_since = None
             super().on_headers_complete()
+            self.headers = []  # of trailers, which nobody asked for
             if self.pipeline:
                 self._flow.hold()
 
@@ -198,8 +198,9 @@ class Protocol(HttpToolsProtocol):
             self._start_asgi_task(cycle, app)
         if not self.pipeline:
             self._flow.held = False
-            waiting, self._waiting = self._waiting, b""
-            self.data_received(waiting)  # at once: what comes next comes behind it
+            if self._waiting:
+                waiting, self._waiting = self._waiting, b""
+                self.data_received(waiting)  # at once: what comes next comes behind it
             self._flow.resume_reading()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 -- uvicorn's

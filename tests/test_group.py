@@ -621,3 +621,15 @@ def test_groups_are_restored_each_for_itself() -> None:
     assert found.keys() == {"g", "h"}
     assert found["h"].offsets == theirs.offsets
     assert found["h"].members == {}
+
+
+def test_the_last_sign_of_life_of_a_group_is_its_newest_commit_also_when_it_is_read_again() -> None:
+    driven = Driven()
+    for at_ms, place in ((5, T0), (9, T1), (7, T0)):
+        driven.happen(Reset({place: Place(1)}, at_ms))
+    assert driven.group.touched_ms == 9
+    assert restore(driven.records, 0)["g"].touched_ms == 9
+    driven.happen(Tick(20, forget_before_ms=9))
+    driven.happen(Tick(30, forget_before_ms=9))
+    assert driven.group.touched_ms == 20
+    assert restore(driven.records, 0)["g"].touched_ms == 20
