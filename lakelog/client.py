@@ -228,8 +228,9 @@ class Client:
     ) -> Iterator[Record]:
         """Every record from `offset` on, in order, up to the end.
 
-        With `follow` for ever: it waits for more, and for a gateway that is away for up to 30 s. Raises as
-        `fetch` does.
+        With `follow` for ever: it waits for more, and for a gateway that is away for up to 30 s. In a topic
+        that is deleted and made again meanwhile it goes on at the same offset. Raises as `fetch` does:
+        OffsetOutOfRange where that topic is shorter.
         """
         for records in self.read_tables(topic, partition, offset, follow=follow):
             yield from to_records(records)

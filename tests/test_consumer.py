@@ -384,7 +384,7 @@ def test_its_heart_beats_while_the_program_works_and_not_after(
 ) -> None:
     beats = Losing()
     beats.kind = "/heartbeat"
-    with make(session_timeout_ms=300, transport=beats, name="me") as consumer:
+    with make(session_timeout_ms=1_000, transport=beats, name="me") as consumer:
         consumer.poll(0)
         wait_until(lambda: beats.count > 9, "three sessions pass")
         assert [each["member"] for each in client.group(topic)["members"]] == ["me"]

@@ -224,6 +224,23 @@ def test_what_was_answered_before_it_was_durable_goes_with_its_topic(tmp_path: P
     run(scenario, tmp_path, {"put_if_absent"}, log_directory("topics/t/0"))
 
 
+def test_what_was_answered_before_it_had_an_offset_goes_to_the_topic_that_is_there(tmp_path: Path) -> None:
+    """And what the client sends next comes after it, as ever."""
+
+    async def scenario(here: Here) -> None:
+        await here.known(2)
+
+        async def produced() -> list[httpx.Response]:
+            return [await here.produce(0, 1, acks="0"), await here.produce(0, 1)]
+
+        early, following = await here.amid(produced(), lambda: here.again(b"7", partitions=2))
+        assert [each["offset"] for each in early.json()["offsets"]] == [None, None]
+        assert [each["offset"] for each in following.json()["offsets"]] == [2, 1]
+        assert (here.held(2, 0), here.held(2, 1)) == ([b"7", b"0", b"0"], [b"1", b"1"])
+
+    run(scenario, tmp_path, {"put_if_absent"}, "topics/t/")
+
+
 # Transactions.
 
 
