@@ -117,6 +117,12 @@ async def newest(here: Gateway, topic: Topic) -> Topic:
     return here.cluster.topic(topic.name)
 
 
+def is_current(here: Gateway, name: str, topic_id: str) -> bool:
+    """Whether the topic with this id is still the one of its name, as was last looked."""
+    known = here.cluster.known(name)
+    return known is not None and known.topic_id == topic_id
+
+
 async def _found(here: Gateway, name: str) -> Topic:
     found = here.cluster.known(name)
     return found if found is not None else await run_in_threadpool(here.cluster.topic, name)

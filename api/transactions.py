@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from api.beside import INLINE_MAX_ROWS, is_large, worked_out
 from api.body import room_of, take_body
-from api.client_topics import topic_to_write
+from api.client_topics import is_current, topic_to_write
 from api.consumers import GroupName, InstanceName
 from api.envelope import V2Response
 from api.errors import error_responses
@@ -148,14 +148,8 @@ async def _done(
             return await here.coordinator.transact(group, member, asked)
         except (UnknownTopic, UnknownPartition):
             await here.shards.look()
-            if all(_is_there(here, part) for part in asked.parts):
+            if all(is_current(here, part.topic, part.topic_id) for part in asked.parts):
                 raise
-
-
-def _is_there(here: Gateway, part: Part) -> bool:
-    """Whether the topic that a part is for is still the one of its name, as was last looked."""
-    known = here.cluster.known(part.topic)
-    return known is not None and known.topic_id == part.topic_id
 
 
 async def _asked(

@@ -73,7 +73,7 @@ def test_bodies_that_are_only_announced_keep_no_other_out(announced: int) -> Non
 
     async def all_of_them() -> bytes:
         waiting = [asyncio.create_task(announce(f"/g{i % 2}", never, announced)) for i in range(1_000)]
-        await asyncio.sleep(0)
+        await asyncio.wait(waiting, timeout=0)  # until all have begun
         said = await announce("/orders", two, 2)
         for task in waiting:
             task.cancel()

@@ -30,6 +30,7 @@ from log_tables.errors import (
 )
 from log_tables.home import remember
 from log_tables.local_store import LocalStore
+from log_tables.metadata_log import open_log
 from log_tables.store import Store, open_store, overlap
 from tests.support import S3Server, wait_until
 
@@ -616,6 +617,7 @@ def test_a_root_that_was_mounted_again_is_gone_on_with(
     tmp_path: Path, mounted_again: Callable[[], None]
 ) -> None:
     store = open_store(tmp_path / "root")
+    open_log(store, ManualClock())
     remember(store)
     store.put_if_absent("a/1", b"")
     mounted_again()
@@ -631,6 +633,7 @@ def test_another_root_that_was_mounted_in_its_place_is_not_written_to(
     """Though its top has the same inode, as that of every file system of a kind has."""
     store = open_store(tmp_path / "root")
     if anchored:
+        open_log(store, ManualClock())
         remember(store)
     store.put_if_absent("a/1", b"")
     if anchored:

@@ -28,7 +28,7 @@ def reads(source: str) -> Iterator[str]:
 def test_bodies_are_read_in_one_place() -> None:
     assert [*reads("async def f(request): await request.body()")] == ["body"]
     found = {path.name: [*reads(path.read_text())] for path in sorted((ROOT / "api").glob("*.py"))}
-    assert {name: calls for name, calls in found.items() if calls} == {"body.py": ["stream"]}
+    assert {name: calls for name, calls in found.items() if calls} == {}  # api/body.py reads before a route
 
 
 def kinds(kind: type[BaseModel]) -> Iterator[type[BaseModel]]:
