@@ -2,6 +2,7 @@
 topics are deleted and made again, logs truncated, groups set back, and copies of the root started beside.
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from log_tables.fsck import check as fsck
 from log_tables.store import open_store
 from tests import lives
 from tests.clients import Task
-from tests.gateway import running_gateway
+from tests.gateway import LEADER_TIMEOUT_MS, running_gateway
 from tests.history import At, Create, Operation, Placed, Truncate, Write
 from tests.several import COPIERS, LONG_S, READERS, TOPIC, Load, Several, loaded
 from tests.workload import read_partition
@@ -139,7 +140,8 @@ class Scene:
 
 def _lakelog(*command: str) -> "subprocess.CompletedProcess[str]":
     whole = [sys.executable, "-m", "lakelog", *command]
-    return subprocess.run(whole, capture_output=True, text=True, check=False, timeout=LONG_S)
+    named = {**os.environ, "LAKELOG_LEADER_TIMEOUT_MS": str(LEADER_TIMEOUT_MS)}
+    return subprocess.run(whole, capture_output=True, text=True, check=False, timeout=LONG_S, env=named)
 
 
 def _check_there(url: str, sent: Sequence[Operation]) -> None:
