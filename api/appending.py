@@ -73,8 +73,9 @@ async def append(here: Gateway, topic: Topic, asked: Appending, room: Room) -> D
         try:
             topic, parts = await _made(here, topic, asked, room)
             partitions, parts = topic.partition_count, parts if left is None else _of(left, parts)
-            left = []
-            for part, outcome in zip(parts, await _appended(here, topic, parts, asked, room), strict=True):
+            outcomes = await _appended(here, topic, parts, asked, room)
+            left = []  # only now: what raises before this is the answer to all that was left
+            for part, outcome in zip(parts, outcomes, strict=True):
                 if isinstance(outcome, TopicDeleted):
                     left, why = [*left, part], outcome
                 else:
