@@ -1,7 +1,7 @@
 """What one gateway asks of another, on a port that anybody can reach: what else comes there is refused."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -30,12 +30,19 @@ from log_tables.limits import MIB
 from log_tables.metadata_log import BrokerRecord
 from log_tables.partition import Entry, Producer
 from log_tables.store import open_store
-from tests.gateway import RunningGateway
+from tests.gateway import RunningGateway, running_gateway
 from tests.partitions import entry
 from tests.support import wait_until
 
 ONE = encode_entries([entry(b"a")])
 INTERNAL = "__consumer_offsets"
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
+    """One of its own: an asker stays on the list of its root's brokers."""
+    with running_gateway(tmp_path_factory.mktemp("asked"), linger_ms=0) as running:
+        yield running
 
 
 def topic_id(gateway: RunningGateway, topic: str) -> str:

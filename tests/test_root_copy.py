@@ -545,7 +545,7 @@ class Traffic:
 
     def __init__(self, gateway: RunningGateway) -> None:
         self.gateway, self._ended = gateway, threading.Event()
-        self.deleting = True
+        self._deleting, self._between = True, threading.Lock()
         gateway.create_topic("t", 4)
         self._threads = [threading.Thread(target=self._always, args=(act,)) for act in self._acts()]
         for thread in self._threads:
@@ -571,13 +571,18 @@ class Traffic:
         assert answer.status_code == 204, answer.text
 
     def _make_again(self) -> None:
-        if self.deleting:
-            self.gateway.create_topic("phoenix")
-            assert self.gateway.produce("phoenix", "ashes").status_code == 200
-            path = f"{self.gateway.cluster}/topics/phoenix"
-            assert self.gateway.client.delete(path).status_code == 204
-        else:
-            self._ended.wait(0.01)
+        with self._between:
+            if self._deleting:
+                self.gateway.create_topic("phoenix")
+                assert self.gateway.produce("phoenix", "ashes").status_code == 200
+                path = f"{self.gateway.cluster}/topics/phoenix"
+                assert self.gateway.client.delete(path).status_code == 204
+        self._ended.wait(0.01)
+
+    def stop_deleting(self) -> None:
+        """When this returns, the topic was deleted for the last time."""
+        with self._between:
+            self._deleting = False
 
     def close(self) -> None:
         self._ended.set()
@@ -605,7 +610,7 @@ def test_a_tree_that_was_copied_in_use_is_whole_or_refused(tmp_path: Path, clock
                 before = ends(gateway)
                 copy_tree_in_use(root, tmp_path / f"copy{number}", "")
                 served(tmp_path / f"copy{number}", clock, before)
-            traffic.deleting = False
+            traffic.stop_deleting()
             check_in_order(root, tmp_path, clock, traffic)
         finally:
             traffic.close()
@@ -616,7 +621,7 @@ def check_in_order(root: Path, tmp_path: Path, clock: ManualClock, traffic: Traf
     metadata = "topics/__cluster_metadata/0/_delta_log"
     groups = [f"topics/{CONSUMER_OFFSETS}/{number}/_delta_log" for number in range(3)]
     topics = [f"topics/t/{number}/_delta_log" for number in range(4)]
-    wait_until(lambda: not Cluster.open(open_store(root), clock, create=False).known("phoenix"), "it is gone")
+    assert not Cluster.open(open_store(root), clock, create=False).known("phoenix")
     before = ends(traffic.gateway)
     copy_tree_in_use(root, tmp_path / "groups first", metadata, *groups, *topics)
     copy_tree_in_use(root, tmp_path / "groups first", "", but="_delta_log")
