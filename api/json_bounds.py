@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from api.beside import INLINE_MAX_BYTES
+from api.beside import is_large_json
 from api.errors import MalformedBody, RequestTooLarge
 from api.media import Format
 from ingest.buffer import Room
@@ -87,7 +87,7 @@ def decoding(room: Room, body: bytes, depth: int, form: Format | None = None) ->
 
     Raises RequestTooLarge when they are too many, or could never fit; BufferFull.
     """
-    if len(body) <= INLINE_MAX_BYTES:  # one at a time: on the event loop
+    if not is_large_json(body):  # one at a time: on the event loop
         yield
         return
     cost = bounded_cost(body, depth) + (text_cost(body) if form is Format.TEXT else len(body))

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.appending import Appending, append, known
-from api.beside import INLINE_MAX_BYTES, INLINE_MAX_ROWS, worked_out
+from api.beside import INLINE_MAX_ROWS, is_large_json, worked_out
 from api.body import room_of, take_body
 from api.client_topics import newest, topic_to_write
 from api.errors import error_responses, status_and_code
@@ -56,7 +56,7 @@ async def produce_records(here: Here, request: Request, cluster_id: ClusterId, t
     with room_of(request) as room:
         body = take_body(request)
         decode = partial(_decoded_stream, body, room)
-        rows = await worked_out(len(body) > INLINE_MAX_BYTES, decode)
+        rows = await worked_out(is_large_json(body), decode)
         del body, decode
         done = await _append(here, found, rows, room)
     content = await worked_out(len(done) > INLINE_MAX_ROWS, lambda: _lines(done))
@@ -104,7 +104,7 @@ async def _decoded_by_newest(
     while True:
         before = known(topic)
         decode = partial(_decoded, topic, body, room)
-        sound, failures = await worked_out(len(body) > INLINE_MAX_BYTES, decode)
+        sound, failures = await worked_out(is_large_json(body), decode)
         if not failures:
             return topic, sound, failures
         topic = await newest(here, topic)

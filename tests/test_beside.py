@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from api.beside import INLINE_MAX_BYTES, INLINE_MAX_ROWS, is_large
+from api.beside import INLINE_MAX_BYTES, INLINE_MAX_ROWS, INLINE_MAX_VALUES, is_large
 from api.media import Format
 
 
@@ -32,6 +32,15 @@ def test_a_stream_is_large_by_what_it_says_as_well_as_by_its_bytes(body: bytes, 
     assert is_large(body, Format.ARROW) is large
 
 
-def test_other_bodies_are_large_by_their_bytes() -> None:
-    assert not is_large(nulls(1_000_000), Format.JSON)
-    assert is_large(b" " * (INLINE_MAX_BYTES + 1), Format.JSON)
+@pytest.mark.parametrize(
+    ("body", "large"),
+    [
+        (nulls(1_000_000), False),
+        (b" " * INLINE_MAX_BYTES, False),
+        (b" " * (INLINE_MAX_BYTES + 1), True),
+        (b"{}," * (INLINE_MAX_VALUES // 2), False),
+        (b"{}," * (INLINE_MAX_VALUES // 2) + b"[", True),
+    ],
+)
+def test_json_is_large_by_its_bytes_or_by_its_values(body: bytes, large: bool) -> None:
+    assert is_large(body, Format.JSON) is large
