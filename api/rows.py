@@ -59,13 +59,16 @@ class Part:
 
 def split(batch: pa.RecordBatch, partitions: np.ndarray) -> list[Part]:
     """One part for each partition that is named, its records in order."""
-    found, counts = np.unique(partitions, return_counts=True)
-    if len(found) == 1:
-        return [Part(int(found[0]), batch)]
-    places = np.split(np.argsort(partitions, kind="stable"), np.cumsum(counts)[:-1])
+    if not len(partitions):
+        return []
+    if (partitions == partitions[0]).all():  # a sort of one number is not free
+        return [Part(int(partitions[0]), batch)]
+    order = np.argsort(partitions, kind="stable")
+    by_partition = partitions[order]
+    begins = np.flatnonzero(np.diff(by_partition, prepend=-1))
     return [
-        Part(int(partition), batch.take(as_indices(indexes)), indexes)
-        for partition, indexes in zip(found, places, strict=True)
+        Part(int(by_partition[begin]), batch.take(as_indices(indexes)), indexes)
+        for begin, indexes in zip(begins, np.split(order, begins[1:]), strict=True)
     ]
 
 
