@@ -27,8 +27,8 @@ from api.duties import DUTY_END_S, duties, table_sizes
 from api.errors import ANY_OTHER_ERROR, add_error_handlers
 from api.gateway import Gateway
 from api.lag_metrics import LagMetrics, group_lags
-from log_tables.commit import ENGINE
 from log_tables.errors import OutcomeUnknown
+from log_tables.table.commit import ENGINE
 
 LOOK_THREADS = 32
 """Looks at the store at once: they wait for it, not for a core, of which asyncio would have only 4 more."""

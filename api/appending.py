@@ -16,11 +16,11 @@ from api.gateway import Gateway
 from api.rows import Part, as_indices
 from ingest.buffer import Room
 from ingest.writer import Acks, Outcome
-from log_tables.config import TopicConfig
+from log_tables.cluster.config import TopicConfig
+from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord, LakelogError, RecordTooLarge, TopicDeleted, UnknownPartition
 from log_tables.limits import APPENDS_AT_ONCE
-from log_tables.partition import Entry, Producer
-from log_tables.topic import Topic
+from log_tables.partition.partition import Entry, Producer
 
 Make = Callable[[Topic, int, Room], list[Part]]
 """Gives the parts of all records of a request for a topic and its sticky partition, the same records each

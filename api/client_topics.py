@@ -13,10 +13,10 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import AfterValidator
 
 from api.gateway import Gateway
-from log_tables.config import TopicConfig
+from log_tables.cluster.config import TopicConfig
+from log_tables.cluster.topic import Topic, check_public, check_writable
 from log_tables.errors import LakelogError
-from log_tables.partition import Partition
-from log_tables.topic import Topic, check_public, check_writable
+from log_tables.partition.partition import Partition
 
 Answer = TypeVar("Answer")
 

@@ -25,7 +25,7 @@ from api.topics import microseconds
 from coordinator.assignment import TopicPartition
 from coordinator.events import Heartbeat
 from coordinator.group import Group
-from log_tables.partition import Partition
+from log_tables.partition.partition import Partition
 
 router = APIRouter(
     prefix="/consumers/{group}",

@@ -12,8 +12,8 @@ from api.strict_body import Listed, StrictBody
 from coordinator.assignment import TopicPartition
 from coordinator.events import Place
 from lakelog.settings import Settings
+from log_tables.cluster.group_log import MemberConfig, check_member_name
 from log_tables.errors import InvalidConsumer, InvalidRecord
-from log_tables.group_log import MemberConfig, check_member_name
 
 FORMATS = {form.name.lower(): form for form in Format}
 """The embedded formats by their names in a consumer's configuration."""

@@ -20,8 +20,8 @@ from api.errors import error_responses
 from api.gateway import Here, gateway
 from api.group_route import GroupRoute
 from coordinator.events import Assign, Heartbeat, Join, Subscribe, Unsubscribe
+from log_tables.cluster.topic import check_topic_name
 from log_tables.errors import MixedSubscription
-from log_tables.topic import check_topic_name
 
 router = APIRouter(
     prefix="/consumers/{group}",

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from api.gateway import Gateway
 from api.lag_metrics import follow_lags
 from api.metrics import Metrics, TableSize
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.sweep import sweep
 from log_tables.layout import CONSUMER_OFFSETS
-from log_tables.partition import Partition
-from log_tables.rewrite import clean_if_dirty
-from log_tables.sweep import sweep
+from log_tables.partition.partition import Partition
+from log_tables.segments.rewrite import clean_if_dirty
 
 CHECKPOINT_INTERVAL_S = 1.0
 """How often partitions are asked whether a checkpoint is due."""

@@ -19,9 +19,9 @@ from api.strict import StrictRoute
 from api.tail import wait_for_records
 from api.wire_arrow import encode_stream
 from api.wire_records import encode_rows
+from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidArgument, InvalidOffset
-from log_tables.partition import Partition, ReadPlan
-from log_tables.topic import Topic
+from log_tables.partition.partition import Partition, ReadPlan
 
 router = APIRouter(tags=["v2 fetch"], route_class=StrictRoute)
 

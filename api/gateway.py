@@ -18,7 +18,7 @@ from ingest.buffer import Buffer
 from ingest.writer import Writer
 from lakelog.settings import Settings
 from log_tables.clock import Clock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
 from log_tables.limits import SMALL_BODIES_MAX_BYTES, SMALL_BODY_FREE_BYTES
 
 

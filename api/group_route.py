@@ -16,8 +16,8 @@ from api.errors import STATUS_AND_CODE
 from api.gateway import Gateway, gateway
 from api.strict import StrictRoute
 from coordinator.peers import TARGET
+from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.errors import InvalidArgument, NotLeader, OutcomeUnknown, Unreachable
-from log_tables.metadata_log import BrokerRecord
 
 STREAMED_BYTES = 1 << 20
 """An answer that is larger, or does not say how large it is, is passed on as it comes."""

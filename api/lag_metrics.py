@@ -9,10 +9,10 @@ from prometheus_client.registry import Collector
 
 from coordinator.shards import Shards
 from log_tables.clock import Clock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
 from log_tables.errors import UnknownTopic
-from log_tables.lag import Lag, lag
-from log_tables.partition import Partition
+from log_tables.partition.partition import Partition
+from log_tables.sql.lag import Lag, lag
 
 LAG_SERIES_MAX = 10_000
 """Partitions of groups with a series of their own in each metric; the others are summed up."""

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from api.errors import error_responses
 from api.gateway import Here
 from api.strict import StrictRoute
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
 from log_tables.errors import NotLeader, ObjectMissing, StoreUnavailable
 from log_tables.layout import commit_path
 

@@ -19,9 +19,9 @@ from api.rows import check_sizes
 from coordinator.peer_wire import decode_entries, encode_outcomes
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, Outcome
+from log_tables.cluster.topic import Topic, check_writable
 from log_tables.errors import BufferFull, InvalidArgument, LakelogError, TopicDeleted
-from log_tables.partition import Entry
-from log_tables.topic import Topic, check_writable
+from log_tables.partition.partition import Entry
 
 _Place = tuple[str, str, int]
 """A topic's name and id, and one of its partitions."""

@@ -24,10 +24,10 @@ from api.wire_arrow import decode_stream, parts_of_stream
 from api.wire_v2 import Placed, decode_records, encode_offsets, encode_run
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, Outcome
+from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidArgument, LakelogError, UnknownPartition
 from log_tables.limits import PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX, SEQUENCE_MODULUS
-from log_tables.partition import Producer
-from log_tables.topic import Topic
+from log_tables.partition.partition import Producer
 
 router = APIRouter(tags=["v2 produce"], route_class=StrictRoute)
 

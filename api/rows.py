@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 
 from ingest.partitioner import assign
+from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord, RecordTooLarge
 from log_tables.record import INPUT_SCHEMA, binary_array, constant_timestamps, headers_array, largest_record
 from log_tables.record import timestamp_array as stamps
-from log_tables.topic import Topic
 
 Headers = Sequence[tuple[str, bytes | None]]
 

@@ -33,9 +33,9 @@ from ingest.buffer import Buffer
 from ingest.writer import Writer
 from lakelog.settings import Settings
 from log_tables.clock import SystemClock
-from log_tables.cluster import Cluster
-from log_tables.store import open_store
-from log_tables.whole import check_home
+from log_tables.cluster.cluster import Cluster
+from log_tables.root.whole import check_home
+from log_tables.store.store import open_store
 
 BACKLOG = 2_048
 """Connections that the kernel accepts before this process does."""

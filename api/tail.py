@@ -5,7 +5,7 @@ import asyncio
 from starlette.requests import Request
 
 from api.gateway import Gateway
-from log_tables.partition import Partition
+from log_tables.partition.partition import Partition
 
 POLL_FIRST_S = 0.02
 POLL_MAX_S = 0.2

@@ -12,7 +12,7 @@ from api.errors import error_responses
 from api.gateway import Here
 from api.strict import StrictRoute
 from log_tables.errors import InvalidArgument
-from log_tables.partition import Partition
+from log_tables.partition.partition import Partition
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

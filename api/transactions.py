@@ -21,10 +21,10 @@ from api.produce_schema import TRANSACTION_BODY
 from api.wire_transaction import TransactionBody, decode_transaction
 from coordinator.transactions import Asked, Transacted
 from ingest.buffer import Room
+from log_tables.cluster.group_log import Placed, check_retry_key
+from log_tables.cluster.topic import Topic
 from log_tables.errors import RetryKeyReused, UnknownPartition, UnknownTopic
-from log_tables.group_log import Placed, check_retry_key
-from log_tables.staging import Part
-from log_tables.topic import Topic
+from log_tables.segments.staging import Part
 
 router = APIRouter(
     prefix="/consumers/{group}",

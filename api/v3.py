@@ -12,9 +12,9 @@ from api.gateway import Gateway, Here
 from api.strict import StrictRoute
 from api.strict_body import Listed, StrictBody
 from ingest.buffer import RETRY_AFTER_S
+from log_tables.cluster.topic import Topic, is_internal
 from log_tables.errors import NotFound, QuotaReached
 from log_tables.limits import PARTITIONS_MAX
-from log_tables.topic import Topic, is_internal
 
 REPLICATION_FACTOR = 1
 """What answers say, whatever was asked for: lakelog keeps one copy and the storage replicates."""

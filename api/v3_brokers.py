@@ -12,8 +12,8 @@ from api.errors import error_responses
 from api.gateway import Gateway, Here
 from api.strict import StrictRoute
 from api.v3 import ClusterId
+from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.errors import NotFound
-from log_tables.metadata_log import BrokerRecord
 
 router = APIRouter(prefix="/v3/clusters/{cluster_id}/brokers", tags=["v3 clusters"], route_class=StrictRoute)
 

@@ -12,7 +12,7 @@ from api.gateway import Here
 from api.strict import StrictRoute
 from api.strict_body import Listed, StrictBody
 from api.v3 import ClusterId, TopicName
-from log_tables.config import SETTINGS
+from log_tables.cluster.config import SETTINGS
 from log_tables.errors import NotFound
 
 router = APIRouter(

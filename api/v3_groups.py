@@ -16,8 +16,8 @@ from api.v3 import ClusterId
 from coordinator.assignment import TopicPartition
 from coordinator.group import Group, Member
 from log_tables.errors import UnknownPartition, UnknownTopic
-from log_tables.lag import Lag, lag
-from log_tables.snapshot import Snapshot
+from log_tables.sql.lag import Lag, lag
+from log_tables.table.snapshot import Snapshot
 
 router = APIRouter(
     prefix="/v3/clusters/{cluster_id}/consumer-groups", tags=["v3 consumer groups"], route_class=StrictRoute

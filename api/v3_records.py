@@ -24,9 +24,9 @@ from api.v3_schema import BATCH_BODY, RECORDS_BODY
 from api.wire_v3 import Row, answer_of, decode_batch, decode_stream
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, Outcome
+from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord, LakelogError, RecordTooLarge
 from log_tables.limits import JSON_ANSWER_BYTES
-from log_tables.topic import Topic
 
 router = APIRouter(
     prefix="/v3/clusters/{cluster_id}/topics/{topic}", tags=["v3 produce"], route_class=StrictRoute

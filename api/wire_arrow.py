@@ -10,11 +10,11 @@ from api.arrow_guard import check_schema
 from api.errors import MalformedBody
 from api.rows import Part, check_sizes, split
 from log_tables.arrow_bounds import check_stream
+from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord
 from log_tables.limits import MIB
-from log_tables.partition import partition_for_key
+from log_tables.partition.partition import partition_for_key
 from log_tables.record import RECORD_SCHEMA, input_batch_from_columns
-from log_tables.topic import Topic
 
 MESSAGE_BYTES = 1 * MIB
 """One message of an answer: what a slow reader makes us hold, where a batch in memory has up to 64 MiB."""

@@ -18,9 +18,9 @@ from api.wire_v2 import BinaryRecord, JsonRecord, TextRecord, rows_of
 from coordinator.assignment import TopicPartition
 from coordinator.events import Place
 from ingest.buffer import Room
+from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord
-from log_tables.staging import Staged
-from log_tables.topic import Topic
+from log_tables.segments.staging import Staged
 
 ARROW_METADATA = b"transaction"
 """Where the schema of an Arrow body has, as JSON, all but the records."""

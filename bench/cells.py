@@ -18,10 +18,10 @@ from bench.peers import Peers
 from log_tables.clock import SystemClock, timer
 from log_tables.layout import partition_directory, topic_directory
 from log_tables.limits import MIB
-from log_tables.partition import Entry, Partition
+from log_tables.partition.partition import Entry, Partition
 from log_tables.record import binary_array, input_batch_from_columns
-from log_tables.store import open_store
-from log_tables.table import create_table
+from log_tables.store.store import open_store
+from log_tables.table.table import create_table
 
 PARTITIONS = 4
 Figures = dict[str, float]

@@ -14,9 +14,9 @@ from bench.spark_load import TOPIC
 from jobs import retention
 from jobs.state import look
 from log_tables.clock import SystemClock, timer
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
 from log_tables.layout import segment_base_offset
-from log_tables.store import open_store
+from log_tables.store.store import open_store
 from log_tables.testing import FaultyStore
 
 SEGMENTS = 2_000

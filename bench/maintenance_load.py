@@ -13,11 +13,11 @@ from deltalake import DeltaTable
 
 from bench.spark_load import TOPIC
 from log_tables.clock import SystemClock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
 from log_tables.layout import OFFSET, VALUE, partition_directory, topic_directory
-from log_tables.partition import Entry, Partition
+from log_tables.partition.partition import Entry, Partition
 from log_tables.record import binary_array, input_batch_from_columns, int64s
-from log_tables.store import open_store
+from log_tables.store.store import open_store
 
 _WORDS = [f"{word:05x}" for word in range(4096)]
 _ACTIONS = ("view", "search", "add-to-basket", "order", "sign-in")

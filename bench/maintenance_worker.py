@@ -20,8 +20,8 @@ from jobs import key_compaction, segment_compaction
 from jobs.outcome import Outcome
 from jobs.state import look
 from log_tables.clock import timer
-from log_tables.cluster import Cluster
-from log_tables.store import open_store
+from log_tables.cluster.cluster import Cluster
+from log_tables.store.store import open_store
 
 OPTIMIZE = "Delta's OPTIMIZE"
 CORES = 2

@@ -4,10 +4,10 @@ import pyarrow as pa
 
 from bench import load
 from log_tables.clock import SystemClock
-from log_tables.cluster import Cluster
-from log_tables.partition import Entry, Partition
+from log_tables.cluster.cluster import Cluster
+from log_tables.partition.partition import Entry, Partition
 from log_tables.record import binary_array, input_batch_from_columns
-from log_tables.store import open_store
+from log_tables.store.store import open_store
 
 TOPIC = "bench"
 SEGMENT_ROWS = 50_000

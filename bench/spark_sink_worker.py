@@ -8,8 +8,8 @@ from bench.contest import OURS
 from bench.spark_job import Job
 from bench.spark_worker import ENGINES, work
 from log_tables.clock import SystemClock, timer
-from log_tables.cluster import Cluster
-from log_tables.store import open_store
+from log_tables.cluster.cluster import Cluster
+from log_tables.store.store import open_store
 
 _PAUSE_S = 0.01
 

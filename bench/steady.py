@@ -24,13 +24,13 @@ from jobs.outcome import Outcome
 from jobs.segment_compaction import Merge
 from jobs.spread import Spark
 from jobs.state import table_of
-from log_tables import rewrite
 from log_tables.clock import ManualClock, timer
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
 from log_tables.layout import log_directory
-from log_tables.partition import Entry, Partition
+from log_tables.partition.partition import Entry, Partition
 from log_tables.record import binary_array, input_batch_from_columns
-from log_tables.store import Store, open_store
+from log_tables.segments import rewrite
+from log_tables.store.store import Store, open_store
 from log_tables.testing import ClockedStore
 
 HOURS = 3

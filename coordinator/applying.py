@@ -17,7 +17,9 @@ from itertools import islice
 
 from ingest.buffer import Buffer, Room
 from ingest.writer import Acks, Appended, Outcome
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.group_log import Intent, Placed
+from log_tables.cluster.topic import Topic
 from log_tables.errors import (
     Conflict,
     CorruptSegment,
@@ -26,12 +28,10 @@ from log_tables.errors import (
     StaleProducerEpoch,
     TransactionLost,
 )
-from log_tables.group_log import Intent, Placed
 from log_tables.limits import SEQUENCE_MODULUS, STAGED_BATCH_BYTES
-from log_tables.partition import Entry, Producer
-from log_tables.staging import Run, Staged, read_run
-from log_tables.store import Store
-from log_tables.topic import Topic
+from log_tables.partition.partition import Entry, Producer
+from log_tables.segments.staging import Run, Staged, read_run
+from log_tables.store.store import Store
 
 APPLIES_AT_ONCE = 16
 """Partitions to which the transactions of one group are applied at a time: one over thousands must not stand

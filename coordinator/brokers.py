@@ -22,10 +22,10 @@ from msgspec.structs import replace
 
 from lakelog.settings import Settings
 from log_tables.clock import Clock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.errors import BrokerReplaced, LakelogError, ObjectMissing
 from log_tables.layout import broker_path
-from log_tables.metadata_log import BrokerRecord
 
 BROKER_THREADS = 2
 """One for signs of life, and one for the metadata log, which may take longer."""

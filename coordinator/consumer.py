@@ -19,10 +19,10 @@ from coordinator.shard import Shard
 from coordinator.shared_look import SharedLook
 from ingest.wide import batched
 from log_tables.clock import Clock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
 from log_tables.errors import Damaged, NotAssigned, OffsetOutOfRange, StoreUnavailable
-from log_tables.partition import Partition, ReadPlan
-from log_tables.table import topic_deleted
+from log_tables.partition.partition import Partition, ReadPlan
+from log_tables.table.table import topic_deleted
 
 WAIT_FIRST_S = 0.02
 WAIT_MAX_S = 0.2

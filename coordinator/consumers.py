@@ -6,7 +6,7 @@ from coordinator.consumer import Consumer
 from coordinator.shard import Shard
 from coordinator.shared_look import SharedLook
 from log_tables.clock import Clock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
 from log_tables.errors import UnknownMember
 
 

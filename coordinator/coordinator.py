@@ -15,10 +15,10 @@ from coordinator.shards import Shards
 from coordinator.transactions import Asked, Transacted, Transactions
 from ingest.wide import batched
 from log_tables.clock import Clock
-from log_tables.cluster import Cluster, contradicted
+from log_tables.cluster.cluster import Cluster, contradicted
+from log_tables.cluster.topic import Topic, check_public
 from log_tables.errors import Damaged, InvalidOffset, OffsetOutOfRange, TopicDeleted
-from log_tables.partition import Partition
-from log_tables.topic import Topic, check_public
+from log_tables.partition.partition import Partition
 
 Answer = TypeVar("Answer")
 

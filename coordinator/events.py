@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from coordinator.assignment import TopicPartition
-from log_tables.group_log import MemberConfig, Placed
-from log_tables.staging import Staged
+from log_tables.cluster.group_log import MemberConfig, Placed
+from log_tables.segments.staging import Staged
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from coordinator.assignment import TopicPartition
 from coordinator.events import TopicState
 from coordinator.pattern import matching
 from coordinator.transaction import TransactionState
+from log_tables.cluster.group_log import Committed, MemberConfig
+from log_tables.cluster.topic import check_public, is_internal
 from log_tables.errors import NotAssigned, UnknownMember, UnknownPartition, UnknownTopic
-from log_tables.group_log import Committed, MemberConfig
-from log_tables.topic import check_public, is_internal
 
 Partitions = frozenset[TopicPartition]
 

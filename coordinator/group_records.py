@@ -7,7 +7,7 @@ from coordinator import transaction
 from coordinator.assignment import TopicPartition
 from coordinator.events import TopicState
 from coordinator.group import Group, Member
-from log_tables.group_log import (
+from log_tables.cluster.group_log import (
     Committed,
     GroupKey,
     GroupValue,

@@ -17,10 +17,10 @@ from coordinator.peers import Peers
 from ingest.accumulator import Accumulator
 from ingest.writer import Writer
 from log_tables.clock import Clock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.metadata_log import BrokerRecord
+from log_tables.cluster.topic import Topic
 from log_tables.errors import LakelogError, NotLeader
-from log_tables.metadata_log import BrokerRecord
-from log_tables.topic import Topic
 
 CLAIM_PAUSE_S = 0.1
 """The longest of the random pauses before a partition is taken from a gateway that is gone."""

@@ -18,7 +18,7 @@ from log_tables.limits import (
     SEQUENCE_MODULUS,
     STREAM_RECORDS_MAX,
 )
-from log_tables.partition import Entry, Producer
+from log_tables.partition.partition import Entry, Producer
 from log_tables.record import INPUT_SCHEMA, check_timestamps, int64s
 
 _STAMPS = b"lakelog.stamps"

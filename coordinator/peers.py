@@ -12,11 +12,11 @@ from yarl import URL
 from coordinator.brokers import Brokers
 from coordinator.peer_wire import decode_outcomes, encode_entries
 from ingest.writer import Acks, Outcome
+from log_tables.cluster.metadata_log import BrokerRecord
+from log_tables.cluster.topic import Topic
 from log_tables.errors import LakelogError, OutcomeUnknown, Unreachable
 from log_tables.limits import PEER_KEPT_S
-from log_tables.metadata_log import BrokerRecord
-from log_tables.partition import Entry
-from log_tables.topic import Topic
+from log_tables.partition.partition import Entry
 
 CONNECT_S = 1.0
 """How long another gateway may take to accept a connection."""

@@ -17,11 +17,11 @@ from ingest.wide import Wide
 from ingest.writer import Acks, Appended, Outcome, Writer
 from lakelog.settings import Settings
 from log_tables.clock import Clock
+from log_tables.cluster.metadata_log import BrokerRecord
+from log_tables.cluster.topic import Topic
 from log_tables.errors import LakelogError, NotLeader, OutcomeUnknown, TopicDeleted, Unreachable
 from log_tables.limits import APPENDS_AT_ONCE
-from log_tables.metadata_log import BrokerRecord
-from log_tables.partition import Entry
-from log_tables.topic import Topic
+from log_tables.partition.partition import Entry
 
 PATIENCE_S = 3.0
 """How long, beyond leader_timeout_ms, a request waits for a partition whose leader is gone."""

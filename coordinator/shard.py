@@ -15,10 +15,10 @@ from coordinator.group_records import restore
 from coordinator.step import step
 from ingest.accumulator import Accumulator
 from log_tables.clock import Clock
+from log_tables.cluster.group_log import Records, encode, replay
 from log_tables.errors import LakelogError, NotLeader, Retriable
-from log_tables.group_log import Records, encode, replay
 from log_tables.limits import GROUPS_LOOKED_AT
-from log_tables.partition import Entry
+from log_tables.partition.partition import Entry
 from log_tables.record import input_batch
 
 

@@ -20,13 +20,13 @@ from coordinator.transactions import Transactions
 from ingest.buffer import RETRY_AFTER_S
 from lakelog.settings import Settings
 from log_tables.clock import Clock
-from log_tables.cluster import Cluster
-from log_tables.config import COMPACT
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.config import COMPACT
+from log_tables.cluster.group_log import check_group_name, replay
+from log_tables.cluster.topic import Topic
 from log_tables.errors import LakelogError, NotLeader, QuotaReached, TopicExists, UnknownGroup
-from log_tables.group_log import check_group_name, replay
 from log_tables.layout import CONSUMER_OFFSETS
-from log_tables.partition import Partition, partition_for_key
-from log_tables.topic import Topic
+from log_tables.partition.partition import Partition, partition_for_key
 
 TICK_S = 0.25
 """How often sessions are looked at, and topics that came or went."""

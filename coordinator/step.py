@@ -35,6 +35,15 @@ from coordinator.events import (
 from coordinator.group import NOTHING, Group, Member
 from coordinator.group_records import counting, saying
 from coordinator.pattern import matching
+from log_tables.cluster.group_log import (
+    Committed,
+    GroupKey,
+    Key,
+    MemberKey,
+    OffsetKey,
+    Records,
+)
+from log_tables.cluster.topic import check_public, check_writable
 from log_tables.errors import (
     GroupNotEmpty,
     InvalidConsumer,
@@ -46,17 +55,8 @@ from log_tables.errors import (
     StaleGeneration,
     UnknownTopic,
 )
-from log_tables.group_log import (
-    Committed,
-    GroupKey,
-    Key,
-    MemberKey,
-    OffsetKey,
-    Records,
-)
 from log_tables.limits import SUBSCRIPTION_MAX_CHARS
-from log_tables.staging import Staged
-from log_tables.topic import check_public, check_writable
+from log_tables.segments.staging import Staged
 
 
 def step(  # noqa: PLR0911 -- one for each event

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from coordinator.events import Applied, Transact
-from log_tables.errors import Conflict, RetryKeyReused, TransactionLost
-from log_tables.group_log import (
+from log_tables.cluster.group_log import (
     Intent,
     IntentKey,
     Records,
@@ -19,6 +18,7 @@ from log_tables.group_log import (
     TransactionsKey,
     TransactionsValue,
 )
+from log_tables.errors import Conflict, RetryKeyReused, TransactionLost
 from log_tables.limits import (
     KEPT_PRODUCER_ID_MIN,
     PRODUCER_EPOCH_MAX,

@@ -18,13 +18,13 @@ from coordinator.events import Applied, Place, Transact
 from coordinator.group import Group
 from coordinator.shard import Shard
 from ingest.buffer import Buffer
-from log_tables import staging
 from log_tables.clock import Clock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.group_log import Placed
 from log_tables.errors import Conflict, InvalidArgument, LakelogError, NotLeader
-from log_tables.group_log import Placed
-from log_tables.sequencer import kept_producer_id
-from log_tables.staging import Part, Run, Staged
+from log_tables.partition.sequencer import kept_producer_id
+from log_tables.segments import staging
+from log_tables.segments.staging import Part, Run, Staged
 
 APPLY_WAIT_S = 10.0
 """How long an answer waits until the records are where they belong; they are committed all the same."""

@@ -14,7 +14,7 @@ from ingest.bucket import CommitBucket
 from log_tables.clock import Clock
 from log_tables.errors import LakelogError, NotLeader, OutcomeUnknown
 from log_tables.limits import BATCH_MAX_BYTES
-from log_tables.partition import Entry, Partition, Sequenced
+from log_tables.partition.partition import Entry, Partition, Sequenced
 
 
 @dataclass(slots=True)

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
+from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord
-from log_tables.partition import partition_for_key
-from log_tables.topic import Topic
+from log_tables.partition.partition import partition_for_key
 
 
 class StickyPartitioner:

@@ -14,10 +14,10 @@ from ingest.buffer import Room
 from ingest.partitioner import StickyPartitioner
 from lakelog.settings import Settings
 from log_tables.clock import Clock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic import Topic
 from log_tables.errors import LakelogError, NotLeader, OffsetMismatch, SequenceGap, StaleProducerEpoch
-from log_tables.partition import Entry, Sequenced
-from log_tables.topic import Topic
+from log_tables.partition.partition import Entry, Sequenced
 
 COMMIT_THREADS = 16
 """Commits under way at once: they wait for the disk, and a slow partition must not stop the others."""

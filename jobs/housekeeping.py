@@ -1,7 +1,8 @@
 """Housekeeping: checkpoints that are due, logs that nobody needs any more, and files that nobody refers to.
 
 A gateway writes the checkpoints of what it leads itself; a partition that no gateway leads gets them here.
-Which files may go is log_tables/vacuum.py's to say; of what writers have staged, log_tables/staging.py's.
+Which files may go is log_tables/table/vacuum.py's to say; of what writers have staged,
+log_tables/segments/staging.py's.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,17 +12,17 @@ from dataclasses import dataclass
 from jobs.outcome import Outcome, reason
 from jobs.spread import Spark
 from jobs.state import OPENED_AT_ONCE, PartitionState, partition_of, remote_of, table_of
-from log_tables import staging
 from log_tables.clock import timer
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.group_log import pending_files
+from log_tables.cluster.sweep import sweep
 from log_tables.errors import LakelogError
-from log_tables.group_log import pending_files
 from log_tables.layout import CLUSTER_METADATA, CONSUMER_OFFSETS
 from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS
-from log_tables.objects import ObjectInfo
-from log_tables.sweep import sweep
-from log_tables.table import Table
-from log_tables.vacuum import vacuum
+from log_tables.segments import staging
+from log_tables.store.objects import ObjectInfo
+from log_tables.table.table import Table
+from log_tables.table.vacuum import vacuum
 
 NAME = "housekeeping"
 

@@ -1,8 +1,8 @@
 """Compaction by key: of each key the newest record stays, with its offset (Kafka's cleanup.policy=compact).
 
-A Spark shuffle brings the keys of a partition together (log_tables/key_shuffle.py), so that one may be larger
-than any memory. Which records stay is log_tables/cleaner.py's to say. All of a partition is one commit: a
-tombstone may go only together with what it deletes.
+A Spark shuffle brings the keys of a partition together (log_tables/segments/key_shuffle.py), so that one may
+be larger than any memory. Which records stay is log_tables/segments/cleaner.py's to say. All of a partition
+is one commit: a tombstone may go only together with what it deletes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,15 +15,15 @@ from jobs.outcome import Outcome
 from jobs.rewritten import committed
 from jobs.spread import Failure, Spark, batches, halving
 from jobs.state import PartitionState, partition_of
-from log_tables.cleaner import Cleaning, cleanable, groups, is_dirty
 from log_tables.clock import timer
-from log_tables.cluster import Cluster
-from log_tables.key_shuffle import Borders, KeyGroup, compact_group, newest_here, newest_of_bucket
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic import is_internal
 from log_tables.limits import COMPACTED_SEGMENT_BYTES
-from log_tables.rewrite import commit_compaction
-from log_tables.snapshot import Segment
-from log_tables.store import Store
-from log_tables.topic import is_internal
+from log_tables.segments.cleaner import Cleaning, cleanable, groups, is_dirty
+from log_tables.segments.key_shuffle import Borders, KeyGroup, compact_group, newest_here, newest_of_bucket
+from log_tables.segments.rewrite import commit_compaction
+from log_tables.store.store import Store
+from log_tables.table.snapshot import Segment
 
 NAME = "key_compaction"
 

@@ -8,10 +8,10 @@ from jobs import housekeeping, key_compaction, retention, segment_compaction, ti
 from jobs.outcome import Outcome
 from jobs.spread import Spark
 from jobs.state import PartitionState, Unreadable, look
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.run_log import Run, record_runs
 from log_tables.errors import InvalidArgument, LakelogError
 from log_tables.layout import MAINTENANCE
-from log_tables.run_log import Run, record_runs
 
 
 class Step(Protocol):

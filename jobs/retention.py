@@ -12,11 +12,11 @@ from jobs.outcome import Outcome, reason
 from jobs.spread import Spark
 from jobs.state import OPENED_AT_ONCE, PartitionState, partition_of
 from log_tables.clock import timer
-from log_tables.cluster import Cluster
-from log_tables.config import TopicConfig
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.config import TopicConfig
 from log_tables.errors import LakelogError
 from log_tables.limits import TIMESTAMP_MIN_US
-from log_tables.snapshot import Segment, timestamp_text
+from log_tables.table.snapshot import Segment, timestamp_text
 
 NAME = "retention"
 

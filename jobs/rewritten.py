@@ -6,7 +6,7 @@ from typing import Protocol
 from jobs.outcome import OVERTAKEN, Outcome, reason
 from jobs.spread import Failure
 from log_tables.errors import LakelogError
-from log_tables.snapshot import Segment
+from log_tables.table.snapshot import Segment
 
 
 class Rewrite(Protocol):

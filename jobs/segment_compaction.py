@@ -10,11 +10,11 @@ from jobs.rewritten import committed
 from jobs.spread import Failure, Spark, batches, spread
 from jobs.state import PartitionState, store_of, table_of
 from log_tables.clock import timer
-from log_tables.cluster import Cluster
-from log_tables.config import TopicConfig
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.config import TopicConfig
 from log_tables.limits import LAST_MERGE_GROWTH, MERGE_GROWTH
-from log_tables.rewrite import Merging, commit_merge, merged
-from log_tables.snapshot import Segment
+from log_tables.segments.rewrite import Merging, commit_merge, merged
+from log_tables.table.snapshot import Segment
 
 NAME = "segment_compaction"
 

@@ -5,15 +5,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from log_tables.cluster import Cluster
-from log_tables.config import COMPACT, TopicConfig
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.config import COMPACT, TopicConfig
 from log_tables.errors import InvalidArgument, LakelogError, StoreUnavailable, UnknownTopic
 from log_tables.layout import CLUSTER_METADATA
-from log_tables.partition import Partition
-from log_tables.remote import RemoteRoot, check_reaches
-from log_tables.snapshot import Segment, Snapshot
-from log_tables.store import Store
-from log_tables.table import Table
+from log_tables.partition.partition import Partition
+from log_tables.partition.remote import RemoteRoot, check_reaches
+from log_tables.store.store import Store
+from log_tables.table.snapshot import Segment, Snapshot
+from log_tables.table.table import Table
 
 _COMPACTED = TopicConfig.parse({"cleanup.policy": COMPACT})
 

@@ -2,7 +2,7 @@
 
 A segment moves when it is older than `local.retention.ms`, or when the log without it still has
 `local.retention.bytes` here, and no merge is going to touch it. Tasks copy; the driver commits, there and
-then here (log_tables/tier.py).
+then here (log_tables/partition/tier.py).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,11 +14,11 @@ from jobs.segment_compaction import runs
 from jobs.spread import JOB_BYTES, Failure, Spark, batches, spread
 from jobs.state import PartitionState, partition_of, remote_of
 from log_tables.clock import timer
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
 from log_tables.errors import LakelogError
 from log_tables.limits import MIB
-from log_tables.snapshot import Segment
-from log_tables.tier import Copying, commit_move, copied, remove_expired
+from log_tables.partition.tier import Copying, commit_move, copied, remove_expired
+from log_tables.table.snapshot import Segment
 
 NAME = "tiering"
 

@@ -26,13 +26,13 @@ from lakelog.client import Client
 from lakelog.delivery import Delivery
 from lakelog.producer import Producer
 from log_tables.clock import timer
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
 from log_tables.errors import LakelogError
-from log_tables.fsck import check
-from log_tables.partition import partition_for_key
-from log_tables.query import query
+from log_tables.partition.partition import partition_for_key
 from log_tables.record import to_records
-from log_tables.store import open_store
+from log_tables.root.fsck import check
+from log_tables.sql.query import query
+from log_tables.store.store import open_store
 
 TOPIC = "flights"
 PARTITIONS = 4

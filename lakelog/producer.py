@@ -22,7 +22,7 @@ from log_tables.errors import (
     UnknownPartition,
 )
 from log_tables.limits import MIB
-from log_tables.sequencer import client_producer_id
+from log_tables.partition.sequencer import client_producer_id
 
 __all__ = ["Producer", "RecordMetadata"]
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from log_tables.clock import Clock, ManualClock
 from log_tables.errors import AlreadyExists, PutRefused, StoreUnavailable
-from log_tables.store import Data, ObjectInfo, Store
+from log_tables.store.store import Data, ObjectInfo, Store
 
 __all__ = [
     "WRITES",

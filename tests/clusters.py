@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from log_tables.cluster import Cluster
-from log_tables.store import Store
+from log_tables.cluster.cluster import Cluster
+from log_tables.store.store import Store
 from log_tables.testing import Failure
 
 

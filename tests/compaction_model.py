@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from log_tables.limits import DELETE_HORIZON_STEPS
 from log_tables.record import Record
-from log_tables.snapshot import Segment
+from log_tables.table.snapshot import Segment
 
 
 @dataclass

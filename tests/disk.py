@@ -15,8 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from log_tables.objects import TEMPORARY_PREFIX
-from log_tables.store import Store, open_store
+from log_tables.store.objects import TEMPORARY_PREFIX
+from log_tables.store.store import Store, open_store
 from log_tables.testing import Crash
 
 Kept = Callable[[str], bool]

@@ -15,8 +15,8 @@ import pytest
 
 from log_tables.clock import SystemClock
 from log_tables.layout import partition_directory, topic_directory
-from log_tables.partition import Partition
-from log_tables.store import open_store
+from log_tables.partition.partition import Partition
+from log_tables.store.store import open_store
 from tests.partitions import thin_out
 
 LEADER_TIMEOUT_MS = 500

@@ -21,7 +21,7 @@ from coordinator.events import (
 from coordinator.group import NOTHING, Group, Member, Partitions
 from coordinator.group_records import restore
 from coordinator.step import step
-from log_tables.group_log import Records
+from log_tables.cluster.group_log import Records
 from tests.group_rules import fewest_moves, is_fair, moves
 
 GROUP = "g"

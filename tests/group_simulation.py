@@ -24,8 +24,8 @@ from coordinator.events import (
     Unsubscribe,
 )
 from log_tables.clock import ManualClock
+from log_tables.cluster.group_log import MemberConfig
 from log_tables.errors import NotAssigned, UnknownTopic
-from log_tables.group_log import MemberConfig
 from tests.group_life import Life
 
 TOPICS = [f"t{number}" for number in range(6)]

@@ -1,9 +1,9 @@
 """What groups have committed, written to `__consumer_offsets` as a coordinator does it, without one."""
 
-from log_tables.cluster import Cluster
-from log_tables.group_log import Committed, Key, OffsetKey, Value, encode
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.group_log import Committed, Key, OffsetKey, Value, encode
 from log_tables.layout import CONSUMER_OFFSETS
-from log_tables.partition import Entry
+from log_tables.partition.partition import Entry
 from log_tables.record import input_batch
 
 

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.metadata_log import TopicRecord, decode
 from log_tables.errors import ObjectMissing
 from log_tables.layout import partition_directory, topic_directory
-from log_tables.metadata_log import TopicRecord, decode
-from log_tables.partition import Partition
+from log_tables.partition.partition import Partition
 from log_tables.record import to_records
-from log_tables.store import Store
+from log_tables.store.store import Store
 from tests.history import Absent, At, Changed, Create, Delete, Fetch, Operation, Outcome, Poll, Rows, Write
 from tests.history_checker import Finding
 

@@ -10,12 +10,12 @@ from jobs.maintenance import JOBS, Job, Maintenance
 from jobs.outcome import Outcome
 from jobs.spread import Spark
 from log_tables.clock import ManualClock
-from log_tables.cluster import Cluster
-from log_tables.fsck import check
-from log_tables.home import remember
-from log_tables.partition import Entry, Partition
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.home import remember
+from log_tables.partition.partition import Entry, Partition
 from log_tables.record import Record, input_batch
-from log_tables.store import Store, open_store
+from log_tables.root.fsck import check
+from log_tables.store.store import Store, open_store
 from tests.no_spark import in_process
 from tests.partitions import records
 

@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 
 from log_tables.clock import Clock
-from log_tables.commit import Add, Commit, Txn
 from log_tables.layout import TXN_CLEANED, checkpoint_version, commit_version, log_directory, segment_name
-from log_tables.partition import Entry, Partition, PartitionConfig, Producer
+from log_tables.partition.partition import Entry, Partition, PartitionConfig, Producer
 from log_tables.record import Record, input_batch, to_records
-from log_tables.segment import describe, encode, read
-from log_tables.snapshot import Segment, Snapshot
-from log_tables.store import Store
-from log_tables.table import commit_info, create_table
+from log_tables.segments.segment import describe, encode, read
+from log_tables.store.store import Store
+from log_tables.table.commit import Add, Commit, Txn
+from log_tables.table.snapshot import Segment, Snapshot
+from log_tables.table.table import commit_info, create_table
 
 TABLE = "topics/t/0"
 

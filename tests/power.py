@@ -7,13 +7,13 @@ from functools import cached_property
 from pathlib import Path
 
 from log_tables.clock import ManualClock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
 from log_tables.errors import OutcomeUnknown, Retriable
-from log_tables.local_store import LocalStore
-from log_tables.partition import Partition
-from log_tables.remote import RemoteRoot
-from log_tables.segment import SegmentCache
-from log_tables.store import Store
+from log_tables.partition.partition import Partition
+from log_tables.partition.remote import RemoteRoot
+from log_tables.segments.segment import SegmentCache
+from log_tables.store.local import LocalStore
+from log_tables.store.store import Store
 from tests.disk import Disk, Fails, Kept
 from tests.partitions import TABLE, held
 from tests.tiers import CLUSTER

@@ -15,9 +15,9 @@ import httpx
 from coordinator.leadership import shares
 from lakelog.client import Client
 from log_tables.clock import timer
-from log_tables.cluster import Cluster
-from log_tables.store import open_store
-from log_tables.topic import Topic
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic import Topic
+from log_tables.store.store import open_store
 from tests.clients import Task
 from tests.consumers import JSON
 from tests.gateway import RunningGateway, start_gateway

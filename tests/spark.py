@@ -19,13 +19,13 @@ from lakelog.spark.batch import BatchReader
 from lakelog.spark.jre import java_home
 from lakelog.spark.slices import Slice
 from lakelog.spark.stream import StreamReader
-from log_tables import rewrite
 from log_tables.clock import Clock, SystemClock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
 from log_tables.layout import log_directory
-from log_tables.partition import Entry, Partition
+from log_tables.partition.partition import Entry, Partition
 from log_tables.record import Record, input_batch
-from log_tables.store import Store
+from log_tables.segments import rewrite
+from log_tables.store.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from jobs.state import PartitionState
-from log_tables.commit import Metadata, Protocol, Txn
-from log_tables.config import TopicConfig
+from log_tables.cluster.config import TopicConfig
 from log_tables.layout import (
     TXN_CLEANED,
     TXN_HIGH_WATERMARK,
@@ -13,7 +12,8 @@ from log_tables.layout import (
     partition_directory,
     topic_directory,
 )
-from log_tables.snapshot import Segment, Snapshot, timestamp_text
+from log_tables.table.commit import Metadata, Protocol, Txn
+from log_tables.table.snapshot import Segment, Snapshot, timestamp_text
 
 NOW_MS = 1_000_000
 

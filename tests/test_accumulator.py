@@ -12,9 +12,9 @@ from ingest.accumulator import Accumulator, Limits
 from ingest.bucket import CommitBucket
 from log_tables.clock import SystemClock
 from log_tables.errors import NotLeader, OffsetMismatch, OutcomeUnknown, PutRefused
-from log_tables.partition import Partition, Producer
-from log_tables.store import open_store
-from log_tables.table import create_table
+from log_tables.partition.partition import Partition, Producer
+from log_tables.store.store import open_store
+from log_tables.table.table import create_table
 from log_tables.testing import Fault, FaultyStore, refused
 from tests.partitions import TABLE, entry, records
 

@@ -10,14 +10,14 @@ import pytest
 
 from jobs.state import look as look_at
 from jobs.state import remote_of, table_of
-from log_tables.adopt import adopt
 from log_tables.clock import ManualClock, SystemClock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.home import Home, look
 from log_tables.errors import Conflict, CorruptLog, InvalidArgument, StoreUnavailable
-from log_tables.fsck import check
-from log_tables.home import Home, look
-from log_tables.root_copy import copy_root
-from log_tables.store import open_store
+from log_tables.root.adopt import adopt
+from log_tables.root.copy import copy_root
+from log_tables.root.fsck import check
+from log_tables.store.store import open_store
 from tests.gateway import running_gateway
 from tests.partitions import append_each, values
 from tests.several import brokers

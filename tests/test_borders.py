@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from log_tables.clock import ManualClock
-from log_tables.fsck import check as fsck
-from log_tables.store import open_store
+from log_tables.root.fsck import check as fsck
+from log_tables.store.store import open_store
 from tests import lives
 from tests.clients import Task
 from tests.gateway import LEADER_TIMEOUT_MS, running_gateway

@@ -11,11 +11,11 @@ import pytest
 from coordinator.brokers import FORGOTTEN_S, Brokers
 from lakelog.settings import Settings
 from log_tables.clock import ManualClock, SystemClock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.errors import ObjectMissing
 from log_tables.layout import broker_path
-from log_tables.metadata_log import BrokerRecord
-from log_tables.store import Store, open_store
+from log_tables.store.store import Store, open_store
 from log_tables.testing import HoldingStore
 from tests.support import wait_until
 

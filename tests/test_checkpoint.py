@@ -11,7 +11,11 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from log_tables.checkpoint import (
+from log_tables.clock import ManualClock
+from log_tables.errors import CorruptLog
+from log_tables.layout import checkpoint_path, last_checkpoint_path
+from log_tables.store.store import Store, open_store
+from log_tables.table.checkpoint import (
     Checkpoint,
     decode,
     encode,
@@ -19,11 +23,7 @@ from log_tables.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from log_tables.clock import ManualClock
-from log_tables.commit import Add, Format, Metadata, Protocol, Remove, Txn
-from log_tables.errors import CorruptLog
-from log_tables.layout import checkpoint_path, last_checkpoint_path
-from log_tables.store import Store, open_store
+from log_tables.table.commit import Add, Format, Metadata, Protocol, Remove, Txn
 from tests.partitions import TABLE, another, append_each, new_partition
 
 FULL = Checkpoint(

@@ -14,11 +14,11 @@ from api.server import open_gateway
 from coordinator.peers import TARGET
 from ingest.writer import Acks
 from lakelog.settings import Settings
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.metadata_log import BrokerRecord
+from log_tables.cluster.topic import Topic
 from log_tables.errors import NotLeader, Unreachable
-from log_tables.metadata_log import BrokerRecord
-from log_tables.store import open_store
-from log_tables.topic import Topic
+from log_tables.store.store import open_store
 from tests.gateway import RunningGateway, start_gateway
 from tests.partitions import entry
 from tests.support import wait_until

@@ -5,12 +5,12 @@ from collections.abc import Callable
 import pytest
 
 from log_tables.clock import ManualClock, SystemClock, sleepless_clock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument, NotLeader
 from log_tables.layout import last_checkpoint_path
 from log_tables.limits import LOG_RETENTION_MS
-from log_tables.partition import Partition
-from log_tables.store import Store, open_store
+from log_tables.partition.partition import Partition
+from log_tables.store.store import Store, open_store
 from log_tables.testing import Call, ClockedStore, FaultyStore
 from tests.partitions import TABLE, another, append, new_partition, values
 

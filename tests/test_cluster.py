@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from log_tables.clock import ManualClock, SystemClock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.sweep import sweep
 from log_tables.errors import (
     InvalidArgument,
     InvalidConfig,
@@ -18,10 +19,9 @@ from log_tables.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from log_tables.fsck import check
 from log_tables.limits import PARTITIONS_MAX
-from log_tables.store import Store, open_store
-from log_tables.sweep import sweep
+from log_tables.root.fsck import check
+from log_tables.store.store import Store, open_store
 from log_tables.testing import (
     ClockedStore,
     Crash,

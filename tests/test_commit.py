@@ -5,7 +5,11 @@ import json
 import pytest
 
 from log_tables.clock import ManualClock
-from log_tables.commit import (
+from log_tables.errors import CorruptLog, OutcomeUnknown, PutRefused, StoreUnavailable
+from log_tables.layout import commit_path
+from log_tables.limits import PUT_RETRY_LIMIT_S
+from log_tables.store.store import Store, open_store
+from log_tables.table.commit import (
     Add,
     Commit,
     CommitInfo,
@@ -20,10 +24,6 @@ from log_tables.commit import (
     put_commit,
     read_commit,
 )
-from log_tables.errors import CorruptLog, OutcomeUnknown, PutRefused, StoreUnavailable
-from log_tables.layout import commit_path
-from log_tables.limits import PUT_RETRY_LIMIT_S
-from log_tables.store import Store, open_store
 from log_tables.testing import (
     Failure,
     Fault,

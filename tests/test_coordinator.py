@@ -15,12 +15,12 @@ from coordinator.events import Join, Place, Subscribe, TopicsChanged, TopicState
 from coordinator.group import Group
 from coordinator.step import step
 from lakelog.settings import Settings
-from log_tables import staging
+from log_tables.cluster.group_log import MemberConfig, encode
 from log_tables.errors import Damaged, LakelogError, UnknownMember
-from log_tables.group_log import MemberConfig, encode
-from log_tables.partition import Entry, Partition
+from log_tables.partition.partition import Entry, Partition
 from log_tables.record import Record, input_batch
-from log_tables.staging import Part
+from log_tables.segments import staging
+from log_tables.segments.staging import Part
 from tests.partitions import values
 from tests.support import wait_until
 

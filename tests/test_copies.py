@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from log_tables.cluster import Cluster
-from log_tables.fsck import check
-from log_tables.home import remember
-from log_tables.store import open_store
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.home import remember
+from log_tables.root.fsck import check
+from log_tables.store.store import open_store
 from tests.consumers import JSON
 from tests.gateway import RunningGateway, start_gateway
 from tests.support import free_port, wait_until

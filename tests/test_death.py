@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from log_tables.clock import ManualClock
-from log_tables.fsck import check
-from log_tables.store import open_store
+from log_tables.root.fsck import check
+from log_tables.store.store import open_store
 from tests.gateway import RunningGateway, start_gateway
 
 TOPIC = "ledger"

@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from log_tables.clock import ManualClock
-from log_tables.cluster import Cluster
-from log_tables.commit import Commit, Txn
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.sweep import sweep
+from log_tables.cluster.topic import Topic
 from log_tables.errors import (
     CorruptLog,
     NotLeader,
@@ -18,17 +19,16 @@ from log_tables.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from log_tables.fsck import check
-from log_tables.invariant import broken_step
 from log_tables.layout import TXN_LEADER, TXN_LOG_START, checkpoint_path, commit_path
 from log_tables.limits import CONFIRMATION_MAX_AGE_S, LOG_RETENTION_MS
-from log_tables.partition import Partition
-from log_tables.rewrite import commit_merge, merge
-from log_tables.store import Store, open_store
-from log_tables.sweep import sweep
-from log_tables.table import Table, commit_info
+from log_tables.partition.partition import Partition
+from log_tables.root.fsck import check
+from log_tables.segments.rewrite import commit_merge, merge
+from log_tables.store.store import Store, open_store
+from log_tables.table.commit import Commit, Txn
+from log_tables.table.invariant import broken_step
+from log_tables.table.table import Table, commit_info
 from log_tables.testing import ClockedStore, Crash, Fault, FaultyStore, crash_after, crash_before, unavailable
-from log_tables.topic import Topic
 from tests.clusters import another, before, directories, names
 from tests.partitions import append, values
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from log_tables.digest import Digest
 from log_tables.record import HEADERS_TYPE, RECORD_SCHEMA
+from log_tables.segments.digest import Digest
 
 Row = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None] | None] | None]
 

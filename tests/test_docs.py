@@ -16,12 +16,13 @@ import api.errors
 from api.consumer_schema import WITHOUT_EFFECT, NewConsumer
 from lakelog.spark.options import NAMES, STORAGE_PREFIX
 from lakelog.spark.session import LISTS, session_config
-from log_tables import errors, invariant
-from log_tables.commit import Metadata, Protocol, decode, encode
-from log_tables.config import SETTINGS
+from log_tables import errors
+from log_tables.cluster.config import SETTINGS
 from log_tables.errors import LakelogError
-from log_tables.invariant import kind_of
-from log_tables.snapshot import Snapshot, segment_of, timestamp_us
+from log_tables.table import invariant
+from log_tables.table.commit import Metadata, Protocol, decode, encode
+from log_tables.table.invariant import kind_of
+from log_tables.table.snapshot import Snapshot, segment_of, timestamp_us
 from tests.gateway import RunningGateway, running_gateway
 from tests.support import ROOT
 

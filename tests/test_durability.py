@@ -15,23 +15,23 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from log_tables import staging
 from log_tables.clock import ManualClock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.sweep import sweep
 from log_tables.errors import AlreadyExists, InvalidArgument, Retriable, TopicExists, UnknownTopic
 from log_tables.layout import STAGING, VALUE
-from log_tables.local_store import LocalStore
-from log_tables.partition import Partition, Producer
+from log_tables.partition.partition import Partition, Producer
+from log_tables.partition.remote import RemoteRoot
+from log_tables.partition.tier import remove_expired
 from log_tables.record import Record, input_batch
-from log_tables.remote import RemoteRoot
-from log_tables.rewrite import commit_merge, merge
-from log_tables.staging import Part, Staged
-from log_tables.store import Store
-from log_tables.sweep import sweep
-from log_tables.table import Table, create_table
+from log_tables.segments import staging
+from log_tables.segments.rewrite import commit_merge, merge
+from log_tables.segments.staging import Part, Staged
+from log_tables.store.local import LocalStore
+from log_tables.store.store import Store
+from log_tables.table.table import Table, create_table
+from log_tables.table.vacuum import vacuum
 from log_tables.testing import Crash
-from log_tables.tier import remove_expired
-from log_tables.vacuum import vacuum
 from tests.disk import Fails, death, from_then_on, once
 from tests.partitions import TABLE, another, append, held
 from tests.power import Left, Promise, StillFailing, World, again, everything, nothing

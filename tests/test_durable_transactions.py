@@ -15,14 +15,14 @@ import pytest
 
 from coordinator.events import Place
 from coordinator.transactions import Asked
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.group_log import OffsetKey, committed_offsets, pending_files
 from log_tables.errors import OutcomeUnknown, Retriable
-from log_tables.group_log import OffsetKey, committed_offsets, pending_files
 from log_tables.layout import CONSUMER_OFFSETS
-from log_tables.partition import Entry
+from log_tables.partition.partition import Entry
 from log_tables.record import Record, input_batch
-from log_tables.staging import Part
-from log_tables.store import Store
+from log_tables.segments.staging import Part
+from log_tables.store.store import Store
 from tests.disk import death, once
 from tests.partitions import values
 from tests.power import Left, World, everything, nothing

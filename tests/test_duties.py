@@ -9,12 +9,12 @@ import pytest
 from api.duties import Duty, checkpoint, clean, table_sizes
 from api.metrics import Metrics, TableSize
 from log_tables.clock import ManualClock, SystemClock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
 from log_tables.layout import checkpoint_version, commit_version, log_directory
 from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS, LOG_RETENTION_MS, TOMBSTONE_RETENTION_MS
-from log_tables.partition import Entry, Partition, Producer
+from log_tables.partition.partition import Entry, Partition, Producer
 from log_tables.record import Record, input_batch
-from log_tables.store import open_store
+from log_tables.store.store import open_store
 from tests.partitions import append
 
 

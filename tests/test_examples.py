@@ -9,10 +9,10 @@ from pyspark.sql import SparkSession
 
 from examples import delays_by_day, latest_by_plane, topic_to_topic, with_names
 from lakelog.client import Client
-from log_tables.cluster import Cluster
-from log_tables.partition import Entry, partition_for_key
+from log_tables.cluster.cluster import Cluster
+from log_tables.partition.partition import Entry, partition_for_key
 from log_tables.record import Record, input_batch
-from log_tables.store import open_store
+from log_tables.store.store import open_store
 from tests.gateway import running_gateway
 from tests.spark import spark_submit
 from tests.support import ROOT

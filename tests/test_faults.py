@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from log_tables.clock import ManualClock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.sweep import sweep
 from log_tables.errors import OutcomeUnknown, Retriable, TopicExists
-from log_tables.fsck import check
-from log_tables.partition import Partition, Producer
-from log_tables.store import Store, open_store
-from log_tables.sweep import sweep
+from log_tables.partition.partition import Partition, Producer
+from log_tables.root.fsck import check
+from log_tables.store.store import Store, open_store
 from log_tables.testing import (
     WRITES,
     Crash,

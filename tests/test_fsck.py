@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from log_tables.checkpoint import decode, encode
 from log_tables.clock import ManualClock
-from log_tables.cluster import Cluster
-from log_tables.commit import Commit, ProducedBatch, Txn, put_commit
+from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument
-from log_tables.fsck import check
 from log_tables.layout import TXN_HIGH_WATERMARK, TXN_LEADER, checkpoint_path, commit_path
 from log_tables.limits import LOG_RETENTION_MS
-from log_tables.partition import Partition, Producer
+from log_tables.partition.partition import Partition, Producer
 from log_tables.record import Record, input_batch, with_offsets
-from log_tables.rewrite import commit_merge, merge
-from log_tables.segment import describe
-from log_tables.segment import encode as encode_segment
-from log_tables.store import Store, open_store
-from log_tables.table import commit_info
+from log_tables.root.fsck import check
+from log_tables.segments.rewrite import commit_merge, merge
+from log_tables.segments.segment import describe
+from log_tables.segments.segment import encode as encode_segment
+from log_tables.store.store import Store, open_store
+from log_tables.table.checkpoint import decode, encode
+from log_tables.table.commit import Commit, ProducedBatch, Txn, put_commit
+from log_tables.table.table import commit_info
 from log_tables.testing import WRITES, ClockedStore, FaultyStore
 from tests.partitions import append, thin_out
 

@@ -24,6 +24,16 @@ from coordinator.events import (
 from coordinator.group import Group, Member, Partitions
 from coordinator.group_records import restore
 from coordinator.step import step
+from log_tables.cluster.group_log import (
+    Committed,
+    GroupKey,
+    GroupValue,
+    MemberConfig,
+    MemberKey,
+    MemberValue,
+    OffsetKey,
+    Records,
+)
 from log_tables.errors import (
     GroupNotEmpty,
     InvalidConsumer,
@@ -35,16 +45,6 @@ from log_tables.errors import (
     UnknownMember,
     UnknownPartition,
     UnknownTopic,
-)
-from log_tables.group_log import (
-    Committed,
-    GroupKey,
-    GroupValue,
-    MemberConfig,
-    MemberKey,
-    MemberValue,
-    OffsetKey,
-    Records,
 )
 
 TWO = {"t": TopicState("id-t", 2)}

@@ -28,6 +28,7 @@ from coordinator.events import (
     Unsubscribe,
 )
 from coordinator.group import Group
+from log_tables.cluster.group_log import MemberConfig
 from log_tables.errors import (
     GroupNotEmpty,
     InvalidConsumer,
@@ -39,7 +40,6 @@ from log_tables.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from log_tables.group_log import MemberConfig
 from tests.group_life import Life
 from tests.group_simulation import Simulation
 

@@ -11,19 +11,19 @@ from jobs.housekeeping import TIDY_INTERVAL_MS, Tidy
 from jobs.maintenance import JOBS, Maintenance
 from jobs.outcome import Outcome
 from jobs.state import look
-from log_tables import staging
 from log_tables.clock import ManualClock
-from log_tables.cluster import Cluster
-from log_tables.fsck import check
-from log_tables.group_log import Intent, IntentKey, encode
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.group_log import Intent, IntentKey, encode
 from log_tables.layout import CONSUMER_OFFSETS, STAGING
 from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS, LOG_RETENTION_MS
-from log_tables.objects import TEMPORARY_PREFIX
-from log_tables.partition import Entry
+from log_tables.partition.partition import Entry
 from log_tables.record import Record, input_batch
-from log_tables.rewrite import commit_merge, merge
-from log_tables.staging import Part, Staged
-from log_tables.store import open_store
+from log_tables.root.fsck import check
+from log_tables.segments import staging
+from log_tables.segments.rewrite import commit_merge, merge
+from log_tables.segments.staging import Part, Staged
+from log_tables.store.objects import TEMPORARY_PREFIX
+from log_tables.store.store import open_store
 from log_tables.testing import ClockedStore, FaultyStore
 from tests.no_spark import in_process, no_spark
 from tests.partitions import another, append, append_each, log_versions, values

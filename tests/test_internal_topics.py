@@ -15,8 +15,8 @@ from fastapi import FastAPI
 from api.app import create_app
 from api.server import open_gateway
 from lakelog.settings import Settings
-from log_tables.cluster import Cluster
-from log_tables.group_log import (
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.group_log import (
     Committed,
     GroupKey,
     GroupValue,
@@ -25,12 +25,12 @@ from log_tables.group_log import (
     MemberValue,
     OffsetKey,
 )
+from log_tables.cluster.metadata_log import TopicRecord, decode
+from log_tables.cluster.run_log import Run, record_runs
 from log_tables.layout import CLUSTER_METADATA, CONSUMER_OFFSETS, MAINTENANCE, TOPICS
-from log_tables.metadata_log import TopicRecord, decode
-from log_tables.partition import Partition, partition_for_key
+from log_tables.partition.partition import Partition, partition_for_key
 from log_tables.record import Record, to_records
-from log_tables.run_log import Run, record_runs
-from log_tables.store import open_store
+from log_tables.store.store import open_store
 from tests.every_route import METHODS, TOPIC, Request, requests_of, routes, without_topic
 from tests.gateway import RunningGateway, running_gateway
 from tests.groups import say

@@ -11,12 +11,8 @@ from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
 from msgspec.structs import replace
 
-from log_tables import invariant
 from log_tables.clock import ManualClock
-from log_tables.commit import ENGINE, Add, Commit, CommitInfo, Metadata, Protocol, Txn
 from log_tables.errors import CorruptLog, ForeignCommit, LakelogError, UnsupportedTable
-from log_tables.fsck import check_partition
-from log_tables.invariant import Kind, broken_state, broken_step, classify
 from log_tables.layout import (
     PROPERTY_CLUSTER,
     TXN_CLEANED,
@@ -26,10 +22,14 @@ from log_tables.layout import (
     TXN_TIERED,
 )
 from log_tables.limits import LOG_RETENTION_MS
-from log_tables.partition import Partition
+from log_tables.partition.partition import Partition
 from log_tables.record import RECORD_SCHEMA
-from log_tables.snapshot import Segment, Snapshot
-from log_tables.store import Store, open_store
+from log_tables.root.fsck import check_partition
+from log_tables.store.store import Store, open_store
+from log_tables.table import invariant
+from log_tables.table.commit import ENGINE, Add, Commit, CommitInfo, Metadata, Protocol, Txn
+from log_tables.table.invariant import Kind, broken_state, broken_step, classify
+from log_tables.table.snapshot import Segment, Snapshot
 from log_tables.testing import ClockedStore
 from tests.partitions import TABLE, another, append, append_each, log_versions, new_partition, values
 

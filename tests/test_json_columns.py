@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from log_tables.json_columns import typed_columns
 from log_tables.limits import JSON_DEPTH_MAX, MIB
+from log_tables.sql.json_columns import typed_columns
 
 
 def typed(*chunks: list[bytes | None]) -> tuple[dict[str, str], list[dict[str, object]], list[bool]]:

@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from log_tables.clock import ManualClock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.group_log import TransactionsKey, TransactionsValue, replay
 from log_tables.errors import ProducerTaken, SequenceGap, StaleProducerEpoch
-from log_tables.group_log import TransactionsKey, TransactionsValue, replay
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.limits import KEPT_PRODUCER_ID_MIN, PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX
-from log_tables.partition import Producer, partition_for_key
-from log_tables.sequencer import client_producer_id, kept_producer_id
-from log_tables.snapshot import ProducerState
-from log_tables.store import open_store
+from log_tables.partition.partition import Producer, partition_for_key
+from log_tables.partition.sequencer import client_producer_id, kept_producer_id
+from log_tables.store.store import open_store
+from log_tables.table.snapshot import ProducerState
 from tests.gateway import RunningGateway, running_gateway
 from tests.groups import say
 from tests.partitions import entry

@@ -10,16 +10,16 @@ from jobs import key_compaction
 from jobs.outcome import OVERTAKEN
 from jobs.spread import Spark
 from jobs.state import PartitionState, look
-from log_tables import cleaner, key_shuffle, rewrite
 from log_tables.clock import ManualClock
-from log_tables.cluster import Cluster
-from log_tables.config import TopicConfig
-from log_tables.fsck import check
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.config import TopicConfig
 from log_tables.layout import CLUSTER_METADATA
 from log_tables.limits import REPLAY_SEGMENT_RECORDS
-from log_tables.partition import Entry, Partition
+from log_tables.partition.partition import Entry, Partition
 from log_tables.record import Record, input_batch
-from log_tables.store import Store, open_store
+from log_tables.root.fsck import check
+from log_tables.segments import cleaner, key_shuffle, rewrite
+from log_tables.store.store import Store, open_store
 from tests.compaction_model import Model
 from tests.no_spark import in_process
 from tests.partitions import records

@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 
 from log_tables.clock import ManualClock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.group_log import GroupKey, GroupValue, OffsetKey
+from log_tables.cluster.run_log import RUNS_SCHEMA
 from log_tables.errors import CorruptLog
-from log_tables.group_log import GroupKey, GroupValue, OffsetKey
-from log_tables.lag import LAG_SCHEMA, OFFSETS_SCHEMA, Lag, group_offsets, lag
 from log_tables.layout import CONSUMER_OFFSETS
-from log_tables.partition import Entry, Partition
+from log_tables.partition.partition import Entry, Partition
 from log_tables.record import Record, input_batch
-from log_tables.run_log import RUNS_SCHEMA
-from log_tables.snapshot import Snapshot
-from log_tables.store import open_store
-from log_tables.tables import LAG_TABLE, OFFSETS_TABLE, TABLES, tables
+from log_tables.sql.lag import LAG_SCHEMA, OFFSETS_SCHEMA, Lag, group_offsets, lag
+from log_tables.sql.tables import LAG_TABLE, OFFSETS_TABLE, TABLES, tables
+from log_tables.store.store import open_store
+from log_tables.table.snapshot import Snapshot
 from log_tables.testing import FaultyStore
 from tests.groups import commit, say
 from tests.partitions import append, thin_out

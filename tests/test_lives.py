@@ -7,10 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from log_tables.clock import ManualClock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
+from log_tables.partition.sequencer import Entry
 from log_tables.record import Record, input_batch
-from log_tables.sequencer import Entry
-from log_tables.store import open_store
+from log_tables.store.store import open_store
 from tests.history import (
     Absent,
     Answer,

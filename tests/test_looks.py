@@ -19,11 +19,11 @@ from coordinator.consumer import Consumer, Polled
 from coordinator.events import Join, Subscribe
 from coordinator.shared_look import SharedLook
 from lakelog.settings import Settings
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.group_log import MemberConfig
 from log_tables.errors import StoreUnavailable, TopicDeleted, UnknownTopic
-from log_tables.group_log import MemberConfig
 from log_tables.limits import MIB
-from log_tables.partition import Entry
+from log_tables.partition.partition import Entry
 from log_tables.record import Record, input_batch
 from log_tables.testing import Call, FaultyStore, HoldingStore
 from tests.support import wait_until

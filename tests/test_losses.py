@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from log_tables import fsck
 from log_tables.clock import ManualClock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
 from log_tables.errors import CorruptLog, ForeignCommit, TopicDeleted
 from log_tables.layout import commit_path, last_checkpoint_path, log_directory
-from log_tables.partition import Entry, Partition
+from log_tables.partition.partition import Entry, Partition
 from log_tables.record import Record, input_batch
-from log_tables.store import open_store
+from log_tables.root import fsck
+from log_tables.store.store import open_store
 
 CLAIMED = 2
 """The version of a first append: after the table's creation and the claim."""

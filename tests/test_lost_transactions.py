@@ -10,10 +10,8 @@ from coordinator.transactions import Asked
 from ingest.buffer import Buffer
 from ingest.writer import Acks, Appended
 from log_tables.clock import ManualClock
-from log_tables.cluster import Cluster
-from log_tables.errors import Conflict, TransactionLost
-from log_tables.fsck import check
-from log_tables.group_log import (
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.group_log import (
     Intent,
     IntentKey,
     Placed,
@@ -22,11 +20,13 @@ from log_tables.group_log import (
     TransactionsKey,
     TransactionsValue,
 )
-from log_tables.kept_producers import heard, shared
+from log_tables.errors import Conflict, TransactionLost
 from log_tables.limits import KEPT_PRODUCER_ID_MIN, PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX
-from log_tables.partition import Entry, Producer
+from log_tables.partition.partition import Entry, Producer
 from log_tables.record import Record, input_batch
-from log_tables.store import Store
+from log_tables.root.fsck import check
+from log_tables.root.kept_producers import heard, shared
+from log_tables.store.store import Store
 from tests.groups import say
 from tests.partitions import values
 from tests.test_transaction_faults import BATCHES, Gateway, expected, finish_until_refused, topics_made

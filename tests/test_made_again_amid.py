@@ -15,11 +15,11 @@ from api.body import WithBody
 from api.gateway import Gateway
 from api.server import open_gateway
 from lakelog.settings import Settings
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.sweep import sweep
 from log_tables.layout import STAGING, log_directory, partition_directory, topic_directory
-from log_tables.partition import Partition
-from log_tables.store import open_store
-from log_tables.sweep import sweep
+from log_tables.partition.partition import Partition
+from log_tables.store.store import open_store
 from log_tables.testing import HoldingStore
 from tests.consumers import JSON, V2
 from tests.partitions import append, values

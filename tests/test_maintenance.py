@@ -14,14 +14,17 @@ from jobs import housekeeping
 from jobs.maintenance import JOBS, Job, Maintenance, jobs_named
 from jobs.outcome import OVERTAKEN, Outcome
 from jobs.spread import Failure, spread
-from log_tables import cleaner, cluster, fsck, key_shuffle, rewrite, tier
 from log_tables.clock import ManualClock
+from log_tables.cluster import cluster
+from log_tables.cluster.sweep import sweep
 from log_tables.errors import InvalidArgument, LakelogError
 from log_tables.layout import CLUSTER_METADATA, CONSUMER_OFFSETS, MAINTENANCE
 from log_tables.limits import LOG_RETENTION_MS
-from log_tables.query import query
-from log_tables.store import Store, open_store
-from log_tables.sweep import sweep
+from log_tables.partition import tier
+from log_tables.root import fsck
+from log_tables.segments import cleaner, key_shuffle, rewrite
+from log_tables.sql.query import query
+from log_tables.store.store import Store, open_store
 from log_tables.testing import (
     Crash,
     Fault,

@@ -14,11 +14,11 @@ import httpx
 import pytest
 
 from log_tables.clock import ManualClock
-from log_tables.cluster import Cluster
-from log_tables.fsck import check
+from log_tables.cluster.cluster import Cluster
 from log_tables.layout import MAINTENANCE
-from log_tables.partition import Partition
-from log_tables.store import open_store
+from log_tables.partition.partition import Partition
+from log_tables.root.fsck import check
+from log_tables.store.store import open_store
 from tests.gateway import start_gateway
 from tests.partitions import values
 from tests.processes import alive, children, command, descendants, send

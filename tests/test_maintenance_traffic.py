@@ -15,11 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from jobs import key_compaction, segment_compaction, tiering
 from lakelog.consumer import Consumer
-from log_tables.cluster import Cluster
-from log_tables.fsck import check
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.run_log import runs_table
 from log_tables.layout import MAINTENANCE
-from log_tables.run_log import runs_table
-from log_tables.store import open_store
+from log_tables.root.fsck import check
+from log_tables.store.store import open_store
 from tests.gateway import RunningGateway, running_gateway
 from tests.partitions import held, records
 from tests.support import ROOT, wait_until

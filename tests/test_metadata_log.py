@@ -9,16 +9,23 @@ from msgspec.structs import replace
 
 from jobs import key_compaction
 from jobs.state import look
-from log_tables import cleaner
 from log_tables.clock import ManualClock, SystemClock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.metadata_log import (
+    BrokerLeft,
+    BrokerRecord,
+    MetadataRecord,
+    TopicRecord,
+    decode,
+    encode,
+)
 from log_tables.errors import BrokerReplaced, CorruptLog
-from log_tables.fsck import check
 from log_tables.layout import CLUSTER_METADATA
-from log_tables.metadata_log import BrokerLeft, BrokerRecord, MetadataRecord, TopicRecord, decode, encode
-from log_tables.partition import Entry
+from log_tables.partition.partition import Entry
 from log_tables.record import Record, input_batch
-from log_tables.store import Store, open_store
+from log_tables.root.fsck import check
+from log_tables.segments import cleaner
+from log_tables.store.store import Store, open_store
 from log_tables.testing import ClockedStore, Fault, FaultyStore
 from tests.clusters import another, before, names
 from tests.no_spark import in_process

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from api.duties import compact
-from log_tables.cleaner import is_dirty
 from log_tables.clock import SystemClock
-from log_tables.cluster import Cluster
-from log_tables.fsck import check
+from log_tables.cluster.cluster import Cluster
 from log_tables.layout import CONSUMER_OFFSETS, partition_directory, topic_directory
 from log_tables.limits import DIRTY_RECORDS_MIN
-from log_tables.partition import Partition
-from log_tables.store import open_store
+from log_tables.partition.partition import Partition
+from log_tables.root.fsck import check
+from log_tables.segments.cleaner import is_dirty
+from log_tables.store.store import open_store
 from tests.gateway import RunningGateway, running_gateway
 from tests.partitions import append, entry
 from tests.support import wait_until

@@ -10,11 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from log_tables import partition as partitions
-from log_tables import rewrite
-from log_tables import segment as segments
 from log_tables.clock import ManualClock, SystemClock
-from log_tables.commit import Commit, Txn, read_commit
 from log_tables.errors import (
     CorruptSegment,
     InvalidArgument,
@@ -29,15 +25,19 @@ from log_tables.errors import (
     StaleProducerEpoch,
     StoreUnavailable,
 )
-from log_tables.fsck import check_partition
-from log_tables.invariant import broken_state
 from log_tables.layout import producer_end_txn, producer_sequence_txn
 from log_tables.limits import SEQUENCE_MODULUS
-from log_tables.partition import Entry, Partition, PartitionConfig, Producer, partition_for_key
+from log_tables.partition import partition as partitions
+from log_tables.partition.partition import Entry, Partition, PartitionConfig, Producer, partition_for_key
 from log_tables.record import RECORD_SCHEMA, Record, input_batch, to_records
-from log_tables.snapshot import ProducerState
-from log_tables.store import Store, open_store
-from log_tables.table import commit_info
+from log_tables.root.fsck import check_partition
+from log_tables.segments import rewrite
+from log_tables.segments import segment as segments
+from log_tables.store.store import Store, open_store
+from log_tables.table.commit import Commit, Txn, read_commit
+from log_tables.table.invariant import broken_state
+from log_tables.table.snapshot import ProducerState
+from log_tables.table.table import commit_info
 from log_tables.testing import (
     ClockedStore,
     Failure,

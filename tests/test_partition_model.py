@@ -19,13 +19,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from log_tables import rewrite
 from log_tables.clock import ManualClock
 from log_tables.errors import NotLeader, OffsetMismatch, OutcomeUnknown, StoreUnavailable
-from log_tables.fsck import check_partition
-from log_tables.partition import Entry, Partition, PartitionConfig, Producer, Sequenced
-from log_tables.store import Store, open_store
-from log_tables.table import create_table
+from log_tables.partition.partition import Entry, Partition, PartitionConfig, Producer, Sequenced
+from log_tables.root.fsck import check_partition
+from log_tables.segments import rewrite
+from log_tables.store.store import Store, open_store
+from log_tables.table.table import create_table
 from log_tables.testing import (
     WRITES,
     ClockedStore,

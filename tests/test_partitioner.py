@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from ingest.partitioner import StickyPartitioner, assign
 from log_tables.clock import ManualClock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord
-from log_tables.partition import partition_for_key
-from log_tables.store import open_store
-from log_tables.topic import Topic
+from log_tables.partition.partition import partition_for_key
+from log_tables.store.store import open_store
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,8 @@ from coordinator.peers import ASKER, TARGET
 from ingest.writer import Appended
 from lakelog.settings import Settings
 from log_tables.clock import SystemClock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.errors import (
     InvalidArgument,
     InvalidTopicName,
@@ -27,9 +28,8 @@ from log_tables.errors import (
 )
 from log_tables.layout import broker_path
 from log_tables.limits import MIB
-from log_tables.metadata_log import BrokerRecord
-from log_tables.partition import Entry, Producer
-from log_tables.store import open_store
+from log_tables.partition.partition import Entry, Producer
+from log_tables.store.store import open_store
 from tests.gateway import RunningGateway, running_gateway
 from tests.partitions import entry
 from tests.support import wait_until

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from coordinator.peer_wire import decode_entries, decode_outcomes, encode_entries, encode_outcomes
 from ingest.writer import Appended, Outcome
 from log_tables.errors import BufferFull, InvalidArgument, InvalidRecord, LakelogError, OffsetMismatch
-from log_tables.partition import Entry, Producer
+from log_tables.partition.partition import Entry, Producer
 from log_tables.record import Record, input_batch
 from tests.partitions import entry
 

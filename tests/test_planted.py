@@ -7,23 +7,23 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from log_tables.checkpoint import write_checkpoint
 from log_tables.clock import SystemClock
-from log_tables.cluster import Cluster
-from log_tables.commit import encode, read_commit
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.group_log import Intent, IntentKey, pending_files
+from log_tables.cluster.group_log import encode as encode_group
+from log_tables.cluster.metadata_log import TopicRecord
+from log_tables.cluster.metadata_log import decode as decode_metadata
+from log_tables.cluster.metadata_log import encode as encode_metadata
 from log_tables.errors import CorruptLog, Damaged, ForeignCommit
-from log_tables.fsck import check
-from log_tables.group_log import Intent, IntentKey, pending_files
-from log_tables.group_log import encode as encode_group
 from log_tables.layout import CONSUMER_OFFSETS, commit_path, segment_name
-from log_tables.metadata_log import TopicRecord
-from log_tables.metadata_log import decode as decode_metadata
-from log_tables.metadata_log import encode as encode_metadata
-from log_tables.partition import Entry, Partition
-from log_tables.query import query
+from log_tables.partition.partition import Entry, Partition
 from log_tables.record import Record, input_batch
-from log_tables.staging import Run, Staged
-from log_tables.store import Store, open_store
+from log_tables.root.fsck import check
+from log_tables.segments.staging import Run, Staged
+from log_tables.sql.query import query
+from log_tables.store.store import Store, open_store
+from log_tables.table.checkpoint import write_checkpoint
+from log_tables.table.commit import encode, read_commit
 from tests.gateway import running_gateway
 from tests.partitions import another, append, values
 

@@ -19,7 +19,7 @@ from lakelog.delivery import REMEMBERED_MAX, Delivery, Outcome, RecordMetadata, 
 from log_tables import errors
 from log_tables.clock import ManualClock
 from log_tables.errors import Unreachable
-from log_tables.partition import partition_for_key
+from log_tables.partition.partition import partition_for_key
 from tests.gateway import RunningGateway, start_gateway
 from tests.support import free_port, wait_until
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument, StoreUnavailable
-from log_tables.partition import Entry, Partition
-from log_tables.query import query, query_stream
+from log_tables.partition.partition import Entry, Partition
 from log_tables.record import Record, input_batch
-from log_tables.store import open_store
+from log_tables.sql.query import query, query_stream
+from log_tables.store.store import open_store
 from tests.groups import commit
 from tests.support import S3Server
 

@@ -12,11 +12,11 @@ from coordinator.shard import Shard
 from ingest.writer import Writer
 from lakelog.settings import Settings, load_settings
 from log_tables.clock import ManualClock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.group_log import MemberConfig
 from log_tables.errors import InvalidConfig, InvalidSubscription
-from log_tables.group_log import MemberConfig
 from log_tables.limits import GROUPS_LOOKED_AT, SUBSCRIPTION_MAX_CHARS
-from log_tables.store import open_store
+from log_tables.store.store import open_store
 from tests.gateway import RunningGateway, running_gateway
 
 AT = TopicPartition("t", 0)

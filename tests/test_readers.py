@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from log_tables import rewrite
 from log_tables.clock import ManualClock
-from log_tables.partition import Entry, Partition, PartitionConfig, Producer
+from log_tables.partition.partition import Entry, Partition, PartitionConfig, Producer
 from log_tables.record import Record, input_batch
-from log_tables.segment import COMPRESSIONS
-from log_tables.store import open_store
-from log_tables.table import create_table
+from log_tables.segments import rewrite
+from log_tables.segments.segment import COMPRESSIONS
+from log_tables.store.store import open_store
+from log_tables.table.table import create_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

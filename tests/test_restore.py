@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from log_tables.clock import SystemClock
-from log_tables.fsck import check
-from log_tables.root_copy import copy_root
-from log_tables.store import open_store
+from log_tables.root.copy import copy_root
+from log_tables.root.fsck import check
+from log_tables.store.store import open_store
 from tests.consumers import JSON, Instance
 from tests.gateway import RunningGateway, running_gateway, start_gateway
 from tests.support import free_port, wait_until

@@ -11,9 +11,9 @@ from jobs.outcome import GONE, Outcome
 from jobs.retention import Expire
 from jobs.state import PartitionState, look
 from log_tables.clock import ManualClock
-from log_tables.cluster import Cluster
-from log_tables.fsck import check
-from log_tables.store import open_store
+from log_tables.cluster.cluster import Cluster
+from log_tables.root.fsck import check
+from log_tables.store.store import open_store
 from log_tables.testing import FaultyStore
 from tests.no_spark import no_spark
 from tests.partitions import append, values

@@ -12,19 +12,19 @@ import pytest
 from deltalake import DeltaTable
 from msgspec.structs import replace
 
-from log_tables import rewrite
-from log_tables import segment as segments
-from log_tables.cleaner import Cleaning
 from log_tables.clock import ManualClock
 from log_tables.errors import CorruptLog, CorruptSegment, InvalidArgument, LakelogError
-from log_tables.fsck import check_partition
 from log_tables.layout import commit_path
 from log_tables.limits import DELETE_HORIZON_STEPS, DIRTY_RECORDS_MIN, KIB, MIB
-from log_tables.partition import Entry, Partition, Producer
+from log_tables.partition.partition import Entry, Partition, Producer
 from log_tables.record import RECORD_SCHEMA, Record, input_batch
-from log_tables.segment import COMPRESSIONS
-from log_tables.snapshot import TAG_BYTES, TAG_HORIZONS, Segment
-from log_tables.store import Store, open_store
+from log_tables.root.fsck import check_partition
+from log_tables.segments import rewrite
+from log_tables.segments import segment as segments
+from log_tables.segments.cleaner import Cleaning
+from log_tables.segments.segment import COMPRESSIONS
+from log_tables.store.store import Store, open_store
+from log_tables.table.snapshot import TAG_BYTES, TAG_HORIZONS, Segment
 from log_tables.testing import (
     ClockedStore,
     Crash,

@@ -9,7 +9,7 @@ from jobs.rewritten import committed
 from jobs.segment_compaction import Merge
 from jobs.spread import Failure
 from log_tables.errors import UnknownTopic
-from log_tables.snapshot import Segment
+from log_tables.table.snapshot import Segment
 from tests.states import a_segment, aged
 
 STEP = Merge("t", 3, "topics/t/3", False, tuple(aged(0, 0, 0)), "zstd")

@@ -14,20 +14,27 @@ from typing import Any
 import httpx
 import pytest
 
-from log_tables.adopt import adopt
 from log_tables.clock import ManualClock, SystemClock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.group_log import (
+    Committed,
+    Intent,
+    IntentKey,
+    OffsetKey,
+    TransactionsKey,
+    TransactionsValue,
+)
+from log_tables.cluster.home import Home, look, remember
 from log_tables.errors import CorruptLog, InvalidArgument
-from log_tables.fsck import check
-from log_tables.group_log import Committed, Intent, IntentKey, OffsetKey, TransactionsKey, TransactionsValue
-from log_tables.home import Home, look, remember
 from log_tables.layout import CONSUMER_OFFSETS, UNFINISHED_COPY
 from log_tables.limits import KEPT_PRODUCER_ID_MIN
-from log_tables.root_copy import copy_root
-from log_tables.staging import Part, stage
-from log_tables.store import ObjectInfo, Store, open_store
+from log_tables.root.adopt import adopt
+from log_tables.root.copy import copy_root
+from log_tables.root.fsck import check
+from log_tables.root.whole import check_home, inspect
+from log_tables.segments.staging import Part, stage
+from log_tables.store.store import ObjectInfo, Store, open_store
 from log_tables.testing import Crash, Fault, FaultyStore, StoreWrapper, crash_after, crash_before
-from log_tables.whole import check_home, inspect
 from tests.consumers import JSON
 from tests.gateway import RunningGateway, running_gateway
 from tests.groups import say

@@ -8,19 +8,26 @@ from typing import TypeVar
 import pytest
 
 from log_tables.clock import ManualClock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.group_log import (
+    Committed,
+    Intent,
+    IntentKey,
+    OffsetKey,
+    TransactionsKey,
+    TransactionsValue,
+)
 from log_tables.errors import CorruptLog
-from log_tables.fsck import check
-from log_tables.group_log import Committed, Intent, IntentKey, OffsetKey, TransactionsKey, TransactionsValue
 from log_tables.layout import CONSUMER_OFFSETS, commit_path, partition_directory, topic_directory
 from log_tables.limits import KEPT_PRODUCER_ID_MIN
-from log_tables.partition import Producer
-from log_tables.root_copy import copy_root
-from log_tables.staging import Part, stage
-from log_tables.store import Store, open_store
+from log_tables.partition.partition import Producer
+from log_tables.partition.tier import remove_expired
+from log_tables.root.copy import copy_root
+from log_tables.root.fsck import check
+from log_tables.root.whole import check_home, inspect
+from log_tables.segments.staging import Part, stage
+from log_tables.store.store import Store, open_store
 from log_tables.testing import StoreWrapper
-from log_tables.tier import remove_expired
-from log_tables.whole import check_home, inspect
 from tests.groups import say
 from tests.partitions import append, append_each, entry, values
 from tests.tiers import move_topic, tiered_cluster

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from log_tables import segment as segments
 from log_tables.errors import CorruptSegment, StoreUnavailable
 from log_tables.record import RECORD_SCHEMA, Record, input_batch, to_records, with_offsets
-from log_tables.segment import (
+from log_tables.segments import segment as segments
+from log_tables.segments.segment import (
     COMPRESSIONS,
     SegmentCache,
     SegmentWriter,
@@ -19,8 +19,8 @@ from log_tables.segment import (
     encode,
     first_at,
 )
-from log_tables.snapshot import Segment
-from log_tables.store import Store, open_store
+from log_tables.store.store import Store, open_store
+from log_tables.table.snapshot import Segment
 from log_tables.testing import Fault, FaultyStore, unavailable
 
 TABLE = "topics/t/0"

@@ -13,9 +13,9 @@ from jobs import segment_compaction
 from jobs.segment_compaction import runs
 from jobs.state import PartitionState
 from log_tables.clock import ManualClock
-from log_tables.config import TopicConfig
+from log_tables.cluster.config import TopicConfig
 from log_tables.limits import MERGE_GROWTH
-from log_tables.snapshot import Segment
+from log_tables.table.snapshot import Segment
 from tests import states
 
 WINDOW_MS, AGE_MS, MOST = 1_000, 10, 1_024

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from log_tables.commit import Metadata, Protocol, Txn
 from log_tables.errors import OffsetMismatch, ProducerTaken, SequenceGap, StaleProducerEpoch
 from log_tables.layout import TXN_HIGH_WATERMARK, producer_end_txn, producer_sequence_txn
 from log_tables.limits import KEPT_PRODUCER_ID_MIN, PRODUCER_EPOCH_MAX, SEQUENCE_MODULUS
-from log_tables.sequencer import Entry, Producer, Sequenced, Sequencer, producers_of
-from log_tables.snapshot import ProducerState, Snapshot
+from log_tables.partition.sequencer import Entry, Producer, Sequenced, Sequencer, producers_of
+from log_tables.table.commit import Metadata, Protocol, Txn
+from log_tables.table.snapshot import ProducerState, Snapshot
 from tests.partitions import entry
 
 LAST = SEQUENCE_MODULUS - 1

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from log_tables.clock import ManualClock, timer
-from log_tables.fsck import check
-from log_tables.store import open_store
+from log_tables.root.fsck import check
+from log_tables.store.store import open_store
 from tests.history import Write
 from tests.several import (
     LONG_S,

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from log_tables.checkpoint import Checkpoint
 from log_tables.clock import ManualClock
-from log_tables.commit import Add, Commit, CommitInfo, Metadata, Protocol, Txn
 from log_tables.errors import CorruptLog, ObjectMissing, UnsupportedTable
 from log_tables.layout import commit_path, producer_end_txn, producer_sequence_txn
 from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US, TOMBSTONE_RETENTION_MS
-from log_tables.snapshot import (
+from log_tables.store.store import open_store
+from log_tables.table.checkpoint import Checkpoint
+from log_tables.table.commit import Add, Commit, CommitInfo, Metadata, Protocol, Txn
+from log_tables.table.snapshot import (
     ProducerState,
     Segment,
     Snapshot,
@@ -24,7 +25,6 @@ from log_tables.snapshot import (
     timestamp_text,
     timestamp_us,
 )
-from log_tables.store import open_store
 from tests.partitions import TABLE
 
 INFO = CommitInfo(engineInfo="lakelog/test")

@@ -14,7 +14,7 @@ from log_tables.errors import (
     UnknownTopic,
 )
 from log_tables.record import Record
-from log_tables.store import open_store
+from log_tables.store.store import open_store
 from tests.partitions import thin_out
 from tests.spark import NOW_MS, Topics, loaded, ranges, rows
 

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from log_tables.clock import ManualClock
 from log_tables.record import Record
-from log_tables.store import open_store
+from log_tables.store.store import open_store
 from tests.spark import Topics
 from tests.support import wait_until
 

@@ -11,7 +11,7 @@ import pyspark
 import pytest
 
 from log_tables.record import Record
-from log_tables.store import open_store
+from log_tables.store.store import open_store
 from tests.spark import Topics, spark_submit
 from tests.support import ROOT
 

@@ -14,7 +14,7 @@ import pytest
 
 from log_tables.clock import ManualClock
 from log_tables.record import Record
-from log_tables.store import open_store
+from log_tables.store.store import open_store
 from tests.processes import alive, children, command, descendants, send
 from tests.spark import Topics
 from tests.spark_copy import OFFSETS_PER_TRIGGER

@@ -13,7 +13,7 @@ from lakelog.client import Client
 from lakelog.spark.options import parse
 from log_tables.clock import ManualClock
 from log_tables.errors import InvalidRequest, UnknownGroup
-from log_tables.store import open_store
+from log_tables.store.store import open_store
 from tests.consumers import Instance
 from tests.gateway import RunningGateway, running_gateway
 from tests.spark import Query, Topics, run, start

@@ -10,7 +10,7 @@ import pytest
 
 from lakelog.spark.loss import DataLost
 from log_tables.errors import InvalidArgument, UnknownTopic
-from log_tables.store import open_store
+from log_tables.store.store import open_store
 from tests.spark import Query, Topics, read
 
 

@@ -10,7 +10,7 @@ from lakelog.client import Client
 from lakelog.spark.batch import BatchReader
 from log_tables.errors import InvalidArgument, StoreUnavailable
 from log_tables.layout import STAGING
-from log_tables.store import open_store
+from log_tables.store.store import open_store
 from tests.gateway import running_gateway
 from tests.spark import WAIT_S, Topics, loaded, read
 from tests.support import S3Server, wait_until

@@ -14,9 +14,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from lakelog.client import Client
 from log_tables.layout import STAGING
-from log_tables.partition import partition_for_key
+from log_tables.partition.partition import partition_for_key
 from log_tables.record import Record
-from log_tables.store import open_store
+from log_tables.store.store import open_store
 from tests.gateway import RunningGateway
 from tests.spark import WAIT_S
 from tests.support import wait_until

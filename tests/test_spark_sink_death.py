@@ -18,10 +18,10 @@ import pytest
 
 from lakelog.client import Client
 from lakelog.spark.jre import java_home
-from log_tables import fsck
 from log_tables.clock import ManualClock
 from log_tables.record import Record
-from log_tables.store import open_store
+from log_tables.root import fsck
+from log_tables.store.store import open_store
 from tests.gateway import RunningGateway, start_gateway
 from tests.processes import alive, children, command, descendants, send
 from tests.spark import Topics

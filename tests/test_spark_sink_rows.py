@@ -30,7 +30,6 @@ from lakelog.spark import sink_task
 from lakelog.spark.sink import BatchSink, StreamSink
 from lakelog.spark.sink_publish import REMEMBERED_BATCHES, of_micro_batch
 from lakelog.spark.sink_task import BATCH_GROUP, StagedRows
-from log_tables import staging
 from log_tables.clock import SystemClock
 from log_tables.errors import (
     InvalidArgument,
@@ -42,9 +41,10 @@ from log_tables.errors import (
     UnknownTopic,
 )
 from log_tables.layout import STAGING
-from log_tables.partition import partition_for_key
+from log_tables.partition.partition import partition_for_key
 from log_tables.record import Record, to_records, with_offsets
-from log_tables.store import open_store
+from log_tables.segments import staging
+from log_tables.store.store import open_store
 from tests.spark import Topics
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))

@@ -11,7 +11,7 @@ from lakelog.spark.loss import DataLost
 from lakelog.spark.offsets import BEGIN
 from lakelog.spark.stream import StreamReader
 from log_tables.errors import CorruptSegment, InvalidArgument, UnknownPartition, UnknownTopic
-from log_tables.store import open_store
+from log_tables.store.store import open_store
 from tests.partitions import thin_out
 from tests.spark import NOW_MS, WAIT_S, Offsets, Query, Topics, joined, read, run, start
 

@@ -11,7 +11,7 @@ from lakelog.spark.batch import BatchReader
 from lakelog.spark.loss import DataLost
 from lakelog.spark.slices import Slice
 from log_tables.errors import CorruptSegment
-from log_tables.store import open_store
+from log_tables.store.store import open_store
 from tests.partitions import thin_out
 from tests.spark import NOW_MS, Topics, loaded, read
 

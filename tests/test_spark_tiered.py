@@ -9,7 +9,7 @@ from lakelog.spark.batch import BatchReader
 from lakelog.spark.loss import DataLost
 from lakelog.spark.slices import Slice, store_at
 from log_tables.errors import CorruptSegment, StoreUnavailable
-from log_tables.store import open_store
+from log_tables.store.store import open_store
 from tests.spark import NOW_MS, Topics, loaded, read
 from tests.tiers import move_topic
 

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from log_tables.clock import ManualClock
-from log_tables.store import open_store
+from log_tables.store.store import open_store
 from tests.spark import Query, Topics, joined, ranges, run, start
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ import msgspec
 import pytest
 
 from lakelog.client import Client
-from log_tables import staging
 from log_tables.clock import SystemClock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
 from log_tables.layout import STAGING
 from log_tables.record import Record, input_batch
-from log_tables.staging import Part, Staged
-from log_tables.store import open_store
+from log_tables.segments import staging
+from log_tables.segments.staging import Part, Staged
+from log_tables.store.store import open_store
 from tests.gateway import RunningGateway
 from tests.support import wait_until
 

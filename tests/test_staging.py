@@ -8,15 +8,16 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from log_tables import fsck, staging
 from log_tables.clock import ManualClock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
 from log_tables.errors import CorruptSegment, InvalidArgument, PutRefused
 from log_tables.layout import STAGING
 from log_tables.limits import MIB, STAGED_BATCH_BYTES, STAGED_MAX_AGE_MS, STAGING_RETENTION_MS
 from log_tables.record import INPUT_SCHEMA, Record, batch_bytes, input_batch
-from log_tables.staging import Part, Run, Staged
-from log_tables.store import Store, open_store
+from log_tables.root import fsck
+from log_tables.segments import staging
+from log_tables.segments.staging import Part, Run, Staged
+from log_tables.store.store import Store, open_store
 from log_tables.testing import ClockedStore, Fault, FaultyStore, refused
 from tests.support import S3Server
 

@@ -7,10 +7,10 @@ import pytest
 from jobs import housekeeping
 from jobs.state import look
 from log_tables.clock import ManualClock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
 from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS
-from log_tables.partition import Partition
-from log_tables.store import open_store
+from log_tables.partition.partition import Partition
+from log_tables.store.store import open_store
 from tests.partitions import append_each
 
 

@@ -18,8 +18,9 @@ from typing import Any
 
 import pytest
 
-from log_tables import local_store
 from log_tables.clock import ManualClock, SystemClock
+from log_tables.cluster.home import remember
+from log_tables.cluster.metadata_log import open_log
 from log_tables.errors import (
     AlreadyExists,
     InvalidArgument,
@@ -28,10 +29,9 @@ from log_tables.errors import (
     PutRefused,
     StoreUnavailable,
 )
-from log_tables.home import remember
-from log_tables.local_store import LocalStore
-from log_tables.metadata_log import open_log
-from log_tables.store import Store, open_store, overlap
+from log_tables.store import local as local_store
+from log_tables.store.local import LocalStore
+from log_tables.store.store import Store, open_store, overlap
 from tests.support import S3Server, wait_until
 
 RACERS = 16

@@ -8,15 +8,15 @@ import msgspec
 import pytest
 
 from log_tables.clock import ManualClock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.metadata_log import TopicRecord
+from log_tables.cluster.sweep import sweep
 from log_tables.errors import InvalidArgument, LakelogError, NotLeader, OutcomeUnknown, StoreUnavailable
 from log_tables.limits import CONFIRMATION_MAX_AGE_S, LOG_RETENTION_MS
-from log_tables.metadata_log import TopicRecord
 from log_tables.record import to_records
-from log_tables.snapshot import Snapshot
-from log_tables.store import Store, open_store
-from log_tables.sweep import sweep
-from log_tables.table import create_table
+from log_tables.store.store import Store, open_store
+from log_tables.table.snapshot import Snapshot
+from log_tables.table.table import create_table
 from log_tables.testing import ClockedStore, Crash, Failure, Fault, FaultyStore, crash_after, unavailable
 from tests.clusters import another, before, directories, names
 from tests.partitions import append, values

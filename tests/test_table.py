@@ -12,9 +12,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from log_tables import table as tables
 from log_tables.clock import SystemClock
-from log_tables.commit import Commit, Txn
 from log_tables.errors import (
     AlreadyExists,
     CorruptLog,
@@ -23,14 +21,16 @@ from log_tables.errors import (
     OutcomeUnknown,
     UnsupportedTable,
 )
-from log_tables.fsck import check_partition
 from log_tables.layout import TXN_LEADER, checkpoint_path, commit_path, last_checkpoint_path
 from log_tables.limits import CONFIRMATION_MAX_AGE_S, LOG_RETENTION_MS, TOMBSTONE_RETENTION_MS
-from log_tables.partition import Partition
-from log_tables.rewrite import commit_merge, merge
-from log_tables.snapshot import Snapshot
-from log_tables.store import Store, open_store
-from log_tables.table import Table, commit_info, create_table
+from log_tables.partition.partition import Partition
+from log_tables.root.fsck import check_partition
+from log_tables.segments.rewrite import commit_merge, merge
+from log_tables.store.store import Store, open_store
+from log_tables.table import table as tables
+from log_tables.table.commit import Commit, Txn
+from log_tables.table.snapshot import Snapshot
+from log_tables.table.table import Table, commit_info, create_table
 from log_tables.testing import ClockedStore, Fault, FaultyStore, ManualClock, unavailable
 from tests.partitions import TABLE, another, append, append_each, log_versions, new_partition, values
 

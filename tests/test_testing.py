@@ -3,7 +3,7 @@
 import pytest
 
 from log_tables.errors import AlreadyExists, ObjectMissing, PutRefused, StoreUnavailable
-from log_tables.store import Store, open_store
+from log_tables.store.store import Store, open_store
 from log_tables.testing import (
     Call,
     ClockedStore,

@@ -12,16 +12,16 @@ from log_tables.clock import ManualClock
 from log_tables.errors import CorruptLog, CorruptSegment, StoreUnavailable
 from log_tables.layout import PROPERTY_CLUSTER, REMOTE_MARK
 from log_tables.limits import REMOTE_LOOK_S
-from log_tables.partition import Partition
+from log_tables.partition.partition import Partition
+from log_tables.partition.remote import RemoteRoot
+from log_tables.partition.tier import Copying, commit_move, copied, remove_expired
 from log_tables.record import to_records
-from log_tables.remote import RemoteRoot
-from log_tables.rewrite import commit_merge, merge
-from log_tables.segment import read
-from log_tables.snapshot import Segment
-from log_tables.store import Data, open_store
-from log_tables.table import Table, create_table
+from log_tables.segments.rewrite import commit_merge, merge
+from log_tables.segments.segment import read
+from log_tables.store.store import Data, open_store
+from log_tables.table.snapshot import Segment
+from log_tables.table.table import Table, create_table
 from log_tables.testing import Crash, Failure, Fault, FaultyStore, crash_after, crash_before, unavailable
-from log_tables.tier import Copying, commit_move, copied, remove_expired
 from tests import tiers
 from tests.partitions import TABLE, another, append, append_each, new_partition
 from tests.partitions import held as values_held

@@ -14,15 +14,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from log_tables import fsck, rewrite
 from log_tables.clock import ManualClock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
 from log_tables.errors import StoreUnavailable
-from log_tables.partition import Partition
-from log_tables.remote import RemoteRoot
-from log_tables.snapshot import Segment
-from log_tables.store import Store, open_store
-from log_tables.table import Table
+from log_tables.partition.partition import Partition
+from log_tables.partition.remote import RemoteRoot
+from log_tables.partition.tier import commit_move, copy, remove_expired
+from log_tables.root import fsck
+from log_tables.segments import rewrite
+from log_tables.store.store import Store, open_store
+from log_tables.table.snapshot import Segment
+from log_tables.table.table import Table
 from log_tables.testing import (
     Crash,
     Failure,
@@ -33,7 +35,6 @@ from log_tables.testing import (
     crash_before,
     unavailable,
 )
-from log_tables.tier import commit_move, copy, remove_expired
 from tests.partitions import append, held
 from tests.tiers import tiered_cluster
 

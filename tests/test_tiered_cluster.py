@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from log_tables.clock import ManualClock
-from log_tables.cluster import Cluster
-from log_tables.commit import Commit, Txn
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.sweep import sweep
 from log_tables.errors import InvalidArgument, InvalidConfig, StoreUnavailable
-from log_tables.fsck import check
 from log_tables.layout import PROPERTY_CLUSTER, TOPICS, TXN_TIERED
 from log_tables.limits import LOG_RETENTION_MS
-from log_tables.store import open_store
-from log_tables.sweep import sweep
-from log_tables.table import commit_info, create_table
+from log_tables.root.fsck import check
+from log_tables.store.store import open_store
+from log_tables.table.commit import Commit, Txn
+from log_tables.table.table import commit_info, create_table
 from tests.partitions import append_each, values
 from tests.tiers import move_topic, tiered_cluster
 

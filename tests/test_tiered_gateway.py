@@ -6,8 +6,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from log_tables.cluster import Cluster
-from log_tables.store import open_store
+from log_tables.cluster.cluster import Cluster
+from log_tables.store.store import open_store
 from tests.consumers import Instance
 from tests.gateway import RunningGateway, running_gateway
 from tests.tiers import move_topic

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from log_tables.clock import ManualClock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
 from log_tables.errors import StoreUnavailable
-from log_tables.query import query
-from log_tables.table import Table
+from log_tables.sql.query import query
+from log_tables.table.table import Table
 from log_tables.testing import Crash, Fault, FaultyStore, crash_before
 from tests.partitions import append_each
 from tests.tiers import move, move_topic, tiered_cluster

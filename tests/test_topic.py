@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from log_tables.clock import ManualClock
-from log_tables.config import TopicConfig
+from log_tables.cluster.config import TopicConfig
+from log_tables.cluster.topic import Topic, check_topic_name, check_writable, is_internal
 from log_tables.errors import CorruptLog, InvalidTopicName, LakelogError, UnknownPartition
 from log_tables.layout import partition_directory, topic_directory
-from log_tables.partition import Partition, PartitionConfig
-from log_tables.store import Store, open_store
-from log_tables.table import create_table
-from log_tables.topic import Topic, check_topic_name, check_writable, is_internal
+from log_tables.partition.partition import Partition, PartitionConfig
+from log_tables.store.store import Store, open_store
+from log_tables.table.table import create_table
 
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "...", "..a", "-", "a" * 249, "__internal", "0"])

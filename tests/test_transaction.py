@@ -27,6 +27,21 @@ from coordinator.events import (
 from coordinator.group import Group
 from coordinator.group_records import restore
 from coordinator.step import step
+from log_tables.cluster.group_log import (
+    Committed,
+    Intent,
+    IntentKey,
+    MemberConfig,
+    OffsetKey,
+    Placed,
+    Records,
+    Retry,
+    RetryKey,
+    TransactionsKey,
+    TransactionsValue,
+    decode,
+    encode,
+)
 from log_tables.errors import (
     Conflict,
     GroupNotEmpty,
@@ -43,23 +58,8 @@ from log_tables.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from log_tables.group_log import (
-    Committed,
-    Intent,
-    IntentKey,
-    MemberConfig,
-    OffsetKey,
-    Placed,
-    Records,
-    Retry,
-    RetryKey,
-    TransactionsKey,
-    TransactionsValue,
-    decode,
-    encode,
-)
 from log_tables.limits import KEPT_PRODUCER_ID_MIN, PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX, RETRY_RETENTION_MS
-from log_tables.staging import Run, Staged
+from log_tables.segments.staging import Run, Staged
 
 TOPICS = {"in": TopicState("id-in", 2), "out": TopicState("id-out", 2), "__x": TopicState("id-x", 1)}
 IN0, IN1 = TopicPartition("in", 0), TopicPartition("in", 1)

@@ -17,17 +17,18 @@ from coordinator.transactions import Asked, Transacted, Transactions
 from ingest.buffer import Buffer, Room
 from ingest.writer import Acks, Outcome, Writer
 from lakelog.settings import Settings
-from log_tables import staging
 from log_tables.clock import ManualClock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.group_log import Placed
+from log_tables.cluster.topic import Topic
 from log_tables.errors import Conflict, InvalidArgument, OutcomeUnknown, PutRefused, Retriable
-from log_tables.fsck import check
-from log_tables.group_log import Placed
 from log_tables.layout import CONSUMER_OFFSETS, STAGING
-from log_tables.partition import Entry
+from log_tables.partition.partition import Entry
 from log_tables.record import Record, input_batch
-from log_tables.staging import Part, Staged
-from log_tables.store import Store, open_store
+from log_tables.root.fsck import check
+from log_tables.segments import staging
+from log_tables.segments.staging import Part, Staged
+from log_tables.store.store import Store, open_store
 from log_tables.testing import (
     Failure,
     Fault,
@@ -38,7 +39,6 @@ from log_tables.testing import (
     refused,
     unavailable,
 )
-from log_tables.topic import Topic
 from tests.partitions import values
 
 IN0 = TopicPartition("in", 0)

@@ -14,7 +14,8 @@ import pytest
 import lakelog
 from lakelog.transaction import Sent
 from log_tables.clock import ManualClock, SystemClock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.group_log import pending_files
 from log_tables.errors import (
     Conflict,
     InvalidArgument,
@@ -24,12 +25,11 @@ from log_tables.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from log_tables.fsck import check
-from log_tables.group_log import pending_files
 from log_tables.layout import CONSUMER_OFFSETS, STAGING
 from log_tables.record import Record, input_batch
-from log_tables.staging import Part, stage
-from log_tables.store import open_store
+from log_tables.root.fsck import check
+from log_tables.segments.staging import Part, stage
+from log_tables.store.store import open_store
 from tests.consumers import Instance, settle
 from tests.gateway import RunningGateway, running_gateway, start_gateway
 from tests.support import free_port, wait_until

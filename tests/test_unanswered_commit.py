@@ -19,11 +19,11 @@ from coordinator.assignment import TopicPartition
 from coordinator.consumer import Consumer, Polled
 from coordinator.events import Assign, Join, Seek
 from lakelog.settings import Settings
-from log_tables.cluster import Cluster
-from log_tables.group_log import MemberConfig
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.group_log import MemberConfig
 from log_tables.layout import log_directory
-from log_tables.snapshot import Snapshot
-from log_tables.store import open_store
+from log_tables.store.store import open_store
+from log_tables.table.snapshot import Snapshot
 from log_tables.testing import Fault, FaultyStore
 from tests.support import wait_until
 

@@ -15,12 +15,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from msgspec.structs import replace
 
-from log_tables import vacuum as vacuums
 from log_tables.clock import ManualClock, SystemClock
-from log_tables.cluster import Cluster
-from log_tables.commit import read_commit
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.sweep import sweep
 from log_tables.errors import CorruptLog, InvalidArgument, StoreUnavailable
-from log_tables.fsck import check_partition
 from log_tables.layout import (
     PROPERTY_FILE_RETENTION,
     ledger_path,
@@ -35,11 +33,14 @@ from log_tables.limits import (
     REWRITE_MAX_AGE_MS,
     VACUUM_MARK_AGE_MS,
 )
-from log_tables.rewrite import commit_compaction, commit_merge, merge
-from log_tables.snapshot import Segment
-from log_tables.store import Store, open_store
-from log_tables.sweep import sweep
-from log_tables.table import Table
+from log_tables.root.fsck import check_partition
+from log_tables.segments.rewrite import commit_compaction, commit_merge, merge
+from log_tables.store.store import Store, open_store
+from log_tables.table import vacuum as vacuums
+from log_tables.table.commit import read_commit
+from log_tables.table.snapshot import Segment
+from log_tables.table.table import Table
+from log_tables.table.vacuum import Vacuumed, vacuum
 from log_tables.testing import (
     WRITES,
     ClockedStore,
@@ -53,7 +54,6 @@ from log_tables.testing import (
     nothing_landed,
     repeated,
 )
-from log_tables.vacuum import Vacuumed, vacuum
 from tests.partitions import TABLE, another, append, append_each, held, new_partition, values
 from tests.support import S3Server
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument, LakelogError, UnknownTopic
-from log_tables.lag import LAG_SCHEMA, OFFSETS_SCHEMA
-from log_tables.partition import Entry, Partition
+from log_tables.partition.partition import Entry, Partition
 from log_tables.record import Record, input_batch
-from log_tables.store import open_store
-from log_tables.tables import TABLES
+from log_tables.sql.lag import LAG_SCHEMA, OFFSETS_SCHEMA
+from log_tables.sql.tables import TABLES
+from log_tables.store.store import open_store
 from tests.groups import commit
 from tests.partitions import append_each, thin_out
 from tests.support import S3Server

@@ -14,27 +14,28 @@ import pytest
 
 from jobs import housekeeping
 from jobs.maintenance import Maintenance, jobs_named
-from log_tables import group_log, staging
 from log_tables.clock import ManualClock
-from log_tables.cluster import Cluster
+from log_tables.cluster import group_log
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.group_log import Intent, IntentKey, pending_files
+from log_tables.cluster.metadata_log import TopicRecord
+from log_tables.cluster.sweep import sweep
 from log_tables.errors import AlreadyExists, LakelogError, OutcomeUnknown, TopicExists, UnknownTopic
-from log_tables.group_log import Intent, IntentKey, pending_files
 from log_tables.layout import CLUSTER_METADATA, CONSUMER_OFFSETS, STAGING, checkpoint_path
 from log_tables.limits import CONFIRMATION_MAX_AGE_S
-from log_tables.local_store import LocalStore
-from log_tables.metadata_log import TopicRecord
-from log_tables.partition import Entry, Partition
+from log_tables.partition.partition import Entry, Partition
+from log_tables.partition.remote import RemoteRoot
+from log_tables.partition.tier import commit_move
 from log_tables.record import Record, input_batch
-from log_tables.remote import RemoteRoot
-from log_tables.rewrite import commit_merge, merge
-from log_tables.snapshot import Snapshot
-from log_tables.staging import Part, Staged
-from log_tables.store import Store
-from log_tables.sweep import sweep
-from log_tables.table import Table, create_table
+from log_tables.segments import staging
+from log_tables.segments.rewrite import commit_merge, merge
+from log_tables.segments.staging import Part, Staged
+from log_tables.store.local import LocalStore
+from log_tables.store.store import Store
+from log_tables.table.snapshot import Snapshot
+from log_tables.table.table import Table, create_table
+from log_tables.table.vacuum import vacuum
 from log_tables.testing import Crash
-from log_tables.tier import commit_move
-from log_tables.vacuum import vacuum
 from tests.disk import death
 from tests.no_spark import no_spark
 from tests.partitions import TABLE, another, append, append_each, held, new_partition

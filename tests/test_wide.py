@@ -19,12 +19,12 @@ from ingest.buffer import Room
 from ingest.wide import Wide
 from ingest.writer import CLAIM_THREADS, Acks, Appended, Outcome
 from lakelog.settings import Settings
-from log_tables.cluster import Cluster
-from log_tables.partition import Entry
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic import Topic
+from log_tables.partition.partition import Entry
 from log_tables.record import Record, input_batch
-from log_tables.store import open_store
+from log_tables.store.store import open_store
 from log_tables.testing import HoldingStore
-from log_tables.topic import Topic
 from tests.partitions import values
 from tests.support import wait_until
 

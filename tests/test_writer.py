@@ -15,13 +15,13 @@ from ingest.buffer import Buffer
 from ingest.writer import Acks, Appended, Outcome, Writer
 from lakelog.settings import Settings
 from log_tables.clock import SystemClock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic import Topic
 from log_tables.errors import NotLeader, TopicDeleted, UnknownTopic
-from log_tables.partition import Entry, Producer
+from log_tables.partition.partition import Entry, Producer
 from log_tables.record import Record, input_batch
-from log_tables.store import Store, open_store
+from log_tables.store.store import Store, open_store
 from log_tables.testing import Fault, FaultyStore, refused
-from log_tables.topic import Topic
 
 
 def batch(*values: bytes) -> pa.RecordBatch:

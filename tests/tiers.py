@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from log_tables.clock import Clock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
 from log_tables.layout import REMOTE_MARK
-from log_tables.partition import Partition
-from log_tables.remote import RemoteRoot
-from log_tables.snapshot import Segment
-from log_tables.store import Store, open_store
-from log_tables.table import Table
-from log_tables.tier import commit_move, copy
+from log_tables.partition.partition import Partition
+from log_tables.partition.remote import RemoteRoot
+from log_tables.partition.tier import commit_move, copy
+from log_tables.store.store import Store, open_store
+from log_tables.table.snapshot import Segment
+from log_tables.table.table import Table
 
 CLUSTER = "a-cluster"
 

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from lakelog.settings import DEFAULT_URL, load_settings
 from log_tables.errors import InvalidArgument
-from log_tables.store import Store, open_store
+from log_tables.store.store import Store, open_store
 
 if TYPE_CHECKING:
     from lakelog.client import Client

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jobs.maintenance import Maintenance
     from jobs.metrics import Metrics
     from jobs.outcome import Outcome
-    from log_tables.cluster import Cluster
+    from log_tables.cluster.cluster import Cluster
 
 _log = logging.getLogger(__name__)
 _DURATION = re.compile(r"([0-9]{1,9})(s|m|h)")
@@ -97,9 +97,9 @@ def seconds(text: str) -> float:
 
 
 def _open(settings: Settings) -> "Cluster":
-    from log_tables.cluster import Cluster
-    from log_tables.store import open_store
-    from log_tables.whole import check_home
+    from log_tables.cluster.cluster import Cluster
+    from log_tables.root.whole import check_home
+    from log_tables.store.store import open_store
 
     cluster = Cluster.open(open_store(settings.data, settings.store_options, create=False), create=False)
     check_home(cluster, settings.leader_timeout_ms / 1_000)

@@ -10,9 +10,9 @@ import threading
 
 from lakelog.settings import Settings
 from log_tables.clock import timer
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument
-from log_tables.store import open_store
+from log_tables.store.store import open_store
 
 STOP_S = 5.0
 """How long a stopping gateway waits for the job that runs: to be killed does it no harm."""

@@ -27,8 +27,8 @@ def copy(
 ) -> None:
     """Copy a root whole, while gateways use it. Interrupted, the same command goes on where it was."""
     from log_tables.clock import SystemClock
-    from log_tables.root_copy import copy_root
-    from log_tables.store import open_store
+    from log_tables.root.copy import copy_root
+    from log_tables.store.store import open_store
 
     settings, clock = load_settings(None), SystemClock()
     original = open_store(source, settings.store_options, create=False, clock=clock)
@@ -72,9 +72,9 @@ def adopt(
     json: Json = False,
 ) -> None:
     """Make a root that was copied or moved one of its own: with another cluster id, and no gateways."""
-    from log_tables.adopt import adopt as adopted
     from log_tables.clock import SystemClock
-    from log_tables.store import open_store
+    from log_tables.root.adopt import adopt as adopted
+    from log_tables.store.store import open_store
 
     settings, clock = load_settings(None, data=data), SystemClock()
     store = open_store(settings.data, settings.store_options, create=False, clock=clock)

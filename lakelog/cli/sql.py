@@ -23,8 +23,8 @@ def sql(
     """
     import msgspec
 
-    from log_tables.cluster import Cluster
-    from log_tables.query import query as run
+    from log_tables.cluster.cluster import Cluster
+    from log_tables.sql.query import query as run
 
     found = run(Cluster.open(existing_root(data), create=False), query)
     if json:

@@ -21,10 +21,10 @@ from pyspark.sql.types import (
 
 from lakelog.spark.rows import PARTITION, TOPIC
 from log_tables.errors import InvalidArgument
-from log_tables.json_columns import typed_columns
 from log_tables.layout import KEY, OFFSET, TIMESTAMP, VALUE
 from log_tables.limits import MIB
-from log_tables.partition import Partition
+from log_tables.partition.partition import Partition
+from log_tables.sql.json_columns import typed_columns
 
 RAW = "_raw"
 """The column that holds a value which does not fit its columns."""

@@ -21,11 +21,11 @@ from lakelog.spark.positions import (
     whole_number,
 )
 from lakelog.spark.rows import COLUMNS, HEADERS_COLUMN
+from log_tables.cluster.group_log import check_group_name
+from log_tables.cluster.topic import check_topic_name, is_internal
 from log_tables.errors import InvalidArgument
-from log_tables.group_log import check_group_name
 from log_tables.layout import CONSUMER_OFFSETS
-from log_tables.tables import TABLES
-from log_tables.topic import check_topic_name, is_internal
+from log_tables.sql.tables import TABLES
 
 WithoutMatch = Literal["error", "latest"]
 """What to do for a time after the last record."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lakelog.spark.offsets import BEGIN, TOPIC_ID
+from log_tables.cluster.topic import check_topic_name
 from log_tables.errors import InvalidArgument
-from log_tables.topic import check_topic_name
 
 TopicPartition = tuple[str, int]
 

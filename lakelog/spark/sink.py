@@ -15,10 +15,10 @@ from pyspark.sql.types import StructType
 from lakelog.spark.sink_options import SinkOptions, check_columns, parse_sink
 from lakelog.spark.sink_task import BATCH_GROUP, StagedRows, stage_rows, stream_group
 from lakelog.spark.slices import store_at
-from log_tables import staging
 from log_tables.clock import SystemClock
 from log_tables.errors import InvalidArgument, LakelogError
-from log_tables.staging import Staged
+from log_tables.segments import staging
+from log_tables.segments.staging import Staged
 
 Messages = Sequence[WriterCommitMessage | None]
 

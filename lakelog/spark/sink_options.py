@@ -19,9 +19,9 @@ from pyspark.sql.types import (
 from lakelog.spark.options import NAMES as SOURCE_NAMES
 from lakelog.spark.options import Place, check_names, gateway_url, place_of
 from lakelog.spark.rows import PARTITION, TOPIC
+from log_tables.cluster.topic import check_writable
 from log_tables.errors import InvalidArgument
 from log_tables.layout import HEADERS, KEY, TIMESTAMP, VALUE
-from log_tables.topic import check_writable
 
 NAMES = ("path", "topic", "gateway")
 """Every option but those that begin with STORAGE_PREFIX."""

@@ -9,7 +9,7 @@ from lakelog.client import Client, quoted
 from lakelog.settings import DEFAULT_URL
 from log_tables.clock import Clock
 from log_tables.errors import OutcomeUnknown, Retriable
-from log_tables.staging import Staged
+from log_tables.segments.staging import Staged
 
 REMEMBERED_BATCHES = 10_000
 """Micro-batches of a query whose retry keys a gateway remembers, for up to a day. Spark's checkpoint goes

@@ -17,14 +17,14 @@ from lakelog.spark.options import Place
 from lakelog.spark.sink_options import SinkOptions
 from lakelog.spark.sink_rows import route
 from lakelog.spark.slices import settle, store_at
-from log_tables import staging
 from log_tables.clock import Clock, SystemClock
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic import Topic, check_writable
 from log_tables.errors import LakelogError, UnknownTopic
 from log_tables.limits import STAGED_FILE_BYTES
 from log_tables.record import batch_bytes, cut
-from log_tables.staging import Draft, Staged
-from log_tables.topic import Topic, check_writable
+from log_tables.segments import staging
+from log_tables.segments.staging import Draft, Staged
 
 _QUERY_ID = "sql.streaming.queryId"
 """The local property in which a task finds the id of its streaming query, which is the checkpoint's."""

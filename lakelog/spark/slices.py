@@ -15,13 +15,13 @@ from pyspark.sql.datasource import InputPartition
 from lakelog.spark.loss import report_loss
 from lakelog.spark.options import Options, Place
 from lakelog.spark.rows import row_maker, stored
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
 from log_tables.errors import CorruptSegment
 from log_tables.layout import OFFSET, partition_directory
 from log_tables.record import int64s
-from log_tables.segment import read as read_segment
-from log_tables.snapshot import Segment
-from log_tables.store import Store, open_store
+from log_tables.segments.segment import read as read_segment
+from log_tables.store.store import Store, open_store
+from log_tables.table.snapshot import Segment
 
 BATCH_ROWS = 65_536
 BATCH_BYTES = 8 * 1024 * 1024

@@ -8,10 +8,10 @@ from lakelog.spark.offsets import At
 from lakelog.spark.options import Options, WithoutMatch
 from lakelog.spark.positions import EARLIEST, LATEST, Position, TopicPartition
 from lakelog.spark.slices import store_at
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidArgument, NotFound, UnknownPartition, UnknownTopic
-from log_tables.partition import Partition
-from log_tables.topic import Topic
+from log_tables.partition.partition import Partition
 
 _FOLLOWED_AT_ONCE = 32
 """Logs that are read at the same time: what an object store's latency asks for."""

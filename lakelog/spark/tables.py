@@ -21,8 +21,8 @@ from pyspark.sql.types import (
 
 from lakelog.spark.options import table_of
 from lakelog.spark.slices import store_at
-from log_tables.cluster import Cluster
-from log_tables.tables import TABLES, tables
+from log_tables.cluster.cluster import Cluster
+from log_tables.sql.tables import TABLES, tables
 
 _SPARK_TYPES: Mapping[pa.DataType, DataType] = {
     pa.string(): StringType(),

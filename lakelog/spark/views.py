@@ -14,13 +14,13 @@ from lakelog.spark.json_fields import SUFFIX, Fold, Schema, given, inferred, sai
 from lakelog.spark.options import STORAGE_PREFIX, TABLE
 from lakelog.spark.rows import PARTITION, TOPIC
 from lakelog.spark.source import LakelogSource, register
-from log_tables.cluster import Cluster
+from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument, UnknownTopic
 from log_tables.layout import CLUSTER_METADATA, OFFSET
-from log_tables.partition import Partition
+from log_tables.partition.partition import Partition
 from log_tables.record import RECORD_SCHEMA
-from log_tables.store import Store, open_store
-from log_tables.tables import TABLES
+from log_tables.sql.tables import TABLES
+from log_tables.store.store import Store, open_store
 
 _SCANS_MAX = 1_000  # a union of more takes Spark minutes to plan, or does not parse
 _REGISTERED = "lakelog.views"  # a setting of the session: what this module registered, by root

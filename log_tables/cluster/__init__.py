@@ -1,0 +1,1 @@
+"""The topics of a root, and the logs that lakelog keeps for itself."""

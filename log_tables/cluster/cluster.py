@@ -1,0 +1,523 @@
+"""The topics of a root: creating, changing, deleting, finding and leading them.
+
+The record of a topic in the metadata log is the commit point of creating and deleting it; tables are written
+before the one and removed after the other. Whatever a crash leaves in between, `sweep` removes. After its
+record a deletion ends the log of each partition: who goes by the topic as it was finds that in its table, and
+asks here what there is now (`settled`). Until all of them say so the deletion is not answered, and no topic
+of that name is made again.
+"""
+
+import os
+import re
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+
+from log_tables.clock import Clock, SystemClock
+from log_tables.cluster.config import COMPACT, TopicConfig
+from log_tables.cluster.home import Home, check_finished, look, remember
+from log_tables.cluster.metadata_log import MetadataLog, TopicRecord, open_log
+from log_tables.cluster.topic import Topic, check_writable, is_internal
+from log_tables.errors import (
+    AlreadyExists,
+    CorruptLog,
+    Damaged,
+    InvalidArgument,
+    InvalidConfig,
+    LakelogError,
+    ObjectMissing,
+    StoreUnavailable,
+    TopicDeleted,
+    TopicExists,
+    UnknownPartition,
+    UnknownTopic,
+)
+from log_tables.layout import (
+    PROPERTY_REMOTE_OWNER,
+    PROPERTY_REMOTE_ROOT,
+    REMOTE_OWNER,
+    TOPICS,
+    partition_directory,
+    topic_directory,
+)
+from log_tables.limits import CONFIRMATION_MAX_AGE_S, PARTITIONS_MAX, TABLES_ENDED_AT_ONCE
+from log_tables.partition.partition import Partition, PartitionConfig
+from log_tables.partition.remote import RemoteRoot, check_reaches
+from log_tables.segments.segment import SegmentCache
+from log_tables.store.store import Store, open_store, overlap
+from log_tables.table.table import create_table, topic_deleted
+
+Answer = TypeVar("Answer")
+
+_INCARNATION = re.compile(r"(?P<name>[a-zA-Z0-9._-]+)(~(?P<number>\d+))?")
+
+
+class Cluster:
+    """The topics of one root. Thread-safe; blocking."""
+
+    def __init__(self, store: Store, clock: Clock, url: str, log: Partition) -> None:
+        self.store, self.clock, self.url = store, clock, url
+        self.metadata_log = MetadataLog(log, url, self._follow)
+        self._cache = SegmentCache()
+        self._lock = threading.Lock()
+        self._topics: dict[str, Topic] = {}
+        # The newest incarnation of a topic that was deleted and of which every table says so, by its name.
+        self._ended: dict[str, int] = {}
+        self._remote: RemoteRoot | None = None
+
+    @classmethod
+    def open(cls, store: Store, clock: Clock | None = None, url: str = "", create: bool = True) -> "Cluster":
+        """The cluster at `store`'s root; an empty root becomes one unless `create` is false.
+
+        `url` is where this process answers, for the leader claims that it makes. Raises InvalidArgument when
+        there is none to open, CorruptLog when there are topics and no metadata log.
+        """
+        clock = clock or SystemClock()
+        cluster = cls(store, clock, url, open_log(store, clock, create))
+        cluster.refresh()
+        return cluster
+
+    @property
+    def cluster_id(self) -> str:
+        """Unique to this root, and the same for every gateway on it."""
+        return self.metadata_log.partition.snapshot.metadata.id
+
+    @property
+    def remote_root(self) -> str | None:
+        """The URL of the second root, to which `remote.storage.enable` moves segments; None without one."""
+        return self.metadata_log.partition.snapshot.metadata.configuration.get(PROPERTY_REMOTE_ROOT)
+
+    @property
+    def remote(self) -> RemoteRoot | None:
+        """The second root as last refreshed, opened at its first use with the options of the first."""
+        url, known = self.remote_root, self._remote
+        if url is None:
+            return None
+        if known is not None and (known.url, known.cluster_id) == (url, self.cluster_id):
+            return known
+
+        def opened() -> Store:
+            return open_store(url, self.store.options, create=False, clock=self.clock)
+
+        self._remote = RemoteRoot(url, self.cluster_id, self.clock, opened, self._remote_owner)
+        return self._remote
+
+    def _remote_owner(self) -> str:
+        configuration = self.metadata_log.partition.snapshot.metadata.configuration
+        return configuration.get(PROPERTY_REMOTE_OWNER, "")
+
+    def set_remote_root(self, url: str | os.PathLike[str]) -> None:
+        """Name the second root: a directory, which is made and kept as its absolute path, or a URL.
+
+        Another root than before must hold what was moved: copy it there first, while nothing is moved. Raises
+        InvalidArgument when a table is missing there, and for a root that cannot be used, as one that lies in
+        this one cannot; StoreUnavailable.
+        """
+        with suppress(InvalidArgument):
+            if open_store(url, self.store.options, create=False).url == self.remote_root:
+                return  # without a look at it: who starts while it is away serves what is here
+        store = open_store(url, self.store.options, clock=self.clock)
+        if overlap(store.url, self.store.url):  # a sweep of the one would not know the other
+            raise InvalidArgument(
+                "the remote root is the root itself, or one lies in the other; name another place"
+            )
+        self.refresh(wait=True)
+        if look(self.store) is Home.UNKNOWN:
+            check_finished(self.store)
+            remember(self.store)  # before a copy can be made that does not tell that it is one
+        remote = RemoteRoot(store.url, self.cluster_id, self.clock, lambda: store, self._remote_owner)
+        remote.mark()
+        self._check_owned(remote)
+        if self.remote_root not in (None, store.url):
+            self._check_moved(remote)
+        self.metadata_log.partition.set_properties({PROPERTY_REMOTE_ROOT: store.url})
+
+    def _check_owned(self, remote: RemoteRoot) -> None:
+        """Raise InvalidArgument when `remote` is another root's, of the same cluster id."""
+        try:
+            remote.check_owned()
+        except CorruptLog:
+            raise InvalidArgument(
+                f"{remote.url} belongs to another root of cluster {self.cluster_id}; name another place, or, "
+                f"if that root is no more, delete the object {REMOTE_OWNER} there"
+            ) from None
+
+    def _check_moved(self, remote: RemoteRoot) -> None:
+        """Raise InvalidArgument when `remote` lacks a table to which records were moved."""
+        for topic in self.topics(include_internal=True):
+            for partition in topic.partitions():
+                here = partition.refresh(wait=True)
+                if here.tiered <= here.log_start:
+                    continue
+                try:
+                    check_reaches(remote.table(partition.directory).snapshot, here, partition.directory)
+                except (StoreUnavailable, CorruptLog) as error:
+                    raise InvalidArgument(
+                        f"{remote.url} does not hold what was moved: {error.message}; copy the tables of the "
+                        "remote root of now there first"
+                    ) from None
+
+    @property
+    def version(self) -> int:
+        """It grows with every change of a topic."""
+        return self.metadata_log.topic_changes
+
+    def refresh(self, wait: bool = False) -> None:
+        """Follow the metadata log; behind a change of this process only when `wait`. Raises CorruptLog."""
+        self.metadata_log.refresh(wait)
+
+    def lead(self, topic: Topic, index: int, broker: int = 0) -> Partition:
+        """Claim partition `index` of `topic` for this process, which is `broker`; 0 is none.
+
+        The look at the metadata log comes after the claim: a deletion that it does not show yet will make
+        a claim of its own, later, and that fences ours. Raises TopicDeleted when it was deleted.
+        """
+        partition = topic.partition(index)
+        # What is acknowledged in a partition must not outlive the record that names its topic.
+        self.metadata_log.make_durable()
+        partition.claim(self.url, broker)
+        self.refresh(wait=True)
+        if not self.is_live(topic):
+            raise topic_deleted(topic.directory)
+        return partition
+
+    def is_live(self, topic: Topic) -> bool:
+        """Whether `topic` is, as last refreshed, the one of its name."""
+        return self._topics.get(topic.name) is topic
+
+    def settled(self, name: str, act: Callable[[Topic], Answer]) -> Answer:
+        """What `act` gives for the topic `name`: again with the newest one, where it failed for an old one.
+
+        Raises UnknownTopic, and what `act` raises for the topic as it is now.
+        """
+        topic = self.topic(name)
+        while True:
+            partitions = topic.partition_count
+            try:
+                return act(topic)
+            except LakelogError as error:
+                topic = self.renewed(topic, partitions, error)
+
+    def renewed(self, topic: Topic, partitions: int, error: LakelogError) -> Topic:
+        """The topic to go on with where `error` was raised for `topic`, with so many `partitions`, which may
+        be an old one.
+
+        Raises `error` itself if it does not come from that, UnknownTopic when there is no such topic now.
+        """
+        if not isinstance(error, TopicDeleted | UnknownPartition | Damaged):
+            raise error
+        self.refresh(wait=True)
+        if self.is_live(topic) and topic.partition_count == partitions:
+            if isinstance(error, TopicDeleted):
+                raise contradicted(error)
+            raise error
+        return self.topic(topic.name)
+
+    def _follow(self, record: TopicRecord) -> None:
+        with self._lock:
+            known = self._topics.get(record.name)
+            if not record.live:
+                self._topics.pop(record.name, None)
+            elif known is not None and known.topic_id == record.topic_id:
+                known.update(record.partitions, TopicConfig(record.configs))
+            else:
+                self._topics[record.name] = self._topic(record)
+
+    def _topic(self, record: TopicRecord) -> Topic:
+        return Topic(
+            partial(self._open_partition, record.name, record.topic_id),
+            record.name,
+            record.topic_id,
+            record.incarnation,
+            record.partitions,
+            TopicConfig(record.configs),
+        )
+
+    def _open_partition(self, name: str, topic_id: str, directory: str, config: PartitionConfig) -> Partition:
+        """Raises TopicDeleted where there is no table because the topic was deleted, else ObjectMissing."""
+        try:
+            return Partition(self.store, directory, self.clock, config, self._cache, lambda: self.remote)
+        except ObjectMissing:
+            self.refresh(wait=True)
+            known = self.metadata_log.topic(name)
+            if known is None or not known.live or known.topic_id != topic_id:
+                raise topic_deleted(directory) from None
+            raise
+
+    def topics(self, include_internal: bool = False) -> list[Topic]:
+        """Every topic as last refreshed, by name."""
+        with self._lock:
+            return [t for _, t in sorted(self._topics.items()) if include_internal or not is_internal(t.name)]
+
+    def known(self, name: str) -> Topic | None:
+        """The topic `name` as last refreshed, without asking the store."""
+        return self._topics.get(name)
+
+    def topic(self, name: str) -> Topic:
+        """The topic `name`; one that is not known yet is looked for. Raises UnknownTopic."""
+        found = self._topics.get(name)
+        if found is None:
+            self.refresh()
+            found = self._topics.get(name)
+        if found is None:
+            raise UnknownTopic(f"there is no topic {name!r}; create it first")
+        return found
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        configs: Mapping[str, str] | None = None,
+        *,
+        internal: bool = False,
+    ) -> Topic:
+        """Create a topic, unless `internal` one for users.
+
+        Raises InvalidTopicName, InvalidConfig, InvalidArgument, TopicExists.
+        """
+        if not internal:
+            check_writable(name)
+        _check_partitions(partitions)
+        config = TopicConfig.parse(configs or {})
+        self.refresh()
+        self._check_absent(name)
+        self._check_remote(config)
+        before = self._last_incarnation(name)
+        self.end_deleted(name)  # of the last one; where one has come since, `record` refuses
+        started = self.clock.boottime()
+        incarnation = self._make_directory(name, config)
+        self._create_tables(topic_directory(name, incarnation), range(1, partitions), config)
+        self._make_remote_tables(topic_directory(name, incarnation), range(partitions), config)
+        topic_id = self.clock.unique_id()
+
+        def record(known: TopicRecord | None) -> TopicRecord:
+            self._check_absent(name)
+            if self.clock.boottime() - started > CONFIRMATION_MAX_AGE_S:
+                raise InvalidArgument(
+                    f"creating topic {name!r} took too long, its tables may be swept; create it again"
+                )
+            if self._last_incarnation(name) != before:
+                raise TopicExists(f"topic {name!r} was created and deleted meanwhile; create it again")
+            deleted = {} if known is None else known.deleted
+            return TopicRecord(name, topic_id, incarnation, partitions, dict(config.overrides), True, deleted)
+
+        try:
+            self.metadata_log.change_topic(name, record)
+        except TopicExists:
+            self.remove(topic_directory(name, incarnation))
+            raise
+        return self.topic(name)
+
+    def alter_topic(self, name: str, configs: Mapping[str, str | None]) -> Topic:
+        """Set settings, or with None put them back to their defaults. Raises UnknownTopic, InvalidConfig."""
+        self.refresh()
+        topic = self.topic(name)
+        check_writable(topic.name)
+        config = topic.config.altered(configs)
+        self._check_remote(config)
+        if config.compacted:
+            self._check_untiered(topic)
+        self._make_remote_tables(topic.directory, range(topic.partition_count), config)
+
+        def record(known: TopicRecord | None) -> TopicRecord:
+            live = _live(name, known)
+            config = TopicConfig(live.configs).altered(configs)
+            return msgspec.structs.replace(live, configs=dict(config.overrides))
+
+        self.metadata_log.change_topic(name, record)
+        topic = self.topic(name)
+        for partition in topic.partitions():
+            partition.set_properties(topic.config.table_properties())
+        return topic
+
+    def add_partitions(self, name: str, count: int) -> Topic:
+        """Grow a topic to `count` partitions in all. Raises UnknownTopic, InvalidArgument."""
+        self.refresh()
+        topic = self.topic(name)
+        check_writable(name)
+        _check_partitions(count)
+        added = range(topic.partition_count, count)
+        self._create_tables(topic.directory, added, topic.config)
+        self._make_remote_tables(topic.directory, added, topic.config)
+
+        def record(known: TopicRecord | None) -> TopicRecord:
+            live = _same(topic, known)
+            if count <= live.partitions:
+                raise InvalidArgument(
+                    f"topic {name!r} has {live.partitions} partitions, {count} are not more; partitions can "
+                    "only be added"
+                )
+            return msgspec.structs.replace(live, partitions=count)
+
+        self.metadata_log.change_topic(name, record)
+        return self.topic(name)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic for good; `sweep` removes its files later. Raises UnknownTopic.
+
+        On return every process finds it deleted. What another process has left of its deletion is done, too;
+        then there is nothing to raise. Damaged partitions, which take no appends, do not stand in the way.
+        """
+        self.refresh()
+        try:
+            topic = self._record_deletion(name)
+        except UnknownTopic:
+            # That there is none is a yes, too: whoever deleted it at the same time may not be done, or dead.
+            self.metadata_log.make_durable()
+            if self.end_deleted(name):
+                return
+            raise
+        self._end(topic)
+
+    def _record_deletion(self, name: str) -> Topic:
+        topic = self.topic(name)
+        check_writable(name)
+
+        def record(known: TopicRecord | None) -> TopicRecord:
+            live = _same(topic, known)
+            deleted = {**live.deleted, live.incarnation: self.clock.now_ms()}
+            return msgspec.structs.replace(live, live=False, deleted=deleted)
+
+        self.metadata_log.change_topic(name, record)
+        return topic
+
+    def end_deleted(self, name: str) -> bool:
+        """See to it that all tables of the topic `name`, if it was deleted, say so; whether one did not.
+
+        Of those of its name that were before it all do: this came before it was made. Raises
+        StoreUnavailable, OutcomeUnknown.
+        """
+        known = self.metadata_log.topic(name)
+        if known is None or known.live or known.incarnation not in known.deleted:
+            return False  # there is none, or its files are gone
+        return self._end(self._topic(known))
+
+    def _end(self, topic: Topic) -> bool:
+        """End the logs of the deleted `topic`; whether one had not ended."""
+        if self._ended.get(topic.name) == topic.incarnation:
+            return False
+        with ThreadPoolExecutor(TABLES_ENDED_AT_ONCE, thread_name_prefix="end") as pool:
+            ended = [*pool.map(partial(self._end_partition, topic), range(topic.partition_count))]
+        self._ended[topic.name] = topic.incarnation
+        return any(ended)
+
+    def _end_partition(self, topic: Topic, index: int) -> bool:
+        try:
+            return topic.partition(index).delete(self.url)
+        except (Damaged, TopicDeleted):
+            return False  # nobody can lead it, or its files are gone
+
+    def _last_incarnation(self, name: str) -> int:
+        known = self.metadata_log.topic(name)
+        return 0 if known is None else known.incarnation
+
+    def _check_remote(self, config: TopicConfig) -> None:
+        """Raise InvalidConfig when segments are to move to a remote root that nobody has named."""
+        if config.remote_storage and self.remote_root is None:
+            self.metadata_log.partition.refresh()
+            if self.remote_root is None:
+                raise InvalidConfig(
+                    "remote.storage.enable='true' needs a remote root, and there is none; name one with "
+                    "`lakelog maintain --remote-root` or the setting remote_root"
+                )
+
+    def _check_untiered(self, topic: Topic) -> None:
+        """Raise InvalidConfig when `topic`, to be compacted by key, has records in the remote root."""
+        for partition in topic.partitions():
+            here = partition.refresh()
+            if here.tiered > here.log_start:
+                raise InvalidConfig(
+                    f"cleanup.policy={COMPACT!r} needs the whole log in one place, and offsets up to "
+                    f"{here.tiered - 1} of {partition.directory} are in the remote root; wait until "
+                    "retention has deleted them, or delete them"
+                )
+
+    def _check_absent(self, name: str) -> None:
+        if name in self._topics:
+            self.metadata_log.make_durable()  # who asks once more takes this for a yes
+            raise TopicExists(f"topic {name!r} exists already; delete it first or choose another name")
+
+    def _make_directory(self, name: str, config: TopicConfig) -> int:
+        """Begin a directory for the topic `name`; returns its number, which nobody else has.
+
+        Who puts the first table has the directory: of two processes that create one topic at once, the one
+        that loses must be able to remove its own without touching the other's.
+        """
+        number = self._free_incarnation(name)
+        while True:
+            table = partition_directory(topic_directory(name, number), 0)
+            try:
+                create_table(self.store, table, self.clock, config.table_properties())
+                return number
+            except AlreadyExists:
+                number += 1
+
+    def _free_incarnation(self, name: str) -> int:
+        """A number that is not used: not by the log's word, and not on disk."""
+        known = self.metadata_log.topic(name)
+        used = 0 if known is None else known.incarnation
+        for found, number in self.directories():
+            if found == name:
+                used = max(used, number)
+        return used + 1
+
+    def directories(self) -> list[tuple[str, int]]:
+        """(topic name, incarnation) of every directory under `topics/`."""
+        names = (directory.rstrip("/").rsplit("/", 1)[-1] for directory in self.store.list_dirs(f"{TOPICS}/"))
+        matches = (match for match in map(_INCARNATION.fullmatch, names) if match)
+        return [(match["name"], int(match["number"] or 1)) for match in matches]
+
+    def _create_tables(self, directory: str, indexes: range, config: TopicConfig) -> None:
+        for index in indexes:
+            try:
+                create_table(
+                    self.store,
+                    partition_directory(directory, index),
+                    self.clock,
+                    config.table_properties(),
+                )
+            except AlreadyExists:
+                pass  # left by a crash before the metadata log named it: empty, and as good as new
+
+    def _make_remote_tables(self, directory: str, indexes: range, config: TopicConfig) -> None:
+        """Make the tables in the remote root before there is something to move: SQL views name them."""
+        remote = self.remote
+        if config.remote_storage and remote is not None:
+            for index in indexes:
+                remote.make_table(partition_directory(directory, index))
+
+    def remove(self, directory: str) -> None:
+        """Delete every object below `directory`."""
+        for item in list(self.store.list(f"{directory}/")):
+            self.store.delete(item.path)
+
+
+def contradicted(error: TopicDeleted) -> CorruptLog:
+    """What it is when the metadata log names the topic of `error` all the same."""
+    return CorruptLog(
+        f"{error.message}: but the metadata log says that it is there; look with `lakelog fsck`, and restore "
+        "both from the same time"
+    )
+
+
+def _check_partitions(count: int) -> None:
+    if not 1 <= count <= PARTITIONS_MAX:
+        raise InvalidArgument(f"{count} partitions are not possible; use 1 to {PARTITIONS_MAX}")
+
+
+def _live(name: str, known: TopicRecord | None) -> TopicRecord:
+    if known is None or not known.live:
+        raise UnknownTopic(f"there is no topic {name!r}; create it first")
+    return known
+
+
+def _same(topic: Topic, known: TopicRecord | None) -> TopicRecord:
+    live = _live(topic.name, known)
+    if live.topic_id != topic.topic_id:
+        raise UnknownTopic(f"topic {topic.name!r} was deleted and made again meanwhile; look at it first")
+    return live

@@ -1,0 +1,64 @@
+"""Where a root was when it was last known to be whole: what shows that it was copied, or moved, since.
+
+A root holds an anchor, and beside it what the store says of the anchor and of directories that every root has
+from its first day on. A copy has others, of which its store says something else.
+"""
+
+from contextlib import suppress
+from enum import Enum
+
+from log_tables.errors import AlreadyExists, CorruptLog, ObjectMissing
+from log_tables.layout import (
+    CLUSTER_METADATA,
+    HOME,
+    HOME_ANCHOR,
+    TOPICS,
+    UNFINISHED_COPY,
+    log_directory,
+    partition_directory,
+    topic_directory,
+)
+from log_tables.store.store import Store
+
+_DIRECTORIES = (TOPICS, log_directory(partition_directory(topic_directory(CLUSTER_METADATA), 0)))
+
+
+class Home(Enum):
+    """Whether a root is where it was."""
+
+    HERE = "here"
+    ELSEWHERE = "elsewhere"
+    UNKNOWN = "unknown"
+
+
+def look(store: Store) -> Home:
+    """Where the root of `store` was when `remember` was last called. Raises StoreUnavailable."""
+    try:
+        remembered, now = store.get(HOME).decode(errors="replace"), _identity(store)
+    except ObjectMissing:
+        return Home.UNKNOWN
+    return Home.HERE if remembered == now else Home.ELSEWHERE
+
+
+def _identity(store: Store) -> str:
+    return store.identity(HOME_ANCHOR, _DIRECTORIES)
+
+
+def remember(store: Store) -> None:
+    """This is where the root is, which holds a metadata log. Raises StoreUnavailable."""
+    with suppress(AlreadyExists):
+        store.put_if_absent(HOME_ANCHOR, b"")
+    while look(store) is not Home.HERE:  # who makes the anchor at the same time may not be done with it
+        store.put(HOME, _identity(store).encode())
+
+
+def check_finished(store: Store) -> None:
+    """Raise CorruptLog for a copy that was interrupted; StoreUnavailable."""
+    try:
+        original = store.get(UNFINISHED_COPY).decode(errors="replace")
+    except ObjectMissing:
+        return
+    raise CorruptLog(
+        f"this is an unfinished copy of {original}; run `lakelog root copy` again, and it goes on "
+        "where it was"
+    )

@@ -1,0 +1,119 @@
+"""What `__maintenance` holds: what each run of the maintenance jobs did to each partition, as JSON records.
+
+It is an internal topic like any other, so that who sees the root sees the runs. They go after 30 days.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import pyarrow as pa
+
+from log_tables.cluster.cluster import Cluster
+from log_tables.errors import CorruptLog, NotLeader, TopicExists
+from log_tables.layout import MAINTENANCE
+from log_tables.limits import BATCH_MAX_BYTES, METADATA_ATTEMPTS_MAX, METADATA_PAUSE_S
+from log_tables.partition.partition import Entry, Partition
+from log_tables.record import Record, input_batch, to_records
+
+RUNS_RETENTION_MS = 30 * 24 * 60 * 60 * 1000
+
+RUNS_SCHEMA = pa.schema(
+    [
+        pa.field("run", pa.string(), nullable=False),
+        pa.field("started_at", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("job", pa.string(), nullable=False),
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("files_before", pa.int64(), nullable=False),
+        pa.field("files_after", pa.int64(), nullable=False),
+        pa.field("bytes_before", pa.int64(), nullable=False),
+        pa.field("bytes_after", pa.int64(), nullable=False),
+        pa.field("records", pa.int64(), nullable=False),
+        pa.field("seconds", pa.float64(), nullable=False),
+        pa.field("error", pa.string()),
+    ]
+)
+"""The table `maintenance_runs`: one row for each partition that a job changed, or could not change."""
+
+
+class Run(msgspec.Struct, frozen=True):
+    """One row of RUNS_SCHEMA; `started_ms` is milliseconds since 1970."""
+
+    run: str
+    started_ms: int
+    job: str
+    topic: str
+    partition: int
+    files_before: int = 0
+    files_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    records: int = 0
+    seconds: float = 0.0
+    error: str | None = None
+
+
+def record_runs(cluster: Cluster, runs: Sequence[Run]) -> None:
+    """Append `runs`, in one commit. Raises NotLeader when too many others append, StoreUnavailable, …"""
+    if not runs:
+        return
+    partition = _partition(cluster)
+    batch = input_batch([Record(msgspec.json.encode(run)) for run in runs], cluster.clock.now_us())
+    for attempt in range(METADATA_ATTEMPTS_MAX):
+        try:
+            if not partition.leading:
+                partition.claim(cluster.url)
+            partition.append([Entry(batch)])
+            return
+        except NotLeader:
+            # Another scheduler records its runs: take turns.
+            cluster.clock.pause(METADATA_PAUSE_S * (attempt + 1) * cluster.clock.random())
+    raise NotLeader("too many processes record maintenance runs at once; run fewer schedulers")
+
+
+def _partition(cluster: Cluster) -> Partition:
+    known = cluster.known(MAINTENANCE)
+    if known is None:
+        try:
+            configs = {"retention.ms": str(RUNS_RETENTION_MS)}
+            known = cluster.create_topic(MAINTENANCE, 1, configs, internal=True)
+        except TopicExists:
+            known = cluster.topic(MAINTENANCE)
+    return known.partition(0)
+
+
+def runs_table(cluster: Cluster) -> pa.Table:
+    """The rows of `maintenance_runs`, oldest first, as RUNS_SCHEMA; empty where no job has run.
+
+    Raises CorruptLog, CorruptSegment, StoreUnavailable.
+    """
+    topic = cluster.known(MAINTENANCE)
+    batches = [] if topic is None else _read(topic.partition(0))
+    return pa.Table.from_batches(batches, RUNS_SCHEMA)
+
+
+def _read(partition: Partition) -> Iterator[pa.RecordBatch]:
+    """The rows as they come: a month of a large root is millions."""
+    partition.refresh()
+    at = partition.log_start
+    while at < partition.high_watermark:
+        plan = partition.plan_read(at, BATCH_MAX_BYTES)
+        for batch in partition.read(plan):
+            rows = [_row(_decoded(record)) for record in to_records(batch)]
+            yield pa.RecordBatch.from_pylist(rows, RUNS_SCHEMA)
+        at = plan.end
+
+
+def _decoded(record: Record) -> Run:
+    try:
+        return msgspec.json.decode(record.value or b"", type=Run)
+    except msgspec.MsgspecError as error:
+        raise CorruptLog(
+            f"the record at offset {record.offset} of {MAINTENANCE} is no maintenance run ({error}); delete "
+            "the records up to it"
+        ) from None
+
+
+def _row(run: Run) -> dict[str, object]:
+    row = msgspec.structs.asdict(run)
+    return {**row, "started_at": row.pop("started_ms") * 1000}

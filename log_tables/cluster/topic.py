@@ -1,0 +1,127 @@
+"""Topics: their names and their partitions."""
+
+import re
+import threading
+from collections.abc import Callable
+
+from log_tables.cluster.config import TopicConfig
+from log_tables.errors import CorruptLog, InvalidTopicName, ObjectMissing, UnknownPartition
+from log_tables.layout import CONSUMER_OFFSETS, MAINTENANCE, partition_directory, topic_directory
+from log_tables.limits import TOPIC_NAME_MAX_CHARS
+from log_tables.partition.partition import Partition, PartitionConfig
+
+_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+_INSTEAD = {
+    CONSUMER_OFFSETS: "what groups have committed is at GET /consumers/{group}/offsets, and in the table "
+    "consumer_offsets of `lakelog sql`",
+    MAINTENANCE: "what the jobs did is in the table maintenance_runs of `lakelog sql`",
+}
+"""Where people find what they would look for in an internal topic."""
+
+
+def check_topic_name(name: str) -> None:
+    """Raise InvalidTopicName unless `name` is 1-249 of `[a-zA-Z0-9._-]`, and neither `.` nor `..`."""
+    if not 1 <= len(name) <= TOPIC_NAME_MAX_CHARS:
+        shown = name if len(name) <= 40 else f"{name[:40]}…"
+        raise InvalidTopicName(
+            f"the topic name {shown!r} has {len(name)} characters; use 1 to {TOPIC_NAME_MAX_CHARS}"
+        )
+    if name in (".", "..") or not _NAME.fullmatch(name):
+        raise InvalidTopicName(
+            f"the topic name {name!r} is not allowed; use letters, digits, '.', '_' and '-'"
+        )
+
+
+def is_internal(name: str) -> bool:
+    """Internal topics begin with two underscores. Who can read the root reads them; clients do not, and
+    nobody but lakelog writes them.
+    """
+    return name.startswith("__")
+
+
+def check_public(name: str) -> None:
+    """Raise InvalidTopicName for an internal topic, whether there is one of that name or not."""
+    if is_internal(name):
+        shown = name if len(name) <= TOPIC_NAME_MAX_CHARS else f"{name[:40]}…"
+        instead = _INSTEAD.get(name, "choose another topic")
+        raise InvalidTopicName(f"the topic {shown!r} is internal, for lakelog's own use; {instead}")
+
+
+def check_writable(name: str) -> None:
+    """Raise InvalidTopicName for a name that is not allowed, or of an internal topic."""
+    check_topic_name(name)
+    check_public(name)
+
+
+class Topic:
+    """A topic, of which `topic_id` names the incarnation: one deleted and made again has another."""
+
+    def __init__(
+        self,
+        open_partition: Callable[[str, PartitionConfig], Partition],
+        name: str,
+        topic_id: str,
+        incarnation: int,
+        partition_count: int,
+        config: TopicConfig,
+    ) -> None:
+        self._open_partition = open_partition
+        self.name, self.topic_id, self.incarnation = name, topic_id, incarnation
+        self.partition_count, self.config = partition_count, config
+        self._partitions: dict[int, Partition] = {}
+        self._lock = threading.Lock()
+        # One for each, so that many can be opened side by side where a store is far.
+        self._opening: dict[int, threading.Lock] = {}
+
+    @property
+    def directory(self) -> str:
+        return topic_directory(self.name, self.incarnation)
+
+    def partition(self, index: int) -> Partition:
+        """Partition `index`, opened at its first use. Raises UnknownPartition, CorruptLog without a table."""
+        opened = self._partitions.get(index)
+        if opened is not None:
+            return opened
+        if not 0 <= index < self.partition_count:
+            raise UnknownPartition(
+                f"topic {self.name} has no partition {index}; it has 0 to {self.partition_count - 1}"
+            )
+        with self._lock:
+            opening = self._opening.setdefault(index, threading.Lock())
+        with opening:
+            if index not in self._partitions:
+                partition = self._opened(partition_directory(self.directory, index))
+                with self._lock:
+                    partition.config = self.config.partition_config()  # it may have changed meanwhile
+                    self._partitions[index] = partition
+            return self._partitions[index]
+
+    def _opened(self, directory: str) -> Partition:
+        try:
+            return self._open_partition(directory, self.config.partition_config())
+        except ObjectMissing:
+            raise CorruptLog(
+                f"there is no table at {directory}, or its log lacks version 0, though the metadata log "
+                "names it; restore it from a backup"
+            ) from None
+
+    def is_open(self, index: int) -> bool:
+        """Whether `partition(index)` answers from memory."""
+        return index in self._partitions
+
+    def partitions(self) -> list[Partition]:
+        """Every partition, in order."""
+        return [self.partition(index) for index in range(self.partition_count)]
+
+    def opened(self) -> list[tuple[int, Partition]]:
+        """The partitions that are open in this process, with their numbers."""
+        with self._lock:
+            return sorted(self._partitions.items())
+
+    def update(self, partition_count: int, config: TopicConfig) -> None:
+        """Take over what the metadata log says now."""
+        with self._lock:
+            self.partition_count, self.config = partition_count, config
+            for partition in self._partitions.values():
+                partition.config = config.partition_config()

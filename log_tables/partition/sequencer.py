@@ -1,0 +1,165 @@
+"""Which offsets the next records get, before they are durable: pure state of a leader, no I/O.
+
+Idempotent producers follow KIP-98, with two differences: a producer that the log does not know must begin at
+sequence 0, so that a first batch that was lost is never skipped; and producers of lakelog's own and those of
+clients never meet, whatever id somebody sends.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from log_tables.clock import Clock
+from log_tables.errors import OffsetMismatch, ProducerTaken, SequenceGap, StaleProducerEpoch
+from log_tables.limits import KEPT_PRODUCER_ID_MIN, PRODUCER_ID_MAX, SEQUENCE_MODULUS
+from log_tables.record import batch_bytes
+from log_tables.table.snapshot import ProducerState, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Producer:
+    """An idempotent producer's stamp on a batch: `sequence` is that of its first record.
+
+    One that is `kept` is lakelog's own, and never forgotten, however long it is idle.
+    """
+
+    id: int
+    epoch: int
+    sequence: int
+    kept: bool = False
+
+
+def client_producer_id(clock: Clock) -> int:
+    """A new id for a producer of a client: random, so that nobody else has it."""
+    return int(clock.random_hex(16), 16) & PRODUCER_ID_MAX
+
+
+def kept_producer_id(clock: Clock) -> int:
+    """A new id for a producer of lakelog's own, which no client can have."""
+    return KEPT_PRODUCER_ID_MIN | client_producer_id(clock)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Records of one request for one partition: `batch` has INPUT_SCHEMA.
+
+    With `expected_offset` the append happens only if the log ends exactly there. `size_bytes` is what the
+    batch takes: counted once, and where it is made.
+    """
+
+    batch: pa.RecordBatch
+    producer: Producer | None = None
+    expected_offset: int | None = None
+    size_bytes: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size_bytes", batch_bytes(self.batch))
+
+
+@dataclass(frozen=True, slots=True)
+class Sequenced:
+    """An entry and its place in the log. A repeat is `duplicate`: it holds the place of the first time,
+    or None when that is no longer known, and writes nothing. `log_end` is where the log ends behind it, with
+    all that it may rest on; `term` is the leadership it was given in.
+    """
+
+    entry: Entry
+    base_offset: int | None
+    count: int
+    duplicate: bool
+    log_end: int
+    term: int
+
+
+@dataclass(slots=True)
+class Sequencer:
+    """Gives offsets in one term of leadership, on top of a snapshot."""
+
+    snapshot: Snapshot
+    term: int
+    log_end: int = field(init=False)
+    _producers: dict[int, ProducerState] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.log_end = self.snapshot.high_watermark
+
+    def sequence(self, entry: Entry) -> Sequenced:
+        """The next offsets for `entry`.
+
+        Raises OffsetMismatch, SequenceGap, StaleProducerEpoch, ProducerTaken.
+        """
+        repeat = None if entry.producer is None else self._repeat(entry.producer, entry.batch.num_rows)
+        if repeat is not None:
+            return Sequenced(entry, repeat.base, entry.batch.num_rows, True, self.log_end, self.term)
+        if entry.expected_offset is not None and entry.expected_offset != self.log_end:
+            raise OffsetMismatch(
+                f"the log ends at offset {self.log_end}, not at the expected {entry.expected_offset}; "
+                "read on from there and decide again",
+                log_end_offset=self.log_end,
+            )
+        base, count = self.log_end, entry.batch.num_rows
+        self.log_end = base + count
+        if entry.producer is not None:
+            self._producers[entry.producer.id] = _after(entry.producer, count, self.log_end)
+        return Sequenced(entry, base, count, False, self.log_end, self.term)
+
+    def _repeat(self, stamp: Producer, count: int) -> "_Repeat | None":
+        """The first place of a repeated batch, None when `stamp` is the next in turn."""
+        known = self._producers.get(stamp.id) or self.snapshot.producer(stamp.id)
+        _check_whose(stamp, known)
+        if known is not None and stamp.epoch < known.epoch:
+            raise StaleProducerEpoch(
+                f"producer {stamp.id} has written with epoch {known.epoch}, so epoch {stamp.epoch} is "
+                "fenced; "
+                "stop this instance, or begin again with a new producer id",
+                current=known.epoch,
+            )
+        expected = known.next_sequence if known is not None and known.epoch == stamp.epoch else 0
+        if stamp.sequence == expected:
+            return None
+        behind = (expected - stamp.sequence) % SEQUENCE_MODULUS
+        if known is not None and known.epoch == stamp.epoch and count <= behind < SEQUENCE_MODULUS // 2:
+            return _Repeat(known.end_offset - count if behind == count else None)
+        raise SequenceGap(
+            f"producer {stamp.id} sent sequence {stamp.sequence} where {expected} is next; "
+            "send the batches in order, beginning there",
+            expected=expected,
+        )
+
+
+def _check_whose(stamp: Producer, known: ProducerState | None) -> None:
+    """Raise ProducerTaken when a client uses a producer that lakelog keeps, or has used one before lakelog.
+
+    Where nothing is known yet the id tells. A root of an older version keeps producers with ids of clients.
+    """
+    kept = stamp.id >= KEPT_PRODUCER_ID_MIN if known is None else known.kept
+    if kept and not stamp.kept:
+        raise ProducerTaken(
+            f"producer {stamp.id} is lakelog's own; begin again with another id, from 0 to {PRODUCER_ID_MAX}"
+        )
+    if known is not None and stamp.kept and not known.kept:
+        raise ProducerTaken(
+            f"producer {stamp.id} applies a group's transactions, and a client has used it; look with "
+            "`lakelog fsck`"
+        )
+
+
+def _after(stamp: Producer, count: int, end_offset: int) -> ProducerState:
+    following = (stamp.sequence + count) % SEQUENCE_MODULUS
+    return ProducerState(stamp.epoch, following, end_offset, stamp.kept)
+
+
+@dataclass(frozen=True, slots=True)
+class _Repeat:
+    base: int | None
+
+
+def producers_of(sequenced: list[Sequenced]) -> Mapping[int, ProducerState]:
+    """The state of each producer after these entries: what the commit's txns say."""
+    states: dict[int, ProducerState] = {}
+    for item in sequenced:
+        stamp = item.entry.producer
+        if stamp is not None and item.base_offset is not None:
+            states[stamp.id] = _after(stamp, item.count, item.base_offset + item.count)
+    return states

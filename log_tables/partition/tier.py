@@ -1,0 +1,250 @@
+"""Moving the old segments of a partition into its table in the remote root (log_tables/partition/remote.py).
+
+A segment moves in three steps, each safe to be killed in and safe beside another process that does the same:
+`copy` writes its file there, `commit_move` commits it there and only then removes it here. Where they meet
+is said here, by `lakelog.tiered`. The remote table's high watermark is the end of what was ever copied; what
+it holds below the partition's log start is nobody's any more, and `remove_expired` takes it out.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import blake2b
+from itertools import takewhile
+
+from msgspec.structs import replace
+
+from log_tables.clock import Clock, SystemClock
+from log_tables.errors import CorruptLog, CorruptSegment, ObjectMissing
+from log_tables.layout import TXN_HIGH_WATERMARK, TXN_LOG_START, TXN_TIERED, segment_name
+from log_tables.partition.remote import check_reaches
+from log_tables.segments import rewrite
+from log_tables.segments import segment as segments
+from log_tables.segments.digest import Digest
+from log_tables.store.store import Data, Store, open_store
+from log_tables.table.commit import Commit, Txn
+from log_tables.table.snapshot import Segment, Snapshot
+from log_tables.table.table import Table, commit_info
+
+
+@dataclass(frozen=True, slots=True)
+class Copying:
+    """What one task copies: `segments`, neighbours in order, of the table at `directory`.
+
+    `local` and `remote` are the URLs of the roots, `options` those of both; `held` is the high watermark of
+    the remote table.
+    """
+
+    local: str
+    remote: str
+    options: tuple[tuple[str, str], ...] = field(repr=False)
+    directory: str
+    segments: tuple[Segment, ...]
+    held: int
+    compression: str
+
+
+def copied(task: Copying) -> tuple[Segment, ...]:
+    """`copy` in a process that has nothing open."""
+    local, remote = _store(task.local, task.options), _store(task.remote, task.options)
+    return copy(local, remote, task.directory, task.segments, task.held, task.compression, SystemClock())
+
+
+@lru_cache(maxsize=16)
+def _store(url: str, options: tuple[tuple[str, str], ...]) -> Store:
+    return open_store(url, dict(options), create=False)
+
+
+def copy(
+    local: Store,
+    remote: Store,
+    directory: str,
+    given: Sequence[Segment],
+    held: int,
+    compression: str,
+    clock: Clock,
+) -> tuple[Segment, ...]:
+    """Write the files of the segments `given` to the remote root, and read them back; nothing is committed.
+
+    Returns the segments as they are there, for `commit_move`. Left out is what lies below `held`, the high
+    watermark of the remote table; of a segment around it (merged, when a part of it had been copied already)
+    what is at or above it is written anew. Raises CorruptSegment, StoreUnavailable.
+    """
+    return tuple(
+        _copied(local, remote, directory, item, clock)
+        if item.base_offset >= held
+        else _tail(local, remote, directory, item, held, compression, clock)
+        for item in given
+        if item.last_offset >= held
+    )
+
+
+def _copied(local: Store, remote: Store, directory: str, item: Segment, clock: Clock) -> Segment:
+    try:
+        data = local.get(f"{directory}/{item.path}")
+    except ObjectMissing:
+        raise CorruptSegment(
+            f"segment {directory}/{item.path} is missing; look with `lakelog fsck`"
+        ) from None
+    if len(data) != item.size:
+        raise CorruptSegment(
+            f"segment {directory}/{item.path} has {len(data)} bytes, the log says {item.size}; look with "
+            "`lakelog fsck`"
+        )
+    segments.check(data, directory, item)
+    made = replace(item, path=segment_name(item.base_offset, clock.random_hex(8)))
+    _put(remote, f"{directory}/{made.path}", data)
+    return made
+
+
+def _tail(
+    local: Store, remote: Store, directory: str, item: Segment, held: int, compression: str, clock: Clock
+) -> Segment:
+    made = rewrite.tail(local, remote, directory, item, held, compression, clock)
+    found = sum(
+        batch.num_rows for batch in segments.read(remote, directory, made, held, made.last_offset + 1)
+    )
+    if found != made.records:
+        raise _not_as_written(f"{directory}/{made.path}")
+    return made
+
+
+def _put(remote: Store, path: str, data: Data) -> None:
+    """Put a new object and see that it reads back as the same bytes."""
+    expected = blake2b(data).digest()
+    remote.put_new(path, data)
+    if blake2b(remote.get(path)).digest() != expected:
+        raise _not_as_written(path)
+
+
+def _not_as_written(path: str) -> CorruptSegment:
+    return CorruptSegment(f"{path} did not read back from the remote root as written; check its store")
+
+
+def commit_move(local: Table, remote: Table, copied: Sequence[Segment]) -> tuple[Segment, ...]:
+    """Commit what `copy` has copied in the remote table, then remove from the local one what is there.
+
+    Returns the segments that were removed here. What another process has moved meanwhile is left out of
+    `copied`; all of it is when the rest does not go on where the remote table ends (its files are orphans).
+    With nothing copied a move is completed that was killed between the two commits. The newest segment
+    always stays: it says when the next one may be from. Raises CorruptLog when the remote table holds more
+    than the log ever had, StoreUnavailable, OutcomeUnknown, ForeignCommit.
+    """
+    # First the local table: what was not below the end of the remote one then is not removed on its account.
+    here = local.refresh(wait=True)
+    local.make_durable()  # what a power cut takes back here must not be there
+    remote.refresh(wait=True)
+    _check_copied_of(local, remote.snapshot)
+    _add(remote, here, copied)
+    there = remote.snapshot
+    just_copied = {(item.base_offset, item.last_offset) for item in copied}
+    held = [item for item in here.segments if item.last_offset < there.high_watermark]
+    for item in held:
+        if (item.base_offset, item.last_offset) not in just_copied:
+            _check_same(local, remote, item)
+    return _release(local, {item.path for item in held})
+
+
+def _check_same(local: Table, remote: Table, item: Segment) -> None:
+    """Raise CorruptLog unless the remote table holds the very records of `item`, which somebody has copied.
+
+    A root that was restored from an old copy gives new records the offsets of those that went.
+    """
+    begin = max(item.base_offset, local.snapshot.log_start)
+    here, there = Digest(), Digest()
+    for batch in segments.read(local.store, local.directory, item, begin, item.last_offset + 1):
+        here.update(batch)
+    for part in remote.snapshot.between(begin, item.last_offset + 1):
+        for batch in segments.read(remote.store, remote.directory, part, begin, item.last_offset + 1):
+            there.update(batch)
+    if here.value() != there.value():
+        raise CorruptLog(
+            f"offsets {begin}-{item.last_offset} of {local.directory} are other records in the remote root; "
+            "nothing was removed: restore both roots from the same time"
+        )
+
+
+def _check_copied_of(local: Table, there: Snapshot) -> None:
+    """Raise CorruptLog when the log is older than what was copied of it: its next records are others."""
+    # The second look is after the one at the remote table: then the log cannot be behind, but by a restore.
+    if there.high_watermark <= local.snapshot.high_watermark:
+        return
+    end = local.refresh(wait=True).high_watermark
+    if there.high_watermark > end:
+        raise CorruptLog(
+            f"the remote table {local.directory} ends at offset {there.high_watermark}, and the log of which "
+            f"it was copied at {end}; restore both roots from the same time"
+        )
+
+
+def _add(remote: Table, here: Snapshot, copied: Sequence[Segment]) -> None:
+    info = commit_info(remote.clock, "TIER")
+
+    def build(there: Snapshot) -> Commit | None:
+        check_reaches(there, here, remote.directory)
+        wanted = [item for item in copied if item.last_offset >= max(there.high_watermark, here.log_start)]
+        if not wanted or not _connected(here, there.high_watermark, wanted):
+            return None
+        adds = tuple(item.add(data_change=True) for item in _timed(there, wanted))
+        return Commit(info, txns=(Txn(TXN_HIGH_WATERMARK, wanted[-1].last_offset + 1),), adds=adds)
+
+    remote.transact(build)
+
+
+def _timed(there: Snapshot, wanted: Sequence[Segment]) -> Iterator[Segment]:
+    """`wanted`, none older than what is there: after all of a log was deleted its next segments may be."""
+    newest = there.segments[-1].modification_time if there.segments else 0
+    for item in wanted:
+        newest = max(newest, item.modification_time)
+        yield replace(item, modification_time=newest)
+
+
+def _connected(here: Snapshot, held: int, wanted: Sequence[Segment]) -> bool:
+    """Whether `wanted` follow each other, and what is held, without leaving out a record of the log."""
+    if wanted[0].base_offset < held:
+        return False
+    expected = max(held, here.log_start)
+    for item in wanted:
+        if item.base_offset > expected and here.between(expected, item.base_offset):
+            return False
+        expected = item.last_offset + 1
+    return True
+
+
+def _release(local: Table, held: Collection[str]) -> tuple[Segment, ...]:
+    """Remove from the local table the files `held`, which the remote one has: those at its head, in order."""
+    info = commit_info(local.clock, "TIER")
+    gone: list[Segment] = []
+
+    def build(snapshot: Snapshot) -> Commit | None:
+        gone[:] = takewhile(lambda item: item.path in held, snapshot.segments[:-1])
+        if not gone:
+            return None
+        now_ms = local.clock.now_ms()
+        removes = tuple(item.remove(now_ms, data_change=True) for item in gone)
+        return Commit(info, txns=(Txn(TXN_TIERED, gone[-1].last_offset + 1),), removes=removes)
+
+    local.transact(build)
+    return tuple(gone)
+
+
+def remove_expired(remote: Table, log_start: int) -> tuple[Segment, ...]:
+    """Remove from the remote table the segments that lie wholly below the log start of their partition.
+
+    Returns them. Raises StoreUnavailable, OutcomeUnknown, ForeignCommit.
+    """
+    remote.refresh(wait=True)
+    info = commit_info(remote.clock, "DELETE RECORDS")
+    gone: list[Segment] = []
+
+    def build(snapshot: Snapshot) -> Commit | None:
+        gone[:] = [item for item in snapshot.segments if item.last_offset < log_start]
+        if not gone:
+            return None
+        now_ms = remote.clock.now_ms()
+        removes = tuple(item.remove(now_ms, data_change=True) for item in gone)
+        start = max(snapshot.log_start, min(log_start, snapshot.high_watermark))
+        return Commit(info, txns=(Txn(TXN_LOG_START, start),), removes=removes)
+
+    remote.transact(build)
+    return tuple(gone)

@@ -1,0 +1,1 @@
+"""A root as a whole: checked, copied, adopted."""

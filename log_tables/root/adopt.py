@@ -1,0 +1,98 @@
+"""Making a root that was copied or moved one of its own: another cluster id, and no gateways on its list."""
+
+from msgspec.structs import replace
+
+from log_tables.clock import Clock
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.home import check_finished, remember
+from log_tables.errors import Conflict, CorruptLog, InvalidArgument
+from log_tables.layout import PROPERTY_REMOTE_OWNER, PROPERTY_REMOTE_ROOT
+from log_tables.root.listed_brokers import find_living, strike_off
+from log_tables.root.whole import inspect
+from log_tables.store.store import Store
+from log_tables.table.commit import Commit
+from log_tables.table.snapshot import Snapshot
+from log_tables.table.table import commit_info, new_table_id
+
+
+def adopt(store: Store, clock: Clock, wait_s: float, keep_id: bool = False, force: bool = False) -> str:
+    """Make the root of `store` one of its own; returns its cluster id, a new one unless `keep_id`.
+
+    Gateways on its list are given `wait_s` seconds to show that they live. Raises Conflict when one does,
+    CorruptLog when the root is not whole, neither if `force`; InvalidArgument when a new id would part it
+    from records in a remote root. With `keep_id` the remote root is this root's from then on, and no other's
+    of the same id; raises StoreUnavailable while it is not there.
+    """
+    check_finished(store)
+    cluster = Cluster.open(store, clock, create=False)
+    if not keep_id:
+        _check_untiered(cluster)
+    if not force:
+        _check_whole(cluster)
+        _check_silent(cluster, wait_s)
+    if keep_id:
+        _take_over(cluster)
+    else:
+        _rename(cluster)
+    strike_off(cluster)
+    cluster.metadata_log.partition.resign()
+    remember(store)
+    return cluster.cluster_id
+
+
+def _check_untiered(cluster: Cluster) -> None:
+    if cluster.remote_root is None:
+        return
+    for topic in cluster.topics(include_internal=True):
+        for partition in topic.partitions():
+            here = partition.refresh(wait=True)
+            if here.tiered > here.log_start:
+                raise InvalidArgument(
+                    f"records of {partition.directory} are in the remote root {cluster.remote_root}, which "
+                    "is that of one cluster id; copy the original with `lakelog root copy`, which takes them "
+                    "along, or use --keep-id if the original is no more"
+                )
+
+
+def _check_whole(cluster: Cluster) -> None:
+    problems = inspect(cluster).problems
+    if problems:
+        raise CorruptLog(
+            f"this root is not whole: {problems[0]} ({len(problems)} in all, `lakelog fsck` tells them); "
+            "copy it again with `lakelog root copy`, or use --force to take what is there"
+        )
+
+
+def _check_silent(cluster: Cluster, wait_s: float) -> None:
+    """Raise Conflict when a gateway on the list gives a sign of life."""
+    living = find_living(cluster, wait_s)
+    if living is not None:
+        raise Conflict(
+            f"broker {living.id} at {living.url} lives on this root; stop it first, or use --force"
+        )
+
+
+def _take_over(cluster: Cluster) -> None:
+    """Part all other roots of this cluster id from the remote root.
+
+    Here first: who dies in between is refused there as well, until this is done again.
+    """
+    if cluster.remote is not None:
+        cluster.remote.check_there()
+        owner = cluster.clock.unique_id()
+        cluster.metadata_log.partition.set_properties({PROPERTY_REMOTE_OWNER: owner})
+        cluster.remote.take_over()
+
+
+def _rename(cluster: Cluster) -> None:
+    info, made = commit_info(cluster.clock, "SET TBLPROPERTIES"), new_table_id(cluster.clock)
+
+    def build(snapshot: Snapshot) -> Commit:
+        configuration = {
+            name: value
+            for name, value in snapshot.metadata.configuration.items()
+            if name not in (PROPERTY_REMOTE_ROOT, PROPERTY_REMOTE_OWNER)
+        }
+        return Commit(info, metadata=replace(snapshot.metadata, id=made, configuration=configuration))
+
+    cluster.metadata_log.partition.table.transact(build)

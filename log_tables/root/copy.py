@@ -1,0 +1,212 @@
+"""A whole copy of a root that is in use: every table at a version, all versions of one moment (root_cut.py).
+
+The segments of these versions are copied, which stay for a day after they were merged or deleted; then the
+logs are written, that of the metadata last. A table of the copy begins with one commit that holds all of it.
+Records in a remote root come along: the copy never touches that of the original.
+
+Until it is done an object at the top of the copy says that it is unfinished, and nobody serves it.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from log_tables.clock import Clock
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.home import remember
+from log_tables.errors import (
+    CorruptLog,
+    CorruptSegment,
+    InvalidArgument,
+    ObjectMissing,
+    StoreUnavailable,
+)
+from log_tables.layout import (
+    HOME,
+    PROPERTY_REMOTE_OWNER,
+    PROPERTY_REMOTE_ROOT,
+    TOPICS,
+    TXN_TIERED,
+    UNFINISHED_COPY,
+    log_directory,
+)
+from log_tables.limits import COPY_ATTEMPTS_MAX
+from log_tables.root.cut import METADATA, Cut, cut_root, in_threads
+from log_tables.root.listed_brokers import strike_off
+from log_tables.segments import segment as segments
+from log_tables.store.store import Store, open_store, overlap
+from log_tables.table.commit import Commit, put_commit
+from log_tables.table.invariant import broken_state, gaps
+from log_tables.table.snapshot import Segment, Snapshot
+from log_tables.table.table import commit_info, new_table_id
+
+Progress = Callable[[int, int], None]
+"""Is told how many bytes of how many are in the copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What was copied: records as their offsets count them, and bytes of their segments."""
+
+    cluster_id: str
+    topics: int
+    tables: int
+    segments: int
+    records: int
+    bytes: int
+
+
+def copy_root(
+    source: Store, target: Store, clock: Clock, keep_id: bool = False, progress: Progress = lambda *_: None
+) -> Copied:
+    """Copy the root of `source`, in use or not, to that of `target`: empty, or an unfinished copy.
+
+    The copy has a cluster id of its own, unless `keep_id`, and no gateways on its list. Raises
+    InvalidArgument for a root that cannot be copied to or from, Damaged when something of the original is,
+    StoreUnavailable.
+    """
+    _prepare(source, target)
+    for _ in range(COPY_ATTEMPTS_MAX):
+        cut = cut_root(source, target, clock)
+        if cut is not None and _copy_files(source, target, cut, clock, progress):
+            return _finish(target, cut, clock, keep_id)
+    raise StoreUnavailable(
+        "what is copied changed under the copy each time, or took more than a day; begin it again, and it "
+        "goes on where it is"
+    )
+
+
+def _prepare(source: Store, target: Store) -> None:
+    """Mark `target` as an unfinished copy. Raises InvalidArgument when it is something else."""
+    if overlap(source.url, target.url):
+        raise InvalidArgument("a root cannot be copied into itself; name another place")
+    there = {item.path for item in target.list("")}
+    if not there:
+        target.put(UNFINISHED_COPY, source.url.encode())
+        return
+    if UNFINISHED_COPY not in there:
+        raise InvalidArgument(f"{target.url} is not empty; name an empty place for the copy")
+    begun = target.get(UNFINISHED_COPY).decode(errors="replace")
+    if begun != source.url:
+        raise InvalidArgument(f"{target.url} holds an unfinished copy of {begun}; name an empty place")
+    if HOME in there:
+        raise InvalidArgument(
+            f"{target.url} is marked as an unfinished copy, and was in use; name an empty place for the copy"
+        )
+    for path in there:
+        if path.startswith(f"{TOPICS}/") and log_directory("") in path:
+            target.delete(path)  # of a table that was written when the copy was interrupted
+
+
+def _copy_files(source: Store, target: Store, cut: Cut, clock: Clock, progress: Progress) -> bool:
+    """Whether every segment of `cut` is in `target` now; not when one is gone from the original.
+
+    Each is read as a reader reads it, one that is in the target already, too. Raises CorruptSegment.
+    """
+    files = [*cut.files()]
+    remote = _remote_store(source, cut, clock) if cut.remote else source
+    total, done = sum(item.size for _, item, _ in files), 0
+
+    def copied(file: tuple[str, Segment, bool]) -> int:
+        directory, item, is_remote = file
+        if not _is_there(target, directory, item):
+            path = f"{directory}/{item.path}"
+            data = (remote if is_remote else source).get(path)
+            _check(data, directory, item)
+            target.put(path, data)  # which shows it when all of it is durable, and not before
+        return item.size
+
+    progress(0, total)
+    try:
+        for size in in_threads(copied, files):
+            done += size
+            progress(done, total)
+    except ObjectMissing:
+        return False
+    return True
+
+
+def _is_there(target: Store, directory: str, item: Segment) -> bool:
+    """Whether a copy that was interrupted has put the file of `item`, whole."""
+    with suppress(ObjectMissing, CorruptSegment):
+        path = f"{directory}/{item.path}"
+        if target.head(path).size == item.size:
+            _check(target.get(path), directory, item)
+            return True
+    return False
+
+
+def _check(data: bytes, directory: str, item: Segment) -> None:
+    if len(data) != item.size:
+        raise CorruptSegment(
+            f"segment {directory}/{item.path} has {len(data)} bytes, the log says {item.size}; look with "
+            "`lakelog fsck`"
+        )
+    segments.check(data, directory, item)
+
+
+def _remote_store(source: Store, cut: Cut, clock: Clock) -> Store:
+    url = cut.tables[METADATA].metadata.configuration[PROPERTY_REMOTE_ROOT]
+    return open_store(url, source.options, create=False, clock=clock)
+
+
+def _finish(target: Store, cut: Cut, clock: Clock, keep_id: bool) -> Copied:
+    """Write the logs, that of the metadata last, and take the original's gateways off the list."""
+    tables = {directory: _own(cut, directory) for directory in cut.tables}
+    if not keep_id:
+        metadata = tables[METADATA].metadata
+        tables[METADATA] = replace(
+            tables[METADATA], metadata=msgspec.structs.replace(metadata, id=new_table_id(clock))
+        )
+    for directory in sorted(tables, key=lambda directory: directory == METADATA):
+        _write(target, directory, tables[directory], clock)
+    cluster = Cluster.open(target, clock, create=False)
+    strike_off(cluster)
+    cluster.metadata_log.partition.resign()
+    target.delete(UNFINISHED_COPY)
+    target.make_durable("")  # a copy that is known to be whole must not become unfinished again
+    remember(target)
+    held = [item for snapshot in tables.values() for item in snapshot.segments]
+    return Copied(
+        cluster.cluster_id,
+        len(cluster.topics()),
+        len(tables),
+        len(held),
+        sum(item.records for item in held),
+        sum(item.size for item in held),
+    )
+
+
+def _own(cut: Cut, directory: str) -> Snapshot:
+    """A table as the copy has it: all in one place, without what was removed. Raises CorruptLog."""
+    here = cut.tables[directory]
+    left = (PROPERTY_REMOTE_ROOT, PROPERTY_REMOTE_OWNER) if directory == METADATA else ()
+    configuration = {name: value for name, value in here.metadata.configuration.items() if name not in left}
+    made = replace(
+        here,
+        metadata=msgspec.structs.replace(here.metadata, configuration=configuration),
+        segments=(*cut.moved(directory), *here.segments),
+        txns={app_id: txn for app_id, txn in here.txns.items() if app_id != TXN_TIERED},
+        tombstones={},
+    )
+    begin = max(made.log_start, made.cleaned)
+    broken = [*broken_state(made), *gaps(made, begin, made.high_watermark)]
+    if broken:
+        raise CorruptLog(f"{directory} cannot be copied: {'; '.join(broken)}; look with `lakelog fsck`")
+    return made
+
+
+def _write(target: Store, directory: str, snapshot: Snapshot, clock: Clock) -> None:
+    """Begin the log of a table with one commit that holds all of `snapshot`."""
+    commit = Commit(
+        commit_info(clock, "CLONE"),
+        tuple(snapshot.txns.values()),
+        tuple(item.add(data_change=True) for item in snapshot.segments),
+        protocol=snapshot.protocol,
+        metadata=snapshot.metadata,
+    )
+    target.make_durable(directory)  # the names of files that an interrupted copy put
+    if put_commit(target, directory, 0, commit, clock) is not None:
+        raise InvalidArgument(f"another process copies to {target.url}; let one of them do it")

@@ -1,0 +1,369 @@
+"""Check every invariant of a root from its files alone, offline: what `lakelog fsck` prints.
+
+Nothing is trusted: the log is replayed from its oldest readable version, each checkpoint on the way is
+compared with the replay, and every segment is read and compared with its stats.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+
+from log_tables.cluster.group_log import Key, Value
+from log_tables.cluster.group_log import decode as decode_group
+from log_tables.cluster.home import check_finished
+from log_tables.cluster.metadata_log import TopicRecord
+from log_tables.cluster.metadata_log import decode as decode_record
+from log_tables.errors import CorruptLog, Damaged, InvalidArgument, LakelogError
+from log_tables.layout import (
+    CLUSTER_METADATA,
+    CONSUMER_OFFSETS,
+    OFFSET,
+    PROPERTY_REMOTE_ROOT,
+    TIMESTAMP,
+    TOPICS,
+    checkpoint_path,
+    checkpoint_version,
+    commit_version,
+    log_directory,
+    partition_directory,
+    segment_base_offset,
+    topic_directory,
+)
+from log_tables.limits import SEQUENCE_MODULUS
+from log_tables.record import int64s
+from log_tables.root import kept_producers
+from log_tables.root.replayed import Replayed, records
+from log_tables.root.whole import lost_files
+from log_tables.segments import segment as segments
+from log_tables.store.store import Store, open_store
+from log_tables.table.checkpoint import Checkpoint
+from log_tables.table.checkpoint import decode as decode_checkpoint
+from log_tables.table.commit import Commit, read_commit
+from log_tables.table.invariant import broken_state, classify, gaps
+from log_tables.table.snapshot import (
+    Segment,
+    Snapshot,
+    check_supported,
+    first_snapshot,
+    from_checkpoint,
+    timestamp_us,
+)
+
+
+@dataclass(slots=True)
+class PartitionReport:
+    """What was found in one table. `unreferenced` are segment files that are no part of its newest version:
+    harmless, and a vacuum's to delete.
+    """
+
+    directory: str
+    version: int = -1
+    segments: int = 0
+    records: int = 0
+    log_start: int = 0
+    high_watermark: int = 0
+    leader_epoch: int = 0
+    unreferenced: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Report:
+    """What was found under a root. It is sound when `problems` is empty."""
+
+    partitions: list[PartitionReport] = field(default_factory=list)
+    root_problems: list[str] = field(default_factory=list)
+
+    @property
+    def problems(self) -> list[str]:
+        """Every problem, with the table that has it."""
+        return self.root_problems + [f"{p.directory}: {text}" for p in self.partitions for text in p.problems]
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "sound": not self.problems,
+            "problems": self.problems,
+            "partitions": [asdict(partition) for partition in self.partitions],
+        }
+
+
+def check(store: Store) -> Report:
+    """Check all that is under the root of `store`. Raises InvalidArgument when there is no lakelog data."""
+    metadata = partition_directory(topic_directory(CLUSTER_METADATA), 0)
+    if not any(True for _ in store.list(f"{TOPICS}/")):
+        raise InvalidArgument(f"there is no lakelog data at {store.url}; name the root that a gateway serves")
+    report = Report()
+    try:
+        check_finished(store)
+    except CorruptLog as error:
+        report.root_problems.append(error.message)
+    named = _checked(store, metadata, report)
+    remote = None if named is None else _remote_store(store, named, report)
+    producers: dict[str, kept_producers.States] = {}
+    directories = _topics(store, metadata, named, report)
+    groups = [each for each in directories if each.startswith(f"{topic_directory(CONSUMER_OFFSETS)}/")]
+    staged = _staged(store, groups)
+    for directory in directories:
+        here = _checked(store, directory, report)
+        if here is not None and here.deleted:
+            report.partitions[-1].problems.append(
+                "it says that its topic was deleted, and the metadata log that it is there; restore both "
+                "from the same time"
+            )
+        if here is not None:
+            producers[directory] = kept_producers.producers(here)
+        if here is not None and remote is not None and named is not None:
+            _check_remote(remote, directory, here, named.metadata.id, report)
+    _check_producers(store, groups, producers, report)
+    report.root_problems += lost_files(store, staged, lambda: _staged(store, groups))
+    return report
+
+
+def _staged(store: Store, directories: Iterable[str]) -> Replayed:
+    """What groups wait for, as far as that can be read."""
+    groups = Replayed()
+    try:
+        for directory in directories:
+            snapshot = _replay(store, directory, PartitionReport(directory))
+            if snapshot is not None:
+                groups.follow(store, directory, snapshot)
+    except LakelogError:  # `_check_producers` says so
+        return Replayed()
+    return groups
+
+
+def _check_producers(
+    store: Store, groups: list[str], producers: Mapping[str, kept_producers.States], report: Report
+) -> None:
+    """Compare what partitions know of groups' producers with what the groups say now, later than these."""
+    try:
+        heard = kept_producers.heard(pair for directory in groups for pair in _said(store, directory))
+    except LakelogError as error:
+        report.root_problems.append(f"the log of consumer groups cannot be read: {error}")
+        return
+    report.root_problems += kept_producers.shared(heard)
+    for partition in report.partitions:
+        partition.problems += kept_producers.misused(heard, producers.get(partition.directory, {}))
+
+
+def _said(store: Store, directory: str) -> Iterator[tuple[Key, Value | None]]:
+    """The records of a partition of `__consumer_offsets`, in order."""
+    snapshot = _replay(store, directory, PartitionReport(directory))
+    if snapshot is None:
+        return
+    for record in records(store, directory, snapshot):
+        yield decode_group(record, directory)
+
+
+def _remote_store(store: Store, named: Snapshot, report: Report) -> Store | None:
+    """The remote root that the metadata log names."""
+    url = named.metadata.configuration.get(PROPERTY_REMOTE_ROOT)
+    if url is None:
+        return None
+    try:
+        return open_store(url, store.options, create=False)
+    except LakelogError as error:
+        report.root_problems.append(f"the remote root cannot be opened: {error}")
+        return None
+
+
+def _topics(store: Store, metadata: str, snapshot: Snapshot | None, report: Report) -> list[str]:
+    """The tables of every live topic, by the metadata log."""
+    latest: dict[str, TopicRecord] = {}
+    try:
+        for record in () if snapshot is None else records(store, metadata, snapshot):
+            found = decode_record(record)
+            if isinstance(found, TopicRecord):
+                latest[found.name] = found
+    except LakelogError as error:
+        report.root_problems.append(f"the metadata log cannot be read: {error}")
+    return [
+        partition_directory(topic_directory(topic.name, topic.incarnation), index)
+        for _, topic in sorted(latest.items())
+        if topic.live
+        for index in range(topic.partitions)
+    ]
+
+
+def check_partition(store: Store, directory: str) -> PartitionReport:
+    """Check the table at `directory`; not what it has in a remote root."""
+    report = Report()
+    _checked(store, directory, report)
+    return report.partitions[0]
+
+
+def _checked(store: Store, directory: str, report: Report) -> Snapshot | None:
+    """Check the table at `directory`, and what it holds from its border on; None when it cannot be read."""
+    found = PartitionReport(directory)
+    report.partitions.append(found)
+    snapshot = _check_table(store, directory, found)
+    if snapshot is not None:
+        begin = max(snapshot.log_start, snapshot.cleaned, snapshot.tiered)
+        found.problems += gaps(snapshot, begin, snapshot.high_watermark)
+    return snapshot
+
+
+def _check_table(store: Store, directory: str, report: PartitionReport) -> Snapshot | None:
+    try:
+        snapshot = _replay(store, directory, report)
+    except LakelogError as error:
+        report.problems.append(str(error))
+        return None
+    if snapshot is None:
+        report.problems.append(
+            "there is no table, though the metadata log names it; restore it from a backup"
+        )
+        return None
+    report.version, report.segments = snapshot.version, len(snapshot.segments)
+    report.log_start, report.high_watermark = snapshot.log_start, snapshot.high_watermark
+    report.leader_epoch = snapshot.leader_epoch
+    report.problems += broken_state(snapshot)
+    for segment in snapshot.segments:
+        report.records += segment.records
+        report.problems += _check_segment(store, directory, segment)
+    live = {segment.path for segment in snapshot.segments}
+    report.unreferenced = sum(
+        segment_base_offset(item.path) is not None and item.path.rsplit("/", 1)[-1] not in live
+        for item in store.list(f"{directory}/")
+    )
+    return snapshot
+
+
+def _check_remote(store: Store, directory: str, here: Snapshot, cluster_id: str, report: Report) -> None:
+    """Check the remote table of a partition, and that nothing is missing where it meets the local one."""
+    needed = here.tiered > here.log_start
+    if not needed and not any(True for _ in store.list(log_directory(directory) + "/")):
+        return
+    found = PartitionReport(f"{directory} (remote)")
+    report.partitions.append(found)
+    there = _check_table(store, directory, found)
+    if there is None:
+        return
+    if there.cluster != cluster_id:
+        found.problems.append(
+            f"it is of cluster {there.cluster}, not of {cluster_id}; name another remote root"
+        )
+    if needed:
+        # What retention has removed there since `here` was read is not missing.
+        found.problems += gaps(there, max(here.log_start, here.cleaned, there.log_start), here.tiered)
+
+
+def _replay(store: Store, directory: str, report: PartitionReport) -> Snapshot | None:
+    """The newest snapshot, by every commit there is; broken steps become problems. None without a table."""
+    paths = [item.path for item in store.list(log_directory(directory) + "/")]
+    commits = sorted(v for v in map(commit_version, paths) if v is not None)
+    checkpoints = sorted(v for v in map(checkpoint_version, paths) if v is not None)
+    snapshot = _oldest(store, directory, commits, checkpoints)
+    if snapshot is None:
+        return None
+    check_supported(directory, snapshot)
+    producers: dict[int, tuple[int, int]] = {}
+    while (commit := read_commit(store, directory, snapshot.version + 1)) is not None:
+        try:
+            classify(directory, snapshot, commit)
+        except Damaged as error:
+            report.problems.append(str(error))
+            return snapshot
+        snapshot = snapshot.apply(commit)
+        report.problems += _check_sequences(snapshot.version, commit, producers)
+        if snapshot.version in checkpoints:
+            report.problems += _check_checkpoint(store, directory, snapshot)
+    beyond = [version for version in commits if version > snapshot.version]
+    if beyond:
+        report.problems.append(
+            f"version {snapshot.version + 1} is missing, though version {beyond[0]} is there; restore "
+            "the file"
+        )
+    return snapshot
+
+
+def _oldest(store: Store, directory: str, commits: list[int], checkpoints: list[int]) -> Snapshot | None:
+    """The oldest version from which all later commits are there, or without one that which lacks the fewest.
+
+    Raises CorruptLog when there are commits and nothing to begin from.
+    """
+    first, known = commits[-1] if commits else -1, set(commits)
+    while first - 1 in known:
+        first -= 1
+    usable = [version for version in checkpoints if version >= first - 1]
+    if first == 0 or (not usable and 0 in commits):
+        commit = read_commit(store, directory, 0)
+        return None if commit is None else first_snapshot(commit, directory)
+    usable = usable or checkpoints[-1:]
+    if not usable:
+        if commits:
+            raise CorruptLog(
+                f"version 0 of {directory} is missing, though version {commits[0]} is there; restore the file"
+            )
+        return None
+    return from_checkpoint(_read_checkpoint(store, directory, usable[0]))
+
+
+def _read_checkpoint(store: Store, directory: str, version: int) -> Checkpoint:
+    return decode_checkpoint(store.get(checkpoint_path(directory, version)), version, directory)
+
+
+def _check_checkpoint(store: Store, directory: str, replayed: Snapshot) -> Iterator[str]:
+    try:
+        written = from_checkpoint(_read_checkpoint(store, directory, replayed.version))
+    except LakelogError as error:
+        yield str(error)
+        return
+    kept = {app_id: txn for app_id, txn in replayed.txns.items() if txn.last_updated is None}
+    if written.segments != replayed.segments or any(written.txns.get(a) != txn for a, txn in kept.items()):
+        yield f"checkpoint {replayed.version} differs from the commits before it; delete it"
+
+
+def _check_sequences(version: int, commit: Commit, producers: dict[int, tuple[int, int]]) -> Iterator[str]:
+    """The sequences of every idempotent producer are contiguous within an epoch (KIP-98).
+
+    One that was forgotten begins again at 0, in any epoch.
+    """
+    for made in commit.info.producers:
+        epoch, expected = producers.get(made.id, (made.epoch, made.sequence))
+        if made.epoch < epoch and made.sequence != 0:
+            yield f"version {version} has producer {made.id} at epoch {made.epoch}, after epoch {epoch}"
+        if made.epoch == epoch and made.sequence not in (expected, 0):
+            yield f"version {version} has producer {made.id} at sequence {made.sequence}, {expected} is next"
+        producers[made.id] = (made.epoch, (made.sequence + made.count) % SEQUENCE_MODULUS)
+
+
+def _check_segment(store: Store, directory: str, segment: Segment) -> Iterator[str]:
+    """The file holds what its stats say: rows, strictly increasing offsets, times within bounds, nulls."""
+    try:
+        size = store.head(f"{directory}/{segment.path}").size
+        if size != segment.size:
+            yield (
+                f"segment {segment.path} has {size} bytes, the log says {segment.size}; restore it from a "
+                "backup"
+            )
+            return
+        batches = list(segments.read(store, directory, segment, 0, 2**63 - 1))
+    except LakelogError as error:
+        yield f"segment {segment.path}: {error}"
+        return
+    offsets = (
+        np.concatenate([int64s(b.column(OFFSET)) for b in batches]) if batches else np.empty(0, np.int64)
+    )
+    if len(offsets) != segment.records:
+        yield f"segment {segment.path} holds {len(offsets)} records, its stats say {segment.records}"
+    if len(offsets) == 0:
+        return
+    if not bool(np.all(np.diff(offsets) > 0)):
+        yield f"the offsets of segment {segment.path} do not strictly increase"
+    if (int(offsets[0]), int(offsets[-1])) != (segment.base_offset, segment.last_offset):
+        yield (
+            f"segment {segment.path} holds offsets {offsets[0]}-{offsets[-1]}, "
+            f"its stats say {segment.base_offset}-{segment.last_offset}"
+        )
+    stamps = np.concatenate([int64s(b.column(TIMESTAMP)) for b in batches])
+    low, high = timestamp_us(segment.min_timestamp), timestamp_us(segment.max_timestamp)
+    if int(stamps.min()) < low or int(stamps.max()) > high:
+        yield f"segment {segment.path} holds timestamps outside its stats"
+    nulls = tuple(sum(b.column(name).null_count for b in batches) for name in ("key", "value", "headers"))
+    if nulls != segment.nulls:
+        yield (
+            f"segment {segment.path} holds {nulls} nulls in key, value and headers, its stats say "
+            f"{segment.nulls}"
+        )

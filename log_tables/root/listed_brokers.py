@@ -1,0 +1,49 @@
+"""The gateways on the list of a root: whether one of them lives on this very root, and taking them off."""
+
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.metadata_log import BrokerRecord
+from log_tables.errors import ObjectMissing
+from log_tables.layout import broker_path
+from log_tables.limits import SIGN_LOOKS
+
+_VISITOR = "lakelog-root-visitor"
+
+
+def find_living(cluster: Cluster, wait_s: float, signs: int = 1) -> BrokerRecord | None:
+    """A listed gateway that gives so many new signs of life here within `wait_s` seconds, None without one.
+
+    One that is alone gives none, so this comes to the list too, as one that is leaving.
+    """
+    log = cluster.metadata_log
+    listed = [*log.brokers.values()]
+    if not listed:
+        return None
+    visitor = log.register_broker(_VISITOR, leaving=True)
+    try:
+        last = {record.id: _sign(cluster, record) for record in listed}
+        given = dict.fromkeys(last, 0)
+        for _ in range(SIGN_LOOKS):
+            cluster.clock.pause(wait_s / SIGN_LOOKS)
+            for record in listed:
+                sign = _sign(cluster, record)
+                given[record.id] += sign not in ("", last[record.id])
+                last[record.id] = sign
+                if given[record.id] >= signs:
+                    return record
+    finally:
+        log.remove_broker(visitor)
+    return None
+
+
+def _sign(cluster: Cluster, record: BrokerRecord) -> str:
+    try:
+        return cluster.store.get(broker_path(record.id)).decode(errors="replace")
+    except ObjectMissing:
+        return ""
+
+
+def strike_off(cluster: Cluster) -> None:
+    """Take every gateway off the list of `cluster`, with its sign of life: none of them is on this root."""
+    for record in [*cluster.metadata_log.brokers.values()]:
+        cluster.metadata_log.remove_broker(record)
+        cluster.store.delete(broker_path(record.id))

@@ -1,0 +1,86 @@
+"""What the groups of a root have committed, replayed from `__consumer_offsets` table by table.
+
+It is for who looks at a root as files, of which each was written at its own moment: a copy, a check.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from log_tables.cluster.group_log import (
+    Committed,
+    Intent,
+    IntentKey,
+    OffsetKey,
+    TransactionsValue,
+    decode,
+)
+from log_tables.layout import producer_of_txn
+from log_tables.limits import PRODUCER_EPOCH_MAX
+from log_tables.record import Record, to_records
+from log_tables.segments import segment as segments
+from log_tables.segments.staging import Staged
+from log_tables.store.store import Store
+from log_tables.table.commit import Txn
+from log_tables.table.snapshot import Snapshot
+
+
+def records(store: Store, directory: str, snapshot: Snapshot, start: int = 0) -> Iterator[Record]:
+    """The records that `snapshot`, of the table at `directory`, holds from offset `start` on, in order.
+
+    Raises CorruptSegment, StoreUnavailable.
+    """
+    end = snapshot.high_watermark
+    for segment in snapshot.between(max(start, snapshot.log_start), end):
+        for batch in segments.read(store, directory, segment, max(start, snapshot.log_start), end):
+            yield from to_records(batch)
+
+
+@dataclass(slots=True)
+class Replayed:
+    """The groups of some partitions of `__consumer_offsets`, as far as they were followed."""
+
+    offsets: dict[OffsetKey, Committed] = field(default_factory=dict)
+    pending: dict[IntentKey, Intent] = field(default_factory=dict)
+    epochs: dict[int, int] = field(default_factory=dict)
+    """By the id of a group's own producer, the epoch of the newest transaction that was ever committed."""
+    _next: dict[str, int] = field(default_factory=dict)
+
+    def follow(self, store: Store, directory: str, snapshot: Snapshot) -> None:
+        """Take what the partition at `directory` says up to `snapshot`, and was not taken yet.
+
+        Raises CorruptLog, CorruptSegment, StoreUnavailable.
+        """
+        for record in records(store, directory, snapshot, self._next.get(directory, 0)):
+            self._take(*decode(record, directory))
+        self._next[directory] = snapshot.high_watermark
+
+    def _take(self, key: object, value: object) -> None:
+        match key, value:
+            case OffsetKey(), Committed():
+                self.offsets[key] = value
+            case OffsetKey(), None:
+                self.offsets.pop(key, None)
+            case IntentKey(), Intent():
+                self.pending[key] = value
+                self._reached(value.producer_id, value.epoch)
+            case IntentKey(), None:
+                self.pending.pop(key, None)
+            case _, TransactionsValue():
+                self._reached(value.producer_id, value.number % (PRODUCER_EPOCH_MAX + 1))
+
+    def _reached(self, producer_id: int, epoch: int) -> None:
+        self.epochs[producer_id] = max(epoch, self.epochs.get(producer_id, -1))
+
+    def staged(self) -> dict[str, Staged]:
+        """The staged files that transactions name which are not applied yet, by path."""
+        return {file.path: file for intent in self.pending.values() for file in intent.staged}
+
+
+def applied(txns: Iterable[Txn]) -> Iterator[tuple[int, int]]:
+    """(producer id, epoch) of the transactions that `txns` tell of: a group's own producer is never
+    forgotten.
+    """
+    for txn in txns:
+        producer = producer_of_txn(txn.app_id)
+        if producer is not None and producer[1] == "seq" and txn.last_updated is None:
+            yield producer[0], txn.version >> 32

@@ -1,0 +1,210 @@
+"""Whether a root is whole: that all which its logs name is there, and as far as the groups' tables say.
+
+A root that was copied while gateways wrote to it has each table at its own moment. Only logs, sizes and what
+groups have committed are looked at here; `fsck` also reads every segment.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.home import Home, check_finished, look, remember
+from log_tables.errors import (
+    CorruptLog,
+    Damaged,
+    LakelogError,
+    NotLeader,
+    ObjectMissing,
+    StoreUnavailable,
+)
+from log_tables.layout import (
+    CONSUMER_OFFSETS,
+    commit_path,
+    commit_version,
+    log_directory,
+    partition_directory,
+)
+from log_tables.limits import SIGNS_OF_LIFE, TABLES_CHECKED_AT_ONCE
+from log_tables.partition.partition import Partition
+from log_tables.root.listed_brokers import find_living
+from log_tables.root.replayed import Replayed, applied
+from log_tables.segments.staging import Staged
+from log_tables.store.store import Store
+from log_tables.table.commit import read_commit
+from log_tables.table.snapshot import Snapshot
+
+Place = tuple[str, str, int]
+"""A topic's name and id, and one of its partitions."""
+
+PROBLEMS_SHOWN = 5
+"""How many of what is wrong with a root an error names."""
+
+
+def check_home(cluster: Cluster, wait_s: float) -> None:
+    """Check a root that was copied or moved since it was last known to be whole, and remember where it is.
+
+    One that is where it was costs two small reads. One that a gateway serves is no copy, wherever it seems to
+    be: gateways on its list are given `wait_s` seconds to show that they live. Raises CorruptLog for a copy
+    that is not finished or not whole, or of which only its owner can know whose it is; StoreUnavailable.
+    """
+    if look(cluster.store) is Home.HERE:
+        return
+    check_finished(cluster.store)
+    found = inspect(cluster)
+    problems = found.problems or [*_unknowable(cluster, found)]
+    if problems and not _is_served(cluster, wait_s):
+        raise _not_whole(problems)
+    remember(cluster.store)
+
+
+def _is_served(cluster: Cluster, wait_s: float) -> bool:
+    try:
+        return find_living(cluster, wait_s, SIGNS_OF_LIFE) is not None
+    except (Damaged, NotLeader):
+        return False  # of its metadata log: nobody serves it
+
+
+def _not_whole(problems: Sequence[str]) -> CorruptLog:
+    more = len(problems) - PROBLEMS_SHOWN
+    shown = "; ".join(problems[:PROBLEMS_SHOWN]) + (f"; and {more} more" if more > 0 else "")
+    return CorruptLog(
+        f"this root was copied or moved here, and it cannot be served as it is: {shown}. If the original is "
+        "no more, take this one in its place with `lakelog root adopt --keep-id`; else copy it again with "
+        "`lakelog root copy`, or make this one a root of its own with `lakelog root adopt`"
+    )
+
+
+def _unknowable(cluster: Cluster, found: "Inspected") -> Iterator[str]:
+    """What the files of a copied or moved root cannot tell."""
+    if cluster.remote_root is not None:
+        yield (
+            f"it names the remote root {cluster.remote_root}, which only one root may write to, and the "
+            "original may still be in use"
+        )
+    for key, committed in found.groups.offsets.items():
+        table = found.tables.get((key.topic, committed.topic_id, key.partition))
+        if table is not None and committed.offset > table.high_watermark:
+            yield (
+                f"group {key.group!r} has committed offset {committed.offset} of partition "
+                f"{key.partition} of {key.topic}, which ends at {table.high_watermark}: the one was copied "
+                "after the other, or the group wants it so"
+            )
+    if cluster.metadata_log.brokers and found.groups.epochs:
+        yield (
+            "gateways were on its list when it was copied, and whether the records of the newest "
+            "transactions were copied with them cannot be seen"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """What is wrong with a root, a sentence for each thing; and what it holds."""
+
+    problems: list[str]
+    tables: dict[Place, Snapshot]
+    groups: Replayed
+
+
+def inspect(cluster: Cluster) -> Inspected:
+    """Look whether all is there that the logs of a root name. Raises StoreUnavailable."""
+    topics = cluster.topics(include_internal=True)
+    directories = [cluster.metadata_log.partition.directory]
+    directories += [
+        partition_directory(topic.directory, index)
+        for topic in topics
+        for index in range(topic.partition_count)
+    ]
+    groups, problems = _groups(cluster)
+    snapshots: dict[str, Snapshot] = {}
+    with ThreadPoolExecutor(TABLES_CHECKED_AT_ONCE, thread_name_prefix="whole") as pool:
+        looks = pool.map(lambda directory: _table(cluster, directory), directories)
+        for directory, (snapshot, found) in zip(directories, looks, strict=True):
+            problems += [f"{directory}: {problem}" for problem in found]
+            if snapshot is not None:
+                snapshots[directory] = snapshot
+    tables = {
+        (topic.name, topic.topic_id, index): snapshots[directory]
+        for topic in topics
+        for index in range(topic.partition_count)
+        if (directory := partition_directory(topic.directory, index)) in snapshots
+    }
+    problems += lost_files(cluster.store, groups, lambda: _groups(cluster)[0])
+    problems += _ahead(tables, _groups(cluster)[0])
+    return Inspected(problems, tables, groups)
+
+
+def _groups(cluster: Cluster) -> tuple[Replayed, list[str]]:
+    """The groups, and why they cannot be read."""
+    groups, problems = Replayed(), []
+    topic = cluster.known(CONSUMER_OFFSETS)
+    for index in range(0 if topic is None else topic.partition_count):
+        assert topic is not None
+        try:
+            partition = topic.partition(index)
+            groups.follow(cluster.store, partition.directory, partition.refresh(wait=True))
+        except StoreUnavailable:
+            raise
+        except LakelogError as error:
+            problems.append(f"{partition_directory(topic.directory, index)}: {error.message}")
+    return groups, problems
+
+
+def _table(cluster: Cluster, directory: str) -> tuple[Snapshot | None, list[str]]:
+    """The newest snapshot of a table, and what is missing of it."""
+    try:
+        snapshot = Partition(cluster.store, directory, cluster.clock).snapshot
+    except ObjectMissing:
+        return None, ["there is no table, or its log lacks version 0, though the metadata log names it"]
+    except StoreUnavailable:
+        raise
+    except LakelogError as error:
+        return None, [error.message]
+    return snapshot, [*lacks(cluster.store, directory, snapshot)]
+
+
+def lacks(store: Store, directory: str, snapshot: Snapshot) -> Iterator[str]:
+    """What a table lacks of what its log names, by a listing."""
+    sizes = {item.path: item.size for item in store.list(f"{directory}/")}
+    following = commit_path(directory, snapshot.version + 1)
+    beyond = [path for path in sizes if path.startswith(f"{log_directory(directory)}/") and path > following]
+    if snapshot.deleted:
+        yield "it says that its topic was deleted, and the metadata log that it is there"
+    versions = [version for version in map(commit_version, beyond) if version is not None]
+    # A listing may show what was put while it was made, and not what was put before that.
+    if versions and following not in sizes and read_commit(store, directory, snapshot.version + 1) is None:
+        yield f"version {snapshot.version + 1} is missing, though version {min(versions)} is there"
+    for segment in snapshot.segments:
+        size = sizes.get(f"{directory}/{segment.path}")
+        if size is None:
+            yield f"segment {segment.path} is missing"
+        elif size != segment.size:
+            yield f"segment {segment.path} has {size} bytes, the log says {segment.size}"
+
+
+def lost_files(store: Store, before: Replayed, after: Callable[[], Replayed]) -> Iterator[str]:
+    """The staged files that transactions wait for and that are gone, of those that `before` names.
+
+    `after` reads the groups again: a root in use goes on meanwhile.
+    """
+    lost = {path for path, file in before.staged().items() if not _is_staged(store, file)}
+    for path in sorted(lost & after().staged().keys()) if lost else ():
+        yield f"the staged file {path} is missing or cut short, and a committed transaction waits for it"
+
+
+def _ahead(tables: Mapping[Place, Snapshot], groups: Replayed) -> Iterator[str]:
+    """The partitions that have records of transactions of which `groups`, read after them, do not know."""
+    for (topic, _, partition), table in tables.items():
+        for producer, epoch in applied(table.txns.values()):
+            if epoch > groups.epochs.get(producer, epoch):
+                yield (
+                    f"partition {partition} of {topic} has records of transaction {epoch} of the producer "
+                    f"{producer}, whose group knows of {groups.epochs[producer]} transactions"
+                )
+
+
+def _is_staged(store: Store, file: Staged) -> bool:
+    try:
+        return store.head(file.path).size == sum(run.length for run in file.runs)
+    except ObjectMissing:
+        return False

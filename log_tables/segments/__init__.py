@@ -1,0 +1,1 @@
+"""The Parquet files that hold records, and making new ones of old ones."""

@@ -1,0 +1,159 @@
+"""Which records a compaction by key leaves: the rules of Kafka's log cleaner (KIP-58, KIP-534), without I/O.
+
+Of each key the newest record stays, with its offset; a record without a key always does. A tombstone stays
+for `delete.retention.ms` from the first cleaning that met it, then a later one drops it. The last record of
+the log stays whatever it is: new records are timed after it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from log_tables.layout import KEY, OFFSET, VALUE
+from log_tables.limits import (
+    DELETE_HORIZON_STEPS,
+    DIRTY_RECORDS_MIN,
+    REPLAY_SEGMENT_RECORDS,
+    TIMESTAMP_MIN_US,
+)
+from log_tables.record import int64s
+from log_tables.table.snapshot import Horizons, Segment, Snapshot, timestamp_text
+
+_FOR_EVER_MS = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaning:
+    """What one cleaning of a partition goes by, the same for all its segments.
+
+    `log_start` is where the log begins and `last_offset` its last record; times are milliseconds since 1970.
+    """
+
+    log_start: int
+    last_offset: int
+    now_ms: int
+    horizon_ms: int
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, now_ms: int, delete_retention_ms: int) -> "Cleaning":
+        """A cleaning of `snapshot`, begun at `now_ms`."""
+        step = max(1, delete_retention_ms // DELETE_HORIZON_STEPS)
+        horizon_ms = -(-(now_ms + delete_retention_ms) // step) * step
+        return cls(snapshot.log_start, snapshot.high_watermark - 1, now_ms, min(horizon_ms, _FOR_EVER_MS))
+
+
+def cleanable(snapshot: Snapshot, now_ms: int, min_compaction_lag_ms: int = 0) -> tuple[Segment, ...]:
+    """The segments that a cleaning may touch: those before the first with a record younger than the lag.
+
+    Those that were cleaned before always take part. Without a lag all do, whatever their times say.
+    """
+    if min_compaction_lag_ms == 0:
+        return snapshot.segments
+    youngest = timestamp_text(max(TIMESTAMP_MIN_US, (now_ms - min_compaction_lag_ms) * 1_000))
+    for index, segment in enumerate(snapshot.segments):
+        if segment.last_offset >= snapshot.cleaned and segment.max_timestamp > youngest:
+            return snapshot.segments[:index]
+    return snapshot.segments
+
+
+def is_dirty(snapshot: Snapshot) -> bool:
+    """Whether replaying what has come since the last cleaning costs more than the rest, and enough to matter.
+
+    The cost is in records; a segment counts as REPLAY_SEGMENT_RECORDS of them.
+    """
+    new = [segment for segment in snapshot.segments if segment.last_offset >= snapshot.cleaned]
+    fresh = sum(min(segment.records, segment.last_offset + 1 - snapshot.cleaned) for segment in new)
+    clean = sum(segment.records for segment in snapshot.segments) - fresh
+    cost = fresh + REPLAY_SEGMENT_RECORDS * len(new)
+    return cost >= DIRTY_RECORDS_MIN and cost > clean
+
+
+def groups(inputs: Sequence[Segment], segment_bytes: int) -> Iterator[tuple[Segment, ...]]:
+    """`inputs` in order, as runs of up to `segment_bytes` (uncompressed) that each become one segment."""
+    run: list[Segment] = []
+    room = segment_bytes
+    for segment in inputs:
+        wanted = segment.raw_bytes or segment.size
+        if run and wanted > room:
+            yield tuple(run)
+            run, room = [], segment_bytes
+        run.append(segment)
+        room -= wanted
+    if run:
+        yield tuple(run)
+
+
+def latest_offsets(keys: pa.Array | pa.ChunkedArray, offsets: np.ndarray) -> np.ndarray:
+    """Of records with these keys and offsets (int64), in any order: the offsets of the newest of each key,
+    ascending.
+
+    Every record of a key must be among them, or what is missing is older than what is here.
+    """
+    return np.sort(newest_of_keys(keys, offsets)[1])
+
+
+def newest_of_keys(
+    keys: pa.Array | pa.ChunkedArray, offsets: np.ndarray
+) -> tuple[pa.BinaryArray, np.ndarray]:
+    """Each of `keys` once, in any order, and the highest of its `offsets` (int64); nulls are left out."""
+    column = keys if isinstance(keys, pa.ChunkedArray) else pa.chunked_array([keys])
+    parts = column.dictionary_encode().chunks  # they share one dictionary, which grows from part to part
+    if not parts:
+        return pa.nulls(0, pa.binary()), np.empty(0, np.int64)
+    unique = max((part.dictionary for part in parts), key=len)
+    codes = np.concatenate([_codes(part) for part in parts])
+    newest = np.full(len(unique), -1, np.int64)
+    keyed = codes >= 0
+    np.maximum.at(newest, codes[keyed], offsets[keyed])
+    return unique, newest
+
+
+def _codes(part: pa.DictionaryArray) -> np.ndarray:
+    """The number of each row's key, -1 without one."""
+    codes = int64s(part.indices.cast(pa.int64())).copy()
+    codes[_where(part.is_null())] = -1
+    return codes
+
+
+def _where(mask: pa.BooleanArray) -> np.ndarray:
+    """The rows that `mask` names (int64)."""
+    return int64s(pc.indices_nonzero(mask).cast(pa.int64()))
+
+
+def survivors(
+    records: pa.RecordBatch, latest: np.ndarray, horizons: Horizons, cleaning: Cleaning
+) -> tuple[np.ndarray, Horizons]:
+    """Which rows of `records` (RECORD_SCHEMA, by offset) stay, and the horizons of the tombstones in them.
+
+    `latest` is what `latest_offsets` gives for all records that take part in the cleaning, from the log start
+    on, or any part of it that covers these; `horizons` are those of the segments that hold `records`.
+    """
+    offsets = int64s(records.column(OFFSET))
+    stays = np.isin(offsets, latest[slice(*np.searchsorted(latest, [offsets[0], offsets[-1] + 1]))])
+    keyless = _where(pc.is_null(records.column(KEY)))
+    stays[keyless] = offsets[keyless] >= cleaning.log_start
+    deletes = _where(pc.and_(pc.is_null(records.column(VALUE)), pc.is_valid(records.column(KEY))))
+    deletes = deletes[stays[deletes]]
+    until, met = _until(offsets[deletes], horizons, cleaning.horizon_ms)
+    due = met & (until <= cleaning.now_ms) & (offsets[deletes] != cleaning.last_offset)
+    stays[deletes[due]] = False
+    return np.flatnonzero(stays), _steps(offsets[deletes[~due]], until[~due])
+
+
+def _until(offsets: np.ndarray, horizons: Horizons, fresh_ms: int) -> tuple[np.ndarray, np.ndarray]:
+    """(horizon, whether an earlier cleaning has given it) of the tombstones at `offsets`."""
+    ends = np.fromiter((end for end, _ in horizons), np.int64, len(horizons))
+    times = np.fromiter((*(time for _, time in horizons), fresh_ms), np.int64, len(horizons) + 1)
+    index = np.searchsorted(ends, offsets)
+    return times[index], index < len(horizons)
+
+
+def _steps(offsets: np.ndarray, times: np.ndarray) -> Horizons:
+    """The horizons of the tombstones at `offsets`, one for each run of the same time."""
+    if len(offsets) == 0:
+        return ()
+    last = np.append(np.flatnonzero(np.diff(times)), len(times) - 1)
+    return tuple(zip(offsets[last].tolist(), times[last].tolist(), strict=True))

@@ -1,0 +1,132 @@
+"""A compaction by key spread over tasks: which record of each key is the newest, found in two steps.
+
+    KeyGroup ─ newest_here ─▶ (bucket, Keys) ─ newest_of_bucket ─▶ (group, offsets) ─ compact_group ─▶ Segment
+
+Each task holds one group of segments, or one bucket of keys, so that a partition may be larger than memory.
+Between the steps whoever spreads the tasks brings together what has the same number.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import mmh3
+import numpy as np
+import pyarrow as pa
+
+from log_tables.clock import SystemClock
+from log_tables.layout import KEY, OFFSET
+from log_tables.record import int64s
+from log_tables.segments import rewrite
+from log_tables.segments.cleaner import Cleaning, newest_of_keys
+from log_tables.store.store import open_store
+from log_tables.table.snapshot import Segment
+
+_SCHEMA = pa.schema([pa.field(KEY, pa.binary()), pa.field(OFFSET, pa.int64())])
+
+
+@dataclass(frozen=True, slots=True)
+class Borders:
+    """Where the groups of a partition begin (offsets); `first_group` is the number of the first."""
+
+    first_group: int
+    begins: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The newest record of some keys of one partition: Arrow IPC of (key, offset)."""
+
+    borders: Borders
+    rows: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class KeyGroup:
+    """Neighbouring segments of a partition that become one, and what a task needs to know for that.
+
+    `number` counts the groups of all partitions that are compacted together. The keys of this one's
+    partition fall into `buckets` buckets, `first_bucket` and after.
+    """
+
+    number: int
+    url: str
+    options: dict[str, str] = field(repr=False)
+    directory: str
+    inputs: tuple[Segment, ...]
+    compression: str
+    cleaning: Cleaning
+    first_bucket: int
+    buckets: int
+    borders: Borders
+
+
+def newest_here(group: KeyGroup) -> Iterator[tuple[int, Keys]]:
+    """(Bucket, the newest record in `group` of each of the bucket's keys), from the log start on.
+
+    Reads offsets and keys only. Of records without a key nothing is said: they stay. Raises CorruptSegment.
+    """
+    store = open_store(group.url, group.options, create=False)
+    keys, offsets = rewrite.keys(store, group.directory, group.inputs, group.cleaning.log_start)
+    unique, newest = newest_of_keys(keys, offsets)
+    rows = pa.record_batch([unique, _int64_array(newest)], _SCHEMA)
+    if group.buckets == 1:
+        yield group.first_bucket, Keys(group.borders, _packed(rows))
+        return
+    # The same key falls into the same bucket in whichever task, so the hash must not depend on the process.
+    hashes = np.fromiter((mmh3.hash(key, signed=False) for key in unique.to_pylist()), np.int64, len(unique))
+    bucket_of = hashes % group.buckets
+    for bucket in range(group.buckets):
+        part = rows.take(_int64_array(np.flatnonzero(bucket_of == bucket)))
+        yield group.first_bucket + bucket, Keys(group.borders, _packed(part))
+
+
+def newest_of_bucket(parts: Iterable[Keys]) -> Iterator[tuple[int, bytes]]:
+    """(Group, the offsets in it of the newest records of a bucket's keys, ascending int64).
+
+    `parts` are all that `newest_here` gave for one bucket, at least one.
+    """
+    found = [*parts]
+    tables = [_unpacked(part.rows) for part in found]
+    keys = pa.chunked_array([table.column(KEY) for table in tables], pa.binary())
+    _, newest = newest_of_keys(keys, np.concatenate([int64s(table.column(OFFSET)) for table in tables]))
+    borders, offsets = found[0].borders, np.sort(newest)
+    cuts = np.searchsorted(offsets, borders.begins[1:])
+    for index, part in enumerate(np.split(offsets, cuts)):
+        if len(part):
+            yield borders.first_group + index, part.tobytes()
+
+
+def compact_group(group: KeyGroup, newest: Iterable[bytes]) -> Segment | None:
+    """Write what stays of `group` as one segment, given all that `newest_of_bucket` says of it.
+
+    Returns and raises as `rewrite.compact` does.
+    """
+    store = open_store(group.url, group.options, create=False)
+    offsets = [np.empty(0, np.int64), *(np.frombuffer(part, np.int64) for part in newest)]
+    return rewrite.compact(
+        store,
+        group.directory,
+        group.inputs,
+        np.sort(np.concatenate(offsets)),
+        group.cleaning,
+        group.compression,
+        SystemClock(),
+    )
+
+
+def _packed(rows: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, _SCHEMA) as writer:
+        writer.write_batch(rows)
+    packed: bytes = sink.getvalue().to_pybytes()
+    return packed
+
+
+def _unpacked(data: bytes) -> pa.RecordBatch:
+    with pa.ipc.open_stream(data) as reader:
+        return reader.read_next_batch()
+
+
+def _int64_array(values: np.ndarray) -> pa.Array:
+    whole = np.ascontiguousarray(values, np.int64)
+    return pa.Array.from_buffers(pa.int64(), len(whole), [None, pa.py_buffer(whole)])

@@ -1,0 +1,326 @@
+"""New segments from old ones, one partition at a time: Spark tasks, gateways and tests run the same code.
+
+A merge keeps every record. A compaction by key keeps those that `cleaner` says, in three steps that can be
+spread over tasks: `latest` over all inputs, `compact` for each group of neighbours, and one
+`commit_compaction`. All groups are committed at once: a tombstone may go only together with what it deletes.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from log_tables.clock import Clock, SystemClock
+from log_tables.errors import CorruptSegment, InvalidArgument
+from log_tables.layout import KEY, OFFSET, TXN_CLEANED, segment_name
+from log_tables.limits import COMPACTED_SEGMENT_BYTES, DELETE_RETENTION_MS, REWRITE_MAX_AGE_MS
+from log_tables.record import int64s
+from log_tables.segments import cleaner
+from log_tables.segments import segment as segments
+from log_tables.segments.cleaner import Cleaning
+from log_tables.segments.digest import Digest
+from log_tables.segments.segment import Description, SegmentWriter
+from log_tables.store.store import Store, open_store
+from log_tables.table.commit import Commit, Txn
+from log_tables.table.snapshot import Horizons, Segment, Snapshot
+from log_tables.table.table import Table, commit_info
+
+__all__ = [
+    "Merging",
+    "clean",
+    "clean_if_dirty",
+    "commit_compaction",
+    "commit_merge",
+    "compact",
+    "keys",
+    "latest",
+    "merge",
+    "tail",
+]
+
+
+def merge(store: Store, table: str, inputs: Sequence[Segment], compression: str, clock: Clock) -> Segment:
+    """Write the records of `inputs`, neighbours in order, as one new segment file; nothing is committed.
+
+    Holds one input, the new file, and about one row group at a time. Raises InvalidArgument for segments that
+    do not follow one another, CorruptSegment when the inputs do not hold what their stats say, or when the
+    new file does not read back as the very same records.
+    """
+    records = _read(store, table, inputs)
+    return _write(store, table, records, inputs[-1], _horizons(inputs), compression, clock)
+
+
+def tail(
+    source: Store, target: Store, table: str, item: Segment, start: int, compression: str, clock: Clock
+) -> Segment:
+    """Write the records of the segment `item` from offset `start` on as a new segment file of `target`.
+
+    `table` is its directory in both stores; nothing is committed. Raises CorruptSegment.
+    """
+    records = segments.read(source, table, item, start, item.last_offset + 1)
+    return _write(target, table, records, item, item.horizons, compression, clock)
+
+
+@dataclass(frozen=True, slots=True)
+class Merging:
+    """What one task merges: `inputs`, neighbours in order, of the table at `directory` below `url`."""
+
+    url: str
+    options: dict[str, str] = field(repr=False)
+    directory: str
+    inputs: tuple[Segment, ...]
+    compression: str
+
+
+def merged(task: Merging) -> Segment:
+    """`merge` in a process that has nothing open."""
+    store = open_store(task.url, task.options, create=False)
+    return merge(store, task.directory, task.inputs, task.compression, SystemClock())
+
+
+def commit_merge(table: Table, inputs: Sequence[Segment], made: Segment, begun: float | None = None) -> bool:
+    """Put `made` in the place of `inputs`, `dataChange: false`. False, without harm, when one is gone.
+
+    `begun` is when the rewrite began, before its first file was put (`boottime`; now unless given). Raises
+    InvalidArgument when that is so long ago that a vacuum may delete the files.
+    """
+    return _replace(table, "OPTIMIZE", inputs, [made], None, begun)
+
+
+def latest(store: Store, table: str, inputs: Sequence[Segment], log_start: int) -> np.ndarray:
+    """`cleaner.latest_offsets` of the records of `inputs` from the log start on. Raises CorruptSegment."""
+    return cleaner.latest_offsets(*keys(store, table, inputs, log_start))
+
+
+def keys(
+    store: Store, table: str, inputs: Sequence[Segment], log_start: int
+) -> tuple[pa.ChunkedArray, np.ndarray]:
+    """The keys of the records of `inputs` from the log start on, and their offsets (int64); reads no values.
+
+    Raises CorruptSegment.
+    """
+    columns = (OFFSET, KEY)
+    batches = [
+        batch
+        for item in inputs
+        for batch in segments.read(store, table, item, log_start, item.last_offset + 1, columns)
+    ]
+    offsets = [np.empty(0, np.int64), *(int64s(batch.column(OFFSET)) for batch in batches)]
+    return pa.chunked_array([batch.column(KEY) for batch in batches], pa.binary()), np.concatenate(offsets)
+
+
+def compact(
+    store: Store,
+    table: str,
+    inputs: Sequence[Segment],
+    newest: np.ndarray,
+    cleaning: Cleaning,
+    compression: str,
+    clock: Clock,
+) -> Segment | None:
+    """Write what `cleaning` leaves of `inputs`, neighbours in order, as one new segment file, uncommitted.
+
+    `newest` is what `latest` gives for the whole partition, or the part of it that covers `inputs`. Returns
+    None when no record stays, and a single input itself when all of it does. Raises as `merge` does.
+    """
+    before = _horizons(inputs)
+    after: list[tuple[int, int]] = []
+    writer, given, kept = SegmentWriter(compression), Digest(), 0
+    for batch in _read(store, table, inputs):
+        rows, steps = cleaner.survivors(batch, newest, before, cleaning)
+        after = _continued(after, steps)
+        if len(rows):
+            part = batch.take(pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)]))
+            given.update(part)
+            writer.add(part)
+            kept += len(rows)
+    if kept == 0:
+        return None
+    horizons = tuple(after)
+    if len(inputs) == 1 and kept == inputs[0].records and horizons == before:
+        return inputs[0]
+    return _put(store, table, writer, given, inputs[-1], horizons, clock)
+
+
+def _continued(steps: list[tuple[int, int]], following: Horizons) -> list[tuple[int, int]]:
+    """`steps` and those of the next batch: a run of the same time that goes on there stays one step."""
+    if steps and following and steps[-1][1] == following[0][1]:
+        steps = steps[:-1]
+    return [*steps, *following]
+
+
+def commit_compaction(
+    table: Table,
+    inputs: Sequence[Segment],
+    made: Sequence[Segment],
+    cleaned: int,
+    begun: float | None = None,
+) -> bool:
+    """Put `made` in the place of `inputs`, `dataChange: true`; compaction has got to offset `cleaned` then.
+
+    What is in both stays as it is. False, without harm, when an input is gone. `begun` and what is raised
+    are as for `commit_merge`.
+    """
+    return _replace(table, "COMPACT", inputs, made, cleaned, begun)
+
+
+def clean(
+    table: Table,
+    compression: str,
+    min_compaction_lag_ms: int = 0,
+    delete_retention_ms: int = DELETE_RETENTION_MS,
+    segment_bytes: int = COMPACTED_SEGMENT_BYTES,
+) -> bool:
+    """Compact `table` by key, whole, as far as it is older than `min_compaction_lag_ms`.
+
+    Returns whether that was committed: not when there is nothing to compact, or when another process has
+    rewritten an input meanwhile. Raises CorruptSegment, StoreUnavailable, OutcomeUnknown, ForeignCommit, and
+    as `commit_merge` does.
+    """
+    snapshot, now_ms, begun = table.snapshot, table.clock.now_ms(), table.clock.boottime()
+    inputs = cleaner.cleanable(snapshot, now_ms, min_compaction_lag_ms)
+    if not inputs:
+        return False
+    newest = latest(table.store, table.directory, inputs, snapshot.log_start)
+    cleaning = Cleaning.of(snapshot, now_ms, delete_retention_ms)
+    made = [
+        compact(table.store, table.directory, group, newest, cleaning, compression, table.clock)
+        for group in cleaner.groups(inputs, segment_bytes)
+    ]
+    kept = [segment for segment in made if segment is not None]
+    return commit_compaction(table, inputs, kept, inputs[-1].last_offset + 1, begun)
+
+
+def clean_if_dirty(table: Table, compression: str) -> bool:
+    """`clean` by Kafka's defaults, if enough has come since the last time (`cleaner.is_dirty`).
+
+    Returns and raises as `clean` does.
+    """
+    return cleaner.is_dirty(table.snapshot) and clean(table, compression)
+
+
+def _read(store: Store, table: str, inputs: Sequence[Segment]) -> Iterator[pa.RecordBatch]:
+    """The records of `inputs`, neighbours in order. Raises InvalidArgument, CorruptSegment."""
+    if not inputs or any(a.last_offset >= b.base_offset for a, b in pairwise(inputs)):
+        raise InvalidArgument("a rewrite takes one or more segments in offset order; list them so")
+    return _records(store, table, inputs)
+
+
+def _records(store: Store, table: str, inputs: Sequence[Segment]) -> Iterator[pa.RecordBatch]:
+    for item in inputs:
+        found = 0
+        for batch in segments.read(store, table, item, item.base_offset, item.last_offset + 1):
+            found += batch.num_rows
+            yield batch
+        if found != item.records:
+            raise CorruptSegment(
+                f"segment {table}/{item.path} holds {found} records in its offsets, its stats say "
+                f"{item.records}; restore it from a backup"
+            )
+
+
+def _write(
+    store: Store,
+    table: str,
+    records: Iterable[pa.RecordBatch],
+    newest: Segment,
+    horizons: Horizons,
+    compression: str,
+    clock: Clock,
+) -> Segment:
+    """`records`, at least one, as a new segment; as `_put`."""
+    writer, given = SegmentWriter(compression), Digest()
+    for batch in records:
+        given.update(batch)
+        writer.add(batch)
+    return _put(store, table, writer, given, newest, horizons, clock)
+
+
+def _put(
+    store: Store,
+    table: str,
+    writer: SegmentWriter,
+    given: Digest,
+    newest: Segment,
+    horizons: Horizons,
+    clock: Clock,
+) -> Segment:
+    """What `writer` was given, as a new segment in the place of inputs of which `newest` is the last.
+
+    Raises CorruptSegment when what would be put does not read back as the very same records, in order.
+    """
+    data = writer.finish()
+    found = _checked(data, given.value(), newest)
+    path = segment_name(found.base_offset, clock.random_hex(8))
+    store.put_new(f"{table}/{path}", data)
+    # The newest input's time: it lies between the neighbours', so modificationTime stays monotone.
+    return found.segment(path, data.size, newest.modification_time, horizons)
+
+
+def _checked(data: pa.Buffer, digest: bytes, newest: Segment) -> Description:
+    """What the file `data` holds, if that is in order and has this `digest`. Raises CorruptSegment."""
+    found, read, ordered = Description(), Digest(), True
+    try:
+        for batch in segments.decode(data):
+            offsets = int64s(batch.column(OFFSET))
+            ordered = ordered and offsets[0] > found.last_offset and bool(np.all(np.diff(offsets) > 0))
+            found.add(batch)
+            read.update(batch)
+    except (pa.ArrowException, OSError) as error:
+        raise _not_as_written(newest, str(error)) from None
+    if not ordered:
+        raise _not_as_written(newest, "its offsets do not grow")
+    if read.value() != digest:
+        raise _not_as_written(newest, "its records are not those that were put into it")
+    return found
+
+
+def _not_as_written(newest: Segment, reason: str) -> CorruptSegment:
+    return CorruptSegment(
+        f"the rewrite of segments up to {newest.path} does not read back ({reason}), and was not committed; "
+        "run `lakelog fsck`, and check the memory of this machine"
+    )
+
+
+def _check_fresh(clock: Clock, begun: float) -> None:
+    """Raise InvalidArgument when files that were put since `begun` (`boottime`) may have been vacuumed."""
+    if clock.boottime() - begun > REWRITE_MAX_AGE_MS / 1000:
+        raise InvalidArgument(
+            f"the rewrite took longer than {REWRITE_MAX_AGE_MS // 3_600_000} hours and was not committed: "
+            "a vacuum may delete its files; repeat it, with more cores if it was at work all the time"
+        )
+
+
+def _horizons(inputs: Sequence[Segment]) -> Horizons:
+    return tuple(step for item in inputs for step in item.horizons)
+
+
+def _replace(
+    table: Table,
+    operation: str,
+    inputs: Sequence[Segment],
+    made: Sequence[Segment],
+    cleaned: int | None,
+    begun: float | None,
+) -> bool:
+    """Commit `made` in the place of `inputs`, and with `cleaned` that records were dropped up to there."""
+    info, since = commit_info(table.clock, operation), table.clock.boottime() if begun is None else begun
+    needed, stays = {item.path for item in inputs}, {item.path for item in inputs} & {m.path for m in made}
+    drops = cleaned is not None
+
+    def build(snapshot: Snapshot) -> Commit | None:
+        if not needed <= {item.path for item in snapshot.segments}:
+            return None
+        # Before each put: one that a vacuum's commit beat has slept while its files were deleted.
+        _check_fresh(table.clock, since)
+        now_ms = table.clock.now_ms()
+        return Commit(
+            info,
+            txns=() if cleaned is None else (Txn(TXN_CLEANED, max(snapshot.cleaned, cleaned)),),
+            adds=tuple(item.add(drops) for item in made if item.path not in stays),
+            removes=tuple(item.remove(now_ms, drops) for item in inputs if item.path not in stays),
+        )
+
+    return table.transact(build) is not None

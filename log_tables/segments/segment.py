@@ -1,0 +1,350 @@
+"""One Parquet file of records: encode, decode, seek; and the memory of the newest ones."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from log_tables.errors import CorruptSegment, ObjectMissing
+from log_tables.layout import HEADERS, KEY, OFFSET, TIMESTAMP, VALUE
+from log_tables.limits import (
+    CACHE_BYTES,
+    MIB,
+    ROW_GROUP_MAX_ROWS,
+    ROW_GROUP_TARGET_BYTES,
+    TIMESTAMP_MAX_US,
+    TIMESTAMP_MIN_US,
+)
+from log_tables.record import RECORD_SCHEMA, batch_bytes, int64s
+from log_tables.store.store import Data, Store
+from log_tables.table.snapshot import Horizons, Segment, timestamp_text
+
+COMPRESSIONS = ("zstd", "lz4", "snappy", "gzip", "uncompressed")
+"""Values of `compression.type`, by Kafka's names."""
+
+_ZSTD_LEVEL = 1
+_WHOLE_BYTES = 8 * MIB
+
+
+def encode(batch: pa.RecordBatch, compression: str) -> pa.Buffer:
+    """RECORD_SCHEMA rows, ordered by offset, as the bytes of a Parquet file."""
+    writer = SegmentWriter(compression)
+    writer.add(batch)
+    return writer.finish()
+
+
+class SegmentWriter:
+    """RECORD_SCHEMA batches, ordered by offset, become a Parquet file in memory, a full row group at a time.
+
+    Offsets and timestamps are delta-encoded (a few bytes a page), keys and values plain: the compression
+    finds their repetitions faster than a dictionary does. Only offset and timestamp carry statistics. Each
+    page has a checksum, so that a byte that rots on the disk is noticed, as in Kafka's batches.
+    """
+
+    def __init__(self, compression: str) -> None:
+        self._sink = pa.BufferOutputStream()
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            RECORD_SCHEMA,
+            compression="none" if compression == "uncompressed" else compression,
+            compression_level=_ZSTD_LEVEL if compression == "zstd" else None,
+            use_dictionary=False,
+            column_encoding={OFFSET: "DELTA_BINARY_PACKED", TIMESTAMP: "DELTA_BINARY_PACKED"},
+            write_statistics=[OFFSET, TIMESTAMP],
+            store_schema=False,
+            write_page_checksum=True,
+        )
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take `batch`; of what has come, less than a row group waits for more."""
+        self._wait(batch)
+        while self._rows >= (size := self._group_rows()):
+            rows = pa.concat_batches(self._waiting) if len(self._waiting) > 1 else self._waiting[0]
+            self._writer.write_table(pa.Table.from_batches([rows.slice(0, size)]), row_group_size=size)
+            self._waiting, self._rows, self._bytes = [], 0, 0
+            if rows.num_rows == size:
+                return
+            self._wait(rows.slice(size))
+
+    def finish(self) -> pa.Buffer:
+        """Write what waits, as the last row group, and give the whole file."""
+        if self._waiting:
+            self._writer.write_table(pa.Table.from_batches(self._waiting), row_group_size=self._rows)
+        self._writer.close()
+        return self._sink.getvalue()
+
+    def _wait(self, batch: pa.RecordBatch) -> None:
+        self._waiting.append(batch)
+        self._rows += batch.num_rows
+        self._bytes += batch_bytes(batch)
+
+    def _group_rows(self) -> int:
+        """How many rows like those that wait make a full row group."""
+        width = max(1, self._bytes // max(1, self._rows))
+        return min(ROW_GROUP_MAX_ROWS, max(1, ROW_GROUP_TARGET_BYTES // width))
+
+
+def decode(data: pa.Buffer) -> Iterator[pa.RecordBatch]:
+    """The records of a file that `SegmentWriter` has made, one batch a row group.
+
+    Raises ArrowException or OSError when it cannot be read.
+    """
+    with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
+        for group in range(file.metadata.num_row_groups):
+            for batch in file.read_row_group(group, use_threads=False).to_batches():
+                yield conform(batch)
+
+
+class Description:
+    """What the stats of a segment say, gathered from the batches that it holds, at least one record."""
+
+    def __init__(self) -> None:
+        self.base_offset = self.last_offset = -1
+        self.records = self._bytes = 0
+        self._earliest, self._latest = TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+        self._nulls = (0, 0, 0)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take note of the next rows (RECORD_SCHEMA, ordered by offset)."""
+        offsets, stamps = int64s(batch.column(OFFSET)), int64s(batch.column(TIMESTAMP))
+        if len(offsets) == 0:
+            return
+        if self.records == 0:
+            self.base_offset = int(offsets[0])
+        self.last_offset = int(offsets[-1])
+        self.records += len(offsets)
+        self._bytes += batch_bytes(batch)
+        self._earliest = min(self._earliest, int(stamps.min()))
+        self._latest = max(self._latest, int(stamps.max()))
+        keys, values, headers = self._nulls
+        self._nulls = (
+            keys + batch.column(KEY).null_count,
+            values + batch.column(VALUE).null_count,
+            headers + batch.column(HEADERS).null_count,
+        )
+
+    def segment(self, path: str, size: int, modification_time: int, horizons: Horizons = ()) -> Segment:
+        """The segment that a file `path` of `size` bytes with these records is."""
+        return Segment(
+            path,
+            size,
+            self.base_offset,
+            self.last_offset,
+            self.records,
+            timestamp_text(self._earliest),
+            timestamp_text(self._latest, up=True),
+            modification_time,
+            self._nulls,
+            self._bytes,
+            horizons,
+        )
+
+
+def describe(
+    path: str, batch: pa.RecordBatch, size: int, modification_time: int, horizons: Horizons = ()
+) -> Segment:
+    """The Segment (its Delta stats) of a file `path` of `size` bytes that holds `batch`."""
+    description = Description()
+    description.add(batch)
+    return description.segment(path, size, modification_time, horizons)
+
+
+def read(
+    store: Store,
+    table: str,
+    segment: Segment,
+    start: int,
+    end: int,
+    columns: Sequence[str] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The records of `segment` with start ≤ offset < end, in order, one batch a row group.
+
+    Reads only the row groups and columns needed; `columns` are names of RECORD_SCHEMA (default all).
+    Raises CorruptSegment when the file is missing, broken, or does not hold what its stats say.
+    """
+    names = [name for name in RECORD_SCHEMA.names if columns is None or name in columns]
+    wanted = [OFFSET, *(name for name in names if name != OFFSET)]
+    path = f"{table}/{segment.path}"
+    with _named(path):
+        source = _source(
+            store, path, segment, start <= segment.base_offset and end > segment.last_offset, wanted
+        )
+        with pq.ParquetFile(source, page_checksum_verification=True) as file:
+            if not _as_logged(file, segment):
+                raise _not_as_logged(path, segment)
+            for group, first, last in _groups(file, segment, start, end):
+                rows = file.read_row_group(group, columns=wanted, use_threads=False)
+                if _ends(rows) != (first, last):
+                    raise _not_as_logged(path, segment)
+                for batch in rows.to_batches():
+                    part = between(batch, start, end)
+                    if part.num_rows:
+                        yield conform(part.select(names))
+
+
+def check(data: Data, table: str, segment: Segment) -> None:
+    """Raise CorruptSegment unless `data`, the bytes of the file of `segment`, can be read as `read` does."""
+    path = f"{table}/{segment.path}"
+    with _named(path), pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
+        if not _as_logged(file, segment):
+            raise _not_as_logged(path, segment)
+        for group, first, last in _groups(file, segment, segment.base_offset, segment.last_offset + 1):
+            if _ends(file.read_row_group(group, use_threads=False)) != (first, last):
+                raise _not_as_logged(path, segment)
+
+
+@contextmanager
+def _named(path: str) -> Iterator[None]:
+    """Whatever is wrong with the file at `path` as a CorruptSegment that names it."""
+    try:
+        yield
+    except ObjectMissing:
+        raise CorruptSegment(f"segment {path} is missing; restore it from a backup") from None
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptSegment(f"segment {path} cannot be read ({error}); restore it from a backup") from None
+
+
+def _as_logged(file: pq.ParquetFile, segment: Segment) -> bool:
+    """Whether the footer, which has no checksum, says what the log says."""
+    counts = [file.metadata.row_group(index).num_rows for index in range(file.metadata.num_row_groups)]
+    schema = file.schema_arrow
+    return (
+        schema.names == RECORD_SCHEMA.names
+        and all(schema.field(name).type == RECORD_SCHEMA.field(name).type for name in (OFFSET, TIMESTAMP))
+        and file.metadata.num_rows == sum(counts) == segment.records
+    )
+
+
+def _not_as_logged(path: str, segment: Segment) -> CorruptSegment:
+    return CorruptSegment(
+        f"segment {path} is not the file of {segment.records} records, offsets {segment.base_offset}-"
+        f"{segment.last_offset}, that the log names; restore it from a backup"
+    )
+
+
+def _source(
+    store: Store, path: str, segment: Segment, all_rows: bool, columns: Sequence[str]
+) -> pa.NativeFile:
+    # The values are nearly all of a file; without them a large one is not worth its way.
+    if segment.size <= _WHOLE_BYTES or (all_rows and VALUE in columns):
+        data = store.get(path)
+        if len(data) != segment.size:
+            raise _not_as_logged(path, segment)
+        return pa.BufferReader(data)
+    return pa.PythonFile(_RangeFile(store, path, segment.size), mode="r")
+
+
+def _groups(file: pq.ParquetFile, segment: Segment, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """(Row group, first offset, last offset) of those that touch [start, end).
+
+    Not by their statistics: asking for those of a broken file can end the process (pyarrow 26).
+    """
+    last, count = segment.base_offset - 1, file.metadata.num_row_groups
+    for index in range(count):
+        first, last = last + 1, last + file.metadata.row_group(index).num_rows
+        if not segment.dense:
+            first, last = _ends(file.read_row_group(index, columns=[OFFSET], use_threads=False))
+            # What the stats say, for `read` to compare.
+            first = segment.base_offset if index == 0 else first
+            last = segment.last_offset if index == count - 1 else last
+        if first >= end:
+            return
+        if last >= start:
+            yield index, first, last
+
+
+def _ends(rows: pa.Table) -> tuple[int, int]:
+    """The first and the last offset of some rows."""
+    offsets = rows.column(OFFSET)
+    return (offsets[0].as_py(), offsets[-1].as_py()) if len(offsets) else (-1, -1)
+
+
+def between(batch: pa.RecordBatch, start: int, end: int) -> pa.RecordBatch:
+    """The rows of `batch` (ordered by offset) with start ≤ offset < end, without a copy."""
+    offsets = int64s(batch.column(OFFSET))
+    first, last = np.searchsorted(offsets, [start, end])
+    return batch.slice(int(first), int(last - first))
+
+
+def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """`batch` with exactly the types and flags of RECORD_SCHEMA: Parquet leaves some to the reader."""
+    names = batch.schema.names
+    whole = names == RECORD_SCHEMA.names
+    schema = RECORD_SCHEMA if whole else pa.schema([RECORD_SCHEMA.field(name) for name in names])
+    columns = [
+        column if column.type == kind.type else column.cast(kind.type)
+        for column, kind in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def first_at(batch: pa.RecordBatch, timestamp_us: int) -> int | None:
+    """The offset of the first row with timestamp ≥ `timestamp_us` (microseconds), None without one."""
+    stamps = batch.column(TIMESTAMP).view(pa.int64())
+    index = pc.index(pc.greater_equal(stamps, timestamp_us), True).as_py()
+    return None if index < 0 else int(batch.column(OFFSET)[index].as_py())
+
+
+class _RangeFile:
+    """A read-only file over ranges of an object, for reading a few row groups of a large segment."""
+
+    def __init__(self, store: Store, path: str, size: int) -> None:
+        self._store, self._path, self._size, self._at = store, path, size, 0
+        self.closed = False
+
+    def read(self, count: int = -1) -> bytes:
+        length = self._size - self._at if count < 0 else min(count, self._size - self._at)
+        data = self._store.get_range(self._path, self._at, length) if length > 0 else b""
+        self._at += len(data)
+        return data
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = (0, self._at, self._size)[whence] + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def close(self) -> None:
+        self.closed = True
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+
+class SegmentCache:
+    """Committed batches in memory, newest kept, bounded in bytes over all partitions. Thread-safe."""
+
+    def __init__(self, limit_bytes: int = CACHE_BYTES) -> None:
+        self._limit = limit_bytes
+        self._lock = threading.Lock()
+        self._batches: OrderedDict[str, pa.RecordBatch] = OrderedDict()
+        self._bytes = 0
+
+    def put(self, path: str, batch: pa.RecordBatch) -> None:
+        """Keep the rows of the segment file `path` (with its table)."""
+        with self._lock:
+            if path in self._batches:
+                return  # a segment never changes
+            self._batches[path] = batch
+            self._bytes += batch_bytes(batch)
+            while self._bytes > self._limit:
+                _, oldest = self._batches.popitem(last=False)
+                self._bytes -= batch_bytes(oldest)
+
+    def get(self, path: str) -> pa.RecordBatch | None:
+        with self._lock:
+            return self._batches.get(path)

@@ -1,0 +1,249 @@
+"""Records that wait for a transaction to name them: files that no reader sees.
+
+A staged file is one Arrow IPC stream (INPUT_SCHEMA, lz4) after the other, a run for each partition that it
+has records for. Who stages one gives its `Staged` to a transaction, which appends the runs and deletes the
+file. Its path tells that transaction whether it is named by the group that it was staged for, with the runs
+that it was staged with. A run's record batches are the same at every reading, so who is interrupted begins
+again.
+"""
+
+import hashlib
+import struct
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from log_tables.arrow_bounds import check_stream
+from log_tables.clock import Clock
+from log_tables.errors import CorruptSegment, InvalidArgument, InvalidRecord, ObjectMissing
+from log_tables.layout import STAGING, staging_path, staging_seal
+from log_tables.limits import (
+    STAGED_BATCH_BYTES,
+    STAGED_MAX_AGE_MS,
+    STAGED_RUN_MAX_BYTES,
+    STAGED_UNPACKED_MAX_BYTES,
+    STAGED_UNPACKED_MAX_RECORDS,
+    STAGING_RETENTION_MS,
+)
+from log_tables.record import INPUT_SCHEMA, batch_bytes, cut
+from log_tables.store.objects import ObjectInfo
+from log_tables.store.store import Store
+
+_CHECKED_AT_ONCE = 16
+"""Files that are looked for side by side: an object store takes a while for each."""
+
+
+_Place = tuple[str, str, int]
+"""A topic's name and id, and one of its partitions."""
+
+
+class Run(msgspec.Struct, frozen=True):
+    """The records of one partition: `length` bytes from byte `start` of a staged file.
+
+    `topic_id` is the incarnation of the topic that they are meant for.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    length: int
+    records: int
+
+
+class Staged(msgspec.Struct, frozen=True):
+    """A staged file, and what is in it, in order: what a transaction names."""
+
+    path: str
+    runs: tuple[Run, ...]
+
+
+class Part(NamedTuple):
+    """Records for one partition: batches of INPUT_SCHEMA, at least one record in all."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    batches: Iterable[pa.RecordBatch]
+
+
+def stage(store: Store, clock: Clock, group: str, parts: Iterable[Part]) -> Staged:
+    """Put `parts`, at least one, into a new staged file, as Draft.put does."""
+    draft = Draft()
+    for part in parts:
+        for batch in part.batches:
+            draft.add(part.topic, part.topic_id, part.partition, batch)
+    return draft.put(store, clock, group)
+
+
+class Draft:
+    """A staged file in the making: records are encoded as they come, while more are waited for."""
+
+    def __init__(self) -> None:
+        self._runs: dict[_Place, _Encoded] = {}
+
+    def add(self, topic: str, topic_id: str, partition: int, batch: pa.RecordBatch) -> None:
+        """Take a partition's next records, a batch of INPUT_SCHEMA.
+
+        Raises InvalidArgument for more than a file may hold of one partition: that has to go into another.
+        """
+        if batch.num_rows == 0:
+            return
+        place = topic, topic_id, partition
+        encoded = self._runs.get(place)
+        if encoded is None:
+            encoded = self._runs[place] = _Encoded()
+        _check_fits(topic, partition, encoded.unpacked + batch_bytes(batch))
+        encoded.add(batch)
+
+    def put(self, store: Store, clock: Clock, group: str) -> Staged:
+        """Make it a staged file for a transaction of the consumer group `group`; it has at least one record.
+
+        The file is durable on return. Raises StoreUnavailable, InvalidArgument as `add` does.
+        """
+        assert self._runs, "nothing is staged"
+        runs: list[Run] = []
+        data: list[pa.Buffer] = []
+        start = 0
+        for (topic, topic_id, partition), encoded in self._runs.items():
+            data.append(encoded.finish())
+            _check_fits(topic, partition, data[-1].size)
+            runs.append(Run(topic, topic_id, partition, start, data[-1].size, encoded.records))
+            start += data[-1].size
+        path = staging_path(clock.unique_id(), _seal(group, runs))
+        store.put_new(path, b"".join(data))
+        return Staged(path, tuple(runs))
+
+
+class _Encoded:
+    """A run in the making."""
+
+    def __init__(self) -> None:
+        self._sink, self.records, self.unpacked = pa.BufferOutputStream(), 0, 0
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        self._writer = pa.ipc.new_stream(self._sink, INPUT_SCHEMA, options=options)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        for piece in cut(batch, STAGED_BATCH_BYTES):
+            self._writer.write_batch(piece)
+            self.records += piece.num_rows
+            self.unpacked += batch_bytes(piece)
+
+    def finish(self) -> pa.Buffer:
+        self._writer.close()
+        return self._sink.getvalue()
+
+
+def _seal(group: str, runs: Sequence[Run]) -> str:
+    """16 hexadecimal digits that no other group and no other runs have."""
+    return hashlib.sha256(msgspec.json.encode((group, runs))).hexdigest()[:16]
+
+
+def _check_fits(topic: str, partition: int, size: int) -> None:
+    """Raise InvalidArgument unless a staged file may have `size` bytes for one partition."""
+    if size > STAGED_RUN_MAX_BYTES:
+        raise InvalidArgument(
+            f"{size} bytes for {topic}-{partition} are too many for one staged file, which holds "
+            f"{STAGED_RUN_MAX_BYTES} for a partition; put them into several files, or transactions"
+        )
+
+
+def read_run(store: Store, staged: Staged, run: Run) -> Iterator[pa.RecordBatch]:
+    """The records of `run`, in order: batches of INPUT_SCHEMA, the same ones every time.
+
+    Raises CorruptSegment for a file that is missing or does not hold the run, StoreUnavailable.
+    """
+    try:
+        data = store.get_range(staged.path, run.start, run.length)
+        check_stream(
+            data, STAGED_UNPACKED_MAX_RECORDS, run.records, STAGED_UNPACKED_MAX_BYTES, one_by_one=True
+        )
+        # All of it once, before any of it is given: of a damaged run nothing is appended.
+        with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+            whole = reader.schema == INPUT_SCHEMA and sum(map(len, reader)) == run.records
+        if not whole:
+            raise _not_the_run(staged, run, "it holds something else")
+    except ObjectMissing:
+        raise _not_the_run(staged, run, "it is missing") from None
+    except (pa.ArrowException, InvalidRecord, OSError, ValueError, struct.error) as error:
+        raise _not_the_run(staged, run, f"it cannot be read: {error}") from None
+    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+        yield from reader
+
+
+def _not_the_run(staged: Staged, run: Run, why: str) -> CorruptSegment:
+    return CorruptSegment(
+        f"the staged file {staged.path} should hold {run.records} records for {run.topic}-{run.partition}, "
+        f"and {why}; restore it from a backup, or stage the records again"
+    )
+
+
+def check(store: Store, group: str, files: Sequence[Staged]) -> None:
+    """Raise InvalidArgument unless a transaction of `group` may name `files` now: each was staged for the
+    group with these runs, none of them too large to be read, is there, whole and durable, and too young for
+    a vacuum for hours to come.
+
+    Raises StoreUnavailable.
+    """
+    for file in files:
+        _check_seal(group, file)
+        for run in file.runs:
+            _check_fits(run.topic, run.partition, run.length)
+    with ThreadPoolExecutor(_CHECKED_AT_ONCE, thread_name_prefix="staged") as pool:
+        for _ in pool.map(lambda file: _check_there(store, file), files):
+            pass
+    store.make_durable(STAGING)
+
+
+def _check_seal(group: str, staged: Staged) -> None:
+    seal = staging_seal(staged.path)
+    if seal is None:
+        raise InvalidArgument(
+            f"{staged.path!r} is not the path of a staged file; name one as it was given when it was staged"
+        )
+    if seal != _seal(group, staged.runs):
+        raise InvalidArgument(
+            f"{staged.path} was not staged with these runs for the group {group!r}; name them as they were "
+            "given when it was staged, in a transaction of the group that it was staged for"
+        )
+
+
+def _check_there(store: Store, staged: Staged) -> None:
+    try:
+        found = store.head(staged.path)
+    except ObjectMissing:
+        raise InvalidArgument(
+            f"the staged file {staged.path} is not there: it was used, or vacuumed; stage the records again"
+        ) from None
+    size = sum(run.length for run in staged.runs)
+    if found.size != size:
+        raise InvalidArgument(
+            f"the staged file {staged.path} has {found.size} bytes instead of {size}; stage the records again"
+        )
+    if found.modified_ms < store.now_ms() - STAGED_MAX_AGE_MS:
+        raise InvalidArgument(
+            f"the staged file {staged.path} is older than {STAGED_MAX_AGE_MS // 3_600_000} hours; stage the "
+            "records again"
+        )
+
+
+def delete(store: Store, staged: Iterable[Staged]) -> None:
+    """Remove staged files that nobody needs (any more). Raises StoreUnavailable."""
+    for file in staged:
+        store.delete(file.path)
+
+
+def vacuum(store: Store, named: Collection[str], dry_run: bool = False) -> list[ObjectInfo]:
+    """Delete the staged files older than a day that are not among `named`, the paths in pending intents as
+    read just now. Returns them; with `dry_run` they stay. Raises StoreUnavailable.
+    """
+    oldest_ms = store.now_ms() - STAGING_RETENTION_MS
+    files = store.list(f"{STAGING}/")
+    old = [file for file in files if file.modified_ms < oldest_ms and file.path not in named]
+    if not dry_run:
+        for file in old:
+            store.delete(file.path)
+    return old

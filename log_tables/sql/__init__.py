@@ -1,0 +1,1 @@
+"""SQL over topics and over what is known of groups, without a JVM."""

@@ -1,0 +1,151 @@
+"""How far behind a consumer group is, from committed offsets and what tables say of their segments."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.group_log import Committed, OffsetKey, committed_offsets
+from log_tables.errors import UnknownTopic
+from log_tables.layout import CONSUMER_OFFSETS
+from log_tables.partition.partition import Partition
+from log_tables.table.snapshot import Snapshot
+
+OFFSETS_SCHEMA = pa.schema(
+    [
+        pa.field("group", pa.string(), nullable=False),
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("metadata", pa.string(), nullable=False),
+        pa.field("committed_at", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("member", pa.string(), nullable=False),
+        pa.field("topic_id", pa.string(), nullable=False),
+    ]
+)
+"""The table `consumer_offsets`: the newest commit of each group for each partition."""
+
+LAG_SCHEMA = pa.schema(
+    [
+        pa.field("group", pa.string(), nullable=False),
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("log_start_offset", pa.int64(), nullable=False),
+        pa.field("log_end_offset", pa.int64(), nullable=False),
+        pa.field("lag", pa.int64(), nullable=False),
+        pa.field("lag_seconds", pa.float64(), nullable=False),
+        pa.field("lag_bytes", pa.int64(), nullable=False),
+    ]
+)
+"""The table `consumer_lag`: how far behind each group is in each partition that it has committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """What lies between an offset and the end of a partition.
+
+    `records` counts offsets, as Kafka does, from the log start on: what is deleted is not waited for.
+    `seconds` is how long the oldest unread record has been in the log (after a rewrite, the newest record of
+    its segment). `size_bytes` is what the unread part takes in storage, a part of a segment in proportion.
+    """
+
+    records: int = 0
+    seconds: float = 0.0
+    size_bytes: int = 0
+
+
+class GroupOffsets(NamedTuple):
+    """The committed offsets of topics that there are, and the partitions that they are of."""
+
+    committed: Mapping[OffsetKey, Committed]
+    partitions: Mapping[tuple[str, int], Partition]
+
+
+def lag(snapshot: Snapshot, offset: int, now_ms: int) -> Lag:
+    """The lag of a reader whose next record is at `offset`."""
+    begin = max(offset, snapshot.log_start)
+    if begin >= snapshot.high_watermark:
+        return Lag()
+    unread = snapshot.between(begin, snapshot.high_watermark)
+    waited_ms = now_ms - unread[0].modification_time if unread else 0
+    size = 0
+    for segment in unread:
+        span = segment.last_offset + 1 - segment.base_offset
+        size += segment.size * (segment.last_offset + 1 - max(begin, segment.base_offset)) // span
+    return Lag(snapshot.high_watermark - begin, max(0, waited_ms) / 1000, size)
+
+
+def group_offsets(cluster: Cluster, ends: bool) -> GroupOffsets:
+    """What every group has committed, read from the tables as they are now; blocking.
+
+    With `ends` the partitions that they are of are looked at, too. Raises CorruptLog, CorruptSegment,
+    StoreUnavailable.
+    """
+    topic = cluster.known(CONSUMER_OFFSETS)
+    found = {} if topic is None else committed_offsets(_fresh(topic.partitions()))
+    committed, partitions = {}, {}
+    for key, value in sorted(
+        found.items(), key=lambda item: (item[0].group, item[0].topic, item[0].partition)
+    ):
+        known = cluster.known(key.topic)
+        if known is None or known.topic_id != value.topic_id:
+            continue  # of a topic that was deleted: the gateway has not noticed yet
+        if ends and (key.topic, key.partition) not in partitions:  # many groups read the same
+            try:
+                partition = known.partition(key.partition)
+                partition.refresh()
+            except UnknownTopic:
+                continue  # it was deleted just now
+            partitions[key.topic, key.partition] = partition
+        committed[key] = value
+    return GroupOffsets(committed, partitions)
+
+
+def _fresh(partitions: Iterable[Partition]) -> list[Partition]:
+    listed = list(partitions)
+    for partition in listed:
+        partition.refresh()
+    return listed
+
+
+def offsets_table(offsets: GroupOffsets) -> pa.Table:
+    """The rows of `consumer_offsets`, as OFFSETS_SCHEMA."""
+    rows = [
+        {
+            "group": key.group,
+            "topic": key.topic,
+            "partition": key.partition,
+            "offset": value.offset,
+            "metadata": value.metadata,
+            "committed_at": value.committed_ms * 1000,
+            "member": value.member,
+            "topic_id": value.topic_id,
+        }
+        for key, value in offsets.committed.items()
+    ]
+    return pa.Table.from_pylist(rows, OFFSETS_SCHEMA)
+
+
+def lag_table(offsets: GroupOffsets, now_ms: int) -> pa.Table:
+    """The rows of `consumer_lag`, as LAG_SCHEMA."""
+    rows = []
+    for key, value in offsets.committed.items():
+        snapshot = offsets.partitions[key.topic, key.partition].log_from(value.offset)
+        behind = lag(snapshot, value.offset, now_ms)
+        rows.append(
+            {
+                "group": key.group,
+                "topic": key.topic,
+                "partition": key.partition,
+                "offset": value.offset,
+                "log_start_offset": snapshot.log_start,
+                "log_end_offset": snapshot.high_watermark,
+                "lag": behind.records,
+                "lag_seconds": behind.seconds,
+                "lag_bytes": behind.size_bytes,
+            }
+        )
+    return pa.Table.from_pylist(rows, LAG_SCHEMA)

@@ -1,0 +1,34 @@
+"""What SQL offers beside the topics: tables that are made when somebody asks for them."""
+
+from collections.abc import Collection, Mapping
+
+import pyarrow as pa
+
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.run_log import RUNS_SCHEMA, runs_table
+from log_tables.sql.lag import LAG_SCHEMA, OFFSETS_SCHEMA, group_offsets, lag_table, offsets_table
+
+OFFSETS_TABLE, LAG_TABLE, RUNS_TABLE = "consumer_offsets", "consumer_lag", "maintenance_runs"
+
+TABLES: Mapping[str, pa.Schema] = {
+    OFFSETS_TABLE: OFFSETS_SCHEMA,
+    LAG_TABLE: LAG_SCHEMA,
+    RUNS_TABLE: RUNS_SCHEMA,
+}
+"""Their schemas, by name. A topic of the same name comes first."""
+
+
+def tables(cluster: Cluster, names: Collection[str]) -> dict[str, pa.Table]:
+    """Those of TABLES that `names` names; those of consumer groups from one look at them. Blocking.
+
+    The topics are as last refreshed. Raises CorruptLog, CorruptSegment, StoreUnavailable.
+    """
+    made = {}
+    if OFFSETS_TABLE in names or LAG_TABLE in names:
+        offsets = group_offsets(cluster, ends=LAG_TABLE in names)
+        made[OFFSETS_TABLE] = offsets_table(offsets)
+        if LAG_TABLE in names:
+            made[LAG_TABLE] = lag_table(offsets, cluster.clock.now_ms())
+    if RUNS_TABLE in names:
+        made[RUNS_TABLE] = runs_table(cluster)
+    return {name: made[name] for name in names}

@@ -1,0 +1,203 @@
+"""S3, GCS, Azure or memory as a store, through obstore: conditional puts give put-if-absent.
+
+A put of an object store is durable and whole when it is answered. When it is not answered, it may have
+happened all the same; and S3 may say that an object exists (409) to racers of which none landed. Whoever
+needs to know reads back (log_tables/table/commit.py).
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import MemoryStore, from_url
+
+from log_tables.errors import AlreadyExists, InvalidArgument, ObjectMissing, StoreUnavailable
+from log_tables.limits import STORE_RETRIES_MAX, STORE_RETRY_LIMIT_S
+from log_tables.store.objects import (
+    TEMPORARY_PREFIX,
+    Data,
+    ObjectInfo,
+    check_directory,
+    check_path,
+    one_spelling,
+)
+
+_PROBE = f"{TEMPORARY_PREFIX}probe"
+
+_CLIENT_OPTIONS = frozenset(
+    {
+        "allow_http",
+        "allow_invalid_certificates",
+        "connect_timeout",
+        "http1_only",
+        "http2_only",
+        "pool_idle_timeout",
+        "pool_max_idle_per_host",
+        "proxy_ca_certificate",
+        "proxy_excludes",
+        "proxy_url",
+        "read_timeout",
+        "root_certificate",
+        "timeout",
+        "user_agent",
+    }
+)
+"""Options of the connection: beside the store's own for delta-rs, in a mapping of their own for obstore."""
+
+_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist")
+_ERROR_CODE = re.compile(r"<Code>(\w+)</Code>")
+
+
+class ObjectStore:
+    """A prefix of a bucket, or memory of this process. Thread-safe."""
+
+    def __init__(self, url: str, options: Mapping[str, str]) -> None:
+        """The store at `url`, with the options of obstore and delta-rs, in the names of either:
+        `aws_endpoint`, `AWS_REGION`, `allow_http`, `timeout` … Raises InvalidArgument.
+        """
+        self.url = url if url.endswith("://") else url.rstrip("/")
+        self.options: Mapping[str, str] = dict(options)
+        in_memory = url.startswith("memory:")
+        try:
+            self._backend = MemoryStore() if in_memory else _connect(self.url, options)
+        except (BaseError, ValueError) as error:
+            raise InvalidArgument(f"{url} cannot be opened: {_said(error)}; check its options") from None
+
+    def get(self, path: str) -> bytes:
+        with _asking(path):
+            return bytes(obstore.get(self._backend, check_path(path)).bytes())
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        with _asking(path):
+            try:
+                return bytes(obstore.get_range(self._backend, check_path(path), start=start, length=length))
+            except BaseError:
+                if start < obstore.head(self._backend, path)["size"]:
+                    raise
+                return b""  # stores refuse a range that begins at the end
+
+    def head(self, path: str) -> ObjectInfo:
+        with _asking(path):
+            found = obstore.head(self._backend, check_path(path))
+        return ObjectInfo(path, found["size"], _milliseconds(found["last_modified"]))
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+        directory = check_directory(prefix)
+        with _asking(directory):
+            pages = obstore.list(self._backend, directory or None, offset=start_after or None)
+            found = [
+                ObjectInfo(item["path"], item["size"], _milliseconds(item["last_modified"]))
+                for page in pages
+                for item in page
+                if not item["path"].startswith(TEMPORARY_PREFIX)
+            ]
+        yield from sorted(found, key=lambda item: item.path)
+
+    def list_dirs(self, prefix: str) -> Sequence[str]:
+        directory = check_directory(prefix)
+        with _asking(directory):
+            found = obstore.list_with_delimiter(self._backend, directory or None)
+        return sorted(path.rstrip("/") for path in found["common_prefixes"])
+
+    def put(self, path: str, data: Data) -> None:
+        self._put(check_path(path), data)
+
+    def _put(self, path: str, data: Data) -> None:
+        with _asking(path, putting=True):
+            obstore.put(self._backend, path, memoryview(data).cast("B"))
+
+    def put_if_absent(self, path: str, data: Data) -> None:
+        self._put_if_absent(check_path(path), data)
+
+    def _put_if_absent(self, path: str, data: Data) -> None:
+        with _asking(path, putting=True):
+            obstore.put(self._backend, path, memoryview(data).cast("B"), mode="create", use_multipart=False)
+
+    def put_new(self, path: str, data: Data) -> None:
+        self.put(path, data)
+
+    def make_durable(self, directory: str) -> None:
+        check_directory(directory)  # what is visible is durable
+
+    def delete(self, path: str) -> None:
+        try:
+            with _asking(path):
+                obstore.delete(self._backend, check_path(path))
+        except ObjectMissing:
+            return
+
+    def remove_temporaries(self, older_than_ms: int) -> int:  # noqa: ARG002 (the protocol's)
+        """None are here to see: an upload that was killed is for the bucket's lifecycle rules to end."""
+        return 0
+
+    def now_ms(self) -> int:
+        """The time that the store stamps on a small object, put for the purpose; S3's has whole seconds."""
+        self._put(_PROBE, b"")
+        with _asking(_PROBE):
+            return _milliseconds(obstore.head(self._backend, _PROBE)["last_modified"])
+
+    def check_puts(self) -> None:
+        """Raise InvalidArgument if a conditional put overwrites what is there: that would lose data."""
+        self._put(_PROBE, b"")
+        try:
+            self._put_if_absent(_PROBE, b"")
+        except AlreadyExists:
+            return
+        raise InvalidArgument(
+            f"{self.url} ignores the condition of a put (If-None-Match: *), on which every append rests; "
+            "use a store that has conditional puts"
+        )
+
+    def identity(self, path: str, directories: Sequence[str] = ()) -> str:  # noqa: ARG002 (it has none)
+        return f"{one_spelling(self.url)} {self.head(path).modified_ms}"
+
+    def delta_location(self, path: str) -> tuple[str, dict[str, str]]:
+        if isinstance(self._backend, MemoryStore):
+            raise InvalidArgument(f"{self.url} is visible to this process only; use a directory or a bucket")
+        return f"{self.url}/{check_path(path)}", dict(self.options)
+
+
+def _connect(url: str, options: Mapping[str, str]) -> obstore.store.ObjectStore:
+    # obstore reads the environment for these only where no option of the connection is given.
+    known = {f"AWS_{name.upper()}": name for name in _CLIENT_OPTIONS}
+    client = {name: os.environ[key] for key, name in known.items() if key in os.environ}
+    config = {}
+    for name, value in options.items():
+        short = name.lower().removeprefix("aws_").removeprefix("azure_").removeprefix("google_")
+        if short in _CLIENT_OPTIONS:
+            client[short] = value
+        else:
+            config[name] = value
+    retries = {"max_retries": STORE_RETRIES_MAX, "retry_timeout": timedelta(seconds=STORE_RETRY_LIMIT_S)}
+    return from_url(url, config=config, client_options=client, retry_config=retries)  # type: ignore[call-overload,no-any-return]
+
+
+@contextmanager
+def _asking(path: str, putting: bool = False) -> Iterator[None]:
+    try:
+        yield
+    except AlreadyExistsError:
+        raise AlreadyExists(f"there is an object {path} already; read it, or choose another name") from None
+    except (BaseError, OSError, ValueError) as error:
+        if isinstance(error, FileNotFoundError) and not putting and not _NO_BUCKET.search(str(error)):
+            raise ObjectMissing(f"there is no object {path}; it was never written, or deleted") from None
+        raise StoreUnavailable(
+            f"the store did not do what was asked for {path or 'its root'}: {_said(error)}; "
+            "check that it runs, its options and its permissions"
+        ) from None
+
+
+def _said(error: BaseException) -> str:
+    """What obstore says, without its nested causes and debug output, and with the code of an XML answer."""
+    text = str(error).strip() or type(error).__name__
+    first = text.split("\n", 1)[0].split("<?xml", 1)[0].rstrip(": ")[:300]
+    code = _ERROR_CODE.search(text)
+    return f"{first} ({code[1]})" if code else first
+
+
+def _milliseconds(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)

@@ -1,0 +1,1 @@
+"""A Delta table followed commit by commit."""

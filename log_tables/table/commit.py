@@ -1,0 +1,249 @@
+"""The Delta commit: actions as JSON lines, put if absent. Only this writes `_delta_log/<version>.json`.
+
+The file format is the Delta transaction log protocol, reader version 1, writer version 2:
+https://github.com/delta-io/delta/blob/master/PROTOCOL.md
+"""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from log_tables.clock import Clock
+from log_tables.errors import (
+    AlreadyExists,
+    CorruptLog,
+    ObjectMissing,
+    OutcomeUnknown,
+    PutRefused,
+    StoreUnavailable,
+)
+from log_tables.layout import commit_path, log_directory
+from log_tables.limits import PUT_RETRY_LIMIT_S, PUT_RETRY_PAUSE_S
+from log_tables.store.store import Store
+
+ENGINE = "lakelog/0.1.0"
+
+VACUUM = "VACUUM"
+"""The one operation of ours that changes nothing: its commit is there to be in the way of older ones."""
+
+
+class ProducedBatch(msgspec.Struct, frozen=True, array_like=True):
+    """One idempotent producer's records in a commit."""
+
+    id: int
+    epoch: int
+    sequence: int
+    base_offset: int
+    count: int
+
+
+class CommitInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who made the commit. `batchId` is unique: finding it in the log means that this very put won."""
+
+    timestamp: int = 0
+    operation: str = ""
+    operationParameters: dict[str, object] = {}  # noqa: N815 (the protocol's names)
+    isBlindAppend: bool | None = None  # noqa: N815
+    engineInfo: str = ""  # noqa: N815
+    batchId: str = ""  # noqa: N815
+    leaderEpoch: int | None = None  # noqa: N815
+    leaderUrl: str | None = None  # noqa: N815
+    producers: tuple[ProducedBatch, ...] = ()
+
+
+class Protocol(msgspec.Struct, frozen=True, omit_defaults=True):
+    minReaderVersion: int  # noqa: N815
+    minWriterVersion: int  # noqa: N815
+    readerFeatures: tuple[str, ...] | None = None  # noqa: N815
+    writerFeatures: tuple[str, ...] | None = None  # noqa: N815
+
+
+class Format(msgspec.Struct, frozen=True):
+    provider: str = "parquet"
+    options: dict[str, str] = {}
+
+
+class Metadata(msgspec.Struct, frozen=True):
+    id: str
+    schemaString: str  # noqa: N815
+    format: Format = Format()
+    partitionColumns: tuple[str, ...] = ()  # noqa: N815
+    configuration: dict[str, str] = {}
+    createdTime: int | None = None  # noqa: N815
+    name: str | None = None
+    description: str | None = None
+
+
+class Txn(
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    rename={"app_id": "appId", "last_updated": "lastUpdated"},
+):
+    """An application's version in the table; one with `last_updated` (ms) may be forgotten, others never."""
+
+    app_id: str
+    version: int
+    last_updated: int | None = None
+
+
+class Add(msgspec.Struct, frozen=True):
+    path: str
+    size: int
+    modificationTime: int  # noqa: N815
+    dataChange: bool  # noqa: N815
+    stats: str | None = None
+    tags: dict[str, str] | None = None
+    partitionValues: dict[str, str | None] = {}  # noqa: N815
+
+
+class Remove(msgspec.Struct, frozen=True):
+    path: str
+    dataChange: bool  # noqa: N815
+    deletionTimestamp: int | None = None  # noqa: N815
+    size: int | None = None
+    extendedFileMetadata: bool | None = None  # noqa: N815
+    partitionValues: dict[str, str | None] | None = None  # noqa: N815
+
+
+class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One line of a commit file: exactly one field is set. Unknown actions decode to an empty line."""
+
+    commitInfo: CommitInfo | None = None  # noqa: N815
+    protocol: Protocol | None = None
+    metaData: Metadata | None = None  # noqa: N815
+    txn: Txn | None = None
+    add: Add | None = None
+    remove: Remove | None = None
+
+
+Action = CommitInfo | Protocol | Metadata | Txn | Add | Remove
+
+_FIELD = {
+    CommitInfo: "commitInfo",
+    Protocol: "protocol",
+    Metadata: "metaData",
+    Txn: "txn",
+    Add: "add",
+    Remove: "remove",
+}
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(_Line)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The actions of one version, sorted by kind."""
+
+    info: CommitInfo
+    txns: tuple[Txn, ...] = ()
+    adds: tuple[Add, ...] = ()
+    removes: tuple[Remove, ...] = ()
+    protocol: Protocol | None = None
+    metadata: Metadata | None = None
+
+    def actions(self) -> list[Action]:
+        """In the order in which they are written."""
+        first = [action for action in (self.protocol, self.metadata) if action is not None]
+        return [self.info, *first, *self.txns, *self.removes, *self.adds]
+
+    def changes_data(self) -> bool:
+        return any(add.dataChange for add in self.adds) or any(r.dataChange for r in self.removes)
+
+
+def encode(commit: Commit) -> bytes:
+    """`commit` as the bytes of its file."""
+    lines = (_encoder.encode({_FIELD[type(action)]: action}) for action in commit.actions())
+    return b"\n".join(lines) + b"\n"
+
+
+def decode(data: bytes, path: str) -> Commit:
+    """The commit in the bytes of the file `path`. Raises CorruptLog."""
+    try:
+        lines = [_decoder.decode(line) for line in data.splitlines() if line.strip()]
+    except msgspec.MsgspecError as error:
+        raise CorruptLog(f"the commit {path} cannot be read ({error}); restore the file") from None
+    if not lines:
+        raise CorruptLog(f"the commit {path} is empty; restore the file")
+    return Commit(
+        info=next((line.commitInfo for line in lines if line.commitInfo), CommitInfo()),
+        txns=tuple(line.txn for line in lines if line.txn),
+        adds=tuple(line.add for line in lines if line.add),
+        removes=tuple(line.remove for line in lines if line.remove),
+        protocol=next((line.protocol for line in lines if line.protocol), None),
+        metadata=next((line.metaData for line in lines if line.metaData), None),
+    )
+
+
+def read_commit(store: Store, table: str, version: int) -> Commit | None:
+    """The commit of `version`, None where there is none."""
+    path = commit_path(table, version)
+    try:
+        return decode(store.get(path), path)
+    except ObjectMissing:
+        return None
+
+
+def read_engine(store: Store, table: str, version: int) -> str | None:
+    """Who says to have made the commit of `version`, "" where it does not say, None where there is none.
+
+    Reads no more than its first line: a commit may hold thousands of actions. Raises CorruptLog.
+    """
+    path = commit_path(table, version)
+    try:
+        first, _, _ = store.get(path).partition(b"\n")
+    except ObjectMissing:
+        return None
+    return decode(first, path).info.engineInfo
+
+
+def put_commit(store: Store, table: str, version: int, commit: Commit, clock: Clock) -> Commit | None:
+    """Put `commit` as `version` of `table` if there is none yet.
+
+    Returns None when it is there, durable, or the commit that was there first, which may not be durable yet.
+    While the outcome of a put is not known, the very same bytes are put again: nothing is renumbered. Raises
+    OutcomeUnknown when that took longer than PUT_RETRY_LIMIT_S, StoreUnavailable when the store certainly
+    wrote nothing.
+    """
+    path, data = commit_path(table, version), encode(commit)
+    deadline = clock.monotonic() + PUT_RETRY_LIMIT_S
+    pause = PUT_RETRY_PAUSE_S
+    certain = True
+    while True:
+        try:
+            store.put_if_absent(path, data)
+            return None
+        except PutRefused:
+            if certain:
+                raise
+        except (AlreadyExists, StoreUnavailable):
+            certain = False
+        found = _read_back(store, table, version)
+        if found is not None and found.info.batchId != commit.info.batchId:
+            return found
+        # Nothing is there, although the store may have said so (a racing put of ours or another's failed); or
+        # it is ours, linked in a directory whose fsync failed: visible, and not durable.
+        if found is not None and _made_durable(store, table):
+            return None
+        if clock.monotonic() >= deadline:
+            raise OutcomeUnknown(
+                f"the store did not say within {PUT_RETRY_LIMIT_S:g} s whether version {version} was written "
+                "and is durable; an idempotent producer repeats the request, others read first"
+            )
+        clock.pause(pause)
+        pause *= 2
+
+
+def _read_back(store: Store, table: str, version: int) -> Commit | None:
+    try:
+        return read_commit(store, table, version)
+    except StoreUnavailable:
+        return None
+
+
+def _made_durable(store: Store, table: str) -> bool:
+    try:
+        store.make_durable(log_directory(table))
+    except StoreUnavailable:
+        return False
+    return True

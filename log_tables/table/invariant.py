@@ -1,0 +1,315 @@
+"""The invariants of a log, each a named, pure predicate: checked before every commit, by tests and by fsck.
+
+Each gives None when it holds, or a sentence that says how it is broken. `classify` says what a commit that
+somebody else made is to us.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
+
+from log_tables.errors import CorruptLog, ForeignCommit
+from log_tables.layout import TXN_HIGH_WATERMARK, TXN_LEADER
+from log_tables.table.commit import VACUUM, Commit, Txn
+from log_tables.table.snapshot import Segment, Snapshot, segment_of
+
+Broken = str | None
+_FOREIGN = "it was made by another tool"
+
+
+class Kind(Enum):
+    """What a commit does to the log."""
+
+    APPEND = "append"
+    CLAIM = "claim"
+    TIER = "tier"
+    MAINTENANCE = "maintenance"
+
+
+def appends_are_contiguous(before: Snapshot, commit: Commit) -> Broken:
+    """An append begins at the high watermark, holds every offset from there on, and moves it to its end."""
+    if len(commit.adds) != 1 or commit.removes:
+        return f"an append has {len(commit.adds)} adds and {len(commit.removes)} removes, not exactly one add"
+    segment = segment_of(commit.adds[0])
+    if segment.base_offset != before.high_watermark:
+        return (
+            f"an append begins at offset {segment.base_offset}, not at the high watermark "
+            f"{before.high_watermark}"
+        )
+    if not segment.dense:
+        return (
+            f"an append of {segment.records} records spans offsets "
+            f"{segment.base_offset}-{segment.last_offset}"
+        )
+    if _txn(commit, TXN_HIGH_WATERMARK) != segment.last_offset + 1:
+        return (
+            f"an append up to offset {segment.last_offset} says the high watermark "
+            f"{_txn(commit, TXN_HIGH_WATERMARK)}"
+        )
+    return None
+
+
+def tiers_follow_the_high_watermark(before: Snapshot, commit: Commit) -> Broken:
+    """A move into a remote table puts segments behind what is there; its end is the new high watermark.
+
+    Only the remote table is looked at: whether what lies between was deleted is for who commits to see.
+    """
+    if not commit.adds or commit.removes:
+        return f"a move has {len(commit.adds)} adds and {len(commit.removes)} removes, not adds alone"
+    first, last = segment_of(commit.adds[0]), segment_of(commit.adds[-1])
+    if first.base_offset < before.high_watermark:
+        return (
+            f"a move begins at offset {first.base_offset}, below the high watermark {before.high_watermark}"
+        )
+    if _txn(commit, TXN_HIGH_WATERMARK) != last.last_offset + 1:
+        return (
+            f"a move up to offset {last.last_offset} says the high watermark "
+            f"{_txn(commit, TXN_HIGH_WATERMARK)}"
+        )
+    return None
+
+
+def high_watermark_never_moves_back(before: Snapshot, after: Snapshot) -> Broken:
+    if after.high_watermark < before.high_watermark:
+        return f"the high watermark moved back from {before.high_watermark} to {after.high_watermark}"
+    return None
+
+
+def log_start_never_moves_back(before: Snapshot, after: Snapshot) -> Broken:
+    if after.log_start < before.log_start:
+        return f"the log start moved back from {before.log_start} to {after.log_start}"
+    return None
+
+
+def cleaned_never_moves_back(before: Snapshot, after: Snapshot) -> Broken:
+    """Nor is it ever above the high watermark: what is not there yet cannot have been cleaned."""
+    if after.cleaned < before.cleaned:
+        return f"compaction by key moved back from offset {before.cleaned} to {after.cleaned}"
+    if after.cleaned > after.high_watermark:
+        return f"compaction by key is at {after.cleaned}, above the high watermark {after.high_watermark}"
+    return None
+
+
+def tiered_never_moves_back(before: Snapshot, after: Snapshot) -> Broken:
+    if after.tiered < before.tiered:
+        return f"the border to the remote tier moved back from {before.tiered} to {after.tiered}"
+    return None
+
+
+def leader_epoch_never_moves_back(before: Snapshot, after: Snapshot) -> Broken:
+    if after.leader_epoch < before.leader_epoch:
+        return f"the leader epoch moved back from {before.leader_epoch} to {after.leader_epoch}"
+    return None
+
+
+def nothing_follows_a_deletion(before: Snapshot, _: Snapshot) -> Broken:
+    """The claim that says that the topic is deleted is the last commit of ours in its log."""
+    if before.deleted:
+        return "the topic was deleted before, and nothing is committed after that"
+    return None
+
+
+def segments_are_ordered(after: Snapshot) -> Broken:
+    """Segments do not overlap, hold offsets below the high watermark, and none counts more than its span."""
+    end = 0
+    for segment in after.segments:
+        if segment.base_offset < end:
+            return (
+                f"segment {segment.path} begins at {segment.base_offset}, inside the one before that ends "
+                f"at {end}"
+            )
+        if segment.records > segment.last_offset - segment.base_offset + 1 or segment.records < 1:
+            return f"segment {segment.path} counts {segment.records} records in its offsets"
+        end = segment.last_offset + 1
+    if end > after.high_watermark:
+        return f"the last segment ends at {end}, above the high watermark {after.high_watermark}"
+    return None
+
+
+def segments_begin_at_the_border(after: Snapshot) -> Broken:
+    """What is below the border is in the remote tier alone, and the border at most at the high watermark."""
+    if after.tiered > after.high_watermark:
+        return f"the remote tier ends at {after.tiered}, above the high watermark {after.high_watermark}"
+    if after.segments and after.segments[0].base_offset < after.tiered:
+        return (
+            f"segment {after.segments[0].path} begins at {after.segments[0].base_offset}, below the border "
+            f"{after.tiered} to the remote tier"
+        )
+    return None
+
+
+def modification_time_is_monotone(after: Snapshot) -> Broken:
+    """`modificationTime` grows with the base offset: Delta's streaming source orders its first read by it."""
+    previous: Segment | None = None
+    for segment in after.segments:
+        if previous is not None and segment.modification_time < previous.modification_time:
+            return f"segment {segment.path} is older than {previous.path}, which comes before it"
+        previous = segment
+    return None
+
+
+def rewrite_keeps_records(before: Snapshot, commit: Commit) -> Broken:
+    """Maintenance leaves as many records as it removes; fewer only when it says `dataChange: true`."""
+    if not (commit.adds or commit.removes):
+        return None
+    known = {segment.path: segment for segment in before.segments}
+    gone = sum(known[remove.path].records for remove in commit.removes if remove.path in known)
+    made = sum(segment_of(add).records for add in commit.adds)
+    if made > gone or (made < gone and not commit.changes_data()):
+        return f"a rewrite of {gone} records leaves {made}"
+    return None
+
+
+def adds_lie_within_removes(before: Snapshot, commit: Commit) -> Broken:
+    """Maintenance puts records only where it took some away, and takes away only what is there."""
+    known = {segment.path: segment for segment in before.segments}
+    missing = [remove.path for remove in commit.removes if remove.path not in known]
+    if missing:
+        return f"it removes {missing[0]}, which is not in the table"
+    ranges = sorted((known[r.path].base_offset, known[r.path].last_offset) for r in commit.removes)
+    for segment in (segment_of(add) for add in commit.adds):
+        if not _covered(segment, ranges):
+            return (
+                f"it adds {segment.path} for offsets {segment.base_offset}-{segment.last_offset}, where it "
+                "removes nothing"
+            )
+    return None
+
+
+def _covered(segment: Segment, ranges: list[tuple[int, int]]) -> bool:
+    starts = any(low <= segment.base_offset <= high for low, high in ranges)
+    ends = any(low <= segment.last_offset <= high for low, high in ranges)
+    return starts and ends
+
+
+def first_broken(results: Iterable[Broken]) -> Broken:
+    return next((result for result in results if result is not None), None)
+
+
+_STEPS: tuple[Callable[[Snapshot, Snapshot], Broken], ...] = (
+    high_watermark_never_moves_back,
+    log_start_never_moves_back,
+    cleaned_never_moves_back,
+    tiered_never_moves_back,
+    leader_epoch_never_moves_back,
+    nothing_follows_a_deletion,
+)
+_STATES: tuple[Callable[[Snapshot], Broken], ...] = (
+    segments_are_ordered,
+    segments_begin_at_the_border,
+    modification_time_is_monotone,
+)
+
+
+def broken_state(snapshot: Snapshot) -> list[str]:
+    """Every invariant of a snapshot alone that it breaks."""
+    return [result for result in (check(snapshot) for check in _STATES) if result is not None]
+
+
+def gaps(snapshot: Snapshot, begin: int, end: int) -> Iterator[str]:
+    """The offsets from `begin` to `end` that have no record."""
+    expected = begin
+    for segment in snapshot.between(begin, end):
+        if segment.base_offset > expected:
+            yield f"offsets {expected}-{segment.base_offset - 1} are missing before segment {segment.path}"
+        if segment.base_offset >= begin and not segment.dense:
+            yield f"offsets are missing inside segment {segment.path}"
+        expected = max(expected, segment.last_offset + 1)
+    if expected < end:
+        yield f"offsets {expected}-{end - 1} are missing at the end"
+
+
+def broken_step(before: Snapshot, commit: Commit) -> Broken:
+    """The first invariant that `commit`, as the version after `before`, would break."""
+    kind = kind_of(before, commit)
+    after = before.apply(commit)
+    steps = (check(before, after) for check in _STEPS)
+    if kind is Kind.APPEND:
+        return first_broken((appends_are_contiguous(before, commit), *steps, _tail_is_monotone(after)))
+    if kind is Kind.CLAIM:
+        return first_broken(steps)
+    checks = _STATES if commit.adds else (segments_begin_at_the_border,)
+    states = (check(after) for check in checks)
+    if kind is Kind.TIER:
+        return first_broken((tiers_follow_the_high_watermark(before, commit), *steps, *states))
+    rewrite = (adds_lie_within_removes(before, commit), *steps, *states)
+    return first_broken((*rewrite, rewrite_keeps_records(before, commit)))
+
+
+def _tail_is_monotone(after: Snapshot) -> Broken:
+    """The two checks of a whole snapshot, for the segment that an append has put at its end."""
+    tail = after.segments[-2:]
+    if len(tail) == 2 and tail[1].modification_time < tail[0].modification_time:
+        return f"segment {tail[1].path} is older than {tail[0].path}, which comes before it"
+    return None
+
+
+def kind_of(before: Snapshot, commit: Commit) -> Kind:
+    """What `commit` is, by the transaction that it carries. A remote table has no appends, but moves."""
+    if _txn(commit, TXN_LEADER) is not None and _txn(commit, TXN_LEADER) != before.leader_epoch:
+        return Kind.CLAIM
+    if _txn(commit, TXN_HIGH_WATERMARK) is not None:
+        return Kind.APPEND if before.cluster is None else Kind.TIER
+    return Kind.MAINTENANCE
+
+
+def classify(table: str, before: Snapshot, commit: Commit) -> Kind:
+    """What the commit after `before`, made by somebody else, does to the log.
+
+    Raises ForeignCommit, naming the version and the operation, for one that no lakelog made and that is not
+    harmless: nothing may change a log but what keeps its invariants (design: commit protocol, case 4).
+    """
+    reason: Broken
+    if _is_harmless(commit):
+        if not is_ours(commit) or commit.info.operation == VACUUM:
+            return Kind.MAINTENANCE
+        raise _foreign_commit(table, before.version + 1, commit, "it has lost its actions")
+    try:
+        reason = broken_step(before, commit) or _table_stays(before, commit) if is_ours(commit) else _FOREIGN
+    except CorruptLog as error:
+        reason = error.message
+    if reason is not None:
+        raise _foreign_commit(table, before.version + 1, commit, reason)
+    return kind_of(before, commit)
+
+
+def is_ours(commit: Commit) -> bool:
+    """Whether a lakelog made `commit`."""
+    return is_our_engine(commit.info.engineInfo)
+
+
+def is_our_engine(engine: str) -> bool:
+    """Whether `engine`, what a commit says of who made it, is a lakelog."""
+    return engine.startswith("lakelog/")
+
+
+def check_harmless(table: str, version: int, commit: Commit) -> None:
+    """Raise ForeignCommit unless `commit`, which no lakelog made, changes nothing."""
+    if not _is_harmless(commit):
+        raise _foreign_commit(table, version, commit, _FOREIGN)
+
+
+def _is_harmless(commit: Commit) -> bool:
+    return not (commit.adds or commit.removes or commit.protocol or commit.metadata or commit.txns)
+
+
+def _foreign_commit(table: str, version: int, commit: Commit, reason: str) -> ForeignCommit:
+    operation = commit.info.operation or "unknown"
+    return ForeignCommit(
+        f"version {version} of {table} ({operation}) breaks the log: {reason}; stop the other tool, look "
+        f"with `lakelog fsck`, and take version {version} and later out of the table's log to go on",
+        version=version,
+        operation=operation,
+    )
+
+
+def _table_stays(before: Snapshot, commit: Commit) -> Broken:
+    if commit.protocol is not None and commit.protocol != before.protocol:
+        return "it changes the protocol of the table"
+    if commit.metadata is not None and commit.metadata.schemaString != before.metadata.schemaString:
+        return "it changes the schema of the table"
+    return None
+
+
+def _txn(commit: Commit, app_id: str) -> int | None:
+    found: Txn | None = next((txn for txn in commit.txns if txn.app_id == app_id), None)
+    return None if found is None else found.version

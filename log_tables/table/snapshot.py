@@ -1,0 +1,367 @@
+"""What a table holds at a version: segments, high watermark, log start, leader epoch, producers.
+
+A Snapshot is a value: `apply` gives the next one. It is opened from the newest checkpoint and kept fresh by
+reading one commit after the other.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from log_tables.errors import CorruptLog, ObjectMissing, UnsupportedTable
+from log_tables.layout import (
+    PROPERTY_CLUSTER,
+    TXN_CLEANED,
+    TXN_DELETED,
+    TXN_HIGH_WATERMARK,
+    TXN_LEADER,
+    TXN_LEADER_BROKER,
+    TXN_LOG_START,
+    TXN_TIERED,
+    is_data_file,
+    producer_end_txn,
+    producer_sequence_txn,
+)
+from log_tables.limits import TOMBSTONE_RETENTION_MS
+from log_tables.store.store import Store
+from log_tables.table.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint
+from log_tables.table.commit import Add, Commit, Metadata, Protocol, Remove, Txn, read_commit
+
+READER_VERSION = 1
+WRITER_VERSION = 2
+TAG_BYTES = "lakelog.bytes"
+TAG_HORIZONS = "lakelog.deleteHorizons"
+_SHOWN_CHARS = 200
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class _Bounds(msgspec.Struct, frozen=True):
+    offset: int
+    timestamp: str
+
+
+class _Stats(msgspec.Struct, frozen=True):
+    numRecords: int  # noqa: N815
+    minValues: _Bounds  # noqa: N815
+    maxValues: _Bounds  # noqa: N815
+    nullCount: dict[str, int] = {}  # noqa: N815
+
+
+_stats_decoder = msgspec.json.Decoder(_Stats)
+_stats_encoder = msgspec.json.Encoder()
+
+Horizons = tuple[tuple[int, int], ...]
+"""(last offset, milliseconds since 1970): from when on tombstones up to that offset may be dropped."""
+
+_horizons_decoder = msgspec.json.Decoder(Horizons)
+
+
+class Segment(msgspec.Struct, frozen=True, gc=False):
+    """One data file of a table, with what its Delta stats say.
+
+    Timestamps are ISO 8601 strings in UTC with milliseconds, the minimum cut down and the maximum rounded
+    up: strings of one width compare as times do, and a table with 10,000 segments opens without parsing
+    them. `raw_bytes` are the uncompressed bytes of its records, 0 where the writer did not say. `horizons`
+    are those of its tombstones that a compaction by key has met already (KIP-534), in order of offset.
+    `remote` says that the file is in the remote table of the partition; it is no part of the Delta action.
+    """
+
+    path: str
+    size: int
+    base_offset: int
+    last_offset: int
+    records: int
+    min_timestamp: str
+    max_timestamp: str
+    modification_time: int
+    nulls: tuple[int, int, int]
+    raw_bytes: int
+    horizons: Horizons = ()
+    remote: bool = False
+
+    @property
+    def dense(self) -> bool:
+        """Whether every offset from the first to the last has its record."""
+        return self.records == self.last_offset - self.base_offset + 1
+
+    def add(self, data_change: bool) -> Add:
+        """This segment as a Delta add action."""
+        keys, values, headers = self.nulls
+        stats = _Stats(
+            self.records,
+            _Bounds(self.base_offset, self.min_timestamp),
+            _Bounds(self.last_offset, self.max_timestamp),
+            {"offset": 0, "timestamp": 0, "key": keys, "value": values, "headers": headers},
+        )
+        tags = {TAG_BYTES: str(self.raw_bytes)}
+        if self.horizons:
+            tags[TAG_HORIZONS] = msgspec.json.encode(self.horizons).decode()
+        return Add(
+            self.path,
+            self.size,
+            self.modification_time,
+            data_change,
+            _stats_encoder.encode(stats).decode(),
+            tags,
+        )
+
+    def remove(self, now_ms: int, data_change: bool) -> Remove:
+        """The Delta action that takes this segment out of the table."""
+        return Remove(self.path, data_change, now_ms, self.size, True, {})
+
+
+def timestamp_text(microseconds: int, up: bool = False) -> str:
+    """Microseconds since 1970 UTC as ISO 8601 with milliseconds; `up` rounds up instead of down."""
+    milliseconds = -(-microseconds // 1000) if up else microseconds // 1000
+    seconds, rest = divmod(milliseconds, 1000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:03}Z".rjust(24, "0")
+
+
+def timestamp_us(text: str) -> int:
+    """The microseconds since 1970 UTC of such a text."""
+    return (datetime.fromisoformat(text) - _EPOCH) // timedelta(microseconds=1)
+
+
+def segment_of(add: Add) -> Segment:
+    """The segment of a Delta add. Raises CorruptLog for one that is no file of its own table, or whose
+    stats do not give its offsets and times.
+    """
+    check_data_file(add.path)
+    try:
+        stats = _stats_decoder.decode(add.stats or "")
+    except msgspec.MsgspecError:
+        raise CorruptLog(
+            f"the add of {add.path} has no usable stats: without offsets a segment has no place in the log; "
+            "restore the table to the version before it"
+        ) from None
+    low, high, nulls = stats.minValues, stats.maxValues, stats.nullCount
+    tags = add.tags or {}
+    return Segment(
+        add.path,
+        add.size,
+        low.offset,
+        high.offset,
+        stats.numRecords,
+        low.timestamp,
+        high.timestamp,
+        add.modificationTime,
+        (nulls.get("key", 0), nulls.get("value", 0), nulls.get("headers", 0)),
+        int(tags.get(TAG_BYTES, 0)),
+        _horizons(tags[TAG_HORIZONS], add.path) if TAG_HORIZONS in tags else (),
+    )
+
+
+def check_data_file(path: str) -> None:
+    """Raise CorruptLog unless `path`, of an add, names a file of its own table; no reader follows others."""
+    if not is_data_file(path):
+        raise CorruptLog(
+            f"an add names the file {path[:_SHOWN_CHARS]!r}, which is no file of its table: somebody has "
+            "changed the log; restore the table to the version before it"
+        )
+
+
+def _horizons(text: str, path: str) -> Horizons:
+    try:
+        return _horizons_decoder.decode(text)
+    except msgspec.MsgspecError:
+        raise CorruptLog(
+            f"the tag {TAG_HORIZONS} of {path} is {text[:40]!r}, not a list of offsets and times; restore "
+            "the table to the version before it"
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerState:
+    """What the log knows of an idempotent producer (KIP-98).
+
+    One that is `kept` is lakelog's own: its txns have no `lastUpdated`, and so it is never forgotten.
+    """
+
+    epoch: int
+    next_sequence: int
+    end_offset: int
+    kept: bool = False
+
+    @property
+    def packed(self) -> int:
+        """Epoch and next sequence as the version of a txn."""
+        return (self.epoch << 32) + self.next_sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A table at `version`. Segments are ordered by base offset and never overlap."""
+
+    version: int
+    protocol: Protocol
+    metadata: Metadata
+    segments: tuple[Segment, ...] = ()
+    txns: Mapping[str, Txn] = field(default_factory=dict)
+    tombstones: Mapping[str, Remove] = field(default_factory=dict)
+
+    @property
+    def high_watermark(self) -> int:
+        """The offset that the next record gets."""
+        return self._txn(TXN_HIGH_WATERMARK)
+
+    @property
+    def log_start(self) -> int:
+        """The first offset that may be read."""
+        return self._txn(TXN_LOG_START)
+
+    @property
+    def cleaned(self) -> int:
+        """The offset up to which compaction by key has come: below it records may be missing."""
+        return self._txn(TXN_CLEANED)
+
+    @property
+    def tiered(self) -> int:
+        """Where the table begins: records below are in the remote table. 0: there is none."""
+        return self._txn(TXN_TIERED)
+
+    @property
+    def deleted(self) -> bool:
+        """Whether the topic was deleted: then nothing is ever committed here again."""
+        return TXN_DELETED in self.txns
+
+    @property
+    def cluster(self) -> str | None:
+        """Of a remote table, the id of the cluster whose partition it continues; None of any other."""
+        return self.metadata.configuration.get(PROPERTY_CLUSTER)
+
+    @property
+    def leader_epoch(self) -> int:
+        return self._txn(TXN_LEADER)
+
+    @property
+    def leader_broker(self) -> int:
+        """The id of the gateway that made the newest claim; 0: it was none."""
+        return self._txn(TXN_LEADER_BROKER)
+
+    def _txn(self, app_id: str) -> int:
+        txn = self.txns.get(app_id)
+        return 0 if txn is None else txn.version
+
+    def producer(self, producer_id: int) -> ProducerState | None:
+        sequence = self.txns.get(producer_sequence_txn(producer_id))
+        end = self.txns.get(producer_end_txn(producer_id))
+        if sequence is None or end is None:
+            return None
+        epoch, following = sequence.version >> 32, sequence.version & 0xFFFFFFFF
+        return ProducerState(epoch, following, end.version, sequence.last_updated is None)
+
+    def holds(self, path: str) -> bool:
+        """Whether the file `path` is or recently was part of the table."""
+        return path in self.tombstones or any(s.path == path for s in reversed(self.segments))
+
+    def first_segment(self, offset: int) -> int:
+        """The index of the first segment that has an offset ≥ `offset`."""
+        index = bisect_right(self.segments, offset, key=lambda segment: segment.base_offset)
+        return index - 1 if index and self.segments[index - 1].last_offset >= offset else index
+
+    def between(self, start: int, end: int) -> tuple[Segment, ...]:
+        """The segments that may hold records with start ≤ offset < end, in order."""
+        beyond = bisect_left(self.segments, end, key=lambda segment: segment.base_offset)
+        return self.segments[self.first_segment(start) : beyond]
+
+    def apply(self, commit: Commit) -> "Snapshot":
+        """The snapshot after `commit`, which is the next version."""
+        txns, tombstones, segments = self.txns, self.tombstones, self.segments
+        if commit.txns:
+            txns = {**txns, **{txn.app_id: txn for txn in commit.txns}}
+        if commit.removes:
+            tombstones = {**tombstones, **{remove.path: remove for remove in commit.removes}}
+            segments = tuple(s for s in segments if s.path not in tombstones)
+        if commit.adds:
+            segments = _insert(segments, [segment_of(add) for add in commit.adds])
+        return replace(
+            self,
+            version=self.version + 1,
+            protocol=commit.protocol or self.protocol,
+            metadata=commit.metadata or self.metadata,
+            segments=segments,
+            txns=txns,
+            tombstones=tombstones,
+        )
+
+    def pruned(self, now_ms: int, producer_expiration_ms: int) -> "Snapshot":
+        """Without the tombstones and the idle producers that are too old to matter."""
+        txns = {
+            app_id: txn
+            for app_id, txn in self.txns.items()
+            if txn.last_updated is None or txn.last_updated + producer_expiration_ms > now_ms
+        }
+        tombstones = {
+            path: remove
+            for path, remove in self.tombstones.items()
+            if (remove.deletionTimestamp or 0) + TOMBSTONE_RETENTION_MS > now_ms
+        }
+        return replace(self, txns=txns, tombstones=tombstones)
+
+    def checkpoint(self) -> Checkpoint:
+        """This snapshot as the content of a Delta checkpoint."""
+        adds = [segment.add(False) for segment in self.segments]
+        removes = list(self.tombstones.values())
+        return Checkpoint(self.version, self.protocol, self.metadata, list(self.txns.values()), adds, removes)
+
+
+def _insert(segments: tuple[Segment, ...], added: Sequence[Segment]) -> tuple[Segment, ...]:
+    if len(added) == 1 and (not segments or segments[-1].base_offset < added[0].base_offset):
+        return (*segments, added[0])
+    return tuple(sorted((*segments, *added), key=lambda segment: segment.base_offset))
+
+
+def check_supported(table: str, snapshot: Snapshot) -> None:
+    """Raise UnsupportedTable, naming the feature, when the table asks for more than this program knows."""
+    protocol = snapshot.protocol
+    features = sorted({*(protocol.readerFeatures or ()), *(protocol.writerFeatures or ())})
+    if protocol.minReaderVersion > READER_VERSION or protocol.minWriterVersion > WRITER_VERSION or features:
+        asked = (
+            ", ".join(features) or f"reader {protocol.minReaderVersion}, writer {protocol.minWriterVersion}"
+        )
+        raise UnsupportedTable(
+            f"{table} asks for Delta features that lakelog does not write: {asked}; "
+            "restore the table to a version before they were enabled",
+            feature=asked,
+        )
+
+
+def first_snapshot(commit: Commit, table: str) -> Snapshot:
+    """The snapshot of version 0. Raises CorruptLog when it lacks protocol or metadata."""
+    if commit.protocol is None or commit.metadata is None:
+        raise CorruptLog(f"version 0 of {table} has no protocol or metadata; restore the file")
+    empty = Snapshot(-1, commit.protocol, commit.metadata)
+    return empty.apply(commit)
+
+
+def open_checkpoint(store: Store, table: str, hinted: bool = True) -> Snapshot:
+    """The snapshot of the newest checkpoint, or of version 0 where there is none. Raises ObjectMissing.
+
+    The newest is the one that `_last_checkpoint` names, which may be out of date, or unless `hinted` the one
+    that a listing shows.
+    """
+    checkpoint = read_checkpoint(store, table) if hinted else newest_checkpoint(store, table)
+    if checkpoint is None:
+        commit = read_commit(store, table, 0)
+        if commit is not None:
+            return first_snapshot(commit, table)
+        checkpoint = newest_checkpoint(store, table)  # the first one may just have let version 0 be cleaned
+    if checkpoint is None:
+        raise ObjectMissing(f"there is no table at {table}")
+    return from_checkpoint(checkpoint)
+
+
+def from_checkpoint(checkpoint: Checkpoint) -> Snapshot:
+    """The snapshot that a checkpoint holds."""
+    segments = sorted((segment_of(add) for add in checkpoint.adds), key=lambda s: s.base_offset)
+    return Snapshot(
+        checkpoint.version,
+        checkpoint.protocol,
+        checkpoint.metadata,
+        tuple(segments),
+        {txn.app_id: txn for txn in checkpoint.txns},
+        {remove.path: remove for remove in checkpoint.removes},
+    )

@@ -1,0 +1,454 @@
+"""One Delta table and its log: open, follow, commit, checkpoint, clean (the protocol of docs/FORMAT.md)."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+from log_tables.clock import Clock
+from log_tables.errors import (
+    AlreadyExists,
+    CorruptLog,
+    ObjectMissing,
+    OutcomeUnknown,
+    StoreUnavailable,
+    TopicDeleted,
+)
+from log_tables.layout import (
+    PROPERTY_FILE_RETENTION,
+    TXN_HIGH_WATERMARK,
+    TXN_LEADER,
+    TXN_LOG_START,
+    checkpoint_version,
+    commit_version,
+    log_directory,
+)
+from log_tables.limits import (
+    CHECKPOINT_INTERVAL_COMMITS,
+    CONFIRMATION_MAX_AGE_S,
+    FILE_RETENTION_MS,
+    LOG_RETENTION_MS,
+    TOMBSTONE_RETENTION_MS,
+)
+from log_tables.record import delta_schema
+from log_tables.store.store import Store
+from log_tables.table.checkpoint import hinted_version, write_checkpoint
+from log_tables.table.commit import (
+    ENGINE,
+    Commit,
+    CommitInfo,
+    Metadata,
+    Protocol,
+    Txn,
+    put_commit,
+    read_commit,
+    read_engine,
+)
+from log_tables.table.invariant import broken_step, check_harmless, classify, is_our_engine, is_ours
+from log_tables.table.snapshot import (
+    READER_VERSION,
+    WRITER_VERSION,
+    Snapshot,
+    check_supported,
+    open_checkpoint,
+)
+
+Seen = TypeVar("Seen")
+
+
+def create_table(
+    store: Store, directory: str, clock: Clock, configuration: dict[str, str] | None = None
+) -> None:
+    """Commit version 0 of an empty log at `directory`.
+
+    Raises AlreadyExists when there is a table: it is durable, whoever made it. Raises StoreUnavailable.
+    """
+    now_ms = clock.now_ms()
+    metadata = Metadata(
+        id=new_table_id(clock),
+        schemaString=delta_schema(),
+        configuration={
+            "delta.checkpointInterval": str(CHECKPOINT_INTERVAL_COMMITS),
+            "delta.logRetentionDuration": f"interval {LOG_RETENTION_MS // 3_600_000} hours",
+            PROPERTY_FILE_RETENTION: f"interval {FILE_RETENTION_MS // 3_600_000} hours",
+            # Another tool that writes a checkpoint must not clean what fencing relies on.
+            "delta.enableExpiredLogCleanup": "false",
+            **(configuration or {}),
+        },
+        createdTime=now_ms,
+    )
+    commit = Commit(
+        info=commit_info(clock, "CREATE TABLE"),
+        protocol=Protocol(READER_VERSION, WRITER_VERSION),
+        metadata=metadata,
+        txns=tuple(Txn(app_id, 0) for app_id in (TXN_HIGH_WATERMARK, TXN_LOG_START, TXN_LEADER)),
+    )
+    if put_commit(store, directory, 0, commit, clock) is not None:
+        store.make_durable(log_directory(directory))
+        raise AlreadyExists(f"there is a table at {directory} already; choose another directory")
+
+
+def new_table_id(clock: Clock) -> str:
+    """An id that no table has, as Delta writes it."""
+    made = clock.unique_id()
+    return "-".join((made[:8], made[8:12], made[12:16], made[16:20], made[20:]))
+
+
+def commit_info(
+    clock: Clock, operation: str, leader_epoch: int | None = None, leader_url: str | None = None
+) -> CommitInfo:
+    """What every commit of ours says of itself, with a fresh `batchId`."""
+    return CommitInfo(
+        timestamp=clock.now_ms(),
+        operation=operation,
+        engineInfo=ENGINE,
+        batchId=clock.unique_id(),
+        leaderEpoch=leader_epoch,
+        leaderUrl=leader_url,
+    )
+
+
+def topic_deleted(directory: str) -> TopicDeleted:
+    """The error of whoever takes the table at `directory` for that of a topic that is still there."""
+    return TopicDeleted(
+        f"the topic of {directory} was deleted, or made again; look which topics there are, and repeat it"
+    )
+
+
+class SharedLook:
+    """Looks at the same thing, of which one serves all who came before it began. Thread-safe with `share`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.begun = self._done = 0
+        self._seen = False
+
+    def is_since(self, came: int) -> bool:
+        """Whether a look has ended that began after `begun` was `came`."""
+        return self._done > came
+
+    def look(self, act: Callable[[], Seen]) -> Seen:
+        """One more look; the caller lets only one begin at a time."""
+        self.begun += 1
+        seen = act()
+        self._done = self.begun
+        return seen
+
+    def share(self, act: Callable[[], bool]) -> bool:
+        """What a look that begins from now on sees: this one's own, or another's that it has waited for."""
+        came = self.begun
+        with self._lock:
+            if not self.is_since(came):
+                self._seen = self.look(act)
+            return self._seen
+
+
+class Table:
+    """A Delta table, followed commit by commit. Thread-safe; blocking.
+
+    Raises ForeignCommit from any method that meets a commit which another tool made. `refresh` and `transact`
+    raise TopicDeleted once the log says that its topic was deleted, and CorruptLog when the table is gone: it
+    is damaged, or was swept after that.
+    """
+
+    def __init__(self, store: Store, directory: str, clock: Clock) -> None:
+        """Open the table at `directory`. Raises ObjectMissing when there is none."""
+        self.store, self.directory, self.clock = store, directory, clock
+        self._lock = threading.RLock()
+        self._committing = False
+        self._batch_in_flight = ""
+        self._looks, self._glances = SharedLook(), SharedLook()
+        self._confirmed = clock.boottime()
+        self._checkpointed = 0
+        self._durable = False
+        self._snapshot: Snapshot = self._reopened()
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What is known of the table now, without asking the store."""
+        return self._snapshot
+
+    @property
+    def confirmed(self) -> float:
+        """When (`Clock.boottime`) this process last knew the newest version for certain."""
+        return self._confirmed
+
+    @property
+    def checkpointed(self) -> int:
+        """The version of the newest checkpoint known."""
+        return self._checkpointed
+
+    def refresh(self, wait: bool = False) -> Snapshot:
+        """Read the commits made since. A commit of this process that is in flight is waited for when `wait`,
+        or when another process has committed meanwhile: else memory holds all that anybody was told of.
+
+        Who comes while another reads them waits for a look that began later, which all who wait share. With
+        `wait` also what a wrong clock has let be cleaned before its time is noticed.
+        """
+        came = self._looks.begun
+        if not self._lock.acquire(blocking=wait or not self._committing):
+            if self._glances.share(self._is_newest):
+                return self._live()
+            self._lock.acquire()
+        try:
+            if wait or not self._looks.is_since(came):
+                self._looks.look(self._look)
+            if wait and not self._has_commit(self._snapshot.version):
+                self._reopen()
+        finally:
+            self._lock.release()
+        return self._live()
+
+    def _live(self) -> Snapshot:
+        """The snapshot that is known. Raises TopicDeleted."""
+        snapshot = self._snapshot
+        if snapshot.deleted:
+            raise topic_deleted(self.directory)
+        return snapshot
+
+    def _is_newest(self) -> bool:
+        """Whether no other process has committed beside the commit that is in flight here. A small get.
+
+        After our own, which others see before this process hears that it is there, another's may have come.
+        """
+        version, ours = self._snapshot.version, self._batch_in_flight
+        if self._is_stale():
+            return False  # what is not there may have been cleaned
+        found = read_commit(self.store, self.directory, version + 1)
+        if found is None:
+            return True
+        return found.info.batchId == ours and read_commit(self.store, self.directory, version + 2) is None
+
+    def transact(self, build: Callable[[Snapshot], Commit | None]) -> Commit | None:
+        """Commit what `build` makes of the newest snapshot; again with the next one when another was first.
+
+        `build` returns None to give up without harm, or raises; the snapshot that it is given is durable.
+        Returns the commit that was made.
+        Raises OutcomeUnknown, StoreUnavailable, ForeignCommit, TopicDeleted; CorruptLog when the commit would
+        break an invariant (nothing is written then).
+        """
+        with self._lock, self._commit_in_flight():
+            while True:
+                if self._is_stale():
+                    self._reopen()
+                self.make_durable()
+                commit = build(self._live())
+                if commit is None:
+                    return None
+                self._batch_in_flight = commit.info.batchId
+                self._check(commit)
+                version, asked = self._snapshot.version + 1, self.clock.boottime()
+                other = put_commit(self.store, self.directory, version, commit, self.clock)
+                if other is not None:
+                    self._advance(other)
+                elif self._is_stale():
+                    # The answer took so long that the log may have been cleaned around an old version.
+                    self._reopen_after_put()
+                    if self._counted(commit, asked):
+                        return commit
+                else:
+                    self._snapshot, self._confirmed = self._snapshot.apply(commit), asked
+                    return commit
+
+    def make_durable(self) -> None:
+        """Make durable what the snapshot holds, before anything is answered or done on account of it.
+
+        Others' commits were seen, which on a disk does not say that they survive a power cut: who put them
+        may have died before the fsync. Costs nothing while there are none since the last time, and nothing
+        on an object store. Raises StoreUnavailable.
+        """
+        with self._lock:
+            if not self._durable:
+                self.store.make_durable(self.directory)
+                self.store.make_durable(log_directory(self.directory))
+                self._durable = True
+
+    @contextmanager
+    def _commit_in_flight(self) -> Iterator[None]:
+        self._committing = True
+        try:
+            yield
+        finally:
+            self._committing = False
+
+    def prune(self, producer_expiration_ms: int) -> None:
+        """Forget what is too old to matter: for who only follows, and writes no checkpoint."""
+        with self._lock:
+            self._snapshot = self._snapshot.pruned(self.clock.now_ms(), producer_expiration_ms)
+
+    def find_checkpoint(self) -> int:
+        """The same, and a newer one that another process has written since is looked for."""
+        with self._lock:
+            found = hinted_version(self.store, self.directory)
+            if found is not None and found <= self._snapshot.version:
+                self._checkpointed = max(self._checkpointed, found)
+            return self._checkpointed
+
+    def checkpoint_due(self) -> bool:
+        return self._snapshot.version - self._checkpointed >= CHECKPOINT_INTERVAL_COMMITS
+
+    def checkpoint(self, producer_expiration_ms: int) -> None:
+        """Write a checkpoint of the newest version known; forget idle producers and old tombstones."""
+        now_ms = self.clock.now_ms()
+        snapshot = self._snapshot.pruned(now_ms, producer_expiration_ms)
+        write_checkpoint(self.store, self.directory, snapshot.checkpoint())
+        with self._lock:
+            self._checkpointed = max(self._checkpointed, snapshot.version)
+            self._snapshot = self._snapshot.pruned(now_ms, producer_expiration_ms)
+
+    def clean_log(self, dry_run: bool = False) -> int:
+        """Delete commits and checkpoints before the newest checkpoint; returns how many files.
+
+        With `dry_run` none is deleted. Never one younger than LOG_RETENTION_MS by the store's own clock: a
+        leader that slept relies on meeting the claim that fenced it (docs/FORMAT.md, "Log cleanup"). Nor any
+        after such a one, and the oldest first: whoever still finds a version may rely on those after it. So
+        any process may do it, several at once, and be killed in it.
+        """
+        paths = self._cleanable()
+        if paths and not dry_run:
+            self._clean(paths)
+        return len(paths)
+
+    def _clean(self, paths: Sequence[str]) -> None:
+        log = log_directory(self.directory)
+        # Whoever wrote the checkpoint that stands for them: a power cut must not take that and them.
+        self.store.make_durable(log)
+        for path in paths:
+            self.store.delete(path)
+            if checkpoint_version(path) is not None:
+                # Should it come back, a reader could begin there, and find its end before a hole behind it.
+                self.store.make_durable(log)
+
+    def _cleanable(self) -> list[str]:
+        """The files of the log that are to be deleted, in this order."""
+        files = list(self.store.list(log_directory(self.directory) + "/"))
+        # One beyond what we have followed may be another tool's, with the commit that it hides.
+        followed = self._snapshot.version
+        checkpoints = (checkpoint_version(file.path) for file in files)
+        newest = max((v for v in checkpoints if v is not None and v <= followed), default=0)
+        horizon = self.store.now_ms() - LOG_RETENTION_MS
+        paths = []
+        for file in files:
+            version = commit_version(file.path)
+            if version is None:
+                version = checkpoint_version(file.path)
+            if version is None:
+                continue
+            if version >= newest or file.modified_ms >= horizon:
+                break
+            paths.append(file.path)
+        return paths
+
+    def _is_stale(self) -> bool:
+        return self.clock.boottime() - self._confirmed > CONFIRMATION_MAX_AGE_S
+
+    def _reopen_after_put(self) -> None:
+        try:
+            self._reopen()
+        except StoreUnavailable as error:
+            raise OutcomeUnknown(
+                f"a commit to {self.directory} was put, and the log cannot be read again "
+                f"to see that it counts ({error.message}); an idempotent producer repeats the request, "
+                "others read first"
+            ) from None
+
+    def _counted(self, commit: Commit, asked: float) -> bool:
+        """Whether `commit`, put at some time since `asked`, is in the log that has just been opened again.
+
+        Not one without new files: whoever made it makes it again. Raises OutcomeUnknown.
+        """
+        if any(self._snapshot.holds(add.path) for add in commit.adds):
+            return True
+        if not commit.adds or (self.clock.boottime() - asked) * 1000 < TOMBSTONE_RETENTION_MS:
+            return False
+        raise OutcomeUnknown(
+            f"a commit to {self.directory} was put, and the answer took so long that its files may have been "
+            "removed and forgotten since; an idempotent producer repeats the request, others read first"
+        )
+
+    def _reopen(self) -> None:
+        try:
+            self._snapshot = self._reopened()
+        except ObjectMissing:
+            raise CorruptLog(
+                f"the table at {self.directory} is gone, though it was there; restore it from a backup"
+            ) from None
+
+    def _reopened(self) -> Snapshot:
+        """The newest snapshot, as if this process had never seen the table."""
+        start = open_checkpoint(self.store, self.directory)
+        while True:
+            snapshot = self._followed(start)
+            if self._has_commit(start.version):
+                self._check_end(snapshot.version)
+                break
+            # The log was cleaned up to here or beyond, now or long ago (the hint is a slow writer's): what
+            # looked like its end may be a hole. The listing knows the newest checkpoint.
+            newest = open_checkpoint(self.store, self.directory, hinted=False)
+            if newest.version == start.version:
+                break
+            start = newest
+        self._checkpointed, self._durable = start.version, False
+        return snapshot
+
+    def _check_end(self, version: int) -> None:
+        """Raise CorruptLog when the commit after `version` is lost: a commit of ours must not take its place.
+
+        Versions are put in order, so it is there if the one after it is.
+        """
+        lost = version + 1
+        there = read_commit(self.store, self.directory, lost + 1) is not None
+        if there and read_commit(self.store, self.directory, lost) is None:
+            raise CorruptLog(
+                f"version {lost} of {self.directory} is missing, though version {lost + 1} is there; "
+                "restore the file"
+            )
+
+    def _has_commit(self, version: int) -> bool:
+        """Whether the log still has the commit of `version`, of which there is a checkpoint.
+
+        Raises ForeignCommit when that is another tool's, which then wrote the checkpoint too: without this
+        look nobody who opens the table would meet its commit.
+        """
+        engine = read_engine(self.store, self.directory, version)
+        if engine is None or is_our_engine(engine):
+            return engine is not None
+        while (commit := read_commit(self.store, self.directory, version)) is not None and not is_ours(
+            commit
+        ):
+            check_harmless(self.directory, version, commit)
+            version -= 1
+        return True
+
+    def _followed(self, snapshot: Snapshot) -> Snapshot:
+        """`snapshot` with every commit after it, which is the newest as of `_confirmed`."""
+        check_supported(self.directory, snapshot)
+        asked = self.clock.boottime()
+        while (commit := self._next(snapshot)) is not None:
+            classify(self.directory, snapshot, commit)
+            snapshot = snapshot.apply(commit)
+            asked = self.clock.boottime()
+        self._confirmed = asked
+        return snapshot
+
+    def _next(self, snapshot: Snapshot) -> Commit | None:
+        return read_commit(self.store, self.directory, snapshot.version + 1)
+
+    def _look(self) -> None:
+        if self._is_stale():
+            return self._reopen()
+        asked = self.clock.boottime()
+        while (commit := self._next(self._snapshot)) is not None:
+            self._advance(commit)
+            asked = self.clock.boottime()
+        self._confirmed = asked
+        return None
+
+    def _advance(self, commit: Commit) -> None:
+        classify(self.directory, self._snapshot, commit)
+        self._snapshot, self._durable = self._snapshot.apply(commit), False
+
+    def _check(self, commit: Commit) -> None:
+        broken = broken_step(self._snapshot, commit)
+        if broken is not None:
+            raise CorruptLog(f"refused to commit to {self.directory}: {broken}; run `lakelog fsck`")

@@ -1,0 +1,164 @@
+"""Deleting the files that a table has no use for any more, in two runs at least a day apart.
+
+A run marks: files that it finds unreferenced are noted, by name, in a ledger object beside the table. A later
+run sweeps: the files of a ledger go once it is 24 hours old. Only the store's clock counts, which stamps both
+files and ledgers, so a file has been unreferenced for that long whatever the machines' clocks say.
+"""
+
+import re
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import msgspec
+
+from log_tables.errors import AlreadyExists, CorruptLog, InvalidArgument, ObjectMissing
+from log_tables.layout import (
+    PROPERTY_FILE_RETENTION,
+    is_ledger,
+    ledger_path,
+    segment_base_offset,
+    vacuum_directory,
+)
+from log_tables.limits import FILE_RETENTION_MS, LEDGER_NAMES_MAX, VACUUM_MARK_AGE_MS
+from log_tables.store.store import Store
+from log_tables.table.commit import VACUUM, Commit
+from log_tables.table.snapshot import Snapshot
+from log_tables.table.table import Table, commit_info
+
+_UNIT_MS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000, "week": 604_800_000}
+_INTERVAL = re.compile(rf"(?:interval\s+)?(\d+)\s+({'|'.join(_UNIT_MS)})s?", re.IGNORECASE)
+_names_decoder = msgspec.json.Decoder(list[str])
+
+
+@dataclass(frozen=True, slots=True)
+class Vacuumed:
+    """What a vacuum did, or would do: files that it marked, files marked before that are not due yet, and
+    files that it deleted, with their bytes.
+    """
+
+    marked: int
+    waiting: int
+    deleted: int
+    deleted_bytes: int
+
+
+@dataclass(slots=True)
+class _Found:
+    """What a look at a table finds: names to mark, how many marked ones wait, and what is due, with sizes."""
+
+    began_ms: int
+    unmarked: list[str] = field(default_factory=list)
+    waiting: int = 0
+    due: dict[str, int] = field(default_factory=dict)
+    due_ledgers: list[str] = field(default_factory=list)
+
+
+def vacuum(table: Table, dry_run: bool = False) -> Vacuumed:
+    """Mark the unreferenced files of `table`, and delete those whose mark is old enough.
+
+    Of segment files alone, below the high watermark; whatever else is there is not touched. With `dry_run`
+    nothing is changed. Killed at any point, or beside another vacuum, it does no harm. Raises
+    StoreUnavailable, OutcomeUnknown, ForeignCommit; InvalidArgument, CorruptLog for a property or a ledger
+    that cannot be read.
+    """
+    found = _look(table)
+    if dry_run:
+        deleted = list(found.due)
+    else:
+        _mark(table, found)
+        deleted = _sweep(table, found)
+    size = sum(found.due[name] for name in deleted)
+    return Vacuumed(len(found.unmarked), found.waiting, len(deleted), size)
+
+
+def retention_ms(snapshot: Snapshot) -> int:
+    """How long a file stays after it was marked: the table's property says, and never less than a day.
+
+    Raises InvalidArgument.
+    """
+    text = snapshot.metadata.configuration.get(PROPERTY_FILE_RETENTION)
+    if text is None:
+        return FILE_RETENTION_MS
+    match = _INTERVAL.fullmatch(text.strip())
+    if match is None:
+        raise InvalidArgument(
+            f"the table property {PROPERTY_FILE_RETENTION} is {text!r}; set it to `interval 24 hours` or more"
+        )
+    return max(FILE_RETENTION_MS, int(match[1]) * _UNIT_MS[match[2].lower()])
+
+
+def _look(table: Table) -> _Found:
+    # In this order: what is committed after the look at the log was put less than REWRITE_MAX_AGE_MS before
+    # that, and so is too young for a mark, however long the listing takes.
+    found = _Found(table.store.now_ms())
+    snapshot = table.refresh(wait=True)
+    due, waiting = _marked(table, found, retention_ms(snapshot))
+    live = {segment.path for segment in snapshot.segments}
+    prefix = f"{table.directory}/"
+    for item in table.store.list(prefix):
+        name = item.path[len(prefix) :]
+        base = segment_base_offset(name)
+        if base is None or "/" in name or base >= snapshot.high_watermark or name in live:
+            continue
+        if name in due:
+            found.due[name] = item.size
+        elif name in waiting:
+            found.waiting += 1
+        elif item.modified_ms < found.began_ms - VACUUM_MARK_AGE_MS:
+            found.unmarked.append(name)
+    return found
+
+
+def _marked(table: Table, found: _Found, retention_ms: int) -> tuple[Collection[str], Collection[str]]:
+    """The names in ledgers that are due, which `found` notes, and in the others."""
+    due, waiting = set[str](), set[str]()
+    for item in table.store.list(f"{vacuum_directory(table.directory)}/"):
+        if not is_ledger(item.path):
+            continue
+        with suppress(ObjectMissing):  # another vacuum has just swept it
+            # Truly older, not as old: some stores stamp whole seconds.
+            old = item.modified_ms < found.began_ms - retention_ms
+            (due if old else waiting).update(_names(table.store, item.path))
+            found.due_ledgers += [item.path] if old else []
+    return due, waiting
+
+
+def _names(store: Store, ledger: str) -> list[str]:
+    try:
+        return _names_decoder.decode(store.get(ledger))
+    except msgspec.MsgspecError as error:
+        raise CorruptLog(
+            f"the ledger {ledger} is no list of file names ({error}); delete it, its files are marked again"
+        ) from None
+
+
+def _mark(table: Table, found: _Found) -> None:
+    for names in _parts(found.unmarked):
+        path = ledger_path(table.directory, found.began_ms, table.clock.random_hex(8))
+        # That it exists says a store that repeated the put; where it does not, the next vacuum marks again.
+        with suppress(AlreadyExists):
+            table.store.put_if_absent(path, msgspec.json.encode(names))
+
+
+def _sweep(table: Table, found: _Found) -> list[str]:
+    """Delete what is due and is still unreferenced, and the ledgers that say so; returns the names."""
+    deleted: list[str] = []
+    if found.due:
+        info = commit_info(table.clock, VACUUM)
+        # A rewrite that has slept in its put since before the marks loses against this commit, and decides
+        # again, by which time it is too old.
+        table.transact(lambda _: Commit(info))
+    for names in _parts(list(found.due)):
+        live = {segment.path for segment in table.refresh(wait=True).segments}
+        for name in names:
+            if name not in live:
+                table.store.delete(f"{table.directory}/{name}")
+                deleted.append(name)
+    for path in found.due_ledgers:
+        table.store.delete(path)
+    return deleted
+
+
+def _parts(names: Sequence[str]) -> list[Sequence[str]]:
+    return [names[start : start + LEDGER_NAMES_MAX] for start in range(0, len(names), LEDGER_NAMES_MAX)]
