@@ -22,9 +22,9 @@ from api.errors import error_responses
 from api.gateway import Gateway, Here
 from api.group_route import GroupRoute
 from api.topics import microseconds
-from coordinator.assignment import TopicPartition
-from coordinator.events import Heartbeat
-from coordinator.group import Group
+from coordinator.groups.assignment import TopicPartition
+from coordinator.groups.events import Heartbeat
+from coordinator.groups.group import Group
 from log_tables.partition.partition import Partition
 
 router = APIRouter(

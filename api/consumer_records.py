@@ -19,8 +19,8 @@ from api.gateway import Gateway, gateway
 from api.group_route import GroupRoute
 from api.media import Format, accepts
 from api.wire_arrow import POLL_SCHEMA, encode_stream, located
-from coordinator.assignment import TopicPartition
-from coordinator.consumer import Consumer, Polled, Reading
+from coordinator.groups.assignment import TopicPartition
+from coordinator.groups.consumer import Consumer, Polled, Reading
 from log_tables.errors import Damaged, InvalidArgument
 from log_tables.layout import OFFSET
 

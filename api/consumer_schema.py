@@ -9,8 +9,8 @@ from api.client_topics import PublicName
 from api.errors import explain
 from api.media import Format
 from api.strict_body import Listed, StrictBody
-from coordinator.assignment import TopicPartition
-from coordinator.events import Place
+from coordinator.groups.assignment import TopicPartition
+from coordinator.groups.events import Place
 from lakelog.settings import Settings
 from log_tables.cluster.group_log import MemberConfig, check_member_name
 from log_tables.errors import InvalidConsumer, InvalidRecord

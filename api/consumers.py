@@ -19,7 +19,7 @@ from api.envelope import V2_MEDIA_TYPE, V2Response
 from api.errors import error_responses
 from api.gateway import Here, gateway
 from api.group_route import GroupRoute
-from coordinator.events import Assign, Heartbeat, Join, Subscribe, Unsubscribe
+from coordinator.groups.events import Assign, Heartbeat, Join, Subscribe, Unsubscribe
 from log_tables.cluster.topic import check_topic_name
 from log_tables.errors import MixedSubscription
 

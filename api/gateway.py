@@ -8,12 +8,12 @@ from fastapi import Depends
 from starlette.requests import Request
 
 from api.metrics import Metrics
-from coordinator.brokers import Brokers
-from coordinator.coordinator import Coordinator
-from coordinator.leadership import Leadership
-from coordinator.peers import Peers
-from coordinator.router import Router
-from coordinator.shards import Shards
+from coordinator.brokers.brokers import Brokers
+from coordinator.brokers.leadership import Leadership
+from coordinator.brokers.peers import Peers
+from coordinator.brokers.router import Router
+from coordinator.groups.coordinator import Coordinator
+from coordinator.groups.shards import Shards
 from ingest.buffer import Buffer
 from ingest.writer import Writer
 from lakelog.settings import Settings

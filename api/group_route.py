@@ -15,7 +15,7 @@ from api.body import put_back, take_body
 from api.errors import STATUS_AND_CODE
 from api.gateway import Gateway, gateway
 from api.strict import StrictRoute
-from coordinator.peers import TARGET
+from coordinator.brokers.peers import TARGET
 from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.errors import InvalidArgument, NotLeader, OutcomeUnknown, Unreachable
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from starlette.types import Scope
 
-from coordinator.peers import ASKER, TARGET
+from coordinator.brokers.peers import ASKER, TARGET
 
 TARGETED, ASKED_BY = TARGET.encode(), ASKER.encode()
 

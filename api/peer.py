@@ -16,7 +16,7 @@ from api.errors import add_error_handlers, error_response
 from api.gateway import Gateway, gateway
 from api.media import Format
 from api.rows import check_sizes
-from coordinator.peer_wire import decode_entries, encode_outcomes
+from coordinator.brokers.peer_wire import decode_entries, encode_outcomes
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, Outcome
 from log_tables.cluster.topic import Topic, check_writable

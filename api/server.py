@@ -21,14 +21,14 @@ from api.gateway import Gateway
 from api.metrics import Metrics
 from api.peer_gate import PeerGate
 from api.protocol import Bounds, bounded, look_at_all
-from coordinator.brokers import Brokers
-from coordinator.consumers import Consumers
-from coordinator.coordinator import Coordinator
-from coordinator.leadership import Leadership
-from coordinator.peers import Peers
-from coordinator.router import Router
-from coordinator.shards import Shards
-from coordinator.transactions import Transactions
+from coordinator.brokers.brokers import Brokers
+from coordinator.brokers.leadership import Leadership
+from coordinator.brokers.peers import Peers
+from coordinator.brokers.router import Router
+from coordinator.groups.consumers import Consumers
+from coordinator.groups.coordinator import Coordinator
+from coordinator.groups.shards import Shards
+from coordinator.groups.transactions import Transactions
 from ingest.buffer import Buffer
 from ingest.writer import Writer
 from lakelog.settings import Settings

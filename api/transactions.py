@@ -19,7 +19,7 @@ from api.group_route import GroupRoute
 from api.media import Format, content_format
 from api.produce_schema import TRANSACTION_BODY
 from api.wire_transaction import TransactionBody, decode_transaction
-from coordinator.transactions import Asked, Transacted
+from coordinator.groups.transactions import Asked, Transacted
 from ingest.buffer import Room
 from log_tables.cluster.group_log import Placed, check_retry_key
 from log_tables.cluster.topic import Topic

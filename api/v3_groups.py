@@ -13,8 +13,8 @@ from api.errors import error_responses
 from api.gateway import Gateway, Here
 from api.strict import StrictRoute
 from api.v3 import ClusterId
-from coordinator.assignment import TopicPartition
-from coordinator.group import Group, Member
+from coordinator.groups.assignment import TopicPartition
+from coordinator.groups.group import Group, Member
 from log_tables.errors import UnknownPartition, UnknownTopic
 from log_tables.sql.lag import Lag, lag
 from log_tables.table.snapshot import Snapshot

@@ -15,8 +15,8 @@ from api.media import Format
 from api.rows import Part, Rows, parts_of
 from api.wire_arrow import open_stream, parts_of_stream
 from api.wire_v2 import BinaryRecord, JsonRecord, TextRecord, rows_of
-from coordinator.assignment import TopicPartition
-from coordinator.events import Place
+from coordinator.groups.assignment import TopicPartition
+from coordinator.groups.events import Place
 from ingest.buffer import Room
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from api.errors import MalformedBody
 from api.wire_arrow import Hold, decode_stream
-from coordinator.peer_wire import decode_entries, encode_entries
+from coordinator.brokers.peer_wire import decode_entries, encode_entries
 from log_tables.errors import InvalidArgument, InvalidRecord
 from log_tables.limits import MIB
 from tests.partitions import entry

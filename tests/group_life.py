@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from coordinator.assignment import TopicPartition
-from coordinator.events import (
+from coordinator.groups.assignment import TopicPartition
+from coordinator.groups.events import (
     Assign,
     Commit,
     Delete,
@@ -18,9 +18,9 @@ from coordinator.events import (
     Transact,
     Unsubscribe,
 )
-from coordinator.group import NOTHING, Group, Member, Partitions
-from coordinator.group_records import restore
-from coordinator.step import step
+from coordinator.groups.group import NOTHING, Group, Member, Partitions
+from coordinator.groups.group_records import restore
+from coordinator.groups.step import step
 from log_tables.cluster.group_log import Records
 from tests.group_rules import fewest_moves, is_fair, moves
 

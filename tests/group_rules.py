@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from coordinator.assignment import Assignment, Subscriptions, TopicPartition
+from coordinator.groups.assignment import Assignment, Subscriptions, TopicPartition
 
 
 def spread(given: Assignment) -> list[int]:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from coordinator.assignment import TopicPartition
-from coordinator.events import (
+from coordinator.groups.assignment import TopicPartition
+from coordinator.groups.events import (
     Assign,
     Commit,
     Heartbeat,

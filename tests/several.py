@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from coordinator.leadership import shares
+from coordinator.brokers.leadership import shares
 from lakelog.client import Client
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster

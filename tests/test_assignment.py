@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.assignment import (
+from coordinator.groups.assignment import (
     STRATEGIES,
     Assignment,
     Subscriptions,

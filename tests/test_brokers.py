@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.brokers import FORGOTTEN_S, Brokers
+from coordinator.brokers.brokers import FORGOTTEN_S, Brokers
 from lakelog.settings import Settings
 from log_tables.clock import ManualClock, SystemClock
 from log_tables.cluster.cluster import Cluster

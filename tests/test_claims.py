@@ -11,7 +11,7 @@ import pytest
 
 from api.gateway import Gateway
 from api.server import open_gateway
-from coordinator.peers import TARGET
+from coordinator.brokers.peers import TARGET
 from ingest.writer import Acks
 from lakelog.settings import Settings
 from log_tables.cluster.cluster import Cluster

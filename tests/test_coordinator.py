@@ -9,11 +9,11 @@ import pytest
 
 from api.gateway import Gateway
 from api.server import open_gateway
-from coordinator.assignment import TopicPartition
-from coordinator.consumer import Consumer, Polled
-from coordinator.events import Join, Place, Subscribe, TopicsChanged, TopicState, Transact
-from coordinator.group import Group
-from coordinator.step import step
+from coordinator.groups.assignment import TopicPartition
+from coordinator.groups.consumer import Consumer, Polled
+from coordinator.groups.events import Join, Place, Subscribe, TopicsChanged, TopicState, Transact
+from coordinator.groups.group import Group
+from coordinator.groups.step import step
 from lakelog.settings import Settings
 from log_tables.cluster.group_log import MemberConfig, encode
 from log_tables.errors import Damaged, LakelogError, UnknownMember

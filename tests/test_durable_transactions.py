@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.events import Place
-from coordinator.transactions import Asked
+from coordinator.groups.events import Place
+from coordinator.groups.transactions import Asked
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import OffsetKey, committed_offsets, pending_files
 from log_tables.errors import OutcomeUnknown, Retriable

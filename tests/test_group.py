@@ -2,8 +2,8 @@
 
 import pytest
 
-from coordinator.assignment import TopicPartition
-from coordinator.events import (
+from coordinator.groups.assignment import TopicPartition
+from coordinator.groups.events import (
     Assign,
     Commit,
     Delete,
@@ -21,9 +21,9 @@ from coordinator.events import (
     TopicState,
     Unsubscribe,
 )
-from coordinator.group import Group, Member, Partitions
-from coordinator.group_records import restore
-from coordinator.step import step
+from coordinator.groups.group import Group, Member, Partitions
+from coordinator.groups.group_records import restore
+from coordinator.groups.step import step
 from log_tables.cluster.group_log import (
     Committed,
     GroupKey,

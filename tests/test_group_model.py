@@ -12,8 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from coordinator.assignment import TopicPartition
-from coordinator.events import (
+from coordinator.groups.assignment import TopicPartition
+from coordinator.groups.events import (
     Assign,
     Commit,
     Delete,
@@ -27,7 +27,7 @@ from coordinator.events import (
     Subscribe,
     Unsubscribe,
 )
-from coordinator.group import Group
+from coordinator.groups.group import Group
 from log_tables.cluster.group_log import MemberConfig
 from log_tables.errors import (
     GroupNotEmpty,

@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.leadership import shares
+from coordinator.brokers.leadership import shares
 
 IDS = st.text(st.characters(codec="ascii"), max_size=40)
 BROKERS = st.sets(st.integers(1, 2**31), min_size=1, max_size=12).map(lambda found: tuple(sorted(found)))

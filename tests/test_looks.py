@@ -15,9 +15,9 @@ from api.client_topics import newest
 from api.gateway import Gateway
 from api.peer import _find
 from api.server import open_gateway
-from coordinator.consumer import Consumer, Polled
-from coordinator.events import Join, Subscribe
-from coordinator.shared_look import SharedLook
+from coordinator.groups.consumer import Consumer, Polled
+from coordinator.groups.events import Join, Subscribe
+from coordinator.groups.shared_look import SharedLook
 from lakelog.settings import Settings
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import MemberConfig

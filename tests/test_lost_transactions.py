@@ -5,8 +5,8 @@ from collections.abc import Coroutine
 
 import pytest
 
-from coordinator.events import Delete
-from coordinator.transactions import Asked
+from coordinator.groups.events import Delete
+from coordinator.groups.transactions import Asked
 from ingest.buffer import Buffer
 from ingest.writer import Acks, Appended
 from log_tables.clock import ManualClock

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from coordinator.brokers import Brokers
-from coordinator.peer_wire import decode_outcomes, encode_entries
-from coordinator.peers import ASKER, TARGET
+from coordinator.brokers.brokers import Brokers
+from coordinator.brokers.peer_wire import decode_outcomes, encode_entries
+from coordinator.brokers.peers import ASKER, TARGET
 from ingest.writer import Appended
 from lakelog.settings import Settings
 from log_tables.clock import SystemClock

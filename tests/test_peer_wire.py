@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.peer_wire import decode_entries, decode_outcomes, encode_entries, encode_outcomes
+from coordinator.brokers.peer_wire import decode_entries, decode_outcomes, encode_entries, encode_outcomes
 from ingest.writer import Appended, Outcome
 from log_tables.errors import BufferFull, InvalidArgument, InvalidRecord, LakelogError, OffsetMismatch
 from log_tables.partition.partition import Entry, Producer

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Iterator
 import httpx
 import pytest
 
-from coordinator.assignment import TopicPartition
-from coordinator.events import Join, Leave, Place, Reset, Subscribe, TopicState
-from coordinator.shard import Shard
+from coordinator.groups.assignment import TopicPartition
+from coordinator.groups.events import Join, Leave, Place, Reset, Subscribe, TopicState
+from coordinator.groups.shard import Shard
 from ingest.writer import Writer
 from lakelog.settings import Settings, load_settings
 from log_tables.clock import ManualClock

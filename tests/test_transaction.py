@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from coordinator.assignment import TopicPartition
-from coordinator.events import (
+from coordinator.groups.assignment import TopicPartition
+from coordinator.groups.events import (
     Applied,
     Assign,
     Commit,
@@ -24,9 +24,9 @@ from coordinator.events import (
     TopicState,
     Transact,
 )
-from coordinator.group import Group
-from coordinator.group_records import restore
-from coordinator.step import step
+from coordinator.groups.group import Group
+from coordinator.groups.group_records import restore
+from coordinator.groups.step import step
 from log_tables.cluster.group_log import (
     Committed,
     Intent,
@@ -231,7 +231,7 @@ def test_keys_are_forgotten_after_a_day_but_for_the_newest() -> None:
 
 
 def test_a_group_that_remembers_too_many_keys_asks_to_forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coordinator.transaction.RETRY_KEYS_MAX", 2)
+    monkeypatch.setattr("coordinator.groups.transaction.RETRY_KEYS_MAX", 2)
     driven = Driven(*(transact(None, offsets={IN0: 1}, key=key) for key in "ab"))
     driven.refuse(transact(None, offsets={IN0: 1}, key="c"), Conflict, "forget")
     driven.happen(transact(None, offsets={IN0: 1}, key="c", forget=("a",)))

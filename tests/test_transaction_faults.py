@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pytest
 
-from coordinator.assignment import TopicPartition
-from coordinator.events import Delete, Place, TopicState
-from coordinator.group import Group
-from coordinator.shard import Shard
-from coordinator.transactions import Asked, Transacted, Transactions
+from coordinator.groups.assignment import TopicPartition
+from coordinator.groups.events import Delete, Place, TopicState
+from coordinator.groups.group import Group
+from coordinator.groups.shard import Shard
+from coordinator.groups.transactions import Asked, Transacted, Transactions
 from ingest.buffer import Buffer, Room
 from ingest.writer import Acks, Outcome, Writer
 from lakelog.settings import Settings

@@ -15,9 +15,9 @@ from api.app import create_app
 from api.body import WithBody
 from api.gateway import Gateway
 from api.server import open_gateway
-from coordinator.assignment import TopicPartition
-from coordinator.consumer import Consumer, Polled
-from coordinator.events import Assign, Join, Seek
+from coordinator.groups.assignment import TopicPartition
+from coordinator.groups.consumer import Consumer, Polled
+from coordinator.groups.events import Assign, Join, Seek
 from lakelog.settings import Settings
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import MemberConfig

@@ -14,7 +14,7 @@ from api.client_topics import newest
 from api.gateway import Gateway
 from api.rows import Part, as_indices
 from api.server import open_gateway
-from coordinator.router import Router
+from coordinator.brokers.router import Router
 from ingest.buffer import Room
 from ingest.wide import Wide
 from ingest.writer import CLAIM_THREADS, Acks, Appended, Outcome

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from coordinator.assignment import TopicPartition
-from coordinator.events import Commit, Heartbeat, Place, Poll, Seek
-from coordinator.group import Group, Member
-from coordinator.shard import Shard
-from coordinator.shared_look import SharedLook
+from coordinator.groups.assignment import TopicPartition
+from coordinator.groups.events import Commit, Heartbeat, Place, Poll, Seek
+from coordinator.groups.group import Group, Member
+from coordinator.groups.shard import Shard
+from coordinator.groups.shared_look import SharedLook
 from ingest.wide import batched
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster

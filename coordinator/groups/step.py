@@ -10,9 +10,9 @@ ever has two owners. What a member owns it may commit; what it has lost it may n
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from coordinator import transaction
-from coordinator.assignment import STRATEGIES, Assignment, TopicPartition
-from coordinator.events import (
+from coordinator.groups import transaction
+from coordinator.groups.assignment import STRATEGIES, Assignment, TopicPartition
+from coordinator.groups.events import (
     Applied,
     Assign,
     Commit,
@@ -32,9 +32,9 @@ from coordinator.events import (
     Transact,
     Unsubscribe,
 )
-from coordinator.group import NOTHING, Group, Member
-from coordinator.group_records import counting, saying
-from coordinator.pattern import matching
+from coordinator.groups.group import NOTHING, Group, Member
+from coordinator.groups.group_records import counting, saying
+from coordinator.groups.pattern import matching
 from log_tables.cluster.group_log import (
     Committed,
     GroupKey,

@@ -9,10 +9,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from itertools import islice
 
-from coordinator.events import Delete, Event, Tick, TopicsChanged, TopicState
-from coordinator.group import Group
-from coordinator.group_records import restore
-from coordinator.step import step
+from coordinator.groups.events import Delete, Event, Tick, TopicsChanged, TopicState
+from coordinator.groups.group import Group
+from coordinator.groups.group_records import restore
+from coordinator.groups.step import step
 from ingest.accumulator import Accumulator
 from log_tables.clock import Clock
 from log_tables.cluster.group_log import Records, encode, replay

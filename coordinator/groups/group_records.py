@@ -3,10 +3,10 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from coordinator import transaction
-from coordinator.assignment import TopicPartition
-from coordinator.events import TopicState
-from coordinator.group import Group, Member
+from coordinator.groups import transaction
+from coordinator.groups.assignment import TopicPartition
+from coordinator.groups.events import TopicState
+from coordinator.groups.group import Group, Member
 from log_tables.cluster.group_log import (
     Committed,
     GroupKey,

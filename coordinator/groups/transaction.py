@@ -8,7 +8,7 @@ and applied in that order. Each function returns the next state and the records 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from coordinator.events import Applied, Transact
+from coordinator.groups.events import Applied, Transact
 from log_tables.cluster.group_log import (
     Intent,
     IntentKey,

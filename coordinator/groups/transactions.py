@@ -12,11 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from coordinator.applying import Append, Applier, Applying, Done, Means
-from coordinator.assignment import TopicPartition
-from coordinator.events import Applied, Place, Transact
-from coordinator.group import Group
-from coordinator.shard import Shard
+from coordinator.groups.applying import Append, Applier, Applying, Done, Means
+from coordinator.groups.assignment import TopicPartition
+from coordinator.groups.events import Applied, Place, Transact
+from coordinator.groups.group import Group
+from coordinator.groups.shard import Shard
 from ingest.buffer import Buffer
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster

@@ -9,9 +9,9 @@ from functools import partial
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from coordinator.brokers import Brokers
-from coordinator.leadership import Leadership
-from coordinator.peers import Peers
+from coordinator.brokers.brokers import Brokers
+from coordinator.brokers.leadership import Leadership
+from coordinator.brokers.peers import Peers
 from ingest.buffer import Room
 from ingest.wide import Wide
 from ingest.writer import Acks, Appended, Outcome, Writer

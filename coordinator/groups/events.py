@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from coordinator.assignment import TopicPartition
+from coordinator.groups.assignment import TopicPartition
 from log_tables.cluster.group_log import MemberConfig, Placed
 from log_tables.segments.staging import Staged
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from coordinator.consumer import Consumer
-from coordinator.shard import Shard
-from coordinator.shared_look import SharedLook
+from coordinator.groups.consumer import Consumer
+from coordinator.groups.shard import Shard
+from coordinator.groups.shared_look import SharedLook
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import UnknownMember

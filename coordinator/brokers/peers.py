@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import aiohttp
 from yarl import URL
 
-from coordinator.brokers import Brokers
-from coordinator.peer_wire import decode_outcomes, encode_entries
+from coordinator.brokers.brokers import Brokers
+from coordinator.brokers.peer_wire import decode_outcomes, encode_entries
 from ingest.writer import Acks, Outcome
 from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.cluster.topic import Topic

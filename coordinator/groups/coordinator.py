@@ -5,14 +5,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from coordinator.assignment import TopicPartition
-from coordinator.consumer import Consumer, Polled
-from coordinator.consumers import Consumers
-from coordinator.events import Delete, Event, Heartbeat, Join, Leave, Place, Reset
-from coordinator.group import Group, Member
-from coordinator.shard import Shard
-from coordinator.shards import Shards
-from coordinator.transactions import Asked, Transacted, Transactions
+from coordinator.groups.assignment import TopicPartition
+from coordinator.groups.consumer import Consumer, Polled
+from coordinator.groups.consumers import Consumers
+from coordinator.groups.events import Delete, Event, Heartbeat, Join, Leave, Place, Reset
+from coordinator.groups.group import Group, Member
+from coordinator.groups.shard import Shard
+from coordinator.groups.shards import Shards
+from coordinator.groups.transactions import Asked, Transacted, Transactions
 from ingest.wide import batched
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster, contradicted

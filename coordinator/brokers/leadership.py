@@ -12,8 +12,8 @@ from functools import lru_cache
 
 import mmh3
 
-from coordinator.brokers import Brokers
-from coordinator.peers import Peers
+from coordinator.brokers.brokers import Brokers
+from coordinator.brokers.peers import Peers
 from ingest.accumulator import Accumulator
 from ingest.writer import Writer
 from log_tables.clock import Clock

@@ -9,14 +9,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import TypeVar
 
-from coordinator.consumers import Consumers
-from coordinator.events import TopicsChanged, TopicState
-from coordinator.group import Group
-from coordinator.group_records import restore
-from coordinator.leadership import Leadership
-from coordinator.shard import Shard
-from coordinator.step import step
-from coordinator.transactions import Transactions
+from coordinator.brokers.leadership import Leadership
+from coordinator.groups.consumers import Consumers
+from coordinator.groups.events import TopicsChanged, TopicState
+from coordinator.groups.group import Group
+from coordinator.groups.group_records import restore
+from coordinator.groups.shard import Shard
+from coordinator.groups.step import step
+from coordinator.groups.transactions import Transactions
 from ingest.buffer import RETRY_AFTER_S
 from lakelog.settings import Settings
 from log_tables.clock import Clock

@@ -1,0 +1,1 @@
+"""Who leads which partition, and what gateways ask one another."""

@@ -1,0 +1,1 @@
+"""Who consumes what: members, offsets, transactions."""
