@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from api.errors import MalformedBody
-from api.wire_arrow import Hold, decode_stream
+from api.wire.arrow import Hold, decode_stream
 from coordinator.brokers.peer_wire import decode_entries, encode_entries
 from log_tables.errors import InvalidArgument, InvalidRecord
 from log_tables.limits import MIB

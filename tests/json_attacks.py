@@ -9,15 +9,15 @@ from pathlib import Path
 import msgspec
 from pydantic import BaseModel
 
-from api.consumer_schema import CommitBody, SubscriptionBody, parse_consumer
 from api.errors import MalformedBody, RequestTooLarge
-from api.json_bounds import LISTED, LOOSE, bounded_cost, small_cost, text_cost
 from api.media import Format
-from api.v3 import NewTopic
-from api.v3_configs import Alterations
-from api.wire_transaction import decode_transaction
-from api.wire_v2 import decode_records
-from api.wire_v3 import decode_batch, decode_stream
+from api.v2.consumer_schema import CommitBody, SubscriptionBody, parse_consumer
+from api.v3.configs import Alterations
+from api.v3.topics import NewTopic
+from api.wire.json_bounds import LISTED, LOOSE, bounded_cost, small_cost, text_cost
+from api.wire.transaction import decode_transaction
+from api.wire.v2 import decode_records
+from api.wire.v3 import decode_batch, decode_stream
 from ingest.buffer import Buffer
 from log_tables.errors import InvalidConsumer, InvalidRecord
 from log_tables.limits import KIB, MIB, SMALL_BODY_MAX_BYTES

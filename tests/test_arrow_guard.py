@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.errors import MalformedBody
-from api.wire_arrow import decode_stream as decode
+from api.wire.arrow import decode_stream as decode
 from log_tables.errors import InvalidRecord
 from log_tables.limits import MIB
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from api.wire_arrow import MESSAGE_BYTES, encode_stream
+from api.wire.arrow import MESSAGE_BYTES, encode_stream
 from log_tables.record import RECORD_SCHEMA, Record, input_batch, with_offsets
 from tests.gateway import RunningGateway, running_gateway
 

@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from api.beside import INLINE_MAX_BYTES, INLINE_MAX_ROWS, INLINE_MAX_VALUES, is_large
 from api.media import Format
+from api.wire.beside import INLINE_MAX_BYTES, INLINE_MAX_ROWS, INLINE_MAX_VALUES, is_large
 
 
 def nulls(*batches: int) -> bytes:

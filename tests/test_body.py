@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from starlette.types import Receive
 
-from api.body import read_body
 from api.errors import MalformedBody, RequestTimeout, RequestTooLarge
+from api.requests.body import read_body
 from ingest.buffer import Buffer
 from log_tables.errors import BufferFull
 from log_tables.limits import SMALL_BODIES_MAX_BYTES, SMALL_BODY_FREE_BYTES, SMALL_BODY_MAX_BYTES

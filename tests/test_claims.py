@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from api.gateway import Gateway
-from api.server import open_gateway
+from api.process.server import open_gateway
 from coordinator.brokers.peers import TARGET
 from ingest.writer import Acks
 from lakelog.settings import Settings

@@ -11,7 +11,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from api.wire_arrow import POLL_SCHEMA
+from api.wire.arrow import POLL_SCHEMA
 from lakelog import Client, Consumer
 from lakelog.client import TopicPartition
 from lakelog.consumer import ConsumerRecord

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from api.gateway import Gateway
-from api.server import open_gateway
+from api.process.server import open_gateway
 from coordinator.groups.assignment import TopicPartition
 from coordinator.groups.consumer import Consumer, Polled
 from coordinator.groups.events import Join, Place, Subscribe, TopicsChanged, TopicState, Transact

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from api.consumer_schema import WITHOUT_EFFECT
+from api.v2.consumer_schema import WITHOUT_EFFECT
 from tests.consumers import JSON, V2, Instance
 from tests.gateway import RunningGateway
 from tests.routes import WITH_BODY, World, routes

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import api.errors
-from api.consumer_schema import WITHOUT_EFFECT, NewConsumer
+from api.v2.consumer_schema import WITHOUT_EFFECT, NewConsumer
 from lakelog.spark.options import NAMES, STORAGE_PREFIX
 from lakelog.spark.session import LISTS, session_config
 from log_tables import errors

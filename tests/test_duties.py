@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from api.duties import Duty, checkpoint, clean, table_sizes
 from api.metrics import Metrics, TableSize
+from api.process.duties import Duty, checkpoint, clean, table_sizes
 from log_tables.clock import ManualClock, SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.layout import checkpoint_version, commit_version, log_directory

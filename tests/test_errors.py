@@ -8,9 +8,9 @@ import httpx
 import pytest
 
 import api.errors
-from api.app import create_app
 from api.errors import RETRIABLE, STATUS_AND_CODE, status_and_code
-from api.server import open_gateway
+from api.process.app import create_app
+from api.process.server import open_gateway
 from lakelog.settings import Settings
 from log_tables import errors
 from log_tables.errors import LakelogError

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.errors import MalformedBody, RequestTooLarge
-from api.json_bounds import LISTED, LOOSE, bounded_cost, check_utf8, documents, small_cost
+from api.wire.json_bounds import LISTED, LOOSE, bounded_cost, check_utf8, documents, small_cost
 from log_tables.limits import (
     JSON_FIELD_BYTES,
     JSON_HEADER_BYTES,

@@ -3,7 +3,7 @@
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from api.lag_metrics import GROUP_LABELS_MAX, LAG_SERIES_MAX, OTHER_GROUPS, GroupLag, LagMetrics
+from api.process.lag_metrics import GROUP_LABELS_MAX, LAG_SERIES_MAX, OTHER_GROUPS, GroupLag, LagMetrics
 from log_tables.sql.lag import Lag
 from tests.consumers import Instance
 from tests.gateway import RunningGateway

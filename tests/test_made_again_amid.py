@@ -10,10 +10,10 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from api.app import create_app
-from api.body import WithBody
 from api.gateway import Gateway
-from api.server import open_gateway
+from api.process.app import create_app
+from api.process.server import open_gateway
+from api.requests.body import WithBody
 from lakelog.settings import Settings
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.sweep import sweep

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from api.duties import compact
+from api.process.duties import compact
 from log_tables.clock import SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.layout import CONSUMER_OFFSETS, partition_directory, topic_directory

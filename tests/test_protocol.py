@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from api.protocol import look_at_all
+from api.process.protocol import look_at_all
 from coordinator.brokers.peers import TARGET
 from log_tables.clock import timer
 from log_tables.limits import (

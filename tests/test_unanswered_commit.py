@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import httpx
 import pytest
 
-from api.app import create_app
-from api.body import WithBody
 from api.gateway import Gateway
-from api.server import open_gateway
+from api.process.app import create_app
+from api.process.server import open_gateway
+from api.requests.body import WithBody
 from coordinator.groups.assignment import TopicPartition
 from coordinator.groups.consumer import Consumer, Polled
 from coordinator.groups.events import Assign, Join, Seek

@@ -9,11 +9,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.appending import Appending, Make, append
-from api.client_topics import newest
 from api.gateway import Gateway
-from api.rows import Part, as_indices
-from api.server import open_gateway
+from api.process.server import open_gateway
+from api.requests.appending import Appending, Make, append
+from api.requests.client_topics import newest
+from api.wire.rows import Part, as_indices
 from coordinator.brokers.router import Router
 from ingest.buffer import Room
 from ingest.wide import Wide

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from api.errors import MalformedBody, NotJson, RequestTooLarge
 from api.media import Format
-from api.rows import Rows
-from api.wire_records import encode_rows
-from api.wire_v2 import decode_records, encode_offsets, encode_run
-from api.wire_v3 import Row, decode_batch, decode_stream
+from api.wire.records import encode_rows
+from api.wire.rows import Rows
+from api.wire.v2 import decode_records, encode_offsets, encode_run
+from api.wire.v3 import Row, decode_batch, decode_stream
 from log_tables.errors import InvalidRecord
 from log_tables.record import RECORD_SCHEMA, with_offsets
 from tests.test_produce import records

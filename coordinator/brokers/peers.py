@@ -37,7 +37,7 @@ INLINE_MAX_ENTRIES = 100
 """What is encoded on the event loop of entries for another gateway: in some 2 ms."""
 
 TARGET = "lakelog-target"
-"""The header that names the process that is meant, and the one that answers (api/peer_gate.py)."""
+"""The header that names the process that is meant, and the one that answers (api/peer/gate.py)."""
 
 ASKER = "lakelog-asker"
 """The header that names who asks: one that the asked one does not find in its own root is refused."""

@@ -42,8 +42,8 @@ def _serve(settings: Settings, workers: int, maintain: bool) -> None:
     # while 10 million records passed: 360 MB resident against 470 MB). It is chosen when Arrow is loaded.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     # Imported here, so that the other commands do not wait for the whole gateway.
-    from api.server import run
-    from api.workers import run_workers
+    from api.process.server import run
+    from api.process.workers import run_workers
 
     with ExitStack() as stack:
         if maintain:

@@ -1,0 +1,1 @@
+"""The routes that only other gateways of the root may ask."""

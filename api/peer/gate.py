@@ -1,0 +1,65 @@
+"""The gate to what gateways ask of one another: only gateways of this root are let in that mean this process.
+
+A port may be another gateway's by now, of another cluster even, or another service's. So a gateway names the
+one that it means, by the id of the cluster and the incarnation that only the metadata log knows, and believes
+an answer only if that says the same again. It names itself, too: a copy of the root has the
+same names, but who asks from there is not found in this root, or gives no sign of life here.
+"""
+
+import hmac
+
+import msgspec
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.gateway import Gateway
+from api.peer.routes import body_refused, create_peer_app
+from api.requests.body import WithBody
+from api.requests.heads import ASKED_BY, TARGETED, heads
+
+_STATUS = 421
+_REFUSED = msgspec.json.encode(
+    {
+        "error_code": _STATUS,
+        "message": "this is for another gateway, or none; use the public API, see /docs",
+    }
+)
+
+
+class PeerGate:
+    """An ASGI application around that of a gateway."""
+
+    def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
+        self._app, self._gateway = WithBody(app, gateway), gateway
+        self._peer_app = WithBody(create_peer_app(gateway), gateway, body_refused)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        for_peers = scope["path"].startswith("/peer/")
+        if TARGETED not in heads(scope) and not for_peers:
+            await self._app(scope, receive, send)
+            return
+        own = self._gateway.brokers.target.encode()
+        if not (own and await self._lets_in(scope, own)):
+            await _refuse(send)
+            return
+
+        async def told(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message["headers"], (TARGETED, own)]}
+            await send(message)
+
+        await (self._peer_app if for_peers else self._app)(scope, receive, told)
+
+    async def _lets_in(self, scope: Scope, own: bytes) -> bool:
+        found = heads(scope)
+        if not hmac.compare_digest(found.get(TARGETED, (b"",))[0], own):
+            return False
+        return await self._gateway.brokers.lets_in(found.get(ASKED_BY, (b"",))[0].decode("latin-1"))
+
+
+async def _refuse(send: Send) -> None:
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(_REFUSED)).encode())]
+    await send({"type": "http.response.start", "status": _STATUS, "headers": headers})
+    await send({"type": "http.response.body", "body": _REFUSED})

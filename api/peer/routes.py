@@ -1,0 +1,126 @@
+"""What gateways ask of one another: to append where this one leads, and to lead what another hands over.
+
+Nothing here is sent on again, so that no request goes round in circles. It is an application of its own,
+without what the public API needs: what stands here is added to every forwarded request.
+"""
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from api.errors import add_error_handlers, error_response
+from api.gateway import Gateway, gateway
+from api.media import Format
+from api.requests.body import room_of, take_body
+from api.wire.beside import is_large, worked_out
+from api.wire.rows import check_sizes
+from coordinator.brokers.peer_wire import decode_entries, encode_outcomes
+from ingest.buffer import Room
+from ingest.writer import Acks, Appended, Outcome
+from log_tables.cluster.topic import Topic, check_writable
+from log_tables.errors import BufferFull, InvalidArgument, LakelogError, TopicDeleted
+from log_tables.partition.partition import Entry
+
+_Place = tuple[str, str, int]
+"""A topic's name and id, and one of its partitions."""
+
+
+def create_peer_app(gateway: Gateway) -> Starlette:
+    """The ASGI application under `/peer/`."""
+    app = Starlette(
+        routes=[
+            Route("/peer/append", append, methods=["POST"]),
+            Route("/peer/lead", lead, methods=["POST"]),
+            Route("/peer/ping", ping, methods=["GET"]),
+        ]
+    )
+    app.state.gateway = gateway
+    add_error_handlers(app)
+    return app
+
+
+async def ping(_: Request) -> Response:
+    """This gateway lives."""
+    return Response(status_code=204)
+
+
+async def append(request: Request) -> Response:
+    """Append the entries of the body to one partition, in their order."""
+    here, place, acks = gateway(request), _place(request), _acks(request)
+    with room_of(request) as room:
+        body = take_body(request)
+        try:
+            entries = await worked_out(is_large(body, Format.ARROW), lambda: decode_entries(body, room.grow))
+        except BufferFull as error:
+            return body_refused(error)
+        return _answer(await _appended(here, place, entries, acks, room))
+
+
+def body_refused(error: LakelogError) -> Response:
+    """The answer to a body that was not taken."""
+    # Where there is no room, that is for the client, and nothing was written.
+    return _answer([error]) if isinstance(error, BufferFull) else error_response(error)
+
+
+async def _appended(
+    here: Gateway, place: _Place, entries: list[Entry], acks: Acks, room: Room
+) -> list[Outcome]:
+    """What becomes of entries; whatever is raised is an outcome."""
+    try:
+        check_writable(place[0])
+        topic = await _find(here, place)
+        for entry in entries:
+            # What a transaction has committed was checked when it came, and must go in.
+            checked_before = entry.producer is not None and entry.producer.kept
+            if entry.batch.num_rows and not checked_before:
+                check_sizes(entry.batch, topic)
+        return await here.router.append_asked(topic, place[2], entries, acks, room)
+    except LakelogError as error:
+        return [error] * len(entries)
+
+
+async def lead(request: Request) -> Response:
+    """Lead a partition that its leader has just given up."""
+    here, place = gateway(request), _place(request)
+    outcome: Outcome = Appended(place[2], None, 0)
+    try:
+        await here.leadership.take(await _find(here, place), place[2])
+    except LakelogError as error:
+        outcome = error
+    return _answer([outcome])
+
+
+def _place(request: Request) -> _Place:
+    """Raises InvalidArgument."""
+    query = request.query_params
+    partition = query.get("partition", "")
+    if not partition.removeprefix("-").isdecimal() or len(partition) > 9 or not partition.isascii():
+        raise InvalidArgument(f"partition={partition[:40]!r} is not a number; use the public API")
+    return query.get("topic", ""), query.get("topic_id", ""), int(partition)
+
+
+def _acks(request: Request) -> Acks:
+    """Raises InvalidArgument."""
+    named = request.query_params.get("acks", Acks.ALL.value)
+    try:
+        return Acks(named)
+    except ValueError:
+        raise InvalidArgument(f"acks={named[:40]!r} is not known; use the public API") from None
+
+
+async def _find(here: Gateway, place: _Place) -> Topic:
+    """The topic, of this incarnation. Raises TopicDeleted: who asks looks which there is, and goes on."""
+    name, topic_id, _ = place
+    found = here.cluster.known(name)
+    if found is None or found.topic_id != topic_id:
+        await run_in_threadpool(here.cluster.refresh)
+        found = here.cluster.known(name)
+    if found is None or found.topic_id != topic_id:
+        raise TopicDeleted(f"topic {name!r} was deleted, or made again, meanwhile; look at it first")
+    return found
+
+
+def _answer(outcomes: list[Outcome]) -> Response:
+    return Response(encode_outcomes(outcomes), media_type="application/json")

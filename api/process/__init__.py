@@ -1,0 +1,1 @@
+"""The process that opens the doors: starts, bounds connections, stops."""

@@ -1,0 +1,114 @@
+"""The application: every router, the one form of errors, and what runs beside the requests."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+from api.errors import ANY_OTHER_ERROR, add_error_handlers
+from api.gateway import Gateway
+from api.process import ops, pages
+from api.process.duties import DUTY_END_S, duties, table_sizes
+from api.process.lag_metrics import LagMetrics, group_lags
+from api.v2 import consumer_offsets, consumer_records, consumers, fetch, produce, topics, transactions
+from api.v3 import brokers as v3_brokers
+from api.v3 import configs as v3_configs
+from api.v3 import groups as v3_groups
+from api.v3 import records as v3_records
+from api.v3 import topics as v3
+from log_tables.errors import OutcomeUnknown
+from log_tables.table.commit import ENGINE
+
+LOOK_THREADS = 32
+"""Looks at the store at once: they wait for it, not for a core, of which asyncio would have only 4 more."""
+
+# A route is looked for in this order: the hot ones first.
+_PARTS = (
+    produce,
+    topics,
+    fetch,
+    consumers,
+    consumer_records,
+    consumer_offsets,
+    transactions,
+    v3,
+    v3_brokers,
+    v3_configs,
+    v3_records,
+    v3_groups,
+    ops,
+)
+
+_DESCRIPTION = """\
+A streaming log whose storage is the lakehouse: a topic is a set of partitions, and a partition is one
+Delta table. v2 is the Confluent REST Proxy's, with record headers, timestamps and a stateless fetch.
+"""
+
+
+def create_app(gateway: Gateway) -> FastAPI:
+    """The ASGI application of `gateway`: it starts the gateway's writer, and flushes it at the end."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        looking = ThreadPoolExecutor(LOOK_THREADS, thread_name_prefix="look")
+        asyncio.get_running_loop().set_default_executor(looking)
+        await gateway.writer.start()
+        await gateway.peers.start()
+        await gateway.brokers.start()
+        await gateway.leadership.start()
+        await gateway.shards.start()
+        beside = duties(gateway)
+        for duty in beside:
+            duty.start()
+        try:
+            yield
+        finally:
+            gateway.stopping.set()
+            for duty in beside:
+                duty.stop()
+            await _end(gateway)
+            for duty in beside:
+                await asyncio.to_thread(duty.join, DUTY_END_S)
+
+    app = FastAPI(
+        redirect_slashes=False,
+        docs_url=None,  # those of api/process/pages.py need no other host
+        redoc_url=None,
+        title="lakelog",
+        version=ENGINE.removeprefix("lakelog/"),
+        description=_DESCRIPTION,
+        lifespan=lifespan,
+        responses=ANY_OTHER_ERROR,
+    )
+    app.state.gateway = gateway
+    gateway.metrics.watch_buffer(lambda: gateway.buffer.used, gateway.settings.buffer_memory)
+    gateway.metrics.watch_brokers(lambda: len(gateway.brokers.living()))
+    gateway.metrics.watch_tables(lambda: table_sizes(gateway.cluster))
+    gateway.metrics.watch(LagMetrics(lambda: group_lags(gateway.shards, gateway.cluster, gateway.clock)))
+    add_error_handlers(app)
+    for part in _PARTS:
+        app.include_router(part.router)
+    app.include_router(pages.router)
+    app.include_router(pages.redoc)
+    return app
+
+
+async def _end(gateway: Gateway) -> None:
+    """Finish what was taken, hand over what is led, and leave."""
+    timeout_ms = gateway.settings.shutdown_timeout_ms
+    try:
+        async with asyncio.timeout(timeout_ms / 1_000):
+            gateway.coordinator.wake()
+            await gateway.shards.close()
+            await gateway.router.close()
+            await gateway.leadership.close()
+            await gateway.writer.close()
+            await gateway.brokers.close()
+            await gateway.peers.close()
+    except TimeoutError:
+        raise OutcomeUnknown(
+            f"not everything was flushed within {timeout_ms} ms: records sent with acks 0 or 1 may be lost;"
+            " look where the topics end, and allow a longer shutdown_timeout_ms"
+        ) from None

@@ -1,0 +1,107 @@
+"""What a page in somebody's browser may not do here: write, or reach this gateway by a name of its own.
+
+A browser sends what any page asks for to any address, and asks that address first (a preflight, which nobody
+answers here) only where a form could not have sent the same. So what writes must carry what no form can. A
+page whose own name was made to lead here (DNS rebinding) needs no preflight at all, but still says its name.
+"""
+
+import ipaddress
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+from starlette.types import Scope
+
+from api.errors import ForeignHost, ForeignOrigin, UnsupportedMediaType
+from api.gateway import Gateway
+from api.media import SUPPORTED, essence, is_supported_body
+from api.requests.heads import TARGETED, heads
+
+_FOREIGN_SITES = (b"cross-site", b"same-site")
+_WILDCARDS = ("0.0.0.0", "::", "")
+ANY_HOST = "*"
+
+
+def check_media_type(_: Gateway, scope: Scope) -> None:
+    """Raise UnsupportedMediaType for a POST that a form could send, also without a body; and for any other
+    body that is to be written and is nothing that is known here.
+
+    By method: no route can forget it. What another gateway asks is let pass: no form has its header.
+    """
+    if scope["method"] != "POST" and not (scope["method"] in ("PUT", "PATCH") and _has_body(scope)):
+        return
+    named = heads(scope).get(b"content-type", ())
+    if (named and all(map(_is_supported, named))) or any(heads(scope).get(TARGETED, ())):
+        return
+    said = ", ".join(essence(value.decode("latin-1")) for value in named)[:100]
+    raise UnsupportedMediaType(
+        f"{scope['method']} takes no Content-Type {said!r}; name one of {SUPPORTED}, also without a body"
+    )
+
+
+def check_origin(_: Gateway, scope: Scope) -> None:
+    """Raise ForeignOrigin for what a consumer instance is asked by a page of another origin.
+
+    A GET needs no preflight, and a poll moves the instance on. Other GETs change nothing, and the page cannot
+    read their answers.
+    """
+    if scope["method"] == "GET" and scope["path"].startswith("/consumers/"):
+        for site in heads(scope).get(b"sec-fetch-site", ()):
+            if site in _FOREIGN_SITES:
+                raise ForeignOrigin(
+                    f"Sec-Fetch-Site: {site.decode()} is a page of another origin, which cannot be a "
+                    "consumer here; send it from a program, or from a page of this origin"
+                )
+
+
+def check_host(here: Gateway, scope: Scope) -> None:
+    """Raise ForeignHost for a name that is not this gateway's: while it listens on a loopback address, which
+    only programs of this machine reach, and where `allowed_hosts` says which names it has.
+    """
+    settings, server = here.settings, (scope.get("server") or ("", 0))[0]
+    if not settings.allowed_hosts and (settings.host in _WILDCARDS or not _is_loopback(server)):
+        return
+    own = (settings.host, settings.advertised_url, settings.peer_url)
+    for host in heads(scope).get(b"host", ()):
+        if not _is_allowed(host, server, own, settings.allowed_hosts):
+            raise ForeignHost(
+                f"Host {host.decode('latin-1')[:100]!r} is no name of this gateway; use its URL, or add the "
+                "name to its setting allowed_hosts"
+            )
+
+
+@lru_cache(maxsize=256)
+def _is_allowed(host: bytes, server: str, own: tuple[str, str, str], allowed: tuple[str, ...]) -> bool:
+    """`own` is the setting `host`, and two URLs."""
+    name = _host_of(f"//{host.decode('latin-1')}")
+    names = (server, own[0], *map(_host_of, own[1:]), *allowed)
+    return ANY_HOST in names or name in map(_plain, names) or name == "localhost" or _is_loopback(name)
+
+
+def _host_of(url: str) -> str:
+    """The host in `url`, without its port; empty where there is none."""
+    try:
+        return _plain(urlsplit(url).hostname or "")
+    except ValueError:  # such as brackets without an address
+        return ""
+
+
+def _plain(name: str) -> str:
+    return name.lower().removesuffix(".").strip("[]")
+
+
+@lru_cache(maxsize=256)
+def _is_loopback(name: str) -> bool:
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _has_body(scope: Scope) -> bool:
+    found = heads(scope)
+    return found.get(b"content-length", (b"0",))[0] != b"0" or any(found.get(b"transfer-encoding", ()))
+
+
+@lru_cache(maxsize=256)
+def _is_supported(media_type: bytes) -> bool:
+    return is_supported_body(media_type.decode("latin-1"))

@@ -1,0 +1,130 @@
+"""What a gateway does beside answering: follow changed topics, write checkpoints, clean up.
+
+Each duty is a function called again and again in a thread of its own, off the event loop and the
+append path. All of them are safe to kill at any point.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+
+from api.gateway import Gateway
+from api.metrics import Metrics, TableSize
+from api.process.lag_metrics import follow_lags
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.sweep import sweep
+from log_tables.layout import CONSUMER_OFFSETS
+from log_tables.partition.partition import Partition
+from log_tables.segments.rewrite import clean_if_dirty
+
+CHECKPOINT_INTERVAL_S = 1.0
+"""How often partitions are asked whether a checkpoint is due."""
+
+COMPACT_INTERVAL_S = 3.0
+"""How often it is asked whether the log of consumer groups has become dirty: a look at memory."""
+
+CLEAN_INTERVAL_S = 600.0
+"""How often logs are cleaned: that lists a whole log, never less than an hour of commits."""
+
+SWEEP_INTERVAL_S = 60.0
+"""How often files of deleted topics are looked for; by default they stay for a minute."""
+
+LAGS_INTERVAL_S = 5.0
+"""How often the ends of partitions are looked for that groups read here and other processes write."""
+
+TEMPORARY_MAX_AGE_MS = 60 * 60 * 1000
+"""A temporary file that is older belongs to a put that was killed: none takes nearly as long."""
+
+DUTY_END_S = 5.0
+"""How long a stopping gateway waits for a duty: a checkpoint that takes longer is made again later."""
+
+_log = logging.getLogger(__name__)
+
+
+class Duty:
+    """A thread that calls `work`, waits `interval_s` seconds, and so on until `stop`."""
+
+    def __init__(self, name: str, interval_s: float, work: Callable[[], object], metrics: Metrics) -> None:
+        self._name, self._interval_s, self._work, self._metrics = name, interval_s, work, metrics
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"duty-{name}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask the thread to end after what it is doing."""
+        self._stopping.set()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until it has ended, or for `timeout_s` seconds."""
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._work()
+            except Exception:  # noqa: BLE001 -- logged and counted below
+                # The next turn may succeed, and a gateway that cannot tidy up can still serve.
+                _log.exception("duty %s failed; it is tried again", self._name)
+                self._metrics.duty_failed(self._name)
+            self._stopping.wait(self._interval_s)
+
+
+def duties(gateway: Gateway) -> list[Duty]:
+    """Everything that `gateway` has to do, not yet started."""
+    cluster, metrics = gateway.cluster, gateway.metrics
+    refresh_interval_s = gateway.settings.refresh_interval_ms / 1_000
+    return [
+        Duty("refresh", refresh_interval_s, cluster.refresh, metrics),
+        Duty("checkpoint", CHECKPOINT_INTERVAL_S, lambda: checkpoint(cluster), metrics),
+        Duty("compact", COMPACT_INTERVAL_S, lambda: compact(cluster), metrics),
+        Duty("clean", CLEAN_INTERVAL_S, lambda: clean(cluster), metrics),
+        Duty("lags", LAGS_INTERVAL_S, lambda: follow_lags(gateway.shards, cluster), metrics),
+        Duty("sweep", SWEEP_INTERVAL_S, lambda: sweep(cluster), metrics),
+    ]
+
+
+def checkpoint(cluster: Cluster) -> None:
+    """Write the checkpoints that are due."""
+    for partition in _led(cluster):
+        if partition.checkpoint_due():
+            partition.checkpoint()
+
+
+def compact(cluster: Cluster) -> None:
+    """Keep the logs of consumer groups short: the latest record of each key is all that a restart needs."""
+    topic = cluster.known(CONSUMER_OFFSETS)
+    for _, partition in [] if topic is None else topic.opened():
+        if partition.leading:
+            clean_if_dirty(partition.table, partition.config.compression)
+
+
+def clean(cluster: Cluster) -> None:
+    """Delete log files that no reader needs any more, and what killed puts left behind."""
+    for partition in _opened(cluster):
+        if partition.leading:
+            partition.clean_log()
+        else:
+            partition.prune()  # its leader's checkpoints forget what is old, and nobody tells us
+    cluster.store.remove_temporaries(TEMPORARY_MAX_AGE_MS)
+
+
+def table_sizes(cluster: Cluster) -> Iterator[TableSize]:
+    """What the open partitions hold, as last known."""
+    for topic in cluster.topics(include_internal=True):
+        for _, partition in topic.opened():
+            segments = partition.snapshot.segments
+            size_bytes = sum(segment.size for segment in segments)
+            yield TableSize(topic.name, len(segments), size_bytes, partition.leading)
+
+
+def _led(cluster: Cluster) -> Iterator[Partition]:
+    """The partitions that this process leads; others are their leaders' business."""
+    return (partition for partition in _opened(cluster) if partition.leading)
+
+
+def _opened(cluster: Cluster) -> Iterator[Partition]:
+    yield cluster.metadata_log.partition
+    for topic in cluster.topics(include_internal=True):
+        yield from (found for _, found in topic.opened())

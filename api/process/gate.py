@@ -1,0 +1,48 @@
+"""The one list of checks that every request passes before any application sees it.
+
+A check looks at the head of a request, before its body is read, and raises what is wrong with it. What stands
+here holds for every way in: the public API, what gateways ask of one another, and paths that nobody knows.
+A path may end with a slash, wherever it leads.
+"""
+
+from collections.abc import Callable, Sequence
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from api.errors import error_response, status_and_code
+from api.gateway import Gateway
+from api.process.browsers import check_host, check_media_type, check_origin
+from log_tables.errors import LakelogError
+
+Check = Callable[[Gateway, Scope], None]
+"""Looks at an ASGI scope of type http. Raises LakelogError for a request that is not to be answered."""
+
+CHECKS: Sequence[Check] = (check_host, check_origin, check_media_type)
+"""In the order in which they are made: the first that fails is the answer."""
+
+
+class Gate:
+    """An ASGI application around that of a gateway."""
+
+    def __init__(self, app: ASGIApp, gateway: Gateway, checks: Sequence[Check] = CHECKS) -> None:
+        self._app, self._gateway, self._checks = app, gateway, checks
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            scope = _without_slash(scope)
+            try:
+                for check in self._checks:
+                    check(self._gateway, scope)
+            except LakelogError as error:
+                self._gateway.metrics.request_failed(status_and_code(error)[1])
+                await error_response(error)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def _without_slash(scope: Scope) -> Scope:
+    """`scope` without the slash at the end of its path, which some clients write: /topics/ is /topics."""
+    raw: bytes = scope["raw_path"]
+    if raw[-1:] != b"/" or raw == b"/":
+        return scope
+    return {**scope, "path": scope["path"].removesuffix("/"), "raw_path": raw.removesuffix(b"/")}

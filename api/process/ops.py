@@ -1,0 +1,66 @@
+"""What an operator asks a gateway: is it alive, is it ready, what has it counted."""
+
+from fastapi import APIRouter
+from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from api.errors import error_responses
+from api.gateway import Here
+from api.requests.strict import StrictRoute
+from log_tables.cluster.cluster import Cluster
+from log_tables.errors import NotLeader, ObjectMissing, StoreUnavailable
+from log_tables.layout import commit_path
+
+router = APIRouter(tags=["operations"], route_class=StrictRoute)
+
+
+class Health(BaseModel):
+    """The process answers."""
+
+    status: str = Field(examples=["alive"])
+
+
+class Readiness(BaseModel):
+    """The gateway can serve: its root answers and the metadata log can be read."""
+
+    status: str = Field(examples=["ready"])
+    cluster_id: str
+    topics: int = Field(description="Topics that clients can see.")
+
+
+@router.get("/health", summary="Is the process alive?")
+async def health() -> Health:
+    return Health(status="alive")
+
+
+@router.get("/ready", summary="Can it serve?", responses=error_responses(503))
+def ready(here: Here) -> Readiness:
+    """Reads the metadata log. 503 while the root does not answer or the gateway is stopping."""
+    if here.stopping.is_set() or here.brokers.leaving:
+        raise NotLeader("this gateway is stopping; ask another one")
+    _look_at_the_root(here.cluster)
+    return Readiness(status="ready", cluster_id=here.cluster.cluster_id, topics=len(here.cluster.topics()))
+
+
+@router.get(
+    "/metrics",
+    summary="Counters and latencies, for Prometheus",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {}}}},
+)
+def metrics(here: Here) -> Response:
+    here.metrics.forget_topics(lambda name: here.cluster.known(name) is None)
+    return Response(here.metrics.render(), media_type=CONTENT_TYPE_LATEST)
+
+
+def _look_at_the_root(cluster: Cluster) -> None:
+    """Follow the metadata log, and see that it is still there: a lost mount looks like an empty log."""
+    cluster.refresh()
+    log = cluster.metadata_log.partition
+    try:
+        cluster.store.head(commit_path(log.directory, log.snapshot.version))
+    except ObjectMissing:
+        raise StoreUnavailable(
+            "the metadata log is no longer under the root; see that the root is mounted"
+        ) from None

@@ -1,0 +1,336 @@
+"""HTTP as uvicorn reads it, within bounds: what one connection may send, hold and wait for.
+
+A head is parsed by pieces, so that one that never ends is met before it is large. What comes before its turn
+waits unread. Whoever is too slow, or sends what is not HTTP, is told so in our form of errors, and the
+connection is closed. `look` is called now and then for the deadlines.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import httptools
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from api.errors import (
+    HeadTooLarge,
+    MalformedBody,
+    RequestTimeout,
+    UrlTooLong,
+    error_response,
+    status_and_code,
+)
+from api.process.spare import Spares
+from api.process.unsent import Unsent
+from log_tables.errors import LakelogError
+from log_tables.limits import (
+    CHUNK_MEAN_MIN_BYTES,
+    HEAD_MAX_BYTES,
+    HEADER_LINES_MAX,
+    LINGER_S,
+    PIPELINED_MAX,
+    SMALL_CHUNKS_MAX,
+    UNSENT_MAX_BYTES,
+)
+
+_SMALLEST = b"GET / HTTP/1.1\r\n\r\n"
+
+_HEAD_PIECE_BYTES = PIPELINED_MAX * len(_SMALLEST)
+"""Of a head at once: no more requests than PIPELINED_MAX are met before the first one counts."""
+
+_BODY_PIECE_BYTES = 65_536
+_BODY_HEADERS = (b"content-length", b"transfer-encoding")
+_NOT_HTTP = "the request is not HTTP/1.1: check the method, the headers and the chunks, and escape the URL"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a connection may do. `failed` is told the code of each error that is answered here."""
+
+    max_connections: int
+    idle_s: float
+    receive_s: float
+    send_s: float
+    failed: Callable[[int], None]
+
+
+def bounded(bounds: Bounds) -> "type[Protocol]":
+    """The protocol within `bounds`, for uvicorn, which makes one for each connection."""
+    return type("BoundedProtocol", (Protocol,), {"bounds": bounds, "spares": Spares(bounds.failed)})
+
+
+class Protocol(HttpToolsProtocol):
+    """One connection."""
+
+    bounds: ClassVar[Bounds]
+    spares: ClassVar[Spares]
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._raw = transport
+        super().connection_made(_Closing(transport, self))  # type: ignore[arg-type]
+        self.flow = self._flow = _Flow(self.transport)
+        self.url = b""
+        self._in_body = self._moved = self._ending = False
+        self._fed = 0
+        self._waiting = b""
+        self._wrong: LakelogError | None = None
+        self._head_since: float | None = None
+        self._idle_since = self.loop.time()
+        self._unsent = Unsent(transport, self._idle_since)
+        over = len(self.connections) - self.bounds.max_connections
+        if over > 0:
+            self.app = self.spares.application(self.app, self)
+            self.spares.let_in(self, over)
+
+    # What comes in.
+
+    def data_received(self, data: bytes) -> None:
+        if len(data) <= _HEAD_PIECE_BYTES and not (self._waiting or self._flow.held or self.ending):
+            self._feed(data)
+            return
+        left = memoryview(self._waiting + data)
+        self._waiting = b""
+        while left and not self.ending:
+            if self._flow.held:
+                self._waiting = bytes(left)
+                return
+            piece = bytes(left[: self._piece_bytes(left)])
+            left = left[len(piece) :]
+            self._feed(piece)
+
+    def _piece_bytes(self, left: memoryview) -> int:
+        """How much of `left` is looked at next. Behind the end of a body there may be heads."""
+        if not self._in_body:
+            return _HEAD_PIECE_BYTES
+        heads = bytes(left[:_BODY_PIECE_BYTES]).count(b"\r\n\r\n")
+        return _BODY_PIECE_BYTES if heads < PIPELINED_MAX else _HEAD_PIECE_BYTES
+
+    def _feed(self, piece: bytes) -> None:
+        self._moved = False
+        try:
+            self.parser.feed_data(piece)
+        except httptools.HttpParserUpgrade:
+            self._upgraded()
+        except httptools.HttpParserError:
+            self._blame(MalformedBody(_NOT_HTTP))
+        self._fed = 0 if self._moved else self._fed + len(piece)
+        if self._fed > HEAD_MAX_BYTES:
+            self._blame(self._head_too_large())
+        if self._wrong is not None:
+            if self._answering() and (self.pipeline or not self._in_body):
+                self._flow.hold()  # earlier requests are answered first
+            else:
+                self.refuse(self._wrong)
+
+    def _blame(self, error: LakelogError | None) -> None:
+        """Remember the first thing that is wrong, which the parser's callbacks cannot raise."""
+        if self._wrong is None:
+            self._wrong = error
+
+    def _upgraded(self) -> None:
+        """A request that may become another protocol is answered as HTTP, and is the last one."""
+        if self._wrong is None:
+            self.cycle.keep_alive = False
+            self._flow.hold()
+
+    def _head_too_large(self) -> LakelogError:
+        if not self._in_body and len(self.url) > HEAD_MAX_BYTES // 2:
+            return UrlTooLong(f"the URL has {len(self.url)} bytes or more; send what is long in the body")
+        return HeadTooLarge(
+            f"the headers have more than {HEAD_MAX_BYTES} bytes or {HEADER_LINES_MAX} lines; send fewer"
+        )
+
+    # What the parser finds.
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head_since = self.loop.time()
+
+    def on_headers_complete(self) -> None:
+        self._moved = True
+        if len(self.headers) > HEADER_LINES_MAX:
+            self._blame(self._head_too_large())
+        if self.parser.should_upgrade() and any(name in _BODY_HEADERS for name, _ in self.headers):
+            self._blame(MalformedBody("connections are not upgraded here; send the request without Upgrade"))
+        if self._wrong is None:
+            self._in_body, self._chunks, self._body_bytes = True, 0, 0
+            self._head_since = None
+            super().on_headers_complete()
+            self.headers = []  # of trailers, which nobody asked for
+            if self.pipeline:
+                self._flow.hold()
+
+    def on_chunk_header(self) -> None:
+        self._chunks += 1
+        if self._chunks > SMALL_CHUNKS_MAX and self._body_bytes < self._chunks * CHUNK_MEAN_MIN_BYTES:
+            mean = self._body_bytes / self._chunks
+            self._blame(MalformedBody(f"the body comes in chunks of {mean:.1f} bytes; send larger ones"))
+
+    def on_body(self, body: bytes) -> None:
+        self._moved = True
+        self._body_bytes += len(body)
+        if self._wrong is None:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._in_body, self._moved = False, True
+        if self._wrong is None:
+            super().on_message_complete()
+
+    # What goes out.
+
+    def on_response_complete(self) -> None:
+        self.server_state.total_requests += 1
+        self._idle_since = self.loop.time()
+        if self.transport.is_closing():
+            return
+        if self._wrong is not None and len(self.pipeline) == self._in_body:
+            self.pipeline.clear()  # what is left is the one whose body is wrong
+            self.refuse(self._wrong)
+            return
+        if self.pipeline:
+            cycle, app = self.pipeline.pop()
+            self._start_asgi_task(cycle, app)
+        if not self.pipeline:
+            self._flow.held = False
+            if self._waiting:
+                waiting, self._waiting = self._waiting, b""
+                self.data_received(waiting)  # at once: what comes next comes behind it
+            self._flow.resume_reading()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 -- uvicorn's
+        self.refuse(MalformedBody(_NOT_HTTP))
+
+    def refuse(self, error: LakelogError) -> None:
+        """Say what is wrong, unless an earlier request's answer is still to come, and close."""
+        self._wrong = error
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None and cycle.response_complete:
+            cycle = None
+        own = cycle is not None and self._in_body and not cycle.response_started
+        if not self.pipeline and (cycle is None or own):
+            self._raw.write(_as_http(error))
+            self.bounds.failed(status_and_code(error)[1])
+        if cycle is not None:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self._in_body = True  # whatever comes now belongs to what was refused
+        self.end()
+
+    def end(self) -> None:
+        """Close when all is sent. A client that still sends is given time to read what it was told."""
+        if self._ending or self._raw.is_closing():
+            return
+        if not self._in_body:
+            self._raw.close()
+            return
+        self._ending, self._waiting = True, b""
+        self._flow.let_go()
+        self._raw.write_eof()
+        self.loop.call_later(LINGER_S, self._raw.abort)
+
+    @property
+    def ending(self) -> bool:
+        """Whether nothing more is read or begun here."""
+        return self._ending or self._raw.is_closing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._ending, self._waiting = True, b""
+        self.spares.leave(self)
+        super().connection_lost(exc)
+
+    # Deadlines.
+
+    def look(self, now: float) -> None:
+        """Close the connection if it is idle, or too slow, by the time of the event loop."""
+        if self.unsent_bytes(now) and now - self._unsent.since > self.bounds.send_s:
+            self._raw.abort()
+        elif self.ending:
+            return
+        elif self._answering():
+            return  # being answered; its body has a deadline of its own
+        elif self._head_since is not None:
+            if now - self._head_since > self.bounds.receive_s:
+                late = f"the head did not come within {self.bounds.receive_s:g} s; send it at once"
+                self.refuse(RequestTimeout(late))
+        elif now - self._idle_since > (self.bounds.receive_s if self._in_body else self.bounds.idle_s):
+            self._raw.close()  # in a body: it was answered, what still comes of it is passed over
+
+    def _answering(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and not cycle.response_complete
+
+    def unsent_bytes(self, now: float) -> int:
+        """What the client has not taken yet."""
+        return self._unsent.size_bytes(now)
+
+    def drop(self) -> None:
+        """Close the connection now; what is not sent is lost."""
+        self._raw.abort()
+
+
+def look_at_all(connections: Iterable[Any], now: float) -> None:
+    """Look at every connection. While too much in all is not taken, drop those with most of it."""
+    waiting = []
+    for connection in list(connections):
+        try:
+            connection.look(now)
+            waiting.append((connection.unsent_bytes(now), connection))
+        except Exception:  # noqa: BLE001 -- the others go on
+            _log.exception("a connection could not be looked at, and is closed")
+            connection.drop()
+    unsent = sum(size for size, _ in waiting)
+    if unsent > UNSENT_MAX_BYTES:
+        for size, connection in sorted(waiting, key=lambda each: -each[0]):
+            if unsent <= UNSENT_MAX_BYTES:
+                break
+            connection.drop()
+            unsent -= size
+
+
+class _Flow(FlowControl):
+    """Reading can be held, whoever else wants it to go on."""
+
+    held = False
+
+    def hold(self) -> None:
+        self.held = True
+        self.pause_reading()
+
+    def let_go(self) -> None:
+        self.held = False
+        self.resume_reading()
+
+    def resume_reading(self) -> None:
+        if not self.held:
+            super().resume_reading()
+
+
+class _Closing:
+    """A transport whose `close` is the protocol's to do."""
+
+    def __init__(self, transport: asyncio.Transport, protocol: Protocol) -> None:
+        self._transport, self._protocol = transport, protocol
+        self.write = transport.write
+
+    def close(self) -> None:
+        self._protocol.end()
+
+    def is_closing(self) -> bool:
+        return self._protocol.ending
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+def _as_http(error: LakelogError) -> bytes:
+    """An answer that is the last one of its connection."""
+    answer = error_response(error)
+    lines = [*answer.raw_headers, (b"connection", b"close")]
+    head = b"".join(name + b": " + value + b"\r\n" for name, value in lines)
+    return STATUS_LINE[answer.status_code] + head + b"\r\n" + bytes(answer.body)

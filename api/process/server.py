@@ -1,0 +1,268 @@
+"""One gateway process: open the root, listen, say when it is ready, stop in order."""
+
+import asyncio
+import gc
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from importlib.abc import MetaPathFinder
+from typing import NoReturn
+
+import uvicorn
+
+from api.gateway import Gateway
+from api.metrics import Metrics
+from api.peer.gate import PeerGate
+from api.process.app import create_app
+from api.process.gate import Gate
+from api.process.protocol import Bounds, bounded, look_at_all
+from coordinator.brokers.brokers import Brokers
+from coordinator.brokers.leadership import Leadership
+from coordinator.brokers.peers import Peers
+from coordinator.brokers.router import Router
+from coordinator.groups.consumers import Consumers
+from coordinator.groups.coordinator import Coordinator
+from coordinator.groups.shards import Shards
+from coordinator.groups.transactions import Transactions
+from ingest.buffer import Buffer
+from ingest.writer import Writer
+from lakelog.settings import Settings
+from log_tables.clock import SystemClock
+from log_tables.cluster.cluster import Cluster
+from log_tables.root.whole import check_home
+from log_tables.store.store import open_store
+
+BACKLOG = 2_048
+"""Connections that the kernel accepts before this process does."""
+
+OTHER_FILES_MIN = 64
+"""Files that are left for everything but connections, or a quarter of all, if that is more."""
+
+_LOOK_TICKS = 5
+"""uvicorn's ticks, of 0.1 s, from one look at all connections to the next."""
+
+_log = logging.getLogger(__name__)
+
+
+def say(line: str) -> None:
+    """Tell it on standard output, at once."""
+    print(line, flush=True)
+
+
+def run(settings: Settings, peer_port: int | None = None, ready: Callable[[str], None] = say) -> None:
+    """Serve until SIGTERM or SIGINT, then stop accepting, answer what is in flight, flush and return.
+
+    A second signal ends the process at once, which loses nothing that was acknowledged with acks=all.
+    `ready` is given one line when requests are answered; it is printed by default. With `peer_port` this
+    process shares its port with others, and listens on that one, too, for the other gateways. Raises OSError
+    when the address cannot be listened on, LakelogError when the root cannot be opened, SystemExit(1) when
+    the flush was not done.
+    """
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.root.level))
+    # api/errors.py has logged it already, with a reference that the client was told.
+    logging.getLogger("uvicorn.error").addFilter(lambda record: "in ASGI application" not in record.msg)
+    _raise_file_limit()
+    sys.meta_path.insert(0, _WithoutPandas())
+    listeners = [listen(settings.host, settings.port, shared=peer_port is not None)]
+    if peer_port is not None:
+        listeners.append(listen(settings.host, peer_port, shared=True))
+    url, peer_url = (url_of(settings.host, each) for each in (listeners[0], listeners[-1]))
+    gateway = open_gateway(settings, url, peer_url)
+    bounds = _bounds(settings, gateway.metrics)
+    config = uvicorn.Config(
+        Gate(PeerGate(create_app(gateway), gateway), gateway),
+        loop="uvloop",
+        http=bounded(bounds),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=settings.shutdown_timeout_ms // 1_000,
+    )
+    server = _Server(config, gateway, ready, forced=peer_port is None)
+    connections = server.server_state.connections
+    gateway.metrics.watch_connections(lambda: len(connections), bounds.max_connections)
+    try:
+        server.run(listeners)
+    except SystemExit:
+        sys.exit(1)  # starting failed, and uvicorn has logged how; its own code means something else here
+    if server.lifespan.should_exit:
+        sys.exit(1)  # flushing failed, and uvicorn has logged how
+
+
+def _bounds(settings: Settings, metrics: Metrics) -> Bounds:
+    """What a connection may do. Files are left over for tables, and for connections that are told of it."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    most = settings.max_connections
+    if files != resource.RLIM_INFINITY:
+        most = max(1, min(most, files - max(OTHER_FILES_MIN, files // 4)))
+    if most < settings.max_connections:
+        _log.warning("%d files may be open, which is enough for %d connections", files, most)
+    return Bounds(
+        most,
+        settings.connections_max_idle_ms / 1_000,
+        settings.receive_timeout_ms / 1_000,
+        settings.send_timeout_ms / 1_000,
+        metrics.request_failed,
+    )
+
+
+def _raise_file_limit() -> None:
+    """Allow as many open connections as the system lets this process ask for; often it starts with 1024."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError):  # macOS calls its limit infinite and then refuses that much
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def listen(host: str, port: int, shared: bool = False) -> socket.socket:
+    """A socket bound to `host` and `port`, a free one when 0; others may be bound there, too, if `shared`.
+
+    Raises OSError.
+    """
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listener = socket.socket(family, kind, protocol)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    listener.bind(address)
+    return listener
+
+
+def url_of(host: str, listener: socket.socket) -> str:
+    """Where others reach a gateway that listens on `host`: a wildcard address stands for this machine."""
+    port = listener.getsockname()[1]
+    if host in ("0.0.0.0", "::", ""):
+        host = socket.gethostname()
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def open_gateway(settings: Settings, url: str, peer_url: str = "") -> Gateway:
+    """The parts of a gateway that answers at `url`, other gateways at `peer_url`, unless the settings name
+    others.
+    """
+    urls = {
+        "advertised_url": settings.advertised_url or url,
+        "peer_url": settings.peer_url or peer_url or url,
+    }
+    settings = settings.model_copy(update=urls)
+    clock, metrics = SystemClock(), Metrics()
+    store = open_store(settings.data, settings.store_options, clock=clock)
+    cluster = Cluster.open(store, clock, settings.peer_url)
+    check_home(cluster, settings.leader_timeout_ms / 1000)
+    if settings.remote_root:
+        cluster.set_remote_root(settings.remote_root)
+    buffer = Buffer(settings.buffer_memory)
+    writer = Writer(cluster, settings, clock, metrics.committed)
+    brokers = Brokers(cluster, settings, clock, _replaced)
+    peers = Peers(brokers)
+    leadership = Leadership(cluster, writer, brokers, peers, clock)
+    router = Router(writer, leadership, brokers, peers, settings, clock, metrics.forwarded)
+    transactions = Transactions(cluster, router.append, buffer, clock, metrics.transaction)
+    consumers = Consumers(cluster, clock)
+    shards = Shards(cluster, leadership, consumers, transactions, settings, clock)
+    coordinator = Coordinator(cluster, shards, consumers, transactions, clock)
+    return Gateway(
+        cluster,
+        writer,
+        brokers,
+        peers,
+        leadership,
+        router,
+        shards,
+        coordinator,
+        buffer,
+        settings,
+        metrics,
+        clock,
+    )
+
+
+def _replaced() -> None:
+    """Another gateway has this one's URL: two would answer for one broker."""
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, which says when it is ready, wakes long polls when it stops, and ends with exit code 0."""
+
+    def __init__(
+        self, config: uvicorn.Config, gateway: Gateway, ready: Callable[[str], None], forced: bool
+    ) -> None:
+        """With `forced` a second signal ends it at once; a worker may get both its own and its parent's."""
+        super().__init__(config)
+        self._gateway, self._ready, self._forced = gateway, ready, forced
+        self._leaving: asyncio.Task[None] | None = None
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % _LOOK_TICKS == 0:
+            look_at_all(self.server_state.connections, asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        # uvicorn's own would raise the signal again after an orderly stop and so make it look like a crash.
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stop, number)
+        yield
+
+    def _stop(self, number: int) -> None:
+        if self._leaving is not None:
+            if self._forced:
+                _forced_end(number)
+            return
+        self._leaving = asyncio.create_task(self._leave())
+
+    async def _leave(self) -> None:
+        """Hand over while requests still come, which would else meet a closed connection; then stop."""
+        try:
+            async with asyncio.timeout(self._gateway.settings.shutdown_timeout_ms / 1_000):
+                await self._gateway.leadership.close()
+        except TimeoutError:
+            _log.warning("not everything was handed over to the other gateways in time")
+        except Exception:  # noqa: BLE001 -- who was asked to end ends
+            _log.exception("handing over to the other gateways failed")
+        self.should_exit = True
+        self._gateway.stopping.set()
+        self._gateway.coordinator.wake()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        _settle_memory()
+        settings = self._gateway.settings
+        self._ready(f"lakelog is ready at {settings.advertised_url} (data: {settings.data})")
+
+
+class _WithoutPandas(MetaPathFinder):
+    """An importer in whose process pandas is not installed.
+
+    Where it is, pyarrow loads it when it first makes a scalar or an array of a Python value, to ask whether
+    that is one of pandas': most of a second of the event loop, and 60 MB.
+    """
+
+    def find_spec(self, fullname: str, _path: object, _target: object = None) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError("a gateway needs no pandas", name=fullname)
+
+
+def _forced_end(number: int) -> NoReturn:
+    _log.warning("stopped by a second signal: what was not flushed is lost")
+    os._exit(128 + number)
+
+
+def _settle_memory() -> None:
+    """What was loaded until now stays: the garbage collector need not walk it again and again."""
+    gc.collect()
+    gc.freeze()

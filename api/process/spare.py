@@ -1,0 +1,74 @@
+"""Connections beyond `max_connections`: some are let in, each for one request that has to get through.
+
+An operator must see that there are too many. Other gateways must reach what this one leads: else connections
+that ask for nothing, to one gateway, would stop its partitions for everybody. Who has not sent a request yet
+gives way to who comes.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.errors import TooManyConnections, error_response, status_and_code
+from api.requests.heads import TARGETED, heads
+from log_tables.limits import SPARE_CONNECTIONS, SPARE_PEER_CONNECTIONS
+
+OPERATORS_PATHS = ("/health", "/ready", "/metrics")
+
+_SPARE = SPARE_CONNECTIONS + SPARE_PEER_CONNECTIONS
+_FULL = "this gateway has as many connections as it takes; close some, or raise max_connections"
+
+
+class Spares:
+    """The spare connections of one gateway. `failed` is told the code of each error that is answered here."""
+
+    def __init__(self, failed: Callable[[int], None]) -> None:
+        self._failed = failed
+        self._silent: dict[Any, None] = {}
+        self._peers = 0
+
+    def let_in(self, connection: Any, over: int) -> None:
+        """A connection comes, and there are `over` too many: the one that is silent for longest may go."""
+        self._silent[connection] = None
+        if over <= _SPARE:
+            return
+        longest = next(iter(self._silent))
+        self.leave(longest)
+        if over > 2 * _SPARE:
+            longest.drop()  # there are too many even to tell each
+        else:
+            longest.refuse(TooManyConnections(_FULL))
+
+    def leave(self, connection: Any) -> None:
+        """A connection has sent a request, or is over."""
+        self._silent.pop(connection, None)
+
+    def application(self, app: ASGIApp, connection: Any) -> ASGIApp:
+        """`app` for a spare connection: one request, of an operator or of another gateway."""
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            async def last(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
+                await send(message)
+
+            self.leave(connection)
+            if scope["path"] in OPERATORS_PATHS:
+                await app(scope, receive, last)
+            elif self._peers < SPARE_PEER_CONNECTIONS and TARGETED in heads(scope):
+                await self._of_peer(app, scope, receive, last)
+            else:
+                error = TooManyConnections(_FULL)
+                self._failed(status_and_code(error)[1])
+                await error_response(error)(scope, receive, last)
+
+        return answer
+
+    async def _of_peer(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Whoever only says to be a gateway is sent away by the gate behind, before its body is read."""
+        self._peers += 1
+        try:
+            await app(scope, receive, send)
+        finally:
+            self._peers -= 1

@@ -1,0 +1,135 @@
+"""Several gateway processes behind one port of a machine, to use its cores.
+
+The kernel shares the connections out (SO_REUSEPORT). Each process is a gateway like any other, with a port of
+its own at which the others reach it.
+"""
+
+import logging
+import multiprocessing
+import os
+import signal
+import threading
+from contextlib import ExitStack
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from types import FrameType
+
+from api.process.server import listen, run, say, url_of
+from lakelog.settings import Settings
+from log_tables.errors import InvalidConfig
+
+RESTART_S = 1.0
+"""How long after its death a worker is started again."""
+
+_log = logging.getLogger(__name__)
+_spawn = multiprocessing.get_context("spawn")
+
+
+def run_workers(settings: Settings, count: int) -> None:
+    """Serve by `count` processes until SIGTERM or SIGINT; one that dies is started again.
+
+    Prints one line when all of them answer. Raises InvalidConfig, OSError; SystemExit(1) when one could not
+    be started, or did not end in order.
+    """
+    if settings.peer_url:
+        raise InvalidConfig(
+            f"peer_url={settings.peer_url!r} cannot be that of {count} workers: each listens on a free "
+            "port of its own; leave it out, or start several gateways"
+        )
+    listen(settings.host, settings.port).close()  # so that others do not share it by mistake
+    with ExitStack() as stack:
+        # Bound, and never listened on: that keeps these ports theirs, also while one is started again.
+        held, *own = (
+            stack.enter_context(listen(settings.host, port, shared=True))
+            for port in (settings.port, *[0] * count)
+        )
+        port, url = held.getsockname()[1], settings.advertised_url or url_of(settings.host, held)
+        settings = settings.model_copy(update={"port": port, "advertised_url": url})
+        _Workers(settings, [each.getsockname()[1] for each in own]).run()
+
+
+class _Workers:
+    def __init__(self, settings: Settings, ports: list[int]) -> None:
+        """`ports` are those that the workers have to themselves."""
+        self._settings, self._ports = settings, ports
+        # Not an Event: its lock may be held by the very code that a signal interrupts.
+        self._stopping = False
+        self._running: dict[SpawnProcess, tuple[int, Connection]] = {}
+
+    def run(self) -> None:
+        signals = {
+            number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            started = [self._start(port) for port in self._ports]
+            lines = [line for ready in started if (line := _said(ready)) is not None]
+            if len(lines) == len(started):
+                say(lines[0])
+                self._keep_running()
+            elif not self._stopping:
+                raise SystemExit(1)  # a worker has logged why
+        finally:
+            failed = self._end()
+            for number, handler in signals.items():
+                signal.signal(number, handler)
+        if failed:
+            raise SystemExit(1)
+
+    def _start(self, port: int) -> Connection:
+        """Another worker; it sends its line when it is ready."""
+        heard, said = _spawn.Pipe(duplex=False)
+        process = _spawn.Process(target=_work, args=(self._settings, port, said))
+        process.start()
+        said.close()  # so that the end of the worker is the end of the pipe
+        self._running[process] = (port, heard)
+        return heard
+
+    def _keep_running(self) -> None:
+        while not self._stopping:
+            wait([process.sentinel for process in self._running], timeout=RESTART_S)
+            dead = [process for process in self._running if not process.is_alive()]
+            for process in dead:
+                wait((), timeout=RESTART_S)
+                if not self._stopping:
+                    _log.error("a worker ended with exit code %s; it is started again", process.exitcode)
+                    port, _ = self._running.pop(process)
+                    self._start(port)
+
+    def _end(self) -> bool:
+        """Stop all in order; returns whether one did not end so."""
+        for process in self._running:
+            if process.is_alive():
+                process.terminate()
+        for process in self._running:
+            process.join()
+        # One that was only just started knows no order yet, and has nothing to end.
+        return any(process.exitcode not in (0, -signal.SIGTERM) for process in self._running)
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        if self._stopping:
+            for process in self._running:
+                process.kill()
+        self._stopping = True
+
+
+def _said(ready: Connection) -> str | None:
+    """The line of a worker that is ready; None for one that has ended before."""
+    try:
+        line: str = ready.recv()
+    except EOFError:
+        return None
+    return line
+
+
+def _work(settings: Settings, port: int, said: Connection) -> None:
+    """What a worker does. Ctrl-C in a terminal is for the parent, which then asks it to stop."""
+    os.setsid()
+    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
+    run(settings, port, said.send)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)

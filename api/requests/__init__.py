@@ -1,0 +1,1 @@
+"""What every door shares: bodies, topics by name, errors, forwarding."""

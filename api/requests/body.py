@@ -1,0 +1,188 @@
+"""Bodies of requests: each is read here, whole, before an application sees the request.
+
+So every body has a size, a deadline, and room for what has come of it, whichever route it is for, and none is
+left unread. What is only announced takes no room: else who sends nothing kept out those who do. Records share
+`buffer_memory`, each topic with a part of its own. All other bodies share a little beside it, so that neither
+keeps the other out.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+from urllib.parse import parse_qs
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.errors import MalformedBody, RequestTimeout, RequestTooLarge, error_response, status_and_code
+from api.gateway import Gateway, gateway
+from api.requests.heads import heads
+from api.wire.json_bounds import small_cost
+from ingest.buffer import Buffer, Room
+from log_tables.errors import BufferFull, LakelogError
+from log_tables.layout import CONSUMER_OFFSETS
+from log_tables.limits import BATCH_MAX_BYTES, SMALL_BODY_MAX_BYTES
+
+_TAKEN = "lakelog.body"
+"""The key of an ASGI scope where its body and room are."""
+
+_RECORDS = re.compile(
+    r"/topics/(?P<v2>[^/]+)(?:/partitions/[^/]+)?"
+    r"|/v3/clusters/[^/]+/topics/(?P<v3>[^/]+)/records(?::batch)?"
+    r"|/consumers/[^/]+(?:/instances/[^/]+)?/(?P<transaction>transactions)"
+)
+"""The paths that records are sent to."""
+
+
+class Allowance(NamedTuple):
+    """How large a body may be, and the share of a buffer that it counts to."""
+
+    limit_bytes: int
+    buffer: Buffer
+    share: str
+
+
+def allowance(here: Gateway, scope: Scope) -> Allowance:
+    """What a request's body may take."""
+    path, most = scope["path"], int(here.settings.max_request_bytes)
+    if path == "/peer/append":
+        named = parse_qs(scope["query_string"].decode("latin-1")).get("topic", [""])
+        return Allowance(most + BATCH_MAX_BYTES, here.buffer, named[0])
+    records = _RECORDS.fullmatch(path) if scope["method"] == "POST" else None
+    if records is None:
+        return Allowance(SMALL_BODY_MAX_BYTES, here.small_bodies, "/".join(path.split("/")[:3]))
+    return Allowance(most, here.buffer, records["v2"] or records["v3"] or CONSUMER_OFFSETS)
+
+
+@dataclass(slots=True)
+class _Taken:
+    body: bytes
+    room: Room
+
+
+def take_body(request: Request) -> bytes:
+    """The body of `request`. It is given away, so that it can be dropped once it is decoded."""
+    taken = _taken(request)
+    body, taken.body = taken.body, b""
+    return body
+
+
+def put_back(request: Request, body: bytes) -> None:
+    """Let `body` be taken again: another attempt is made to answer `request`."""
+    _taken(request).body = body
+
+
+def room_of(request: Request) -> Room:
+    """What `request` holds of the buffer: at least its body. A context manager that gives it back."""
+    return _taken(request).room
+
+
+def _taken(request: Request) -> _Taken:
+    """Also of a request without a body."""
+    if _TAKEN not in request.scope:
+        request.scope[_TAKEN] = _Taken(b"", gateway(request).buffer.room(""))
+    taken: _Taken = request.scope[_TAKEN]
+    return taken
+
+
+class WithBody:
+    """An ASGI application around another, which is given requests whose bodies have come."""
+
+    def __init__(
+        self, app: ASGIApp, gateway: Gateway, refused: Callable[[LakelogError], Response] = error_response
+    ) -> None:
+        """`refused` makes the answer to a body that is not taken."""
+        self._app, self._gateway, self._refused = app, gateway, refused
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not _announces(scope):
+            await self._app(scope, receive, send)
+            return
+        allowed = allowance(self._gateway, scope)
+        with allowed.buffer.room(allowed.share) as room:
+            taken = scope[_TAKEN] = _Taken(b"", room)
+            try:
+                timeout_s = self._gateway.settings.receive_timeout_ms / 1_000
+                taken.body = await read_body(scope, receive, room, allowed.limit_bytes, timeout_s)
+                if allowed.buffer is self._gateway.small_bodies:
+                    room.grow(len(taken.body) + small_cost(taken.body))
+                receive = _again(taken, receive)
+            except ClientDisconnect:
+                return  # nobody hears an answer, or the protocol has given it
+            except LakelogError as error:
+                self._gateway.metrics.request_failed(status_and_code(error)[1])
+                answer = self._refused(error)
+                if not isinstance(error, BufferFull):
+                    answer.headers["connection"] = "close"  # nobody waits for the rest of it
+                await answer(scope, receive, send)
+                return
+            await self._app(scope, receive, send)
+
+
+def _announces(scope: Scope) -> bool:
+    """Whether a body is announced."""
+    found = heads(scope)
+    return b"content-length" in found or b"transfer-encoding" in found
+
+
+def _again(taken: _Taken, receive: Receive) -> Receive:
+    """What is received once more, for an application that reads the body itself."""
+    given = False
+
+    async def again() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        body, taken.body = taken.body, b""
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again
+
+
+async def read_body(scope: Scope, receive: Receive, room: Room, limit_bytes: int, timeout_s: float) -> bytes:
+    """The whole body. Raises RequestTooLarge, BufferFull, RequestTimeout, MalformedBody for another size than
+    was announced; ClientDisconnect.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await _read(scope, receive, room, limit_bytes)
+    except TimeoutError:
+        raise RequestTimeout(
+            f"the body did not come within {timeout_s:g} s; send it faster, or less at once"
+        ) from None
+
+
+async def _read(scope: Scope, receive: Receive, room: Room, limit_bytes: int) -> bytes:
+    declared = _declared(scope, limit_bytes)
+    room.check(declared)
+    parts: list[bytes] = []
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        parts.append(message.get("body", b""))
+        size, more = size + len(parts[-1]), message.get("more_body", False)
+        if size > limit_bytes:
+            raise _too_large(size, limit_bytes)
+        room.grow(size)
+    if size < declared:
+        raise MalformedBody(f"the body has {size} of the {declared} bytes that were announced; send it whole")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _declared(scope: Scope, limit_bytes: int) -> int:
+    length = heads(scope).get(b"content-length", (b"0",))[0].decode("latin-1")
+    if not (length.isascii() and length.isdecimal()):
+        raise MalformedBody(f"Content-Length {length[:40]!r} is not a number; send the body's bytes")
+    if len(length) > 19 or int(length) > limit_bytes:
+        raise _too_large(length[:20], limit_bytes)
+    return int(length)
+
+
+def _too_large(size_bytes: int | str, limit_bytes: int) -> RequestTooLarge:
+    return RequestTooLarge(f"the body has {size_bytes} bytes, {limit_bytes} are allowed; send less at once")

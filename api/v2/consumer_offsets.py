@@ -1,0 +1,165 @@
+"""Where consumers are: committed offsets and positions of an instance, and a group's offsets without one."""
+
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from fastapi.concurrency import run_in_threadpool
+
+from api.errors import error_responses
+from api.gateway import Gateway, Here
+from api.requests.client_topics import at_partition
+from api.requests.envelope import V2Response
+from api.requests.group_route import GroupRoute
+from api.v2.consumer_schema import (
+    CommitBody,
+    CommittedOffset,
+    CommittedOffsets,
+    MemberCommitBody,
+    PartitionName,
+    Partitions,
+    SeekBody,
+)
+from api.v2.paths import GroupName, InstanceName
+from api.wire.timestamp import microseconds
+from coordinator.groups.assignment import TopicPartition
+from coordinator.groups.events import Heartbeat
+from coordinator.groups.group import Group
+from log_tables.partition.partition import Partition
+
+router = APIRouter(
+    prefix="/consumers/{group}",
+    tags=["v2 consumers"],
+    default_response_class=V2Response,
+    route_class=GroupRoute,
+)
+
+_INSTANCE = "/instances/{instance}"
+Force = Annotated[bool, Query(description="Also while the group has members.")]
+
+
+@router.post(f"{_INSTANCE}/offsets", summary="Commit offsets", responses=error_responses(404, 409, 422, 503))
+async def commit(
+    here: Here,
+    group: GroupName,
+    instance: InstanceName,
+    wanted: MemberCommitBody | None = None,
+    at_once: Annotated[
+        str, Query(alias="async", description="Accepted for the REST Proxy's sake, and without effect.")
+    ] = "false",
+) -> list[None]:
+    """The offset of the last record that was processed: the group goes on after it. Without a body, or
+    `offsets` in it: all that the instance was given. The answer is always empty, and the commit durable.
+    """
+    named = None if wanted is None else wanted.offsets
+    offsets = None if named is None else CommitBody(offsets=named).places(step=1)
+    await here.coordinator.commit(group, instance, offsets)
+    return []
+
+
+@router.get(f"{_INSTANCE}/offsets", summary="Committed offsets", responses=error_responses(404, 422, 503))
+async def get_committed(
+    here: Here, group: GroupName, instance: InstanceName, wanted: Partitions
+) -> CommittedOffsets:
+    """Where the group goes on in the partitions of the body; those without a commit are left out."""
+    found = await here.coordinator.happen(group, Heartbeat(instance))
+    for at in wanted.places:
+        found.check(at)
+    return _committed(found, wanted.places)
+
+
+@router.post(
+    f"{_INSTANCE}/positions",
+    status_code=204,
+    summary="Set positions",
+    responses=error_responses(400, 404, 409, 422, 503),
+)
+async def seek(here: Here, group: GroupName, instance: InstanceName, wanted: SeekBody) -> None:
+    """To offsets, and to the first record of a time or later (the end where there is none)."""
+    times = {named.at: microseconds(str(named.timestamp)) for named in wanted.timestamps}
+    found = await here.coordinator.happen(group, Heartbeat(instance))
+    found.check_owned(found.member(instance), [*(named.at for named in wanted.offsets), *times])
+    positions = {named.at: named.offset for named in wanted.offsets}
+    positions |= await run_in_threadpool(_at_times, here, times)
+    await here.coordinator.seek(group, instance, positions)
+
+
+@router.post(
+    f"{_INSTANCE}/positions/beginning",
+    status_code=204,
+    summary="Go to the beginning",
+    responses=error_responses(404, 409, 422, 503),
+)
+async def seek_to_beginning(here: Here, group: GroupName, instance: InstanceName, wanted: Partitions) -> None:
+    await _seek_to(here, group, instance, wanted.partitions, end=False)
+
+
+@router.post(
+    f"{_INSTANCE}/positions/end",
+    status_code=204,
+    summary="Go to the end",
+    responses=error_responses(404, 409, 422, 503),
+)
+async def seek_to_end(here: Here, group: GroupName, instance: InstanceName, wanted: Partitions) -> None:
+    await _seek_to(here, group, instance, wanted.partitions, end=True)
+
+
+@router.get("/offsets", summary="A group's offsets", responses=error_responses(404, 503))
+async def get_group_offsets(here: Here, group: GroupName) -> CommittedOffsets:
+    """All of them, without an instance."""
+    found = await here.shards.group(group)
+    return _committed(found, sorted(found.offsets))
+
+
+@router.put(
+    "/offsets",
+    status_code=204,
+    summary="Set a group's offsets",
+    responses=error_responses(404, 409, 416, 422, 503),
+)
+async def put_group_offsets(here: Here, group: GroupName, wanted: CommitBody, force: Force = False) -> None:
+    """For who holds its own place: the offsets of the *next* records to read, as `GET` gives them. 409 while
+    members share topics, unless forced; then they go on from there.
+    """
+    await here.coordinator.reset(group, wanted.places(step=0), force)
+
+
+@router.delete("", status_code=204, summary="Forget a group", responses=error_responses(404, 409, 503))
+async def delete_group(here: Here, group: GroupName, force: Force = False) -> None:
+    """With its offsets. 409 while it has members, unless forced; then they are gone, too."""
+    await here.coordinator.delete(group, force)
+
+
+def _committed(group: Group, partitions: list[TopicPartition]) -> CommittedOffsets:
+    found = ((at, group.committed(at)) for at in partitions)
+    return CommittedOffsets(
+        offsets=[
+            CommittedOffset(topic=at.topic, partition=at.partition, offset=c.offset, metadata=c.metadata)
+            for at, c in found
+            if c is not None
+        ]
+    )
+
+
+async def _seek_to(
+    here: Gateway, group: str, instance: str, wanted: list[PartitionName], *, end: bool
+) -> None:
+    found = await here.coordinator.happen(group, Heartbeat(instance))
+    places = [named.at for named in wanted]
+    found.check_owned(found.member(instance), places)
+
+    def positions() -> dict[TopicPartition, int]:
+        def place(partition: Partition) -> int:
+            return partition.high_watermark if end else partition.log_start
+
+        return {at: at_partition(here, *at, place) for at in places}
+
+    await here.coordinator.seek(group, instance, await run_in_threadpool(positions))
+
+
+def _at_times(here: Gateway, times: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def place(partition: Partition, time_us: int) -> int:
+        found = partition.position(time_us)
+        return partition.high_watermark if found is None else found
+
+    return {at: at_partition(here, *at, partial(place, time_us=time_us)) for at, time_us in times.items()}

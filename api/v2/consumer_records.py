@@ -1,0 +1,177 @@
+"""A consumer instance's poll: records of what it owns, long-polled at the ends of the partitions."""
+
+import logging
+from collections.abc import AsyncIterator, Iterator
+from itertools import chain
+from typing import Annotated
+
+import pyarrow as pa
+from fastapi import APIRouter, Query
+from fastapi.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from api.errors import FormatMismatch, NotJson, error_responses
+from api.gateway import Gateway, gateway
+from api.media import Format, accepts
+from api.requests.group_route import GroupRoute
+from api.v2.consumer_schema import FORMATS
+from api.v2.fetched import FetchedRecord, json_rows
+from api.v2.paths import GroupName, InstanceName
+from api.wire.arrow import POLL_SCHEMA, encode_stream, located
+from coordinator.groups.assignment import TopicPartition
+from coordinator.groups.consumer import Consumer, Polled, Reading
+from log_tables.errors import Damaged, InvalidArgument
+from log_tables.layout import OFFSET
+
+_log = logging.getLogger(__name__)
+
+ONLY_OTHERS = "a poll gives only what is in other partitions: %s"
+
+router = APIRouter(
+    prefix="/consumers/{group}/instances/{instance}", tags=["v2 consumers"], route_class=GroupRoute
+)
+
+
+@router.get(
+    "/records",
+    summary="Records",
+    response_model=list[FetchedRecord],
+    responses=error_responses(400, 404, 406, 409, 422, 503)
+    | {200: {"content": {Format.ARROW.value: {"schema": {"type": "string", "format": "binary"}}}}},
+)
+async def poll(
+    request: Request,
+    group: GroupName,
+    instance: InstanceName,
+    timeout: Annotated[
+        int, Query(description="How long to wait for records, in ms; -1: consumer.request.timeout.ms.")
+    ] = -1,
+    max_bytes: Annotated[int, Query(description="About how many bytes of records; -1: the most.")] = -1,
+    generation: Annotated[
+        int | None,
+        Query(
+            description="The newest that the client knows: it is told of a newer one before it is given more."
+        ),
+    ] = None,
+) -> Response:
+    """What was given before counts as done: with auto-commit it is committed, and partitions that go to
+    another member are given up. `Accept` must allow the instance's format. The header `Generation` changes
+    when the assignment does.
+
+    A record that the format cannot show ends the answer before it, and answers 42203 when it is the first.
+    A damaged partition does not keep the others from being read: 50002 is the answer when they have nothing.
+    """
+    here = gateway(request)
+    config = (await here.coordinator.member(group, instance)).config
+    form = FORMATS[config.format]
+    if not accepts(request, form):
+        raise FormatMismatch(
+            f"the consumer instance {instance!r} gives {form.value}, which Accept does not allow; ask "
+            "for that"
+        )
+    if timeout < -1 or max_bytes < -1:
+        raise InvalidArgument(f"timeout={timeout} and max_bytes={max_bytes} must be -1 or more")
+    settings = here.settings
+    timeout_s = (
+        min(config.request_timeout_ms if timeout < 0 else timeout, settings.fetch_timeout_ms_max) / 1000
+    )
+    most = settings.fetch_max_bytes if form is Format.ARROW else settings.fetch_json_max_bytes
+    limit = min(max_bytes, most) if max_bytes > 0 else most
+
+    async def give(consumer: Consumer, polled: Polled) -> Response:
+        if form is Format.ARROW:
+            return await _arrow_answer(here, consumer, polled)
+        rows, following = await run_in_threadpool(_json_rows, here, polled.readings, form, limit)
+        if not await request.is_disconnected():
+            consumer.advance(polled.serial, following)
+        body = f"[{','.join(rows)}]".encode()
+        return Response(body, media_type=form.value, headers=_headers(polled))
+
+    return await here.coordinator.poll(
+        group, instance, generation, limit, timeout_s, request.is_disconnected, give
+    )
+
+
+def _headers(polled: Polled) -> dict[str, str]:
+    return {"Generation": str(polled.epoch)}
+
+
+async def _arrow_answer(here: Gateway, consumer: Consumer, polled: Polled) -> Response:
+    following: dict[TopicPartition, int] = {}
+    batches = _batches(here, polled.readings, following)
+    first = await run_in_threadpool(next, batches, None)  # while an error can still be the answer
+    given = batches if first is None else chain([first], batches)
+    body = _arrow_stream(given, consumer, polled.serial, following)
+    return StreamingResponse(body, media_type=Format.ARROW.value, headers=_headers(polled))
+
+
+def _json_rows(
+    here: Gateway, readings: list[Reading], form: Format, limit: int
+) -> tuple[list[str], dict[TopicPartition, int]]:
+    """The rows of the answer, and where each partition goes on after them."""
+    rows: list[str] = []
+    following: dict[TopicPartition, int] = {}
+    unshown: NotJson | Damaged | None = None
+    size = 0
+    for reading in readings:
+        begin = here.clock.monotonic()
+        try:
+            made, following[reading.at] = json_rows(
+                reading.at, reading.partition, reading.plan, form, limit - size
+            )
+        except (NotJson, Damaged) as error:
+            unshown = unshown or error
+            continue
+        length = sum(map(len, made))
+        rows += made
+        size += length
+        here.metrics.topic(reading.at.topic).fetched(len(made), length, here.clock.monotonic() - begin)
+        if size >= limit:
+            break
+    if unshown is not None and not rows:
+        raise unshown
+    if isinstance(unshown, Damaged):
+        _log.error(ONLY_OTHERS, unshown)
+    return rows, following
+
+
+async def _arrow_stream(
+    batches: Iterator[pa.RecordBatch], consumer: Consumer, serial: int, following: dict[TopicPartition, int]
+) -> AsyncIterator[memoryview | bytes]:
+    """The stream, made as it is read. The consumer goes on behind it once the last record was taken."""
+    messages = encode_stream(batches, POLL_SCHEMA)
+    message = await run_in_threadpool(next, messages, None)
+    while message is not None:
+        coming = await run_in_threadpool(next, messages, None)
+        if coming is None:
+            # Before the end of the stream is sent: a client that has read it may be gone at once.
+            consumer.advance(serial, following)
+        yield message
+        message = coming
+
+
+def _batches(
+    here: Gateway, readings: list[Reading], following: dict[TopicPartition, int]
+) -> Iterator[pa.RecordBatch]:
+    """What `readings` give; `following` gets where each partition goes on once its records were taken.
+
+    Raises Damaged when nothing can be given for it.
+    """
+    damage: Damaged | None = None
+    for reading in readings:
+        begin, records, size = here.clock.monotonic(), 0, 0
+        try:
+            plan = reading.partition.settle(reading.plan)
+            for batch in reading.partition.read(plan):
+                records, size = records + batch.num_rows, size + batch.nbytes
+                yield located(batch, *reading.at)
+                following[reading.at] = batch.column(OFFSET)[-1].as_py() + 1
+            following[reading.at] = plan.end
+        except Damaged as error:
+            damage = damage or error
+        here.metrics.topic(reading.at.topic).fetched(records, size, here.clock.monotonic() - begin)
+    if damage is not None:
+        if not following:
+            raise damage
+        _log.error(ONLY_OTHERS, damage)

@@ -1,0 +1,246 @@
+"""The bodies of the consumer routes, v2."""
+
+from difflib import get_close_matches
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from api.errors import explain
+from api.media import Format
+from api.requests.client_topics import PublicName
+from api.requests.strict_body import Listed, StrictBody
+from coordinator.groups.assignment import TopicPartition
+from coordinator.groups.events import Place
+from lakelog.settings import Settings
+from log_tables.cluster.group_log import MemberConfig, check_member_name
+from log_tables.errors import InvalidConsumer, InvalidRecord
+
+FORMATS = {form.name.lower(): form for form in Format}
+"""The embedded formats by their names in a consumer's configuration."""
+
+_Offset = Annotated[int, Field(ge=0, lt=2**63)]
+_Milliseconds = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+WITHOUT_EFFECT = frozenset(
+    [
+        *("allow.auto.create.topics", "check.crcs", "client.dns.lookup", "client.id", "client.rack"),
+        *(
+            "connections.max.idle.ms",
+            "default.api.timeout.ms",
+            "enable.metrics.push",
+            "exclude.internal.topics",
+        ),
+        *("fetch.max.bytes", "fetch.max.wait.ms", "group.instance.id", "group.protocol"),
+        *("group.remote.assignor", "heartbeat.interval.ms", "key.deserializer", "max.partition.fetch.bytes"),
+        *("max.poll.records", "metadata.max.age.ms", "metadata.recovery.strategy", "metric.reporters"),
+        *("metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms"),
+        *("receive.buffer.bytes", "reconnect.backoff.max.ms", "reconnect.backoff.ms", "request.timeout.ms"),
+        *("retry.backoff.max.ms", "retry.backoff.ms", "send.buffer.bytes"),
+        *("socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms"),
+        *("value.deserializer",),
+    ]
+)
+"""What Kafka's consumers know of themselves and their connections, and an instance has no use for."""
+
+
+class NewConsumer(BaseModel):
+    """A consumer instance to create. Numbers and booleans may be strings, as in the REST Proxy."""
+
+    model_config = ConfigDict(extra="allow")  # `parse_consumer` looks whether it is one WITHOUT_EFFECT
+
+    name: str | None = Field(None, description="Its name in URLs; one is made when absent.")
+    id: str | None = Field(None, description="The same; wins over `name`.")
+    format: Annotated[str, BeforeValidator(_lower)] = Field(
+        "binary", description="How keys and values are given: binary, json, text or arrow."
+    )
+    reset: Annotated[str, BeforeValidator(_lower)] = Field(
+        "latest",
+        alias="auto.offset.reset",
+        pattern="^(earliest|latest)$",
+        description="Where to begin in a partition of which the group has committed nothing.",
+    )
+    auto_commit: bool | None = Field(
+        None,
+        alias="auto.commit.enable",
+        description="Whether what was given is committed, in time, when more is asked for. Default true.",
+    )
+    enable_auto_commit: bool | None = Field(
+        None, alias="enable.auto.commit", description="The same, by its name in Kafka."
+    )
+    auto_commit_interval_ms: _Milliseconds = Field(5_000, alias="auto.commit.interval.ms")
+    fetch_min_bytes: int = Field(
+        1,
+        alias="fetch.min.bytes",
+        ge=-1,
+        lt=2**31,
+        description="A poll waits for this many bytes of records, or for its timeout; -1: for its timeout.",
+    )
+    request_timeout_ms: _Milliseconds | None = Field(
+        None, alias="consumer.request.timeout.ms", description="How long a poll waits that names no timeout."
+    )
+    session_timeout_ms: int | None = Field(
+        None,
+        alias="session.timeout.ms",
+        ge=1,
+        lt=2**31,
+        description="After so long without any request the instance is deleted, and others take over.",
+    )
+    max_poll_interval_ms: int | None = Field(
+        None,
+        alias="max.poll.interval.ms",
+        ge=100,
+        lt=2**31,
+        description="After so long without a poll others take its partitions over, until it polls again.",
+    )
+    strategy: str = Field(
+        "",
+        alias="partition.assignment.strategy",
+        description="How the group shares partitions: sticky (default), range or roundrobin.",
+    )
+    isolation_level: str = Field(
+        "read_committed",
+        alias="isolation.level",
+        pattern="^read_(un)?committed$",
+        description="Accepted for Kafka's sake: only committed records can be read, whatever it says.",
+    )
+
+    def chosen_name(self) -> str | None:
+        """The name that was asked for. Raises InvalidConsumer."""
+        name = self.id if self.id is not None else self.name
+        if name is not None:
+            check_member_name(name)
+        return name
+
+    def config(self, settings: Settings) -> MemberConfig:
+        """As the group keeps it. Raises InvalidConsumer."""
+        if self.format not in FORMATS:
+            raise InvalidConsumer(
+                f"format={self.format[:40]!r} is not known; use one of {', '.join(FORMATS)}"
+            )
+        given = [flag for flag in (self.auto_commit, self.enable_auto_commit) if flag is not None]
+        if len({*given}) > 1:
+            raise InvalidConsumer("auto.commit.enable and enable.auto.commit differ; give one of them")
+        asked_ms, settled_ms = self.request_timeout_ms, settings.consumer_request_timeout_ms
+        session_ms = self.session_timeout_ms or settings.consumer_instance_timeout_ms
+        low, high = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
+        if not low <= session_ms <= high:
+            raise InvalidConsumer(
+                f"session.timeout.ms={session_ms} is not from {low} to {high} (group_min_session_timeout_ms, "
+                "group_max_session_timeout_ms); ask for one between, and send heartbeats"
+            )
+        return MemberConfig(
+            format=self.format,
+            auto_offset_reset=self.reset,
+            auto_commit=given[0] if given else True,
+            auto_commit_interval_ms=self.auto_commit_interval_ms,
+            fetch_min_bytes=self.fetch_min_bytes if self.fetch_min_bytes >= 0 else 2**31,
+            request_timeout_ms=settled_ms if asked_ms is None else asked_ms,
+            session_timeout_ms=session_ms,
+            max_poll_interval_ms=self.max_poll_interval_ms or max(session_ms, 300_000),
+            strategy=self.strategy,
+        )
+
+
+def parse_consumer(body: bytes) -> NewConsumer:
+    """What a body asks for; an empty one for the defaults. Raises InvalidConsumer."""
+    known = [field.alias or name for name, field in NewConsumer.model_fields.items()]
+    try:
+        wanted = NewConsumer.model_validate_json(body or b"{}")
+    except ValidationError as error:
+        problems = "; ".join(explain(problem) for problem in error.errors())
+        raise InvalidConsumer(f"{problems}; known are {', '.join(known)}") from None
+    for name in (wanted.model_extra or {}).keys() - WITHOUT_EFFECT:
+        close = get_close_matches(name, [*known, *WITHOUT_EFFECT], n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise InvalidConsumer(f"the property {name[:100]!r} is not known; {hint}Known are {', '.join(known)}")
+    return wanted
+
+
+class CreatedConsumer(BaseModel):
+    instance_id: str
+    base_uri: str = Field(description="Where its resources are.")
+
+
+class SubscriptionBody(StrictBody):
+    """Topics by name, or those that a regular expression (RE2's syntax) matches."""
+
+    topics: Listed[PublicName] | None = None
+    topic_pattern: str | None = None
+
+
+class Topics(BaseModel):
+    topics: list[str]
+
+
+class PartitionName(StrictBody):
+    topic: PublicName
+    partition: Annotated[int, Field(ge=0, lt=2**31)]
+
+    @property
+    def at(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+class Partitions(StrictBody):
+    partitions: Listed[PartitionName]
+
+    @property
+    def places(self) -> list[TopicPartition]:
+        return [name.at for name in self.partitions]
+
+
+class PartitionOffset(PartitionName):
+    offset: _Offset
+    metadata: str | None = Field(None, description="Passed over, as in the REST Proxy.")
+
+
+class ProcessedOffset(PartitionName):
+    offset: Annotated[int, Field(ge=-1, le=2**63 - 2, description="Of the last record processed; -1: none.")]
+    metadata: str | None = Field(None, max_length=4_096, description="A note to keep beside the offset.")
+
+
+class CommitBody(StrictBody):
+    """An offset for each partition."""
+
+    offsets: Listed[ProcessedOffset]
+
+    def places(self, step: int) -> dict[TopicPartition, Place]:
+        """What is to be committed, `step` beyond what stands here. Raises InvalidRecord for a repetition."""
+        made = {named.at: Place(named.offset + step, named.metadata or "") for named in self.offsets}
+        if len(made) < len(self.offsets):
+            raise InvalidRecord("a partition is named twice among the offsets; name each one once")
+        return made
+
+
+class MemberCommitBody(StrictBody):
+    """The offset of the last record that was processed, for each partition. Without: all that was given."""
+
+    offsets: Listed[ProcessedOffset] | None = None
+
+
+class CommittedOffset(BaseModel):
+    topic: str
+    partition: int
+    offset: int = Field(description="Of the next record to read.")
+    metadata: str
+
+
+class CommittedOffsets(BaseModel):
+    offsets: list[CommittedOffset]
+
+
+class PartitionTime(PartitionName):
+    timestamp: str | int = Field(description="Milliseconds since 1970, or ISO-8601.")
+    metadata: str | None = Field(None, description="Passed over, as in the REST Proxy.")
+
+
+class SeekBody(StrictBody):
+    """Offsets, and times to be looked up."""
+
+    offsets: Listed[PartitionOffset] = Field(default_factory=list)
+    timestamps: Listed[PartitionTime] = Field(default_factory=list)

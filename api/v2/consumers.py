@@ -1,0 +1,133 @@
+"""Consumer instances of the v2 API: create, subscribe, assign, keep alive, delete."""
+
+from urllib.parse import quote
+
+from fastapi import APIRouter
+from starlette.requests import Request
+
+from api.errors import error_responses
+from api.gateway import Here, gateway
+from api.requests.body import take_body
+from api.requests.envelope import V2_MEDIA_TYPE, V2Response
+from api.requests.group_route import GroupRoute
+from api.v2.consumer_schema import (
+    CreatedConsumer,
+    NewConsumer,
+    Partitions,
+    SubscriptionBody,
+    Topics,
+    parse_consumer,
+)
+from api.v2.paths import GroupName, InstanceName
+from coordinator.groups.events import Assign, Heartbeat, Join, Subscribe, Unsubscribe
+from log_tables.cluster.topic import check_topic_name
+from log_tables.errors import MixedSubscription
+
+router = APIRouter(
+    prefix="/consumers/{group}",
+    tags=["v2 consumers"],
+    default_response_class=V2Response,
+    route_class=GroupRoute,
+)
+
+
+_CREATE_BODY = {"requestBody": {"content": {V2_MEDIA_TYPE: {"schema": NewConsumer.model_json_schema()}}}}
+
+
+@router.post(
+    "",
+    summary="Create a consumer instance",
+    response_model=CreatedConsumer,
+    responses=error_responses(409, 413, 422, 503),
+    openapi_extra=_CREATE_BODY,
+)
+async def create(request: Request, group: GroupName) -> V2Response:
+    """An empty body takes the defaults. The instance outlives the gateway: it ends when it is deleted, or
+    when nothing is heard of it for its session timeout.
+    """
+    here = gateway(request)
+    wanted = parse_consumer(take_body(request))
+    config = wanted.config(here.settings)
+    name = wanted.chosen_name() or f"rest-consumer-{here.clock.unique_id()}"
+    await here.coordinator.happen(group, Join(name, config))
+    base = here.settings.advertised_url.rstrip("/")
+    uri = f"{base}/consumers/{quote(group, safe='')}/instances/{quote(name, safe='')}"
+    return V2Response({"instance_id": name, "base_uri": uri})
+
+
+@router.delete(
+    "/instances/{instance}", status_code=204, summary="Delete it", responses=error_responses(404, 503)
+)
+async def delete(here: Here, group: GroupName, instance: InstanceName) -> None:
+    """Its partitions go to the others at once; with auto-commit, what it was given is committed."""
+    await here.coordinator.leave(group, instance)
+
+
+@router.post(
+    "/instances/{instance}/heartbeat",
+    status_code=204,
+    summary="Keep it alive",
+    responses=error_responses(404, 503),
+)
+async def heartbeat(here: Here, group: GroupName, instance: InstanceName) -> None:
+    """Every other request of the instance does so, too; this is for who works long between them."""
+    await here.coordinator.happen(group, Heartbeat(instance))
+
+
+@router.post(
+    "/instances/{instance}/subscription",
+    status_code=204,
+    summary="Subscribe to topics",
+    responses=error_responses(400, 404, 409, 422, 503),
+)
+async def subscribe(here: Here, group: GroupName, instance: InstanceName, wanted: SubscriptionBody) -> None:
+    """Replaces the subscription that there was. Topics that are made later join in."""
+    names = frozenset(wanted.topics or ())
+    for name in names:
+        check_topic_name(name)
+    if wanted.topics is not None and wanted.topic_pattern is not None:
+        raise MixedSubscription("a subscription has topics or a topic_pattern, not both; send one of them")
+    await here.coordinator.happen(group, Subscribe(instance, names, wanted.topic_pattern or ""))
+
+
+@router.get("/instances/{instance}/subscription", summary="Its topics", responses=error_responses(404, 503))
+async def get_subscription(here: Here, group: GroupName, instance: InstanceName) -> Topics:
+    """Of a pattern, the topics that it matches now."""
+    found = await here.coordinator.happen(group, Heartbeat(instance))
+    return Topics(topics=sorted(found.subscription(found.member(instance))))
+
+
+@router.delete(
+    "/instances/{instance}/subscription",
+    status_code=204,
+    summary="Unsubscribe",
+    responses=error_responses(404, 503),
+)
+async def unsubscribe(here: Here, group: GroupName, instance: InstanceName) -> None:
+    """Gives up the subscription, or the partitions that were assigned by hand."""
+    await here.coordinator.happen(group, Unsubscribe(instance))
+
+
+@router.post(
+    "/instances/{instance}/assignments",
+    status_code=204,
+    summary="Assign partitions by hand",
+    responses=error_responses(404, 409, 422, 503),
+)
+async def assign(here: Here, group: GroupName, instance: InstanceName, wanted: Partitions) -> None:
+    """Replaces those that there were; nobody else is asked."""
+    await here.coordinator.happen(group, Assign(instance, frozenset(wanted.places)))
+
+
+@router.get(
+    "/instances/{instance}/assignments", summary="Its partitions", responses=error_responses(404, 503)
+)
+async def get_assignments(
+    here: Here, group: GroupName, instance: InstanceName, response: V2Response
+) -> Partitions:
+    """What it owns and keeps. The header `Generation` is that of its last change."""
+    found = await here.coordinator.happen(group, Heartbeat(instance))
+    member = found.member(instance)
+    response.headers["Generation"] = str(member.epoch)
+    kept = sorted(member.owned - found.to_revoke(member))
+    return Partitions.model_validate({"partitions": [at._asdict() for at in kept]})

@@ -1,0 +1,142 @@
+"""Fetch: GET the records of a partition from an offset on, from any gateway; stateless."""
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Annotated, Any
+
+import pyarrow as pa
+from fastapi import APIRouter, Query
+from fastapi.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from api.errors import error_responses
+from api.gateway import Gateway, gateway
+from api.media import Format, accepted_format
+from api.requests.client_topics import read_topic
+from api.requests.strict import StrictRoute
+from api.v2.fetched import FetchedRecord, json_rows
+from api.v2.tail import wait_for_records
+from api.wire.arrow import encode_stream
+from log_tables.cluster.topic import Topic
+from log_tables.errors import InvalidArgument, InvalidOffset
+from log_tables.partition.partition import Partition, ReadPlan
+
+router = APIRouter(tags=["v2 fetch"], route_class=StrictRoute)
+
+_EARLIEST, _LATEST = "earliest", "latest"
+
+
+@router.get(
+    "/topics/{topic}/partitions/{partition}/records",
+    summary="Records from an offset on",
+    response_model=list[FetchedRecord],
+    responses=error_responses(400, 404, 406, 416, 422, 503)
+    | {200: {"content": {Format.ARROW.value: {"schema": {"type": "string", "format": "binary"}}}}},
+)
+async def fetch(
+    request: Request,
+    topic: str,
+    partition: int,
+    offset: Annotated[str, Query(description="A number, earliest or latest.")] = _EARLIEST,
+    timeout: Annotated[int, Query(description="How long to wait for a record, in ms.")] = 0,
+    max_bytes: Annotated[int | None, Query(description="About how many bytes of records.")] = None,
+) -> Response:
+    """Up to the high watermark. `Next-Offset` is where to go on; with nothing new the list is empty.
+
+    At least one record comes, even a larger one than `max_bytes`. A record that is not JSON ends a JSON
+    answer before it, and answers 42203 when it is the first.
+    """
+    here = gateway(request)
+    form = accepted_format(request)
+    if timeout < 0 or (max_bytes is not None and max_bytes < 1):
+        raise InvalidArgument(f"timeout={timeout} and max_bytes={max_bytes} must be 0 or 1 and more")
+    deadline = here.clock.monotonic() + min(timeout, here.settings.fetch_timeout_ms_max) / 1000
+    limit = min(max_bytes or here.settings.fetch_max_bytes, here.settings.fetch_max_bytes)
+
+    async def answer(named: Topic) -> Response:
+        found = await _open(named, partition)
+        start = _start(found, offset)
+        if start > found.high_watermark:
+            # Another gateway may have shown a commit of this one that is there and not answered yet.
+            await run_in_threadpool(found.refresh, True)
+        if start == found.high_watermark:
+            await wait_for_records(here, request, found, start, deadline)
+        if not found.reaches(start):
+            await run_in_threadpool(found.log_from, start)
+        plan = found.plan_read(start, limit)
+        if form is Format.ARROW:
+            return await _arrow_answer(here, topic, found, plan)
+        return await _json_answer(here, (topic, partition), found, plan, form)
+
+    return await read_topic(here, topic, answer)
+
+
+async def _open(topic: Topic, index: int) -> Partition:
+    """The partition, at what is committed now."""
+    found = (
+        topic.partition(index) if topic.is_open(index) else await run_in_threadpool(topic.partition, index)
+    )
+    await run_in_threadpool(found.refresh)
+    return found
+
+
+def _start(partition: Partition, offset: str) -> int:
+    if offset == _EARLIEST:
+        return partition.log_start
+    if offset == _LATEST:
+        return partition.high_watermark
+    digits = offset.removeprefix("-")
+    if not (digits.isascii() and digits.isdecimal()) or len(digits) > 19:
+        raise InvalidOffset(f"offset {offset[:40]!r} is not a number; send one, earliest or latest")
+    return int(offset)
+
+
+def _headers(plan: ReadPlan, following: int) -> dict[str, str]:
+    return {
+        "Next-Offset": str(following),
+        "High-Watermark": str(plan.high_watermark),
+        "Log-Start-Offset": str(plan.log_start),
+    }
+
+
+async def _arrow_answer(here: Gateway, topic: str, partition: Partition, plan: ReadPlan) -> Response:
+    """The stream, made as it is read: a slow reader holds one row group.
+
+    The first one is read before the answer begins, so that a segment that cannot be read is a clear error.
+    """
+    metrics, begin = here.metrics.topic(topic), here.clock.monotonic()
+
+    def opened() -> tuple[ReadPlan, Iterator[pa.RecordBatch], pa.RecordBatch | None]:
+        settled = partition.settle(plan)
+        batches = partition.read(settled)
+        return settled, batches, next(batches, None)
+
+    settled, batches, first = await run_in_threadpool(opened)
+
+    def stream() -> Iterator[memoryview | bytes]:
+        size = records = 0
+
+        def counted() -> Iterator[Any]:
+            nonlocal records
+            for batch in chain(() if first is None else (first,), batches):
+                records += batch.num_rows
+                yield batch
+
+        for message in encode_stream(counted()):
+            size += len(message)
+            yield message
+        metrics.fetched(records, size, here.clock.monotonic() - begin)
+
+    return StreamingResponse(stream(), media_type=Format.ARROW.value, headers=_headers(settled, settled.end))
+
+
+async def _json_answer(
+    here: Gateway, place: tuple[str, int], partition: Partition, plan: ReadPlan, form: Format
+) -> Response:
+    begin = here.clock.monotonic()
+    limit = here.settings.fetch_json_max_bytes
+    rows, following = await run_in_threadpool(json_rows, place, partition, plan, form, limit)
+    body = f"[{','.join(rows)}]".encode()
+    here.metrics.topic(place[0]).fetched(len(rows), len(body), here.clock.monotonic() - begin)
+    return Response(body, media_type=form.value, headers=_headers(plan, following))

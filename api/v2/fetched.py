@@ -1,0 +1,58 @@
+"""Records as answers in JSON show them."""
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from api.errors import NotJson
+from api.media import Format
+from api.wire.records import encode_rows
+from log_tables.partition.partition import Partition, ReadPlan
+
+JSON_ROWS = 8_192
+"""Rows turned to JSON at a time, between two looks at the size."""
+
+
+class FetchedHeader(BaseModel):
+    key: str
+    value: str | None = Field(description="Base64.")
+
+
+class FetchedRecord(BaseModel):
+    """A record; key and value stand as the format asked for has them."""
+
+    topic: str
+    key: Any
+    value: Any
+    partition: int
+    offset: int
+    timestamp: int = Field(description="Milliseconds since 1970 UTC.")
+    headers: list[FetchedHeader]
+
+
+def json_rows(
+    place: tuple[str, int], partition: Partition, plan: ReadPlan, form: Format, limit: int
+) -> tuple[list[str], int]:
+    """The rows of the answer, about `limit` characters of them, and the offset after the last.
+
+    A JSON answer is made before it is sent: this limit is what a slow reader can hold.
+    """
+    rows: list[str] = []
+    size = 0
+    plan = partition.settle(plan)
+    for batch in partition.read(plan):
+        for start in range(0, batch.num_rows, JSON_ROWS):
+            part = batch.slice(start, JSON_ROWS)
+            try:
+                made = encode_rows(part, *place, form)
+            except NotJson:
+                if not rows:
+                    raise
+                made = []
+            rows += made
+            size += sum(map(len, made))
+            if len(made) < part.num_rows or size >= limit:
+                cut = start + len(made)
+                after = batch.column("offset")[cut - 1].as_py() + 1 if cut else None
+                return rows, after if after is not None else batch.column("offset")[0].as_py()
+    return rows, plan.end

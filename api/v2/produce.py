@@ -1,0 +1,177 @@
+"""Produce: POST records to a topic or one of its partitions, as JSON, base64, text or Arrow."""
+
+from functools import partial
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Header, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.errors import error_responses
+from api.gateway import Gateway, gateway
+from api.media import Format, content_format
+from api.requests.appending import Appending, append, place_of, refuse_if_all_failed
+from api.requests.body import room_of, take_body
+from api.requests.client_topics import topic_to_write
+from api.requests.envelope import V2_MEDIA_TYPE
+from api.requests.strict import StrictRoute
+from api.v2.produce_schema import PRODUCE_BODY, Produced
+from api.wire.arrow import decode_stream, parts_of_stream
+from api.wire.beside import INLINE_MAX_ROWS, is_large, worked_out
+from api.wire.json_bounds import LISTED, decoding
+from api.wire.rows import Part, parts_of
+from api.wire.v2 import Placed, decode_records, encode_offsets, encode_run
+from ingest.buffer import Room
+from ingest.writer import Acks, Appended, Outcome
+from log_tables.cluster.topic import Topic
+from log_tables.errors import InvalidArgument, UnknownPartition
+from log_tables.limits import PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX, SEQUENCE_MODULUS
+from log_tables.partition.partition import Producer
+
+router = APIRouter(tags=["v2 produce"], route_class=StrictRoute)
+
+_OF_ONE_PARTITION = ("Producer-Id", "Producer-Epoch", "Producer-Seq", "Expected-Offset")
+"""Passed over on the topic's endpoint they would promise what nobody keeps."""
+
+_ERRORS = error_responses(400, 403, 404, 408, 409, 412, 413, 415, 422, 429, 503)
+_AcksParameter = Annotated[str, Query(description="0 accepted, 1 sequenced, all durable.")]
+
+
+@router.post(
+    "/topics/{topic}",
+    summary="Append records to a topic",
+    response_model=Produced,
+    responses=_ERRORS,
+    openapi_extra=PRODUCE_BODY,
+)
+async def produce(request: Request, topic: str, acks: _AcksParameter = "all") -> Response:
+    """A record goes to the partition that it names, else to its key's, else to the sticky one of the topic.
+
+    If some partitions fail, their records carry an error code and the others stand.
+    """
+    for name in _OF_ONE_PARTITION:
+        if name in request.headers:
+            raise InvalidArgument(f"{name} counts within a partition; send it to one of those of {topic}")
+    return await _produce(request, topic, None, acks)
+
+
+@router.post(
+    "/topics/{topic}/partitions/{partition}",
+    summary="Append records to a partition",
+    response_model=Produced,
+    responses=_ERRORS,
+    openapi_extra=PRODUCE_BODY,
+)
+async def produce_to_partition(
+    request: Request,
+    topic: str,
+    partition: int,
+    acks: _AcksParameter = "all",
+    producer_id: Annotated[str | None, Header(description="An idempotent producer's id.")] = None,
+    producer_epoch: Annotated[str | None, Header(description="Its epoch.")] = None,
+    producer_seq: Annotated[str | None, Header(description="Sequence of the first record.")] = None,
+    expected_offset: Annotated[str | None, Header(description="Append only if the log ends here.")] = None,
+) -> Response:
+    """With the three Producer headers a repeat writes nothing and answers the offsets of the first time."""
+    stamp = _stamp(producer_id, producer_epoch, producer_seq)
+    expected = _number("Expected-Offset", expected_offset, 2**63 - 1)
+    return await _produce(request, topic, partition, acks, stamp, expected)
+
+
+async def _produce(
+    request: Request,
+    name: str,
+    partition: int | None,
+    acks_name: str,
+    stamp: Producer | None = None,
+    expected: int | None = None,
+) -> Response:
+    here = gateway(request)
+    begin = here.clock.monotonic()
+    acks, form = _acks(acks_name), content_format(request)
+    topic = await topic_to_write(here, name)
+    with room_of(request) as room:
+        body = take_body(request)
+        size = len(body)
+        make = partial(_decode, here, body, form, partition)
+        asked = Appending(make, is_large(body, form), acks, stamp, expected)
+        done = await append(here, topic, asked, room)
+        del body, make, asked
+    parts, outcomes = done.parts, done.outcomes
+    refuse_if_all_failed(outcomes)
+    records = sum(outcome.count for outcome in outcomes if isinstance(outcome, Appended))
+    here.metrics.topic(name).produced(records, size, here.clock.monotonic() - begin)
+    encode = _arrow_answer if form is Format.ARROW else _answer
+    answer = await worked_out(records > INLINE_MAX_ROWS, lambda: encode(parts, outcomes))
+    return Response(answer, media_type=V2_MEDIA_TYPE, headers={"Acks": acks.value})
+
+
+def _decode(
+    here: Gateway,
+    body: bytes,
+    form: Format,
+    partition: int | None,
+    topic: Topic,
+    sticky: int,
+    room: Room,
+) -> list[Part]:
+    if partition is not None and not 0 <= partition < topic.partition_count:
+        raise UnknownPartition(
+            f"topic {topic.name!r} has no partition {partition}; it has 0 to {topic.partition_count - 1}"
+        )
+    now_us = here.clock.now_us()
+    if form is Format.ARROW:
+        return parts_of_stream(decode_stream(body, room.grow), topic, partition, sticky, now_us)
+    with decoding(room, body, LISTED, form):
+        return parts_of(decode_records(body, form), topic, partition, sticky, now_us)
+
+
+def _answer(parts: list[Part], outcomes: list[Outcome]) -> bytes:
+    first = outcomes[0]
+    if len(parts) == 1 and isinstance(first, Appended):
+        return encode_run(first.partition, first.base_offset, first.count)
+    placed: list[Placed | None] = [None] * sum(part.batch.num_rows for part in parts)
+    for part, outcome in zip(parts, outcomes, strict=True):
+        indexes = range(part.batch.num_rows) if part.indexes is None else part.indexes.tolist()
+        for place, index in enumerate(indexes):
+            placed[index] = place_of(part.partition, outcome, place)
+    return encode_offsets([place for place in placed if place is not None])
+
+
+def _arrow_answer(parts: list[Part], outcomes: list[Outcome]) -> bytes:
+    rows: list[dict[str, Any]] = []
+    for part, outcome in zip(parts, outcomes, strict=True):
+        partition, offset, code, error = place_of(part.partition, outcome, 0)
+        row = {"partition": partition, "base_offset": offset, "count": part.batch.num_rows}
+        rows.append(row if code is None else {**row, "error_code": code, "error": error})
+    return msgspec.json.encode({"offsets": rows})
+
+
+def _acks(name: str) -> Acks:
+    try:
+        return Acks("all" if name == "-1" else name)
+    except ValueError:
+        raise InvalidArgument(f"acks={name[:40]!r} is not known; use 0, 1 or all") from None
+
+
+def _stamp(producer_id: str | None, epoch: str | None, sequence: str | None) -> Producer | None:
+    if producer_id is None and epoch is None and sequence is None:
+        return None
+    if producer_id is None or epoch is None or sequence is None:
+        raise InvalidArgument("Producer-Id, Producer-Epoch and Producer-Seq belong together; send all three")
+    return Producer(
+        _required("Producer-Id", producer_id, PRODUCER_ID_MAX),
+        _required("Producer-Epoch", epoch, PRODUCER_EPOCH_MAX),
+        _required("Producer-Seq", sequence, SEQUENCE_MODULUS - 1),
+    )
+
+
+def _number(name: str, text: str | None, high: int) -> int | None:
+    return None if text is None else _required(name, text, high)
+
+
+def _required(name: str, text: str, high: int) -> int:
+    if not (text.isascii() and text.isdecimal()) or len(text) > 19 or int(text) > high:
+        raise InvalidArgument(f"{name}: {text[:40]!r} is not a number from 0 to {high}")
+    return int(text)

@@ -1,0 +1,143 @@
+"""v2: topics, partitions, their offsets, and deleting records; brokers."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+
+from api.errors import error_responses
+from api.gateway import Here
+from api.requests.client_topics import Description, at_partition, describe, descriptions
+from api.requests.envelope import V2Response
+from api.requests.strict import StrictRoute
+from api.v2.paths import PartitionId, TopicName
+from api.wire.timestamp import microseconds
+from log_tables.partition.partition import Partition
+
+router = APIRouter(tags=["v2 topics"], default_response_class=V2Response, route_class=StrictRoute)
+
+
+class Replica(BaseModel):
+    broker: int
+    leader: bool
+    in_sync: bool
+
+
+class PartitionView(BaseModel):
+    partition: int
+    leader: int
+    replicas: list[Replica]
+
+
+class TopicView(BaseModel):
+    name: str
+    configs: dict[str, str] = Field(description="Every setting with its effective value.")
+    partitions: list[PartitionView]
+
+
+class Offsets(BaseModel):
+    beginning_offset: int = Field(description="The first offset that can be read.")
+    end_offset: int = Field(description="The offset that the next record will have.")
+
+
+class OffsetsAt(Offsets):
+    offset: int | None = Field(
+        description="The earliest offset whose timestamp is not before the one asked for."
+    )
+
+
+class LogStart(BaseModel):
+    log_start_offset: int
+
+
+class Brokers(BaseModel):
+    brokers: list[int] = Field(description="Those that are alive.")
+
+
+@router.get("/topics", summary="The names of all topics", responses=error_responses(503))
+def list_topics(here: Here) -> list[str]:
+    """Internal topics are left out."""
+    return [topic.name for topic in descriptions(here)]
+
+
+@router.get("/topics/{topic}", summary="One topic", responses=error_responses(404))
+def get_topic(here: Here, topic: TopicName) -> TopicView:
+    found = describe(here, topic)
+    return TopicView(name=found.name, configs=found.config.as_dict(), partitions=_partitions(found))
+
+
+@router.get("/topics/{topic}/partitions", summary="Its partitions", responses=error_responses(404))
+def list_partitions(here: Here, topic: TopicName) -> list[PartitionView]:
+    return _partitions(describe(here, topic))
+
+
+@router.get(
+    "/topics/{topic}/partitions/{partition}",
+    summary="One partition",
+    responses=error_responses(400, 404),
+)
+def get_partition(here: Here, topic: TopicName, partition: PartitionId) -> PartitionView:
+    found = describe(here, topic)
+    found.check(partition)
+    return _partition(found, partition)
+
+
+@router.get(
+    "/topics/{topic}/partitions/{partition}/offsets",
+    summary="First and next offset, and the offset of a time",
+    responses=error_responses(400, 404, 503),
+)
+def get_offsets(
+    here: Here,
+    topic: TopicName,
+    partition: PartitionId,
+    timestamp: Annotated[
+        str | None,
+        Query(description="Milliseconds since 1970 or ISO-8601 (UTC where it names no zone)."),
+    ] = None,
+) -> OffsetsAt | Offsets:
+    """With `timestamp`, `offset` is beside the other two: null where no record is that late."""
+    time_us = None if timestamp is None else microseconds(timestamp)
+    return at_partition(here, topic, partition, lambda found: _offsets(found, time_us))
+
+
+def _offsets(found: Partition, time_us: int | None) -> OffsetsAt | Offsets:
+    start, end = found.log_start, found.high_watermark
+    if time_us is None:
+        return Offsets(beginning_offset=start, end_offset=end)
+    return OffsetsAt(beginning_offset=start, end_offset=end, offset=found.position(time_us))
+
+
+@router.delete(
+    "/topics/{topic}/partitions/{partition}/records",
+    summary="Delete the records before an offset",
+    responses=error_responses(400, 404, 416, 503),
+)
+def delete_records(
+    here: Here,
+    topic: TopicName,
+    partition: PartitionId,
+    before: Annotated[int, Query(description="The first offset that stays.")],
+) -> LogStart:
+    """Answers with the log start offset, which never moves back. Kafka calls this DeleteRecords."""
+    start = at_partition(here, topic, partition, lambda found: found.truncate(before))
+    return LogStart(log_start_offset=start)
+
+
+@router.get("/brokers", summary="The gateways that are alive", responses=error_responses(503))
+def list_brokers(here: Here) -> Brokers:
+    """By number. What else is known of them is at `/v3/clusters/{cluster_id}/brokers`."""
+    here.cluster.refresh()
+    return Brokers(brokers=[*here.brokers.living()])
+
+
+def _partitions(topic: Description) -> list[PartitionView]:
+    return [_partition(topic, partition) for partition in range(topic.partition_count)]
+
+
+def _partition(topic: Description, partition: int) -> PartitionView:
+    """The store keeps the copies: the only replica that a client sees is the leader."""
+    leader = topic.leader(partition)
+    return PartitionView(
+        partition=partition, leader=leader, replicas=[Replica(broker=leader, leader=True, in_sync=True)]
+    )

@@ -1,0 +1,77 @@
+"""v3: the gateways on a root, as Confluent's brokers, with what is known of each (Confluent REST API v3)."""
+
+from collections.abc import Mapping
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from fastapi import APIRouter, Path, Request
+from pydantic import BaseModel, Field
+
+from api.errors import error_responses
+from api.gateway import Gateway, Here
+from api.requests.envelope import Collection, ListMetadata, ResourceMetadata, resource, url
+from api.requests.strict import StrictRoute
+from api.v3.paths import ClusterId
+from log_tables.cluster.metadata_log import BrokerRecord
+from log_tables.errors import NotFound
+
+router = APIRouter(prefix="/v3/clusters/{cluster_id}/brokers", tags=["v3 clusters"], route_class=StrictRoute)
+
+
+class BrokerView(BaseModel):
+    kind: str = "KafkaBroker"
+    metadata: ResourceMetadata
+    cluster_id: str
+    broker_id: int
+    host: str | None = Field(description="The host in `url`.")
+    port: int | None = Field(description="The port in `url`; null where it names none.")
+    rack: str | None = Field(description="Always null.")
+    url: str = Field(description="Where other gateways reach it.")
+    since: int = Field(description="When it was started, in milliseconds since 1970 UTC.")
+    alive: bool = Field(description="Whether it gives signs of life, as this gateway sees it.")
+    leads: Mapping[str, list[int]] = Field(
+        description="The partitions that it leads, by topic: at most a moment old."
+    )
+
+
+@router.get("", summary="The gateways on this root", responses=error_responses(404, 503))
+def list_brokers(here: Here, request: Request, cluster: ClusterId) -> Collection[BrokerView]:
+    """Each that has registered and has not left in order. Any of them answers for every partition: one that
+    does not lead it asks the one that does.
+    """
+    here.cluster.refresh()
+    listed = sorted(here.brokers.all().values(), key=lambda record: record.id)
+    return Collection(
+        kind="KafkaBrokerList",
+        metadata=ListMetadata(self=url(request, cluster, "brokers")),
+        data=[_view(here, request, cluster, record) for record in listed],
+    )
+
+
+@router.get("/{broker}", summary="One gateway", responses=error_responses(400, 404, 503))
+def get_broker(
+    here: Here, request: Request, cluster: ClusterId, broker: Annotated[int, Path(examples=[1])]
+) -> BrokerView:
+    here.cluster.refresh()
+    record = here.brokers.all().get(broker)
+    if record is None:
+        raise NotFound(f"there is no broker {broker}; {url(request, cluster, 'brokers')} lists them")
+    return _view(here, request, cluster, record)
+
+
+def _view(here: Gateway, request: Request, cluster: str, record: BrokerRecord) -> BrokerView:
+    address = urlsplit(record.url)
+    return BrokerView(
+        metadata=resource(
+            request, cluster, "brokers", str(record.id), name=f"kafka={cluster}/broker={record.id}"
+        ),
+        cluster_id=cluster,
+        broker_id=record.id,
+        host=address.hostname,
+        port=address.port,
+        rack=None,
+        url=record.url,
+        since=record.since_ms,
+        alive=record.id in here.brokers.living(),
+        leads=record.leads,
+    )

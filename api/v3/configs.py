@@ -1,0 +1,104 @@
+"""v3: the settings of a topic (Confluent REST API v3)."""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Request
+from pydantic import BaseModel, Field, model_validator
+
+from api.errors import error_responses
+from api.gateway import Here
+from api.requests.client_topics import Description, describe
+from api.requests.envelope import Collection, ListMetadata, ResourceMetadata, resource, url
+from api.requests.strict import StrictRoute
+from api.requests.strict_body import Listed, StrictBody
+from api.v3.paths import ClusterId, TopicName
+from log_tables.cluster.config import SETTINGS
+from log_tables.errors import NotFound
+
+router = APIRouter(
+    prefix="/v3/clusters/{cluster_id}/topics/{topic}", tags=["v3 topics"], route_class=StrictRoute
+)
+
+Source = Literal["DYNAMIC_TOPIC_CONFIG", "DEFAULT_CONFIG"]
+
+
+class ConfigView(BaseModel):
+    kind: str = "KafkaTopicConfig"
+    metadata: ResourceMetadata
+    cluster_id: str
+    topic_name: str
+    name: str
+    value: str
+    is_default: bool
+    is_read_only: bool = False
+    is_sensitive: bool = False
+    source: Source
+
+
+class Alteration(StrictBody):
+    name: str = Field(examples=["compression.type"])
+    operation: Literal["SET", "DELETE"] = Field(
+        "SET", description="DELETE puts the setting back to its default."
+    )
+    value: str | None = Field(None, description="The new value, when SET.", examples=["lz4"])
+
+    @model_validator(mode="after")
+    def _set_has_a_value(self) -> "Alteration":
+        if (self.operation == "SET") != (self.value is not None):
+            raise ValueError("SET takes a value, DELETE takes none")
+        return self
+
+
+class Alterations(StrictBody):
+    data: Listed[Alteration] = Field(min_length=1)
+
+
+@router.get("/configs", summary="All settings of a topic", responses=error_responses(404))
+def list_configs(
+    here: Here, request: Request, cluster: ClusterId, topic: TopicName
+) -> Collection[ConfigView]:
+    found = describe(here, topic)
+    return Collection(
+        kind="KafkaTopicConfigList",
+        metadata=ListMetadata(self=url(request, cluster, "topics", topic, "configs")),
+        data=[_config_view(request, cluster, found, name) for name in SETTINGS],
+    )
+
+
+@router.get("/configs/{name}", summary="One setting", responses=error_responses(404))
+def get_config(
+    here: Here,
+    request: Request,
+    cluster: ClusterId,
+    topic: TopicName,
+    name: Annotated[str, Path(examples=["compression.type"])],
+) -> ConfigView:
+    found = describe(here, topic)
+    if name not in SETTINGS:
+        raise NotFound(f"topic {topic} has no setting {name!r}; it has {', '.join(SETTINGS)}")
+    return _config_view(request, cluster, found, name)
+
+
+@router.post(
+    "/configs:alter",
+    status_code=204,
+    summary="Change settings, all or none",
+    responses=error_responses(400, 404, 422, 503),
+)
+def alter_configs(here: Here, cluster: ClusterId, topic: TopicName, alterations: Alterations) -> None:
+    here.cluster.alter_topic(topic, {change.name: change.value for change in alterations.data})
+
+
+def _config_view(request: Request, cluster: str, topic: Description, name: str) -> ConfigView:
+    overridden = name in topic.config.overrides
+    resource_name = f"kafka={cluster}/topic={topic.name}/config={name}"
+    path = (cluster, "topics", topic.name, "configs", name)
+    return ConfigView(
+        metadata=resource(request, *path, name=resource_name),
+        cluster_id=cluster,
+        topic_name=topic.name,
+        name=name,
+        value=topic.config[name],
+        is_default=not overridden,
+        source="DYNAMIC_TOPIC_CONFIG" if overridden else "DEFAULT_CONFIG",
+    )

@@ -1,0 +1,295 @@
+"""v3: consumer groups, their members, what these own, and how far behind they are."""
+
+from contextlib import suppress
+
+from fastapi import APIRouter, Request
+from fastapi.concurrency import run_in_threadpool
+from pydantic import BaseModel, Field
+
+from api.errors import error_responses
+from api.gateway import Gateway, Here
+from api.requests.client_topics import at_partition
+from api.requests.envelope import Collection, Link, ListMetadata, ResourceMetadata, resource, url
+from api.requests.strict import StrictRoute
+from api.v3.paths import ClusterId, ConsumerId, GroupId
+from coordinator.groups.assignment import TopicPartition
+from coordinator.groups.group import Group, Member
+from log_tables.errors import UnknownPartition, UnknownTopic
+from log_tables.sql.lag import Lag, lag
+from log_tables.table.snapshot import Snapshot
+
+router = APIRouter(
+    prefix="/v3/clusters/{cluster_id}/consumer-groups", tags=["v3 consumer groups"], route_class=StrictRoute
+)
+
+
+class GroupView(BaseModel):
+    kind: str = "KafkaConsumerGroup"
+    metadata: ResourceMetadata
+    cluster_id: str
+    consumer_group_id: str
+    is_simple: bool = Field(description="Whether nobody ever shared its topics: offsets alone.")
+    partition_assignor: str = Field(description="sticky, range or roundrobin.")
+    state: str = Field(description="EMPTY, STABLE, or PREPARING_REBALANCE while partitions change hands.")
+    coordinator: Link
+    consumers: Link
+    lag_summary: Link
+
+
+class ConsumerView(BaseModel):
+    kind: str = "KafkaConsumer"
+    metadata: ResourceMetadata
+    cluster_id: str
+    consumer_group_id: str
+    consumer_id: str
+    instance_id: str | None = Field(description="The same: an instance is a member for all its life.")
+    client_id: str
+    assignments: Link
+
+
+class AssignmentView(BaseModel):
+    kind: str = "KafkaConsumerAssignment"
+    metadata: ResourceMetadata
+    cluster_id: str
+    consumer_group_id: str
+    consumer_id: str
+    topic_name: str
+    partition_id: int
+    partition: Link
+    lag: Link
+
+
+class LagView(BaseModel):
+    kind: str = "KafkaConsumerLag"
+    metadata: ResourceMetadata
+    cluster_id: str
+    consumer_group_id: str
+    topic_name: str
+    partition_id: int
+    current_offset: int = Field(description="The offset that the group has committed: its next record.")
+    log_end_offset: int
+    lag: int = Field(description="In records, from the log start on: deleted records are not waited for.")
+    lag_seconds: float = Field(description="How long the oldest unread record has been in the log.")
+    lag_bytes: int = Field(description="What the unread records take in storage.")
+    consumer_id: str = Field(description="Who owns the partition; empty when nobody does.")
+    instance_id: str | None
+    client_id: str
+
+
+class LagSummaryView(BaseModel):
+    kind: str = "KafkaConsumerGroupLagSummary"
+    metadata: ResourceMetadata
+    cluster_id: str
+    consumer_group_id: str
+    max_lag_consumer_id: str
+    max_lag_instance_id: str | None
+    max_lag_client_id: str
+    max_lag_topic_name: str | None
+    max_lag_partition_id: int | None
+    max_lag: int
+    total_lag: int
+    max_lag_consumer: Link | None
+    max_lag_partition: Link | None
+
+
+@router.get("", summary="All groups", responses=error_responses(404, 503))
+async def list_groups(here: Here, request: Request, cluster: ClusterId) -> Collection[GroupView]:
+    return Collection(
+        kind="KafkaConsumerGroupList",
+        metadata=ListMetadata(self=url(request, cluster, "consumer-groups")),
+        data=[await _group_view(here, request, group) for group in await here.shards.groups()],
+    )
+
+
+@router.get("/{group}", summary="One group", responses=error_responses(404, 503))
+async def get_group(here: Here, request: Request, cluster: ClusterId, group: GroupId) -> GroupView:
+    return await _group_view(here, request, await here.shards.group(group))
+
+
+@router.get("/{group}/consumers", summary="Its members", responses=error_responses(404, 503))
+async def list_consumers(
+    here: Here, request: Request, cluster: ClusterId, group: GroupId
+) -> Collection[ConsumerView]:
+    found = await here.shards.group(group)
+    return Collection(
+        kind="KafkaConsumerList",
+        metadata=ListMetadata(self=url(request, cluster, "consumer-groups", group, "consumers")),
+        data=[_consumer_view(request, cluster, found, name) for name in sorted(found.members)],
+    )
+
+
+@router.get("/{group}/consumers/{consumer}", summary="One member", responses=error_responses(404, 503))
+async def get_consumer(
+    here: Here, request: Request, cluster: ClusterId, group: GroupId, consumer: ConsumerId
+) -> ConsumerView:
+    found = await here.shards.group(group)
+    return _consumer_view(request, cluster, found, found.member(consumer).id)
+
+
+@router.get(
+    "/{group}/consumers/{consumer}/assignments", summary="What it owns", responses=error_responses(404, 503)
+)
+async def list_assignments(
+    here: Here, request: Request, cluster: ClusterId, group: GroupId, consumer: ConsumerId
+) -> Collection[AssignmentView]:
+    found = await here.shards.group(group)
+    member = found.member(consumer)
+    path = (cluster, "consumer-groups", group, "consumers", consumer, "assignments")
+    return Collection(
+        kind="KafkaConsumerAssignmentList",
+        metadata=ListMetadata(self=url(request, *path)),
+        data=[_assignment_view(request, cluster, found, member, at) for at in sorted(member.owned)],
+    )
+
+
+@router.get("/{group}/lags", summary="How far behind it is", responses=error_responses(404, 503))
+async def list_lags(here: Here, request: Request, cluster: ClusterId, group: GroupId) -> Collection[LagView]:
+    """For every partition of which the group has committed an offset."""
+    found = await here.shards.group(group)
+    lags = await run_in_threadpool(_lags, here, found)
+    return Collection(
+        kind="KafkaConsumerLagList",
+        metadata=ListMetadata(self=url(request, cluster, "consumer-groups", group, "lags")),
+        data=[_lag_view(request, cluster, found, at, *lags[at]) for at in lags],
+    )
+
+
+@router.get(
+    "/{group}/lags/{topic}/partitions/{partition}",
+    summary="How far behind it is in one partition",
+    responses=error_responses(404, 503),
+)
+async def get_lag(
+    here: Here, request: Request, cluster: ClusterId, group: GroupId, topic: str, partition: int
+) -> LagView:
+    found = await here.shards.group(group)
+    at = TopicPartition(topic, partition)
+    found.check(at)
+    lags = await run_in_threadpool(_lags, here, found, at)
+    if at not in lags:
+        raise UnknownPartition(f"the group {group!r} has committed nothing of {at}; it has no lag there")
+    return _lag_view(request, cluster, found, at, *lags[at])
+
+
+@router.get("/{group}/lag-summary", summary="Its largest and total lag", responses=error_responses(404, 503))
+async def get_lag_summary(here: Here, request: Request, cluster: ClusterId, group: GroupId) -> LagSummaryView:
+    found = await here.shards.group(group)
+    lags = await run_in_threadpool(_lags, here, found)
+    records = {at: behind.records for at, (_, behind) in lags.items()}
+    worst = max(records, key=lambda at: records[at], default=None)
+    owner = "" if worst is None else _owner(found, worst)
+    path = (cluster, "consumer-groups", group)
+    crn = f"kafka={cluster}/consumer-group={group}/lag-summary"
+    return LagSummaryView(
+        metadata=resource(request, *path, "lag-summary", name=crn),
+        cluster_id=cluster,
+        consumer_group_id=group,
+        max_lag_consumer_id=owner,
+        max_lag_instance_id=owner or None,
+        max_lag_client_id=owner,
+        max_lag_topic_name=None if worst is None else worst.topic,
+        max_lag_partition_id=None if worst is None else worst.partition,
+        max_lag=0 if worst is None else records[worst],
+        total_lag=sum(records.values()),
+        max_lag_consumer=Link(related=url(request, *path, "consumers", owner)) if owner else None,
+        max_lag_partition=None
+        if worst is None
+        else Link(related=url(request, cluster, "topics", worst.topic, "partitions", str(worst.partition))),
+    )
+
+
+def _lags(
+    here: Gateway, group: Group, only: TopicPartition | None = None
+) -> dict[TopicPartition, tuple[Snapshot, Lag]]:
+    """What each partition, or `only` one, holds now, and how far behind the group is in it."""
+    found = {}
+    now_ms = here.clock.now_ms()
+    for at in sorted(group.offsets) if only is None else [only]:
+        committed = group.committed(at)
+        if committed is not None:
+            with suppress(UnknownTopic, UnknownPartition):  # it was deleted just now
+                snapshot = at_partition(here, *at, lambda partition: partition.snapshot)
+                found[at] = snapshot, lag(snapshot, committed.offset, now_ms)
+    return found
+
+
+def _owner(group: Group, at: TopicPartition) -> str:
+    return next((member.id for member in group.members.values() if at in member.owned), "")
+
+
+async def _group_view(here: Gateway, request: Request, group: Group) -> GroupView:
+    cluster, path = here.cluster.cluster_id, (here.cluster.cluster_id, "consumer-groups", group.id)
+    broker = here.leadership.leader(*await here.shards.home(group.id))
+    return GroupView(
+        metadata=resource(request, *path, name=f"kafka={cluster}/consumer-group={group.id}"),
+        cluster_id=cluster,
+        consumer_group_id=group.id,
+        is_simple=group.generation == 0,
+        partition_assignor=group.strategy,
+        state=_state(group),
+        coordinator=Link(related=url(request, cluster, "brokers", str(broker))),
+        consumers=Link(related=url(request, *path, "consumers")),
+        lag_summary=Link(related=url(request, *path, "lag-summary")),
+    )
+
+
+def _state(group: Group) -> str:
+    if not group.members:
+        return "EMPTY"
+    return "STABLE" if group.settled else "PREPARING_REBALANCE"
+
+
+def _consumer_view(request: Request, cluster: str, group: Group, name: str) -> ConsumerView:
+    path = (cluster, "consumer-groups", group.id, "consumers", name)
+    crn = f"kafka={cluster}/consumer-group={group.id}/consumer={name}"
+    return ConsumerView(
+        metadata=resource(request, *path, name=crn),
+        cluster_id=cluster,
+        consumer_group_id=group.id,
+        consumer_id=name,
+        instance_id=name,
+        client_id=name,
+        assignments=Link(related=url(request, *path, "assignments")),
+    )
+
+
+def _assignment_view(
+    request: Request, cluster: str, group: Group, member: Member, at: TopicPartition
+) -> AssignmentView:
+    where = (at.topic, "partitions", str(at.partition))
+    path = (cluster, "consumer-groups", group.id, "consumers", member.id, "assignments", *where)
+    crn = f"kafka={cluster}/consumer-group={group.id}/consumer={member.id}/assignment={at}"
+    return AssignmentView(
+        metadata=resource(request, *path, name=crn),
+        cluster_id=cluster,
+        consumer_group_id=group.id,
+        consumer_id=member.id,
+        topic_name=at.topic,
+        partition_id=at.partition,
+        partition=Link(related=url(request, cluster, "topics", *where)),
+        lag=Link(related=url(request, cluster, "consumer-groups", group.id, "lags", *where)),
+    )
+
+
+def _lag_view(
+    request: Request, cluster: str, group: Group, at: TopicPartition, snapshot: Snapshot, behind: Lag
+) -> LagView:
+    owner = _owner(group, at)
+    path = (cluster, "consumer-groups", group.id, "lags", at.topic, "partitions", str(at.partition))
+    committed = group.committed(at)
+    assert committed is not None
+    return LagView(
+        metadata=resource(request, *path, name=f"kafka={cluster}/consumer-group={group.id}/lag={at}"),
+        cluster_id=cluster,
+        consumer_group_id=group.id,
+        topic_name=at.topic,
+        partition_id=at.partition,
+        current_offset=committed.offset,
+        log_end_offset=snapshot.high_watermark,
+        lag=behind.records,
+        lag_seconds=behind.seconds,
+        lag_bytes=behind.size_bytes,
+        consumer_id=owner,
+        instance_id=owner or None,
+        client_id=owner,
+    )

@@ -1,0 +1,167 @@
+"""What the JSON of a request becomes in memory, counted on its bytes before anything is made of it.
+
+A record of three bytes, `{},`, becomes objects of a hundred times that. What a value holds inside stays text,
+so that only what the outer levels have is counted.
+"""
+
+import codecs
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+
+from api.errors import MalformedBody, RequestTooLarge
+from api.media import Format
+from api.wire.beside import is_large_json
+from ingest.buffer import Room
+from log_tables.limits import (
+    JSON_FIELD_BYTES,
+    JSON_HEADER_BYTES,
+    REQUEST_RECORDS_MAX,
+    SMALL_BODY_VALUES_MAX,
+    SMALL_VALUE_BYTES,
+)
+
+LISTED = 3
+"""The depth of a record in `{"records": [{…}]}`, or of an entry of a batch."""
+
+LOOSE = 1
+"""The depth of a record that stands by itself."""
+
+_PIECE_BYTES = 64 * 1024
+_QUOTE, _COMMA, _OPENS = ord('"'), ord(","), ord("{")
+_STEPS = np.zeros(256, np.int64)
+_STEPS[[*b"{["]] = 1
+_STEPS[[*b"}]"]] = -1
+_TELLING = np.zeros(256, bool)
+_TELLING[[*b'{}[],"']] = True
+
+
+class _Marks(NamedTuple):
+    """Braces, brackets and commas outside of strings: where they are, which, how deep it is after them."""
+
+    places: np.ndarray
+    kinds: np.ndarray
+    depths: np.ndarray
+
+
+def _marks(body: bytes) -> Iterator[_Marks]:
+    """Those of `body`, some at a time, so that it takes little memory whatever they are."""
+    if b"\\" in body:
+        body = body.replace(b"\\\\", b"__").replace(b'\\"', b"__")
+    quotes = depth = 0
+    for start in range(0, len(body), _PIECE_BYTES):
+        piece = np.frombuffer(body, np.uint8, min(_PIECE_BYTES, len(body) - start), start)
+        places = np.flatnonzero(_TELLING[piece])
+        kinds = piece[places]
+        is_quote = kinds == _QUOTE
+        so_far = quotes + np.cumsum(is_quote)
+        outside = ~is_quote & (so_far % 2 == 0)
+        quotes += int(np.count_nonzero(is_quote))
+        places, kinds = places[outside], kinds[outside]
+        depths = depth + np.cumsum(_STEPS[kinds])
+        yield _Marks(places + start, kinds, depths)
+        depth = int(depths[-1]) if len(depths) else depth
+
+
+def bounded_cost(body: bytes, depth: int) -> int:
+    """About how many bytes the records of `body`, which stand at `depth`, take while they are decoded.
+
+    Raises RequestTooLarge when there are too many of them.
+    """
+    records = separators = fields = headers = 0
+    for _, kinds, depths in _marks(body):
+        commas, opens = kinds == _COMMA, kinds == _OPENS
+        records += _count(opens & (depths == depth))
+        separators += _count(commas & (depths == depth - 1))
+        fields += _count(commas & (depths == depth)) + _count(opens & (depths == depth + 1))
+        headers += _count(opens & (depths == depth + 2))
+        check_count(max(records, separators if depth > LOOSE else 0))
+    return (records + separators + fields) * JSON_FIELD_BYTES + headers * JSON_HEADER_BYTES
+
+
+@contextmanager
+def decoding(room: Room, body: bytes, depth: int, form: Format | None = None) -> Iterator[None]:
+    """Hold of `room`, besides, what the records of `body` take while they are decoded.
+
+    Raises RequestTooLarge when they are too many, or could never fit; BufferFull.
+    """
+    if not is_large_json(body):  # one at a time: on the event loop
+        yield
+        return
+    cost = bounded_cost(body, depth) + (text_cost(body) if form is Format.TEXT else len(body))
+    check_fits(room, cost)
+    with room.more(cost):
+        yield
+
+
+def check_fits(room: Room, more_bytes: int) -> None:
+    """Raise RequestTooLarge when there is never so much more room for a request."""
+    if room.size_bytes + more_bytes > room.limit_bytes:
+        raise RequestTooLarge(
+            f"the records take {room.size_bytes + more_bytes} bytes while they are worked on, buffer_memory "
+            f"is {room.limit_bytes}; send fewer at once, or send them as Arrow"
+        )
+
+
+def documents(body: bytes) -> Iterator[memoryview]:
+    """The JSON objects of `body`, which stand one after the other. Raises MalformedBody for a rest."""
+    begin, whole = 0, memoryview(body)
+    for places, kinds, depths in _marks(body):
+        for end in places[(depths <= 0) & (_STEPS[kinds] < 0)].tolist():
+            yield whole[begin : end + 1]
+            begin = end + 1
+    if body[begin:].strip(b" \t\r\n"):
+        raise MalformedBody(
+            f"the body is not JSON records one after the other: what begins at byte {begin} does not end"
+        )
+
+
+def check_count(records: int) -> None:
+    """Raise RequestTooLarge when a request has more than REQUEST_RECORDS_MAX records."""
+    if records > REQUEST_RECORDS_MAX:
+        raise RequestTooLarge(
+            f"the request has {records} records or more, {REQUEST_RECORDS_MAX} are allowed; send fewer, or "
+            "send them as Arrow"
+        )
+
+
+def check_utf8(body: bytes) -> None:
+    """Raise MalformedBody unless `body` is UTF-8: the JSON decoder does not look inside what it keeps raw."""
+    if body.isascii():
+        return
+    start = 0
+    while start < len(body):
+        try:
+            # A character may go on behind the piece: then the next one begins with it.
+            start += _decoded(body[start : start + _PIECE_BYTES], start + _PIECE_BYTES >= len(body))
+        except UnicodeDecodeError as error:
+            raise MalformedBody(f"the body is not UTF-8 at byte {start + error.start}; send UTF-8") from None
+
+
+def _decoded(piece: bytes, last: bool) -> int:
+    return codecs.utf_8_decode(piece, "strict", last)[1]
+
+
+def small_cost(body: bytes) -> int:
+    """About how many bytes the values of a body without records take. Raises RequestTooLarge."""
+    values = body.count(b",") + body.count(b"{") + body.count(b"[")
+    if values > SMALL_BODY_VALUES_MAX:
+        raise RequestTooLarge(
+            f"the body has about {values} values, {SMALL_BODY_VALUES_MAX} are allowed; send less at once"
+        )
+    return values * SMALL_VALUE_BYTES
+
+
+def text_cost(body: bytes) -> int:
+    """How many bytes the strings of `body` take at most while they are decoded."""
+    if body.isascii():
+        return len(body)
+    # One character outside of the first plane makes all of its string take four bytes each.
+    widest = int(np.frombuffer(body, np.uint8).max())
+    return len(body) * (5 if widest >= 0xF0 else 3)
+
+
+def _count(which: np.ndarray) -> int:
+    return int(np.count_nonzero(which))

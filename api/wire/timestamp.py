@@ -1,0 +1,26 @@
+"""Times as requests give them: milliseconds since 1970, or ISO-8601."""
+
+from datetime import UTC, datetime, timedelta
+
+from log_tables.errors import InvalidArgument
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def microseconds(timestamp: str) -> int:
+    """A time in microseconds since 1970 UTC. Raises InvalidArgument."""
+    try:
+        if timestamp.removeprefix("-").isdecimal():
+            moment = _EPOCH + timedelta(milliseconds=int(timestamp))
+        else:
+            # In a query the + of a time zone is a space, unless the client has escaped it.
+            text = timestamp.replace(" ", "+") if "T" in timestamp else timestamp
+            moment = datetime.fromisoformat(text)
+            # As UTC it must lie within the years 1 to 9999 too: OverflowError.
+            moment = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return (moment - _EPOCH) // timedelta(microseconds=1)
+    except (ValueError, OverflowError):
+        raise InvalidArgument(
+            f"timestamp {timestamp[:50]!r} is neither milliseconds since 1970 nor ISO-8601,"
+            " such as 2013-01-01T05:00:00Z"
+        ) from None

@@ -1,0 +1,156 @@
+"""The body of a transaction, in every format: what is asked for, and the records by topic. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from api.errors import MalformedBody
+from api.media import Format
+from api.wire.arrow import open_stream, parts_of_stream
+from api.wire.json_bounds import LISTED, check_utf8, decoding
+from api.wire.rows import Part, Rows, parts_of
+from api.wire.v2 import BinaryRecord, JsonRecord, TextRecord, rows_of
+from coordinator.groups.assignment import TopicPartition
+from coordinator.groups.events import Place
+from ingest.buffer import Room
+from log_tables.cluster.topic import Topic
+from log_tables.errors import InvalidRecord
+from log_tables.segments.staging import Staged
+
+ARROW_METADATA = b"transaction"
+"""Where the schema of an Arrow body has, as JSON, all but the records."""
+
+
+class Offset(msgspec.Struct, forbid_unknown_fields=True):
+    """As in a commit: of an instance the last record processed, else the next to read."""
+
+    topic: str
+    partition: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+    offset: Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 2)]
+    metadata: Annotated[str, msgspec.Meta(max_length=4_096)] | None = None
+
+
+class Frame(msgspec.Struct, forbid_unknown_fields=True):
+    """All but the records."""
+
+    generation: int | None = None
+    offsets: list[Offset] = []
+    staged: tuple[Staged, ...] = ()
+    forget: tuple[str, ...] = ()
+
+    def places(self, step: int) -> dict[TopicPartition, Place]:
+        """What is to be committed, `step` beyond what stands here. Raises InvalidRecord for a repetition."""
+        made = {
+            TopicPartition(named.topic, named.partition): Place(named.offset + step, named.metadata or "")
+            for named in self.offsets
+        }
+        if len(made) < len(self.offsets):
+            raise InvalidRecord("a partition is named twice among the offsets; name each one once")
+        return made
+
+
+class _Json(JsonRecord, kw_only=True):
+    topic: str
+
+
+class _Binary(BinaryRecord, kw_only=True):
+    topic: str
+
+
+class _Text(TextRecord, kw_only=True):
+    topic: str
+
+
+class _JsonBody(Frame):
+    records: list[_Json] = []
+
+
+class _BinaryBody(Frame):
+    records: list[_Binary] = []
+
+
+class _TextBody(Frame):
+    records: list[_Text] = []
+
+
+_frame = msgspec.json.Decoder(Frame)
+_DECODERS: dict[Format, msgspec.json.Decoder[Any]] = {
+    Format.JSON: msgspec.json.Decoder(_JsonBody),
+    Format.BINARY: msgspec.json.Decoder(_BinaryBody),
+    Format.TEXT: msgspec.json.Decoder(_TextBody),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionBody:
+    """What a body asks for, and its records by topic."""
+
+    frame: Frame
+    records: Mapping[str, Rows | pa.RecordBatch]
+
+    def parts(self, topic: Topic, sticky: int, now_us: int) -> list[Part]:
+        """The records of `topic` by partition. Raises InvalidRecord, RecordTooLarge."""
+        rows = self.records[topic.name]
+        if isinstance(rows, Rows):
+            return parts_of(rows, topic, None, sticky, now_us)
+        return parts_of_stream(rows, topic, None, sticky, now_us)
+
+
+def decode_transaction(body: bytes, form: Format, room: Room) -> TransactionBody:
+    """Raises MalformedBody, InvalidRecord, RequestTooLarge, BufferFull."""
+    if form is Format.ARROW:
+        return _from_arrow(body, room)
+    with decoding(room, body, LISTED, form):
+        return _from_json(body, form)
+
+
+def _from_json(body: bytes, form: Format) -> TransactionBody:
+    check_utf8(body)
+    try:
+        sent = _DECODERS[form].decode(body)
+    except msgspec.ValidationError as error:
+        raise InvalidRecord(f"the transaction is not as {form.value} has it: {error}") from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise MalformedBody(f"the body is not JSON: {error}") from None
+    by_topic: dict[str, list[Any]] = {}
+    for record in sent.records:
+        by_topic.setdefault(record.topic, []).append(record)
+    return TransactionBody(sent, {topic: rows_of(records, form) for topic, records in by_topic.items()})
+
+
+def _from_arrow(body: bytes, room: Room) -> TransactionBody:
+    batch = open_stream(body, room.grow, topics=True)
+    said = (batch.schema.metadata or {}).get(ARROW_METADATA, b"{}")
+    check_utf8(said)
+    try:
+        with decoding(room, said, LISTED):
+            frame = _frame.decode(said)
+    except msgspec.ValidationError as error:
+        raise InvalidRecord(f"the schema's metadata 'transaction' is not as it should be: {error}") from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise MalformedBody(f"the schema's metadata 'transaction' is not JSON: {error}") from None
+    names = batch.column("topic").cast(pa.string())
+    rows = batch.select([name for name in batch.schema.names if name != "topic"])
+    if names.null_count:
+        raise InvalidRecord("a record has no topic; name that of each one")
+    return TransactionBody(frame, _by_topic(rows, names))
+
+
+def _by_topic(rows: pa.RecordBatch, names: pa.Array) -> dict[str, pa.RecordBatch]:
+    """The rows of each topic, in their order: sorted once, however many topics there are."""
+    encoded = names.dictionary_encode()
+    topics, numbers = encoded.dictionary.to_pylist(), encoded.indices
+    if len(topics) < 2:
+        return dict.fromkeys(topics, rows)
+    ordered = rows.take(pc.array_sort_indices(numbers))  # stable
+    counts = np.bincount(np.frombuffer(numbers.buffers()[1], np.int32, len(numbers)))
+    ends = np.cumsum(counts).tolist()
+    return {
+        topic: ordered.slice(end - count, count)
+        for topic, end, count in zip(topics, ends, counts.tolist(), strict=True)
+    }

@@ -1,0 +1,171 @@
+"""v2 produce: the body of each embedded format to rows, and the answer to JSON. Pure, and hot."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+
+from api.errors import MalformedBody
+from api.media import Format
+from api.wire.json_bounds import check_utf8
+from api.wire.rows import Headers, Rows
+from log_tables.errors import InvalidRecord
+from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+
+Milliseconds = Annotated[int, msgspec.Meta(ge=TIMESTAMP_MIN_US // 1000, le=TIMESTAMP_MAX_US // 1000)]
+"""Since 1970 UTC, within the years that a record may have."""
+
+
+class HeaderIn(msgspec.Struct, forbid_unknown_fields=True):
+    """A record header; its value is base64."""
+
+    key: str
+    value: bytes | None = None
+
+
+class _Common(msgspec.Struct, forbid_unknown_fields=True):
+    """A misspelt `value` is refused: passed over, it would write a tombstone."""
+
+    partition: int | None = None
+    headers: list[HeaderIn] | None = None
+    timestamp: Milliseconds | None = None
+
+
+class JsonRecord(_Common):
+    """Key and value are any JSON; what is stored is their text, as it was sent."""
+
+    value: msgspec.Raw = msgspec.Raw(b"")
+    key: msgspec.Raw = msgspec.Raw(b"")
+
+
+class BinaryRecord(_Common):
+    """Key and value are base64 strings."""
+
+    value: bytes | None = None
+    key: bytes | None = None
+
+
+class TextRecord(_Common):
+    """Key and value are strings, stored as UTF-8."""
+
+    value: str | None = None
+    key: str | None = None
+
+
+class _Body(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What the REST Proxy has beside the records, for formats with schemas: passed over in those without."""
+
+    key_schema: str | None = None
+    key_schema_id: int | None = None
+    value_schema: str | None = None
+    value_schema_id: int | None = None
+
+
+class _JsonBody(_Body, kw_only=True):
+    records: list[JsonRecord]
+
+
+class _BinaryBody(_Body, kw_only=True):
+    records: list[BinaryRecord]
+
+
+class _TextBody(_Body, kw_only=True):
+    records: list[TextRecord]
+
+
+_DECODERS: dict[Format, msgspec.json.Decoder[Any]] = {
+    Format.JSON: msgspec.json.Decoder(_JsonBody),
+    Format.BINARY: msgspec.json.Decoder(_BinaryBody),
+    Format.TEXT: msgspec.json.Decoder(_TextBody),
+}
+_NULLS = (b"", b"null")
+_SHORT_BYTES = 256
+
+
+def decode_records(body: bytes, form: Format) -> Rows:
+    """The rows of a produce body.
+
+    Raises MalformedBody, InvalidRecord, which name what is wrong and where.
+    """
+    check_utf8(body)
+    try:
+        records: list[Any] = _DECODERS[form].decode(body).records
+    except msgspec.ValidationError as error:
+        raise InvalidRecord(f"the records are not as {form.value} has them: {error}") from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise MalformedBody(f"the body is not JSON: {error}") from None
+    if not records:
+        raise InvalidRecord("there are no records; send at least one")
+    return rows_of(records, form)
+
+
+def rows_of(records: Sequence[Any], form: Format) -> Rows:
+    """Records as one of the formats decodes them, as rows. Raises InvalidRecord."""
+    values = [record.value for record in records]
+    keys = [record.key for record in records]
+    if form is Format.JSON:
+        values = _json_texts(values)
+        keys = [None if text is None else bytes(text) for text in _json_texts(keys)]
+    elif form is Format.TEXT:
+        values, keys = _utf8(values), _utf8(keys)
+    return Rows(
+        values,
+        _unless_all_none(keys),
+        _unless_all_none([record.partition for record in records]),
+        _headers([record.headers for record in records]),
+        _unless_all_none([record.timestamp for record in records]),
+    )
+
+
+def _json_texts(raws: list[msgspec.Raw]) -> list[bytes | memoryview | None]:
+    """A view of a short text would take more memory than the text."""
+    texts = [bytes(raw) if len(raw) <= _SHORT_BYTES else memoryview(raw) for raw in raws]
+    return [None if text in _NULLS else text for text in texts]
+
+
+def _utf8(texts: list[str | None]) -> list[bytes | None]:
+    return [None if text is None else text.encode() for text in texts]
+
+
+def _unless_all_none(items: list[Any]) -> list[Any] | None:
+    return items if any(item is not None for item in items) else None
+
+
+def _headers(rows: list[list[HeaderIn] | None]) -> list[Headers] | None:
+    if not any(rows):
+        return None
+    return [[(header.key, header.value) for header in row or ()] for row in rows]
+
+
+Placed = tuple[int, int | None, int | None, str | None]
+"""(partition, offset, error_code, error) of one record of the answer."""
+
+
+def encode_run(partition: int, base_offset: int | None, count: int) -> bytes:
+    """The answer to a request whose records all went to one partition, one after the other."""
+    if base_offset is None:
+        return encode_offsets([(partition, None, None, None)] * count)
+    before = f'{{"partition":{partition},"offset":'
+    after = ',"error_code":null,"error":null}'
+    offsets = f"{after},{before}".join(map(str, range(base_offset, base_offset + count)))
+    return f'{{"offsets":[{before}{offsets}{after}],{_SCHEMA_IDS}}}'.encode()
+
+
+def encode_offsets(placed: Sequence[Placed]) -> bytes:
+    """The answer in request order."""
+    rows = ",".join(
+        f'{{"partition":{partition},"offset":{_null(offset)},"error_code":{_null(code)},"error":{_text(error)}}}'
+        for partition, offset, code, error in placed
+    )
+    return f'{{"offsets":[{rows}],{_SCHEMA_IDS}}}'.encode()
+
+
+_SCHEMA_IDS = '"key_schema_id":null,"value_schema_id":null'
+
+
+def _null(number: int | None) -> str:
+    return "null" if number is None else str(number)
+
+
+def _text(text: str | None) -> str:
+    return "null" if text is None else msgspec.json.encode(text).decode()

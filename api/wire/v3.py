@@ -1,0 +1,180 @@
+"""v3 produce: records with typed keys and values, and what is answered for each. Pure."""
+
+from binascii import a2b_base64
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+import msgspec
+
+from api.errors import MalformedBody
+from api.wire.json_bounds import check_utf8, documents
+from api.wire.v2 import Milliseconds
+from log_tables.errors import InvalidRecord
+from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+
+
+class Typed(msgspec.Struct, forbid_unknown_fields=True):
+    """A key or value: `data` is base64 for BINARY, a string for STRING, anything for JSON."""
+
+    type: Literal["BINARY", "JSON", "STRING"]
+    data: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class HeaderIn(msgspec.Struct, forbid_unknown_fields=True):
+    """A record header; its value is base64."""
+
+    name: str
+    value: bytes | None = None
+
+
+class RecordIn(msgspec.Struct, forbid_unknown_fields=True):
+    """A record of v3."""
+
+    partition_id: int | None = None
+    headers: list[HeaderIn] = []
+    key: Typed | None = None
+    value: Typed | None = None
+    timestamp: datetime | Milliseconds | None = None
+
+
+class EntryIn(RecordIn, kw_only=True):
+    """A record of a batch; `id` is the caller's name for it."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A record of v3 in bytes; `types` are those of its key and value, for the answer."""
+
+    partition: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp_ms: int | None
+    types: tuple[str | None, str | None]
+
+
+class _Batch(msgspec.Struct, forbid_unknown_fields=True):
+    entries: list[msgspec.Raw]
+
+
+class _Id(msgspec.Struct):
+    id: str
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_record = msgspec.json.Decoder(RecordIn)
+_entry = msgspec.json.Decoder(EntryIn)
+_id = msgspec.json.Decoder(_Id)
+_batch = msgspec.json.Decoder(_Batch)
+
+
+def decode_stream(body: bytes) -> list[Row]:
+    """The rows of concatenated JSON records.
+
+    Raises MalformedBody, InvalidRecord, which name the record.
+    """
+    check_utf8(body)
+    rows = []
+    for index, text in enumerate(documents(body)):
+        try:
+            rows.append(_row(_record.decode(text)))
+        except (msgspec.ValidationError, InvalidRecord) as error:
+            raise InvalidRecord(f"record {index}: {error}") from None
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise MalformedBody(
+                f"the body is not JSON records one after the other: record {index}: {error}"
+            ) from None
+    if not rows:
+        raise InvalidRecord("there are no records; send at least one")
+    return rows
+
+
+def decode_batch(body: bytes) -> list[tuple[str, Row | InvalidRecord]]:
+    """(id, row or what is wrong with it) of each entry.
+
+    Raises MalformedBody, InvalidRecord for the whole.
+    """
+    check_utf8(body)
+    try:
+        raws = _batch.decode(body).entries
+        ids = [_id.decode(raw).id for raw in raws]
+    except msgspec.ValidationError as error:
+        raise InvalidRecord(f'the body is not {{"entries": [{{"id", …}}]}}: {error}') from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise MalformedBody(f"the body is not JSON: {error}") from None
+    if not ids:
+        raise InvalidRecord("there are no entries; send at least one")
+    if len(set(ids)) < len(ids):
+        raise InvalidRecord("two entries have the same id; give each its own")
+    return [(name, _entry_row(raw)) for name, raw in zip(ids, raws, strict=True)]
+
+
+def _entry_row(raw: msgspec.Raw) -> Row | InvalidRecord:
+    try:
+        return _row(_entry.decode(raw))
+    except (msgspec.MsgspecError, RecursionError) as error:
+        return InvalidRecord(str(error))
+    except InvalidRecord as error:
+        return error
+
+
+def _row(record: RecordIn) -> Row:
+    key, value = record.key, record.value
+    return Row(
+        record.partition_id,
+        _bytes(key, "key"),
+        _bytes(value, "value"),
+        tuple((header.name, header.value) for header in record.headers),
+        _milliseconds(record.timestamp),
+        (None if key is None else key.type, None if value is None else value.type),
+    )
+
+
+def _bytes(typed: Typed | None, name: str) -> bytes | None:
+    if typed is None:
+        return None
+    raw = bytes(typed.data)
+    if raw == b"null":
+        return None
+    if typed.type == "JSON":
+        return raw
+    try:
+        text = msgspec.json.decode(raw, type=str)
+        return text.encode() if typed.type == "STRING" else a2b_base64(text, strict_mode=True)
+    except (msgspec.MsgspecError, ValueError) as error:  # ValueError: not base64, or not even ASCII
+        raise InvalidRecord(f"{name}.data does not fit type {typed.type}: {error}") from None
+
+
+def _milliseconds(timestamp: datetime | int | None) -> int | None:
+    if not isinstance(timestamp, datetime):
+        return timestamp
+    zoned = timestamp if timestamp.tzinfo else timestamp.replace(tzinfo=UTC)
+    milliseconds = (zoned - _EPOCH) // timedelta(milliseconds=1)
+    if not TIMESTAMP_MIN_US <= milliseconds * 1000 <= TIMESTAMP_MAX_US:
+        raise InvalidRecord(f"the timestamp {timestamp} is outside the years 1 to 9999 UTC; send one inside")
+    return milliseconds
+
+
+def answer_of(
+    row: Row, cluster_id: str, topic: str, placed: tuple[int, int | None], timestamp_ms: int
+) -> dict[str, object]:
+    """What is answered for a record that was appended at `placed` (partition, offset)."""
+    stamp = datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    sizes = (
+        (name, kind, data)
+        for name, kind, data in zip(("key", "value"), row.types, (row.key, row.value), strict=True)
+        if kind is not None
+    )
+    return {
+        "error_code": 200,
+        "cluster_id": cluster_id,
+        "topic_name": topic,
+        "partition_id": placed[0],
+        "offset": placed[1],
+        "timestamp": stamp.replace("+00:00", "Z"),
+        **{name: {"type": kind, "size": len(data or b"")} for name, kind, data in sizes},
+    }
