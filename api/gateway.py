@@ -15,8 +15,8 @@ from coordinator.brokers.router import Router
 from coordinator.groups.coordinator import Coordinator
 from coordinator.groups.shards import Shards
 from ingest.buffer import Buffer
+from ingest.settings import Settings
 from ingest.writer import Writer
-from lakelog.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.limits import SMALL_BODIES_MAX_BYTES, SMALL_BODY_FREE_BYTES

@@ -12,7 +12,7 @@ from ingest.accumulator import Accumulator, Limits, Ticket
 from ingest.bucket import CommitBucket
 from ingest.buffer import Room
 from ingest.partitioner import StickyPartitioner
-from lakelog.settings import Settings
+from ingest.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic

@@ -4,17 +4,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lakelog.client import Client
-    from lakelog.consumer import Consumer
-    from lakelog.producer import Producer
+    from lakelog.client.client import Client
+    from lakelog.client.consumer import Consumer
+    from lakelog.client.producer import Producer
     from log_tables.record import Record
 
 __all__ = ["Client", "Consumer", "Producer", "Record"]
 
 _MODULES = {
-    "Client": "lakelog.client",
-    "Consumer": "lakelog.consumer",
-    "Producer": "lakelog.producer",
+    "Client": "lakelog.client.client",
+    "Consumer": "lakelog.client.consumer",
+    "Producer": "lakelog.client.producer",
     "Record": "log_tables.record",
 }
 

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 
 from coordinator.brokers.leadership import shares
-from lakelog.client import Client
+from lakelog.client.client import Client
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic

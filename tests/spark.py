@@ -15,10 +15,10 @@ import pyspark
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from lakelog.spark.batch import BatchReader
 from lakelog.spark.jre import java_home
-from lakelog.spark.slices import Slice
-from lakelog.spark.stream import StreamReader
+from lakelog.spark.source.batch import BatchReader
+from lakelog.spark.source.slices import Slice
+from lakelog.spark.source.stream import StreamReader
 from log_tables.clock import Clock, SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.layout import log_directory

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.brokers.brokers import FORGOTTEN_S, Brokers
-from lakelog.settings import Settings
+from ingest.settings import Settings
 from log_tables.clock import ManualClock, SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.metadata_log import BrokerRecord

@@ -12,8 +12,8 @@ import pytest
 from api.gateway import Gateway
 from api.process.server import open_gateway
 from coordinator.brokers.peers import TARGET
+from ingest.settings import Settings
 from ingest.writer import Acks
-from lakelog.settings import Settings
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.cluster.topic import Topic

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from lakelog.cli import app
 from lakelog.cli.produce import Tally
-from lakelog.delivery import Delivery, Outcome
+from lakelog.client.delivery import Delivery, Outcome
 from log_tables.errors import BufferFull, InvalidRecord, OutcomeUnknown
 from tests.gateway import RunningGateway, start_gateway
 from tests.support import wait_until

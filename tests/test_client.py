@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from lakelog import Client, Record
-from lakelog.client import Offsets
+from lakelog.client.client import Offsets
 from log_tables import errors
 from log_tables.clock import ManualClock
 from log_tables.errors import LakelogError, Unreachable

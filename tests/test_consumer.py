@@ -13,8 +13,8 @@ import pytest
 
 from api.wire.arrow import POLL_SCHEMA
 from lakelog import Client, Consumer
-from lakelog.client import TopicPartition
-from lakelog.consumer import ConsumerRecord
+from lakelog.client.client import TopicPartition
+from lakelog.client.consumer import ConsumerRecord
 from log_tables import errors
 from tests.gateway import RunningGateway, start_gateway
 from tests.support import free_port, wait_until

@@ -14,7 +14,7 @@ from coordinator.groups.consumer import Consumer, Polled
 from coordinator.groups.events import Join, Place, Subscribe, TopicsChanged, TopicState, Transact
 from coordinator.groups.group import Group
 from coordinator.groups.step import step
-from lakelog.settings import Settings
+from ingest.settings import Settings
 from log_tables.cluster.group_log import MemberConfig, encode
 from log_tables.errors import Damaged, LakelogError, UnknownMember
 from log_tables.partition.partition import Entry, Partition

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from lakelog import Client, Producer
-from lakelog.demo import PARTITIONS, TOPIC, Flight, _compare, _read_back, load_flights, run
+from lakelog.cli.flights import PARTITIONS, TOPIC, Flight, _compare, _read_back, load_flights, run
 from tests.gateway import RunningGateway, running_gateway
 
 FLIGHTS: list[Flight] = [

@@ -11,7 +11,7 @@ import api.errors
 from api.errors import RETRIABLE, STATUS_AND_CODE, status_and_code
 from api.process.app import create_app
 from api.process.server import open_gateway
-from lakelog.settings import Settings
+from ingest.settings import Settings
 from log_tables import errors
 from log_tables.errors import LakelogError
 

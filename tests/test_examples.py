@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from examples import delays_by_day, latest_by_plane, topic_to_topic, with_names
-from lakelog.client import Client
+from lakelog.client.client import Client
 from log_tables.cluster.cluster import Cluster
 from log_tables.partition.partition import Entry, partition_for_key
 from log_tables.record import Record, input_batch

@@ -213,7 +213,7 @@ def test_a_signal_before_it_is_ready_ends_serve_in_order(tmp_path: Path) -> None
 FAILING = """
 from api.server import run
 from coordinator.brokers import Brokers
-from lakelog.settings import load_settings
+from ingest.settings import load_settings
 
 async def start(self):
     raise RuntimeError("it cannot begin")

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 
 from api.process.app import create_app
 from api.process.server import open_gateway
-from lakelog.settings import Settings
+from ingest.settings import Settings
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import (
     Committed,

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from lakelog.delivery import Outcome
-from lakelog.lane import Batch, Lane
+from lakelog.client.delivery import Outcome
+from lakelog.client.lane import Batch, Lane
 from log_tables.errors import (
     BufferFull,
     LakelogError,

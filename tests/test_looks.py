@@ -18,7 +18,7 @@ from api.requests.client_topics import newest
 from coordinator.groups.consumer import Consumer, Polled
 from coordinator.groups.events import Join, Subscribe
 from coordinator.groups.shared_look import SharedLook
-from lakelog.settings import Settings
+from ingest.settings import Settings
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import MemberConfig
 from log_tables.errors import StoreUnavailable, TopicDeleted, UnknownTopic

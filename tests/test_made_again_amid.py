@@ -14,7 +14,7 @@ from api.gateway import Gateway
 from api.process.app import create_app
 from api.process.server import open_gateway
 from api.requests.body import WithBody
-from lakelog.settings import Settings
+from ingest.settings import Settings
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.sweep import sweep
 from log_tables.layout import STAGING, log_directory, partition_directory, topic_directory

@@ -15,10 +15,10 @@ import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
+from ingest.settings import load_settings
 from lakelog.cli import app, maintainer
 from lakelog.cli.maintain import seconds
 from lakelog.cli.maintainer import RESTART_MAX_S, RESTART_S, Maintainer, next_pause_s
-from lakelog.settings import load_settings
 from log_tables.errors import InvalidArgument
 from tests.gateway import RunningGateway, start_gateway
 from tests.maintenance import Root, errors

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs import key_compaction, segment_compaction, tiering
-from lakelog.consumer import Consumer
+from lakelog.client.consumer import Consumer
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.run_log import runs_table
 from log_tables.layout import MAINTENANCE

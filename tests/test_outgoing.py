@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lakelog.outgoing import check_record, check_target
+from lakelog.client.outgoing import check_record, check_target
 from log_tables.errors import InvalidRecord
 from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 

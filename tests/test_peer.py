@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from coordinator.brokers.brokers import Brokers
 from coordinator.brokers.peer_wire import decode_outcomes, encode_entries
 from coordinator.brokers.peers import ASKER, TARGET
+from ingest.settings import Settings
 from ingest.writer import Appended
-from lakelog.settings import Settings
 from log_tables.clock import SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.metadata_log import BrokerRecord

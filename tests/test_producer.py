@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from lakelog import Client, Producer
-from lakelog.delivery import REMEMBERED_MAX, Delivery, Outcome, RecordMetadata, Undelivered
+from lakelog.client.delivery import REMEMBERED_MAX, Delivery, Outcome, RecordMetadata, Undelivered
 from log_tables import errors
 from log_tables.clock import ManualClock
 from log_tables.errors import Unreachable

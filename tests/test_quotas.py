@@ -9,8 +9,8 @@ import pytest
 from coordinator.groups.assignment import TopicPartition
 from coordinator.groups.events import Join, Leave, Place, Reset, Subscribe, TopicState
 from coordinator.groups.shard import Shard
+from ingest.settings import Settings, load_settings
 from ingest.writer import Writer
-from lakelog.settings import Settings, load_settings
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import MemberConfig

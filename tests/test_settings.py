@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lakelog.settings import Settings, load_settings
+from ingest.settings import Settings, load_settings
 from log_tables.errors import InvalidConfig
 
 OPERATING = Path(__file__).parent.parent / "docs" / "operating.md"

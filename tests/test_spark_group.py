@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakelog.client import Client
-from lakelog.spark.options import parse
+from lakelog.client.client import Client
+from lakelog.spark.source.options import parse
 from log_tables.clock import ManualClock
 from log_tables.errors import InvalidRequest, UnknownGroup
 from log_tables.store.store import open_store

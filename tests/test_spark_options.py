@@ -9,11 +9,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from lakelog.spark.offsets import At, decode, encode
-from lakelog.spark.options import Options, Place, names_table, parse, table_of
-from lakelog.spark.positions import EARLIEST, LATEST, Position
-from lakelog.spark.ranges import Range, share_out, split
+from lakelog.spark.options import Place
 from lakelog.spark.rows import COLUMNS, spark_schema
+from lakelog.spark.source.offsets import At, decode, encode
+from lakelog.spark.source.options import Options, names_table, parse, table_of
+from lakelog.spark.source.positions import EARLIEST, LATEST, Position
+from lakelog.spark.source.ranges import Range, share_out, split
 from log_tables.errors import InvalidArgument, InvalidRequest
 
 ROOT = {"path": "/data/lakelog"}

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakelog.client import Client
-from lakelog.spark.batch import BatchReader
+from lakelog.client.client import Client
+from lakelog.spark.source.batch import BatchReader
 from log_tables.errors import InvalidArgument, StoreUnavailable
 from log_tables.layout import STAGING
 from log_tables.store.store import open_store

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
-from lakelog.client import Client
+from lakelog.client.client import Client
 from log_tables.layout import STAGING
 from log_tables.partition.partition import partition_for_key
 from log_tables.record import Record

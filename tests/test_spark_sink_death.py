@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pyspark
 import pytest
 
-from lakelog.client import Client
+from lakelog.client.client import Client
 from lakelog.spark.jre import java_home
 from log_tables.clock import ManualClock
 from log_tables.record import Record

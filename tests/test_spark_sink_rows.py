@@ -26,10 +26,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from lakelog.spark import sink_task
-from lakelog.spark.sink import BatchSink, StreamSink
-from lakelog.spark.sink_publish import REMEMBERED_BATCHES, of_micro_batch
-from lakelog.spark.sink_task import BATCH_GROUP, StagedRows
+from lakelog.spark.sink import task as sink_task
+from lakelog.spark.sink.publish import REMEMBERED_BATCHES, of_micro_batch
+from lakelog.spark.sink.sink import BatchSink, StreamSink
+from lakelog.spark.sink.task import BATCH_GROUP, StagedRows
 from log_tables.clock import SystemClock
 from log_tables.errors import (
     InvalidArgument,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakelog.spark.loss import DataLost
-from lakelog.spark.offsets import BEGIN
-from lakelog.spark.stream import StreamReader
+from lakelog.spark.source.loss import DataLost
+from lakelog.spark.source.offsets import BEGIN
+from lakelog.spark.source.stream import StreamReader
 from log_tables.errors import CorruptSegment, InvalidArgument, UnknownPartition, UnknownTopic
 from log_tables.store.store import open_store
 from tests.partitions import thin_out

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakelog.spark.batch import BatchReader
-from lakelog.spark.loss import DataLost
-from lakelog.spark.slices import Slice, store_at
+from lakelog.spark.source.batch import BatchReader
+from lakelog.spark.source.loss import DataLost
+from lakelog.spark.source.slices import Slice
+from lakelog.spark.worker import store_at
 from log_tables.errors import CorruptSegment, StoreUnavailable
 from log_tables.store.store import open_store
 from tests.spark import NOW_MS, Topics, loaded, read
@@ -105,7 +106,7 @@ def test_executors_read_both_tiers(spark: "SparkSession", topics: Topics) -> Non
 @pytest.mark.spark
 def test_a_view_follows_the_border(spark: "SparkSession", topics: Topics) -> None:
     """What was registered before a move shows every record once after it."""
-    from lakelog.spark.views import topics as register
+    from lakelog.spark.sql.views import topics as register
 
     def shown() -> list[tuple[int, int]]:
         found = spark.sql("select partition, offset from t").collect()

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from lakelog.client import Client
+from lakelog.client.client import Client
 from log_tables.clock import SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.layout import STAGING

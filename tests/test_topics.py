@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakelog.client import Client
+from lakelog.client.client import Client
 from tests.gateway import RunningGateway
 
 V2 = "application/vnd.kafka.v2+json"

@@ -15,8 +15,8 @@ from coordinator.groups.group import Group
 from coordinator.groups.shard import Shard
 from coordinator.groups.transactions import Asked, Transacted, Transactions
 from ingest.buffer import Buffer, Room
+from ingest.settings import Settings
 from ingest.writer import Acks, Outcome, Writer
-from lakelog.settings import Settings
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import Placed

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import lakelog
-from lakelog.transaction import Sent
+from lakelog.client.transaction import Sent
 from log_tables.clock import ManualClock, SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import pending_files

@@ -18,7 +18,7 @@ from api.requests.body import WithBody
 from coordinator.groups.assignment import TopicPartition
 from coordinator.groups.consumer import Consumer, Polled
 from coordinator.groups.events import Assign, Join, Seek
-from lakelog.settings import Settings
+from ingest.settings import Settings
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import MemberConfig
 from log_tables.layout import log_directory

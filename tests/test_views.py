@@ -42,7 +42,7 @@ def append(
 
 
 def register(spark: "SparkSession", cluster: Cluster, **options: Any) -> list[str]:
-    from lakelog.spark.views import topics
+    from lakelog.spark.sql.views import topics
 
     return topics(spark, cluster.store.url, **options)
 
@@ -365,7 +365,7 @@ def test_views_that_are_one_to_spark_are_refused(
 
 
 def test_a_missing_root_is_named(spark: "SparkSession", tmp_path: Path) -> None:
-    from lakelog.spark.views import topics
+    from lakelog.spark.sql.views import topics
 
     with pytest.raises(InvalidArgument, match="nowhere"):
         topics(spark, tmp_path / "nowhere")
@@ -375,7 +375,7 @@ def test_a_missing_root_is_named(spark: "SparkSession", tmp_path: Path) -> None:
 
 
 def test_a_bucket_needs_a_file_system_that_spark_has(spark: "SparkSession", s3: S3Server) -> None:
-    from lakelog.spark.views import topics
+    from lakelog.spark.sql.views import topics
 
     url = s3.bucket("views")
     cluster = Cluster.open(open_store(url, s3.options))

@@ -16,9 +16,9 @@ from api.requests.client_topics import newest
 from api.wire.rows import Part, as_indices
 from coordinator.brokers.router import Router
 from ingest.buffer import Room
+from ingest.settings import Settings
 from ingest.wide import Wide
 from ingest.writer import CLAIM_THREADS, Acks, Appended, Outcome
-from lakelog.settings import Settings
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic
 from log_tables.partition.partition import Entry

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from ingest.buffer import Buffer
+from ingest.settings import Settings
 from ingest.writer import Acks, Appended, Outcome, Writer
-from lakelog.settings import Settings
 from log_tables.clock import SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic

@@ -30,8 +30,8 @@ from coordinator.groups.coordinator import Coordinator
 from coordinator.groups.shards import Shards
 from coordinator.groups.transactions import Transactions
 from ingest.buffer import Buffer
+from ingest.settings import Settings
 from ingest.writer import Writer
-from lakelog.settings import Settings
 from log_tables.clock import SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.root.whole import check_home

@@ -15,7 +15,7 @@ from multiprocessing.context import SpawnProcess
 from types import FrameType
 
 from api.process.server import listen, run, say, url_of
-from lakelog.settings import Settings
+from ingest.settings import Settings
 from log_tables.errors import InvalidConfig
 
 RESTART_S = 1.0

@@ -11,7 +11,7 @@ from api.requests.client_topics import PublicName
 from api.requests.strict_body import Listed, StrictBody
 from coordinator.groups.assignment import TopicPartition
 from coordinator.groups.events import Place
-from lakelog.settings import Settings
+from ingest.settings import Settings
 from log_tables.cluster.group_log import MemberConfig, check_member_name
 from log_tables.errors import InvalidConsumer, InvalidRecord
 

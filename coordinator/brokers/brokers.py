@@ -20,7 +20,7 @@ from typing import TypeVar, TypeVarTuple, Unpack
 
 from msgspec.structs import replace
 
-from lakelog.settings import Settings
+from ingest.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.metadata_log import BrokerRecord

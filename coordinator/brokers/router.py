@@ -13,9 +13,9 @@ from coordinator.brokers.brokers import Brokers
 from coordinator.brokers.leadership import Leadership
 from coordinator.brokers.peers import Peers
 from ingest.buffer import Room
+from ingest.settings import Settings
 from ingest.wide import Wide
 from ingest.writer import Acks, Appended, Outcome, Writer
-from lakelog.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.cluster.topic import Topic

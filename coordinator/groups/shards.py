@@ -18,7 +18,7 @@ from coordinator.groups.shard import Shard
 from coordinator.groups.step import step
 from coordinator.groups.transactions import Transactions
 from ingest.buffer import RETRY_AFTER_S
-from lakelog.settings import Settings
+from ingest.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.config import COMPACT

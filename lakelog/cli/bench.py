@@ -14,7 +14,7 @@ from log_tables.clock import SystemClock, timer
 from log_tables.errors import BufferFull, LakelogError
 
 if TYPE_CHECKING:
-    from lakelog.client import Client
+    from lakelog.client.client import Client
 
 
 class Wire(StrEnum):

@@ -11,12 +11,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from lakelog.settings import DEFAULT_URL, load_settings
+from ingest.settings import load_settings
+from lakelog.client.client import DEFAULT_URL
 from log_tables.errors import InvalidArgument
 from log_tables.store.store import Store, open_store
 
 if TYPE_CHECKING:
-    from lakelog.client import Client
+    from lakelog.client.client import Client
 
 Url = Annotated[str, typer.Option(envvar="LAKELOG_URL", help="The gateway.")]
 Data = Annotated[str | None, typer.Option(help="Root of the tables: a directory or an object-store URL.")]
@@ -29,7 +30,7 @@ progress_console = Console(stderr=True)
 
 def connect(url: str) -> "Client":
     """A client of the gateway at `url`; loaded here, so that no command waits for what it does not need."""
-    from lakelog.client import Client
+    from lakelog.client.client import Client
 
     return Client(url)
 

@@ -19,8 +19,8 @@ from log_tables.limits import MIB
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from lakelog.client import Client
-    from lakelog.consumer import Consumer
+    from lakelog.client.client import Client
+    from lakelog.client.consumer import Consumer
     from log_tables.record import Record
 
 Place = tuple[str, int]
@@ -87,7 +87,7 @@ def _consume_in(
 ) -> None:
     if start not in ("earliest", "latest"):
         raise InvalidArgument(f"--from {start!r} is not earliest or latest, as it must be with --group")
-    from lakelog.consumer import Consumer
+    from lakelog.client.consumer import Consumer
 
     with connect(url) as client:
         for topic in topics:

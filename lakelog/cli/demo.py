@@ -16,7 +16,7 @@ def demo(
     json: Json = False,
 ) -> None:
     """Stream 336,776 flights through a gateway, read them back, check them, and ask SQL about them."""
-    from lakelog.demo import load_flights, run
+    from lakelog.cli.flights import load_flights, run
 
     report = run(load_flights(), data, progress_console if json else console)
     if json:

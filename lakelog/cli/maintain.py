@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ingest.settings import Settings, load_settings
 from lakelog.cli.common import Data, Json, console, pairs, print_json, print_table, progress_console
-from lakelog.settings import Settings, load_settings
 from log_tables.clock import SystemClock, timer
 from log_tables.errors import InvalidArgument, LakelogError
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 
-from lakelog.settings import Settings
+from ingest.settings import Settings
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument

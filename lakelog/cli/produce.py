@@ -22,7 +22,7 @@ from log_tables.clock import SystemClock
 from log_tables.errors import InvalidArgument, LakelogError, OutcomeUnknown
 
 if TYPE_CHECKING:
-    from lakelog.delivery import Delivery
+    from lakelog.client.delivery import Delivery
 
 SHOWN_EVERY = 1_000
 """Records between two looks at the progress bar."""
@@ -56,7 +56,7 @@ def produce(  # noqa: PLR0913, PLR0917 -- each is an option
         raise InvalidArgument("lines have no fields; use --format ndjson, csv or parquet")
     # Loaded here, so that no other command waits for Arrow.
     from lakelog.cli import rows
-    from lakelog.producer import Producer
+    from lakelog.client.producer import Producer
 
     clock = SystemClock()
     begin = clock.monotonic()

@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
+from ingest.settings import load_settings
 from lakelog.cli.common import Data, Json, console, pairs, print_json, progress_console
-from lakelog.settings import load_settings
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
+from ingest.settings import Settings, load_settings
 from lakelog.cli.common import Data, pairs
-from lakelog.settings import Settings, load_settings
 
 
 def serve(

@@ -1,7 +1,7 @@
 """Topics as batches, streams and SQL views. Needs `pip install lakelog[spark]` and Java 17 or newer."""
 
+from lakelog.spark.data_source import register
 from lakelog.spark.session import DELTA_PACKAGE, session
-from lakelog.spark.source import register
-from lakelog.spark.views import topics
+from lakelog.spark.sql.views import topics
 
 __all__ = ["DELTA_PACKAGE", "register", "session", "topics"]

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
-from lakelog.spark.loss import report_loss
-from lakelog.spark.options import Options
-from lakelog.spark.ranges import Range, split
 from lakelog.spark.rows import CREATE_TIME, LOG_APPEND_TIME
-from lakelog.spark.slices import Slice
-from lakelog.spark.subscription import Subscription
+from lakelog.spark.source.loss import report_loss
+from lakelog.spark.source.options import Options
+from lakelog.spark.source.ranges import Range, split
+from lakelog.spark.source.slices import Slice
+from lakelog.spark.source.subscription import Subscription
 
 
 def plan(subscription: Subscription, wanted: Iterable[Range], options: Options) -> list[Slice]:

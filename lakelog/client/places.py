@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from lakelog.client import OffsetsOf, TopicPartition
+from lakelog.client.client import OffsetsOf, TopicPartition
 
 Offsets = dict[TopicPartition, int]
 

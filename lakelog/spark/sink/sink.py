@@ -12,9 +12,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from lakelog.spark.sink_options import SinkOptions, check_columns, parse_sink
-from lakelog.spark.sink_task import BATCH_GROUP, StagedRows, stage_rows, stream_group
-from lakelog.spark.slices import store_at
+from lakelog.spark.sink.options import SinkOptions, check_columns, parse_sink
+from lakelog.spark.sink.task import BATCH_GROUP, StagedRows, stage_rows, stream_group
+from lakelog.spark.worker import store_at
 from log_tables.clock import SystemClock
 from log_tables.errors import InvalidArgument, LakelogError
 from log_tables.segments import staging
@@ -41,7 +41,7 @@ class BatchSink(DataSourceArrowWriter):
 
     def commit(self, messages: Messages) -> None:
         """Publish. Raises what `publish` raises."""
-        from lakelog.spark.sink_publish import Transaction, publish  # for gateways; executors do without
+        from lakelog.spark.sink.publish import Transaction, publish  # for gateways; executors do without
 
         if staged := _staged(messages):
             transaction = Transaction(BATCH_GROUP, self._write_id)
@@ -63,7 +63,7 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
         """Publish. Raises what `publish` raises, InvalidArgument when nothing says whose batch this is."""
-        from lakelog.spark.sink_publish import of_micro_batch, publish
+        from lakelog.spark.sink.publish import of_micro_batch, publish
 
         if staged := _staged(messages):
             (group,) = {message.group for message in _received(messages)}

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lakelog.spark.offsets import BEGIN, TOPIC_ID
+from lakelog.spark.source.offsets import BEGIN, TOPIC_ID
 from log_tables.cluster.topic import check_topic_name
 from log_tables.errors import InvalidArgument
 

@@ -19,17 +19,17 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from lakelog.spark.loss import report_loss
-from lakelog.spark.offsets import UNDECIDED, At, Place, decode, decode_begin, encode
-from lakelog.spark.options import parse
-from lakelog.spark.plan import plan
-from lakelog.spark.ranges import Range, share_out
-from lakelog.spark.slices import read
-from lakelog.spark.subscription import Subscription
+from lakelog.spark.source.loss import report_loss
+from lakelog.spark.source.offsets import UNDECIDED, At, Place, decode, decode_begin, encode
+from lakelog.spark.source.options import parse
+from lakelog.spark.source.plan import plan
+from lakelog.spark.source.ranges import Range, share_out
+from lakelog.spark.source.slices import read
+from lakelog.spark.source.subscription import Subscription
 from log_tables.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
-    from lakelog.spark.progress import Progress
+    from lakelog.spark.source.progress import Progress
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -54,7 +54,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @cached_property
     def _progress(self) -> "Progress":
         """Made at the first use, too. It loads what only talks to gateways, and executors do without."""
-        from lakelog.spark.progress import Progress
+        from lakelog.spark.source.progress import Progress
 
         assert self._options.group_id is not None
         return Progress(self._options.group_id, self._options.gateway, self._clock)

@@ -10,10 +10,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from lakelog.spark.json_fields import SUFFIX, Fold, Schema, given, inferred, said, with_fields
+from lakelog.spark.data_source import LakelogSource, register
 from lakelog.spark.options import STORAGE_PREFIX, TABLE
 from lakelog.spark.rows import PARTITION, TOPIC
-from lakelog.spark.source import LakelogSource, register
+from lakelog.spark.sql.json_fields import SUFFIX, Fold, Schema, given, inferred, said, with_fields
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument, UnknownTopic
 from log_tables.layout import CLUSTER_METADATA, OFFSET

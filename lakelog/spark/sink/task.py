@@ -14,9 +14,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from lakelog.spark.options import Place
-from lakelog.spark.sink_options import SinkOptions
-from lakelog.spark.sink_rows import route
-from lakelog.spark.slices import settle, store_at
+from lakelog.spark.sink.options import SinkOptions
+from lakelog.spark.sink.rows import route
+from lakelog.spark.worker import settle, store_at
 from log_tables.clock import Clock, SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic, check_writable

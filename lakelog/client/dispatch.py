@@ -9,10 +9,10 @@ import threading
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from lakelog.client import ARROW, Client
-from lakelog.delivery import Delivery, Outcome, Undelivered, check_may_wait
-from lakelog.lane import Batch, Lane
-from lakelog.outgoing import Headers
+from lakelog.client.client import ARROW, Client
+from lakelog.client.delivery import Delivery, Outcome, Undelivered, check_may_wait
+from lakelog.client.lane import Batch, Lane
+from lakelog.client.outgoing import Headers
 from log_tables.clock import Clock
 from log_tables.errors import BufferFull, InvalidArgument, LakelogError, NotFound
 from log_tables.partition.partition import partition_for_key

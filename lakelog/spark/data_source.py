@@ -7,12 +7,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from lakelog.spark.batch import BatchReader
-from lakelog.spark.options import columns_of, names_table, table_of
 from lakelog.spark.rows import spark_schema
-from lakelog.spark.sink import BatchSink, StreamSink
-from lakelog.spark.stream import StreamReader
-from lakelog.spark.tables import TableReader, table_schema
+from lakelog.spark.sink.sink import BatchSink, StreamSink
+from lakelog.spark.source.batch import BatchReader
+from lakelog.spark.source.options import columns_of, names_table, table_of
+from lakelog.spark.source.stream import StreamReader
+from lakelog.spark.source.tables import TableReader, table_schema
 from log_tables.errors import InvalidArgument
 
 

@@ -6,12 +6,12 @@ from contextlib import closing
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from lakelog.spark.options import parse
-from lakelog.spark.plan import plan
-from lakelog.spark.positions import EARLIEST
-from lakelog.spark.ranges import Range
-from lakelog.spark.slices import read
-from lakelog.spark.subscription import Offsets, Subscription
+from lakelog.spark.source.options import parse
+from lakelog.spark.source.plan import plan
+from lakelog.spark.source.positions import EARLIEST
+from lakelog.spark.source.ranges import Range
+from lakelog.spark.source.slices import read
+from lakelog.spark.source.subscription import Offsets, Subscription
 from log_tables.errors import InvalidArgument
 
 

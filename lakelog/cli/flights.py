@@ -22,9 +22,9 @@ import pyarrow.csv
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from lakelog.client import Client
-from lakelog.delivery import Delivery
-from lakelog.producer import Producer
+from lakelog.client.client import Client
+from lakelog.client.delivery import Delivery
+from lakelog.client.producer import Producer
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import LakelogError

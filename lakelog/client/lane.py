@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from lakelog.delivery import Delivery, Outcome
-from lakelog.outgoing import Headers
+from lakelog.client.delivery import Delivery, Outcome
+from lakelog.client.outgoing import Headers
 from log_tables.errors import (
     Conflict,
     InvalidRequest,

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakelog.client import TopicPartition
-from lakelog.membership import Membership
-from lakelog.places import Offsets, Places
+from lakelog.client.client import TopicPartition
+from lakelog.client.membership import Membership
+from lakelog.client.places import Offsets, Places
 from log_tables.errors import Conflict, NotFound, OffsetOutOfRange, UnknownMember
 
 Callback = Callable[[list[TopicPartition]], None]

@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from lakelog.client import Client, quoted
-from lakelog.settings import DEFAULT_URL
+from lakelog.client.client import DEFAULT_URL, Client, quoted
 from log_tables.clock import Clock
 from log_tables.errors import OutcomeUnknown, Retriable
 from log_tables.segments.staging import Staged

@@ -1,4 +1,4 @@
-"""An idempotent producer: what a program holds of it. lakelog/dispatch.py sends."""
+"""An idempotent producer: what a program holds of it. lakelog/client/dispatch.py sends."""
 
 import logging
 import warnings
@@ -8,11 +8,10 @@ from weakref import finalize
 
 import httpx
 
-from lakelog.client import Client
-from lakelog.delivery import Delivery, RecordMetadata
-from lakelog.dispatch import Dispatch, Limits, Topic
-from lakelog.outgoing import Headers, check_record, check_target
-from lakelog.settings import DEFAULT_URL
+from lakelog.client.client import DEFAULT_URL, Client
+from lakelog.client.delivery import Delivery, RecordMetadata
+from lakelog.client.dispatch import Dispatch, Limits, Topic
+from lakelog.client.outgoing import Headers, check_record, check_target
 from log_tables.clock import Clock, SystemClock
 from log_tables.errors import (
     InvalidArgument,

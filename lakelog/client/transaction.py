@@ -12,10 +12,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from lakelog.membership import Membership
-from lakelog.outgoing import Headers, check_record, check_target
-from lakelog.participant import Participant
-from lakelog.places import Offsets
+from lakelog.client.membership import Membership
+from lakelog.client.outgoing import Headers, check_record, check_target
+from lakelog.client.participant import Participant
+from lakelog.client.places import Offsets
 from log_tables.clock import Clock
 from log_tables.errors import (
     Conflict,

@@ -4,45 +4,28 @@ The driver names the segments; where they are gone when the task comes to them, 
 others in their place and vacuum removed them, the task looks the range up again.
 """
 
-import gc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from lakelog.spark.loss import report_loss
-from lakelog.spark.options import Options, Place
+from lakelog.spark.options import Place
 from lakelog.spark.rows import row_maker, stored
+from lakelog.spark.source.loss import report_loss
+from lakelog.spark.source.options import Options
+from lakelog.spark.worker import settle, store_at
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import CorruptSegment
 from log_tables.layout import OFFSET, partition_directory
 from log_tables.record import int64s
 from log_tables.segments.segment import read as read_segment
-from log_tables.store.store import Store, open_store
+from log_tables.store.store import Store
 from log_tables.table.snapshot import Segment
 
 BATCH_ROWS = 65_536
 BATCH_BYTES = 8 * 1024 * 1024
 """Small segments are handed to Spark together, up to about this many rows and bytes."""
-
-
-@lru_cache(maxsize=16)
-def store_at(place: Place) -> Store:
-    """The store, opened once in a process and only read."""
-    return open_store(place.root, dict(place.storage), create=False)
-
-
-@cache
-def settle() -> None:
-    """Let the garbage collector pass over what is loaded in this process: the modules stay anyway.
-
-    Spark's worker collects everything after every task: with the modules that PySpark loads this takes longer
-    than a small task itself.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 @dataclass(frozen=True)

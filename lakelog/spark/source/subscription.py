@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from lakelog.spark.offsets import At
-from lakelog.spark.options import Options, WithoutMatch
-from lakelog.spark.positions import EARLIEST, LATEST, Position, TopicPartition
-from lakelog.spark.slices import store_at
+from lakelog.spark.source.offsets import At
+from lakelog.spark.source.options import Options, WithoutMatch
+from lakelog.spark.source.positions import EARLIEST, LATEST, Position, TopicPartition
+from lakelog.spark.worker import store_at
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidArgument, NotFound, UnknownPartition, UnknownTopic

@@ -24,9 +24,6 @@ from pydantic_settings import (
 from log_tables.errors import InvalidConfig
 from log_tables.limits import BATCH_MAX_BYTES, KIB, MIB, PARTITIONS_MAX, PEER_KEPT_S
 
-DEFAULT_URL = "http://127.0.0.1:8082"
-"""Where a gateway answers that was told nothing else."""
-
 CONFIG_FILE = "lakelog.toml"
 """Read from the working directory when no other file is named."""
 

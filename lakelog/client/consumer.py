@@ -9,11 +9,11 @@ from typing import NamedTuple, Self, TypeVar
 import httpx
 import pyarrow as pa
 
-from lakelog.client import READ_BYTES, Client, OffsetsOf, TopicPartition
-from lakelog.membership import Heart, Membership
-from lakelog.participant import Callback, Callbacks, Choice, Participant
-from lakelog.places import places
-from lakelog.transaction import REFUSED, Blocks, Transaction
+from lakelog.client.client import READ_BYTES, Client, OffsetsOf, TopicPartition
+from lakelog.client.membership import Heart, Membership
+from lakelog.client.participant import Callback, Callbacks, Choice, Participant
+from lakelog.client.places import places
+from lakelog.client.transaction import REFUSED, Blocks, Transaction
 from log_tables.clock import Clock, SystemClock
 from log_tables.errors import (
     InvalidArgument,

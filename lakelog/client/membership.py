@@ -8,7 +8,7 @@ from urllib.parse import quote
 import httpx
 import pyarrow as pa
 
-from lakelog.client import ARROW, Client, TopicPartition, quoted
+from lakelog.client.client import ARROW, Client, TopicPartition, quoted
 from log_tables.errors import LakelogError, MemberExists, OutcomeUnknown, UnknownGroup
 
 BEAT_S_MAX = 5.0

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from lakelog.spark.offsets import At
+from lakelog.spark.source.offsets import At
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,8 @@ import logging
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
-from lakelog.client import Client
-from lakelog.settings import DEFAULT_URL
-from lakelog.spark.positions import TopicPartition
+from lakelog.client.client import DEFAULT_URL, Client
+from lakelog.spark.source.positions import TopicPartition
 from log_tables.clock import Clock
 from log_tables.errors import Conflict, LakelogError, Unreachable
 

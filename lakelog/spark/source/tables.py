@@ -19,8 +19,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from lakelog.spark.options import table_of
-from lakelog.spark.slices import store_at
+from lakelog.spark.source.options import table_of
+from lakelog.spark.worker import store_at
 from log_tables.cluster.cluster import Cluster
 from log_tables.sql.tables import TABLES, tables
 

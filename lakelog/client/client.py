@@ -9,8 +9,7 @@ from urllib.parse import quote
 import httpx
 import pyarrow as pa
 
-from lakelog.refusal import refusal
-from lakelog.settings import DEFAULT_URL
+from lakelog.client.refusal import refusal
 from log_tables import errors
 from log_tables.clock import Clock, SystemClock
 from log_tables.errors import InvalidArgument, LakelogError, Unreachable
@@ -39,6 +38,10 @@ _NOT_SENT = (
     httpx.InvalidURL,
     httpx.UnsupportedProtocol,
 )
+
+
+DEFAULT_URL = "http://127.0.0.1:8082"
+"""Where a gateway answers that was told nothing else."""
 
 
 class TopicPartition(NamedTuple):

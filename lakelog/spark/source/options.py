@@ -1,0 +1,267 @@
+"""What a query may say: the option names and meanings of Spark's Kafka source, and a few of our own.
+
+Source: "Structured Streaming + Kafka Integration Guide" of Spark 4.2. Spark hands names over in lower case.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from lakelog.spark.options import (
+    BATCH_ONLY,
+    NAMES,
+    SELECTIONS,
+    STORAGE_PREFIX,
+    STREAM_ONLY,
+    TABLE,
+    Place,
+    check_names,
+    gateway_url,
+    place_of,
+)
+from lakelog.spark.rows import COLUMNS, HEADERS_COLUMN
+from lakelog.spark.source.positions import (
+    EARLIEST,
+    LATEST,
+    Position,
+    TopicPartition,
+    json_object,
+    position,
+    whole_number,
+)
+from log_tables.cluster.group_log import check_group_name
+from log_tables.cluster.topic import check_topic_name, is_internal
+from log_tables.errors import InvalidArgument
+from log_tables.layout import CONSUMER_OFFSETS
+from log_tables.sql.tables import TABLES
+
+WithoutMatch = Literal["error", "latest"]
+"""What to do for a time after the last record."""
+
+_DELAY = re.compile(r"([0-9]{1,15})\s*(us|ms|s|m|min|h|d)?")
+_DELAY_MS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of one query, checked."""
+
+    place: Place
+    topics: tuple[str, ...]
+    pattern: re.Pattern[str] | None
+    assigned: tuple[TopicPartition, ...] | None
+    starting: Position
+    ending: Position
+    without_match: WithoutMatch
+    fail_on_data_loss: bool
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ms: float
+    columns: tuple[str, ...]
+    group_id: str | None
+    gateway: str | None
+
+
+def parse(given: Mapping[str, str], streaming: bool) -> Options:
+    """The options of a batch or a streaming query. Raises InvalidArgument that names the wrong one."""
+    known = {name.lower(): name for name in NAMES}
+    options = {known[name.lower()]: value for name, value in given.items() if name.lower() in known}
+    check_names(given, known)
+    _check_mode(options, streaming)
+    place = place_of(given)
+    topics, pattern, assigned = _selection(options)
+    least, most = _number(options, "minOffsetsPerTrigger"), _number(options, "maxOffsetsPerTrigger")
+    if least is not None and most is not None and least > most:
+        raise InvalidArgument(
+            f"minOffsetsPerTrigger={least} is more than maxOffsetsPerTrigger={most}; make it at most that"
+        )
+    if "maxTriggerDelay" in options and least is None:
+        raise InvalidArgument("maxTriggerDelay does nothing without minOffsetsPerTrigger; set both or none")
+    return Options(
+        place=place,
+        topics=topics,
+        pattern=pattern,
+        assigned=assigned,
+        starting=position(options, "starting", LATEST if streaming else EARLIEST, streaming),
+        ending=position(options, "ending", LATEST, streaming),
+        without_match=_strategy(options),
+        fail_on_data_loss=_flag("failOnDataLoss", options.get("failOnDataLoss", "true")),
+        min_partitions=_number(options, "minPartitions"),
+        max_records_per_partition=_number(options, "maxRecordsPerPartition"),
+        max_offsets_per_trigger=most,
+        min_offsets_per_trigger=least,
+        max_trigger_delay_ms=_delay_ms(options),
+        columns=columns_of(options),
+        group_id=_group_id(options, topics),
+        gateway=_gateway(options),
+    )
+
+
+def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns of the rows, in order. Raises InvalidArgument."""
+    options = {name.lower(): value for name, value in given.items()}
+    headers = _flag("includeHeaders", options.get("includeheaders", "false"))
+    if "columns" not in options:
+        return (*COLUMNS, HEADERS_COLUMN) if headers else COLUMNS
+    names = _list(options["columns"])
+    for name in names:
+        if name not in (*COLUMNS, HEADERS_COLUMN):
+            raise InvalidArgument(
+                f"columns names {name!r}; there are {', '.join(COLUMNS)} and {HEADERS_COLUMN}"
+            )
+    if not names or len(set(names)) < len(names):
+        raise InvalidArgument(f"columns={options['columns']!r} must name at least one column, each once")
+    if "includeheaders" in options and headers != (HEADERS_COLUMN in names):
+        raise InvalidArgument(
+            f"includeHeaders={options['includeheaders']} and columns={options['columns']!r} contradict each "
+            "other; columns alone says it"
+        )
+    return names
+
+
+def names_table(given: Mapping[str, str]) -> bool:
+    """Whether a table is asked for, and no records."""
+    return any(name.lower() == TABLE for name in given)
+
+
+def table_of(given: Mapping[str, str]) -> tuple[Place, str]:
+    """Which of TABLES the option `table` names, and of which root. Raises InvalidArgument."""
+    check_names(given, {name.lower(): name for name in NAMES})
+    options = {name.lower(): value for name, value in given.items()}
+    if options[TABLE] not in TABLES:
+        raise InvalidArgument(
+            f"table={options[TABLE]!r} is none of the tables; there are {', '.join(TABLES)}, and topics are "
+            "read with subscribe"
+        )
+    for name in given:
+        if name.lower() not in ("path", TABLE) and not name.lower().startswith(STORAGE_PREFIX):
+            raise InvalidArgument(
+                f"the option {name} is about the records of topics, and table={options[TABLE]} reads none; "
+                "drop one of the two"
+            )
+    return place_of(given), options[TABLE]
+
+
+def _check_mode(options: Mapping[str, str], streaming: bool) -> None:
+    wrong = [name for name in (BATCH_ONLY if streaming else STREAM_ONLY) if name in options]
+    if wrong:
+        mode, other = ("streaming", "batch") if streaming else ("batch", "streaming")
+        raise InvalidArgument(
+            f"the option {wrong[0]} is for {other} queries and means nothing in a {mode} query; drop it"
+        )
+
+
+def _selection(
+    options: Mapping[str, str],
+) -> tuple[tuple[str, ...], re.Pattern[str] | None, tuple[TopicPartition, ...] | None]:
+    chosen = [name for name in SELECTIONS if name in options]
+    if len(chosen) != 1:
+        found = " and ".join(chosen) or "none"
+        raise InvalidArgument(f"give exactly one of {', '.join(SELECTIONS)}; there is {found}")
+    text = options[chosen[0]]
+    if chosen == ["subscribe"]:
+        topics = _list(text)
+        if not topics:
+            raise InvalidArgument("subscribe is empty; name topics, with commas between them")
+        for topic in topics:
+            check_topic_name(topic)
+        return tuple(dict.fromkeys(topics)), None, None
+    if chosen == ["subscribePattern"]:
+        return (), _pattern(text.strip()), None
+    partitions = _assigned(text)
+    return tuple(dict.fromkeys(topic for topic, _ in partitions)), None, partitions
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    if not text:
+        raise InvalidArgument("subscribePattern is empty; give a regular expression")
+    try:
+        return re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise InvalidArgument(
+            f"subscribePattern={text!r} is no regular expression ({error}); correct it"
+        ) from None
+
+
+def _assigned(text: str) -> tuple[TopicPartition, ...]:
+    hint = 'give JSON such as {"orders": [0, 1]}'
+    named = json_object("assign", text, hint)
+    pairs: list[TopicPartition] = []
+    for topic, numbers in named.items():
+        check_topic_name(topic)
+        if not isinstance(numbers, list) or not all(type(n) is int and n >= 0 for n in numbers):
+            raise InvalidArgument(
+                f"assign gives {topic} {json.dumps(numbers)}, which is no list of partitions; {hint}"
+            )
+        pairs += [(topic, number) for number in numbers]
+    if not pairs:
+        raise InvalidArgument(f"assign={text!r} names no partition; {hint}")
+    return tuple(sorted(set(pairs)))
+
+
+def _number(options: Mapping[str, str], option: str) -> int | None:
+    if option not in options:
+        return None
+    return whole_number(option, options[option], 1, "a whole number above 0")
+
+
+def _flag(option: str, text: str) -> bool:
+    if text.strip().lower() not in ("true", "false"):
+        raise InvalidArgument(f"{option}={text!r} is neither true nor false; correct it")
+    return text.strip().lower() == "true"
+
+
+def _strategy(options: Mapping[str, str]) -> WithoutMatch:
+    option = "startingOffsetsByTimestampStrategy"
+    if option in options and options.keys().isdisjoint(("startingTimestamp", "startingOffsetsByTimestamp")):
+        raise InvalidArgument(f"{option} does nothing without a starting timestamp; give one, or drop it")
+    text = options.get(option, "error").strip().lower()
+    if text == "error":
+        return "error"
+    if text == "latest":
+        return "latest"
+    raise InvalidArgument(f"{option}={text!r} is neither error nor latest; correct it")
+
+
+def _group_id(options: Mapping[str, str], topics: Iterable[str]) -> str | None:
+    name = options.get("groupId")
+    if name is not None:
+        check_group_name(name)
+        if CONSUMER_OFFSETS in topics:
+            raise InvalidArgument(
+                f"groupId={name} is kept in {CONSUMER_OFFSETS}, so a query of that topic would read what it "
+                "commits and never come to its end; drop groupId"
+            )
+        internal = next(filter(is_internal, topics), None)
+        if internal is not None:
+            raise InvalidArgument(
+                f"groupId={name} cannot commit anything of {internal}, which is internal; drop groupId"
+            )
+    return name
+
+
+def _gateway(options: Mapping[str, str]) -> str | None:
+    url = options.get("gateway")
+    if url is None:
+        return None
+    if "groupId" not in options:
+        raise InvalidArgument("gateway does nothing without groupId; set both or none")
+    return gateway_url(url)
+
+
+def _delay_ms(options: Mapping[str, str]) -> float:
+    text = options.get("maxTriggerDelay", "15m")
+    match = _DELAY.fullmatch(text.strip().lower())
+    if match is None:
+        raise InvalidArgument(
+            f"maxTriggerDelay={text!r} is no time; give one such as 30s, 15m or 2h (a bare number is ms)"
+        )
+    return int(match[1]) * _DELAY_MS[match[2] or "ms"]
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())

@@ -1,0 +1,1 @@
+"""Topics as SQL views in Spark."""

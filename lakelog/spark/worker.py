@@ -1,0 +1,24 @@
+"""What a Python process of Spark's keeps between its tasks."""
+
+import gc
+from functools import cache, lru_cache
+
+from lakelog.spark.options import Place
+from log_tables.store.store import Store, open_store
+
+
+@lru_cache(maxsize=16)
+def store_at(place: Place) -> Store:
+    """The store, opened once in a process and only read."""
+    return open_store(place.root, dict(place.storage), create=False)
+
+
+@cache
+def settle() -> None:
+    """Let the garbage collector pass over what is loaded in this process: the modules stay anyway.
+
+    Spark's worker collects everything after every task: with the modules that PySpark loads this takes longer
+    than a small task itself.
+    """
+    gc.collect()
+    gc.freeze()
