@@ -12,8 +12,8 @@ import pytest
 from hypothesis import settings
 
 from log_tables.clock import ManualClock
-from tests.gateway import gateway, topic
-from tests.support import ROOT, S3_SERVER, S3Server, s3_server
+from tests.kit.gateway import gateway, topic
+from tests.kit.support import ROOT, S3_SERVER, S3Server, s3_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

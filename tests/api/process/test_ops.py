@@ -1,0 +1,118 @@
+"""Health, readiness, metrics and the OpenAPI page of a running gateway."""
+
+import re
+from pathlib import Path
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from api.metrics import INTERNAL_TOPICS, OTHER_TOPICS, TOPIC_LABELS_MAX, Metrics, TableSize
+from tests.kit.gateway import RunningGateway, running_gateway
+from tests.kit.support import ROOT
+
+OPERATING = ROOT / "docs" / "operating.md"
+
+
+def samples(text: str) -> dict[tuple[str, str], float]:
+    """(metric, topic) → value."""
+    families = text_string_to_metric_families(text)
+    return {(s.name, s.labels.get("topic", "")): s.value for f in families for s in f.samples}
+
+
+def test_a_gateway_is_alive_and_ready(gateway: RunningGateway) -> None:
+    assert gateway.client.get("/health").json() == {"status": "alive"}
+    ready = gateway.client.get("/ready").json()
+    assert ready["status"] == "ready"
+    assert gateway.cluster.endswith(ready["cluster_id"])
+
+
+def test_produced_records_show_in_the_metrics_of_their_topic(gateway: RunningGateway, topic: str) -> None:
+    assert gateway.produce(topic, 1, 2, 3, partition=0).status_code == 200
+    seen = samples(gateway.client.get("/metrics").text)
+    assert seen["lakelog_produce_records_total", topic] == 3
+    assert seen["lakelog_produce_bytes_total", topic] > 0
+    assert seen["lakelog_produce_seconds_count", topic] == 1
+    assert seen["lakelog_commit_records_total", topic] == 3
+    assert seen["lakelog_commit_seconds_count", topic] == 1
+    assert seen["lakelog_segments", topic] == 1
+    assert seen["lakelog_stored_bytes", topic] > 0
+    assert seen["lakelog_leading", topic] == 1
+
+
+def test_the_buffer_is_empty_when_everything_is_committed(gateway: RunningGateway, topic: str) -> None:
+    gateway.produce(topic, "x")
+    seen = samples(gateway.client.get("/metrics").text)
+    assert seen["lakelog_buffer_used_bytes", ""] == 0
+    assert seen["lakelog_buffer_limit_bytes", ""] == 128 * 1024 * 1024
+
+
+def test_a_deleted_topic_is_no_longer_reported(gateway: RunningGateway, topic: str) -> None:
+    gateway.produce(topic, "x")
+    gateway.client.delete(f"{gateway.cluster}/topics/{topic}")
+    assert f'topic="{topic}"' not in gateway.client.get("/metrics").text
+
+
+def test_every_metric_is_documented(gateway: RunningGateway, topic: str) -> None:
+    gateway.produce(topic, "x")
+    gateway.client.get("/nowhere")
+    text = gateway.client.get("/metrics").text
+    exported = set(re.findall(r"^# TYPE (lakelog_\w+)", text, re.MULTILINE))
+    documented = set(re.findall(r"^\| `(lakelog_\w+)` \|", OPERATING.read_text(), re.MULTILINE))
+    assert exported - documented == set()
+    # A failed duty shows only after one has failed.
+    assert documented - exported == {"lakelog_duty_failures_total"} - exported
+
+
+def test_the_openapi_page_has_every_path_with_its_errors(gateway: RunningGateway) -> None:
+    schema = gateway.client.get("/openapi.json").json()
+    operations = [op for path in schema["paths"].values() for op in path.values()]
+    assert len(operations) > 20
+    assert [op for op in operations if not op.get("summary") or not op.get("tags")] == []
+    bodies = {
+        content["schema"].get("$ref", "")
+        for op in operations
+        for status, answer in op["responses"].items()
+        if status >= "400"  # or "default"
+        for content in answer["content"].values()
+    }
+    assert bodies == {"#/components/schemas/ErrorBody"}
+    assert gateway.client.get("/docs").status_code == 200
+
+
+def test_a_gateway_without_its_root_is_alive_and_not_ready(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    with running_gateway(root) as running:
+        root.rename(tmp_path / "elsewhere")
+        answer: httpx.Response = running.client.get("/ready")
+        assert (answer.status_code, answer.json()["error_code"]) == (503, 50003)
+        assert str(tmp_path) not in answer.text
+        assert running.client.get("/health").status_code == 200
+
+
+def test_labels_are_bounded_however_many_topics_there_are() -> None:
+    metrics = Metrics()
+    for number in range(TOPIC_LABELS_MAX + 5):
+        metrics.topic(f"topic-{number}").produced(1, 10, 0.001)
+    metrics.topic("__consumer_offsets").produced(1, 10, 0.001)
+    seen = samples(metrics.render().decode())
+    assert seen["lakelog_produce_records_total", OTHER_TOPICS] == 5
+    assert seen["lakelog_produce_records_total", INTERNAL_TOPICS] == 1
+
+
+def test_sizes_have_so_many_labels_too() -> None:
+    metrics = Metrics()
+    names = [f"topic-{number}" for number in range(TOPIC_LABELS_MAX + 5)]
+    metrics.watch_tables(lambda: [TableSize(name, 2, 30, True) for name in names])
+    seen = samples(metrics.render().decode())
+    assert [seen[name, OTHER_TOPICS] for name in ("lakelog_segments", "lakelog_stored_bytes")] == [10, 150]
+    assert seen["lakelog_leading", OTHER_TOPICS] == 5
+    assert sum(name == "lakelog_segments" for name, _ in seen) == TOPIC_LABELS_MAX + 1
+
+
+def test_sizes_of_partitions_add_up_by_topic() -> None:
+    metrics = Metrics()
+    metrics.watch_tables(lambda: [TableSize("a", 2, 30, True), TableSize("a", 1, 12, False)])
+    seen = samples(metrics.render().decode())
+    assert seen["lakelog_segments", "a"] == 3
+    assert seen["lakelog_stored_bytes", "a"] == 42
+    assert seen["lakelog_leading", "a"] == 1

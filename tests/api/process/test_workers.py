@@ -1,0 +1,169 @@
+"""`lakelog serve --workers`: several gateways behind one port, which start, die and end together."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.kit.gateway import RunningGateway, start_gateway
+from tests.kit.processes import alive, children, command, send
+from tests.kit.several import LONG_S, brokers, leaders
+from tests.kit.support import wait_until
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc: it shows processes")
+
+
+def workers(gateway: RunningGateway) -> set[int]:
+    """The process ids of the workers; another child of theirs is multiprocessing's resource tracker."""
+    return {pid for pid in children(gateway.process.pid) if "spawn_main" in command(pid) and alive(pid)}
+
+
+@contextmanager
+def running_workers(root: Path, **settings: object) -> Iterator[RunningGateway]:
+    """Two workers; none is left at the end."""
+    gateway = start_gateway(root, "--workers", "2", **settings)
+    started = workers(gateway)
+    try:
+        yield gateway
+    finally:
+        started |= workers(gateway)
+        gateway.stop()
+        left = [pid for pid in started if alive(pid)]
+        send(signal.SIGKILL, left)
+        assert left == []
+
+
+def alive_brokers(url: str) -> dict[int, str]:
+    """Who lives, by number, and where others reach it."""
+    return {each["broker"]: each["url"] for each in brokers(url) if each["alive"]}
+
+
+def test_workers_are_gateways_behind_one_port(tmp_path: Path) -> None:
+    with running_workers(tmp_path, linger_ms=0) as gateway:
+        wait_until(lambda: len(alive_brokers(gateway.url)) == 2, "both are known", LONG_S)
+        gateway.create_topic("t", 4)
+        for index in range(4):
+            assert gateway.produce("t", index, partition=index).status_code == 200
+        wait_until(
+            lambda: sorted(Counter(leaders(gateway.url, "t")).values()) == [2, 2], "each leads two", LONG_S
+        )
+        urls = [*alive_brokers(gateway.url).values()]
+        assert len({gateway.url, *urls}) == 3
+        for url in (gateway.url, *urls):
+            for index in range(4):
+                records = httpx.get(f"{url}/topics/t/partitions/{index}/records?offset=0", timeout=LONG_S)
+                assert [record["value"] for record in records.json()] == [index]
+
+
+def test_new_connections_are_shared_out(tmp_path: Path) -> None:
+    with running_workers(tmp_path, linger_ms=0) as gateway:
+        wait_until(lambda: len(alive_brokers(gateway.url)) == 2, "both are known", LONG_S)
+        gateway.create_topic("t", 2)
+
+        def both_have_served() -> bool:
+            with httpx.Client(base_url=gateway.url, timeout=LONG_S) as connection:
+                assert replace(gateway, client=connection).produce("t", 1).status_code == 200
+            return all('lakelog_produce_records_total{topic="t"}' in each for each in metrics(gateway))
+
+        wait_until(both_have_served, "both workers have answered at the shared port", LONG_S)
+
+
+def metrics(gateway: RunningGateway) -> list[str]:
+    """What each worker has counted."""
+    urls = alive_brokers(gateway.url).values()
+    return [httpx.get(f"{url}/metrics", timeout=LONG_S).text for url in urls]
+
+
+def test_one_line_says_that_all_are_ready_and_sigterm_ends_all(tmp_path: Path) -> None:
+    gateway = start_gateway(tmp_path, "--workers", "2")
+    started = workers(gateway)
+    assert len(started) == 2
+    assert gateway.stop() == 0
+    assert gateway.process.stdout is not None
+    assert gateway.process.stdout.read() == ""
+    assert not [pid for pid in started if alive(pid)]
+
+
+def test_sigterm_to_every_process_ends_all_in_order(tmp_path: Path) -> None:
+    gateway = start_gateway(tmp_path, "--workers", "2", linger_ms=60_000)
+    gateway.create_topic("t")
+    assert gateway.produce("t", "taken, not yet durable", partition=0, acks="1").status_code == 200
+    send(signal.SIGTERM, [gateway.process.pid, *workers(gateway)])
+    assert gateway.process.wait() == 0
+    with running_workers(tmp_path) as again:
+        assert len(again.client.get("/topics/t/partitions/0/records", params={"offset": 0}).json()) == 1
+
+
+def test_a_port_is_not_shared_with_others_by_mistake(tmp_path: Path) -> None:
+    with running_workers(tmp_path) as gateway:
+        port = gateway.url.rsplit(":", 1)[1]
+        command = [sys.executable, "-m", "lakelog", "serve", "--data", str(tmp_path), "--workers", "2"]
+        refused = subprocess.run([*command, "--port", port], capture_output=True, text=True, check=False)
+        assert refused.returncode == 1
+        assert "in use" in refused.stderr
+
+
+def test_ctrl_c_once_ends_all_in_order(tmp_path: Path) -> None:
+    gateway = start_gateway(tmp_path, "--workers", "2", linger_ms=60_000)
+    gateway.create_topic("t")
+    assert gateway.produce("t", "taken, not yet durable", partition=0, acks="1").status_code == 200
+    started = workers(gateway)
+    os.kill(gateway.process.pid, signal.SIGINT)
+    assert gateway.process.wait() == 0
+    assert not [pid for pid in started if alive(pid)]
+    with running_workers(tmp_path) as again:
+        assert len(again.client.get("/topics/t/partitions/0/records", params={"offset": 0}).json()) == 1
+
+
+def test_a_worker_that_is_killed_comes_back_in_its_place(tmp_path: Path) -> None:
+    with running_workers(tmp_path, linger_ms=0) as gateway:
+        wait_until(lambda: len(alive_brokers(gateway.url)) == 2, "both are known", LONG_S)
+        before, started = alive_brokers(gateway.url), workers(gateway)
+        killed = min(started)
+        send(signal.SIGKILL, [killed])
+        wait_until(lambda: len(workers(gateway) - {killed}) == 2, "it is started again", LONG_S)
+
+        def back() -> bool:
+            answers = [httpx.get(f"{url}/ready", timeout=LONG_S).status_code for url in before.values()]
+            return answers == [200, 200]
+
+        wait_until(lambda: _answers(back), "both answer", LONG_S)
+        assert alive_brokers(gateway.url) == before
+        gateway.create_topic("t", 2)
+        assert [gateway.produce("t", 1, partition=index).status_code for index in range(2)] == [200, 200]
+
+
+def _answers(ask: Callable[[], bool]) -> bool:
+    try:
+        return ask()
+    except httpx.TransportError:
+        return False
+
+
+def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+    gateway = start_gateway(tmp_path, "--workers", "2")
+    started = workers(gateway)
+    gateway.kill()
+    wait_until(lambda: not any(map(alive, started)), "no worker is left", LONG_S)
+
+
+def test_workers_cannot_all_be_reached_at_one_url(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "lakelog", "serve", "--data", str(tmp_path), "--workers", "2"]
+    refused = subprocess.run(
+        [*command, "--port", "0", "--set", "peer_url=http://here:1"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert refused.returncode not in (0, -signal.SIGTERM)
+    assert "peer_url='http://here:1'" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert not list(tmp_path.iterdir())

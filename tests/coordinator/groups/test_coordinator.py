@@ -1,0 +1,348 @@
+"""The coordinator and its consumers inside a process: what may come between two steps of a request."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from pathlib import Path
+
+import pytest
+
+from api.gateway import Gateway
+from api.process.server import open_gateway
+from coordinator.groups.assignment import TopicPartition
+from coordinator.groups.consumer import Consumer, Polled
+from coordinator.groups.events import Join, Place, Subscribe, TopicsChanged, TopicState, Transact
+from coordinator.groups.group import Group
+from coordinator.groups.step import step
+from ingest.settings import Settings
+from log_tables.cluster.group_log import MemberConfig, encode
+from log_tables.errors import Damaged, LakelogError, UnknownMember
+from log_tables.partition.partition import Entry, Partition
+from log_tables.record import Record, input_batch
+from log_tables.segments import staging
+from log_tables.segments.staging import Part
+from tests.kit.partitions import values
+from tests.kit.support import wait_until
+
+AT = TopicPartition("t", 0)
+MANY_BYTES = 1_000_000
+
+
+async def never() -> bool:
+    return False
+
+
+async def as_it_is(consumer: Consumer, polled: Polled) -> tuple[Consumer, Polled]:
+    return consumer, polled
+
+
+class Running:
+    """A gateway without its server, on the event loop of the test."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway, self.shards, self.coordinator = gateway, gateway.shards, gateway.coordinator
+
+    @classmethod
+    async def at(cls, root: Path) -> "Running":
+        gateway = open_gateway(Settings(data=str(root), linger_ms=0), "http://nowhere")
+        await gateway.writer.start()
+        return cls(gateway)
+
+    async def put(self, count: int) -> None:
+        accumulator = await self.gateway.writer.lead(self.gateway.cluster.topic("t"), 0)
+        records = [Record(b"%d" % index) for index in range(count)]
+        _, done = accumulator.add(Entry(input_batch(records, self.gateway.clock.now_us())))
+        await done
+
+    async def join(self, name: str, **config: object) -> None:
+        asked = {"auto_offset_reset": "earliest", "auto_commit": False, **config}
+        await self.coordinator.happen("g", Join(name, MemberConfig(**asked)))  # type: ignore[arg-type]
+        await self.coordinator.happen("g", Subscribe(name, frozenset({"t"})))
+
+    async def poll(
+        self, timeout_s: float = 0, ended: Callable[[], Awaitable[bool]] = never
+    ) -> tuple[Consumer, Polled]:
+        return await self.coordinator.poll("g", "m", None, MANY_BYTES, timeout_s, ended, as_it_is)
+
+    async def given(self) -> list[tuple[int, int]]:
+        """What a poll gives now, begin and end; it is taken."""
+        consumer, polled = await self.poll()
+        consumer.advance(polled.serial, {reading.at: reading.plan.end for reading in polled.readings})
+        return [(reading.plan.start, reading.plan.end) for reading in polled.readings]
+
+    async def committed(self) -> int | None:
+        found = (await self.shards.group("g")).committed(AT)
+        return None if found is None else found.offset
+
+
+def run(scenario: Callable[[Path], Coroutine[None, None, None]], root: Path) -> None:
+    asyncio.run(scenario(root))
+
+
+def test_a_poll_that_began_before_another_gateway_took_over_changes_nothing(tmp_path: Path) -> None:
+    async def scenario(root: Path) -> None:
+        here = await Running.at(root)
+        here.gateway.cluster.create_topic("t", 1)
+        there = await Running.at(root)
+        await here.put(100)
+        await here.join("m", auto_commit=True, auto_commit_interval_ms=100)
+        assert await here.given() == [(0, 100)]
+        waits = asyncio.Event()
+
+        async def ended() -> bool:
+            waits.set()
+            return False
+
+        waiting = asyncio.create_task(here.poll(20, ended))
+        await waits.wait()
+        await there.coordinator.leave("g", "m")
+        await there.coordinator.reset("g", {AT: Place(0)}, force=False)
+        assert await here.committed() == 0
+        with pytest.raises(UnknownMember):
+            await here.given()
+        with pytest.raises(LakelogError):
+            await waiting
+        assert await there.committed() == 0
+
+    run(scenario, tmp_path)
+
+
+def test_a_look_at_groups_claims_nothing(tmp_path: Path) -> None:
+    async def scenario(root: Path) -> None:
+        here = await Running.at(root)
+        here.gateway.cluster.create_topic("t", 1)
+        there = await Running.at(root)
+        await here.put(10)
+        await here.join("m")
+        assert await here.given() == [(0, 10)]
+        log = here.gateway.cluster.topic("__consumer_offsets").partition(0)
+        epoch = log.refresh(wait=True).leader_epoch
+        (group,) = await there.shards.groups()
+        assert group.member("m").owned == {AT}
+        assert (await there.shards.group("g")).members.keys() == {"m"}
+        assert log.refresh(wait=True).leader_epoch == epoch
+
+    run(scenario, tmp_path)
+
+
+def test_looks_at_groups_share_a_replay_until_something_has_changed(tmp_path: Path) -> None:
+    async def scenario(root: Path) -> None:
+        here = await Running.at(root)
+        here.gateway.cluster.create_topic("t", 1)
+        there = await Running.at(root)
+        await here.put(10)
+        await here.join("m")
+        first, second = await asyncio.gather(there.shards.group("g"), there.shards.group("g"))
+        assert first is second
+        await here.join("n")
+        assert (await there.shards.group("g")).members.keys() == {"m", "n"}
+        await there.join("o")
+        await here.join("p")
+        assert (await there.shards.group("g")).members.keys() == {"m", "n", "o", "p"}
+
+    run(scenario, tmp_path)
+
+
+def test_a_forced_reset_is_not_undone_by_auto_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(root: Path) -> None:
+        here = await Running.at(root)
+        here.gateway.cluster.create_topic("t", 1)
+        await here.put(100)
+        await here.join("m", auto_commit=True, auto_commit_interval_ms=0)
+        assert await here.given() == [(0, 100)]
+        consumer, applied = await _consumer(here), asyncio.Event()
+        forget = consumer.forget
+
+        def forgotten(partitions: Iterable[TopicPartition]) -> None:
+            forget(partitions)
+            applied.set()
+
+        monkeypatch.setattr(consumer, "forget", forgotten)
+        reset = asyncio.create_task(here.coordinator.reset("g", {AT: Place(10)}, force=True))
+        await applied.wait()
+        assert await here.given() == [(10, 100)], "while the reset is not durable yet"
+        await reset
+        assert await here.committed() == 10
+
+    run(scenario, tmp_path)
+
+
+class Gate:
+    """Holds up the first opening of partitions of a consumer until it is let go."""
+
+    def __init__(self, consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._go, self._held, self._open = threading.Event(), threading.Event(), consumer._open
+        monkeypatch.setattr(consumer, "_open", self._hold)
+
+    def _hold(
+        self, group: Group, new: list[TopicPartition]
+    ) -> tuple[dict[TopicPartition, Partition], Damaged | None]:
+        if not self._held.is_set():
+            self._held.set()
+            assert self._go.wait(30)
+        return self._open(group, new)
+
+    async def held(self) -> None:
+        assert await asyncio.to_thread(self._held.wait, 30)
+
+    def let_go(self) -> None:
+        self._go.set()
+
+
+@pytest.mark.parametrize("what", ["reset", "seek"])
+def test_what_comes_while_partitions_are_opened_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    async def scenario(root: Path) -> None:
+        here = await Running.at(root)
+        here.gateway.cluster.create_topic("t", 1)
+        await here.put(100)
+        await here.join("m")
+        gate = Gate(await _consumer(here), monkeypatch)
+        waiting = asyncio.create_task(here.poll())
+        await gate.held()
+        if what == "reset":
+            await here.coordinator.reset("g", {AT: Place(50)}, force=True)
+        else:
+            await here.coordinator.seek("g", "m", {AT: 50})
+        gate.let_go()
+        assert (await waiting)[1].readings == []
+        assert await here.given() == [(50, 100)]
+
+    run(scenario, tmp_path)
+
+
+def test_two_polls_that_begin_at_the_end_agree_where_that_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(root: Path) -> None:
+        here = await Running.at(root)
+        here.gateway.cluster.create_topic("t", 1)
+        await here.put(100)
+        await here.join("m", auto_offset_reset="latest")
+        gate = Gate(await _consumer(here), monkeypatch)
+        first = asyncio.create_task(here.poll())
+        await gate.held()
+        assert await here.given() == []
+        assert await here.committed() == 100
+        await here.put(10)
+        gate.let_go()
+        assert (await first)[1].readings == []
+        assert await here.committed() == 100
+        assert await here.given() == [(100, 110)]
+
+    run(scenario, tmp_path)
+
+
+async def _consumer(here: Running) -> Consumer:
+    """The places of the member, before it has polled."""
+    return here.coordinator._consumers.of(await here.shards._shard(0), "g", "m")
+
+
+def test_a_commit_between_a_look_and_the_wait_wakes_the_poll(tmp_path: Path) -> None:
+    async def scenario(root: Path) -> None:
+        here = await Running.at(root)
+        here.gateway.cluster.create_topic("t", 1)
+        await here.put(1)
+        await here.join("m")
+        assert await here.given() == [(0, 1)]
+        asked = 0
+
+        async def ended() -> bool:
+            nonlocal asked
+            asked += 1
+            if asked == 1:
+                await here.put(1)
+            return False
+
+        _, polled = await here.poll(20, ended)
+        assert [(reading.plan.start, reading.plan.end) for reading in polled.readings] == [(1, 2)]
+        assert asked == 1, "it was woken, and did not look again after a second"
+
+    run(scenario, tmp_path)
+
+
+def test_a_poll_that_waits_keeps_a_short_session_alive(tmp_path: Path) -> None:
+    async def scenario(root: Path) -> None:
+        here = await Running.at(root)
+        here.gateway.cluster.create_topic("t", 1)
+        await here.shards.start()
+        await here.join("m", session_timeout_ms=400, max_poll_interval_ms=400)
+        epoch = (await here.poll())[1].epoch
+        _, polled = await here.poll(timeout_s=1.5)
+        assert polled.epoch == epoch
+        await here.shards.close()
+
+    run(scenario, tmp_path)
+
+
+def test_a_group_that_was_deleted_leaves_no_places_behind(tmp_path: Path) -> None:
+    async def scenario(root: Path) -> None:
+        here = await Running.at(root)
+        here.gateway.cluster.create_topic("t", 1)
+        await here.put(10)
+        await here.join("m")
+        assert await here.given() == [(0, 10)]
+        await here.coordinator.delete("g", force=True)
+        await here.join("m")
+        assert await here.given() == [(0, 10)]
+
+    run(scenario, tmp_path)
+
+
+def test_an_answer_that_is_full_does_not_wait_for_more(tmp_path: Path) -> None:
+    async def scenario(root: Path) -> None:
+        here = await Running.at(root)
+        here.gateway.cluster.create_topic("t", 1)
+        await here.put(1_000)
+        await here.join("m", fetch_min_bytes=100_000_000)
+
+        async def ended() -> bool:
+            pytest.fail("it was to answer at once")
+
+        _, polled = await here.coordinator.poll("g", "m", None, 100, 20, ended, as_it_is)
+        assert polled.readings[0].plan.end < 1_000
+
+    run(scenario, tmp_path)
+
+
+async def leave_pending(running: Running, group: str, value: bytes) -> int:
+    """Commit a transaction that puts `value` into the topic "t", as a gateway that then ends.
+
+    Returns the partition of `__consumer_offsets` that says so.
+    """
+    gateway = running.gateway
+    topic = gateway.cluster.topic("t")
+    part = Part("t", topic.topic_id, 0, [input_batch([Record(value)], 0)])
+    staged = await asyncio.to_thread(staging.stage, gateway.cluster.store, gateway.clock, group, [part])
+    known, _ = step(Group(group), TopicsChanged({"t": TopicState(topic.topic_id, 1)}), 0)
+    _, records = step(known, Transact(None, None, {}, (staged,), "", "", (), 7, 1_000), 0)
+    log, index = await running.shards.home(group)
+    accumulator = await gateway.writer.lead(log, index)
+    _, done = accumulator.add(Entry(input_batch([encode(*record) for record in records], 0)))
+    await done
+    return index
+
+
+def test_what_is_pending_is_applied_by_who_was_handed_the_partition(tmp_path: Path) -> None:
+    """Nobody asks for the group: its new leader only leads."""
+
+    async def scenario(root: Path) -> None:
+        here = await Running.at(root)
+        here.gateway.cluster.create_topic("t", 1)
+        there = await Running.at(root)
+        index = await leave_pending(here, "g", b"x")
+        log, _ = await there.shards.home("g")
+        await there.gateway.writer.lead(log, index)
+        await there.shards.start()
+        out = there.gateway.cluster.topic("t").partition(0)
+
+        def applied() -> bool:
+            out.refresh()
+            return out.high_watermark == 1
+
+        await asyncio.to_thread(wait_until, applied, "it is applied")
+        await there.shards.close()
+        assert values(out) == [b"x"]
+
+    run(scenario, tmp_path)

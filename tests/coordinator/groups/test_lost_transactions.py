@@ -1,0 +1,143 @@
+"""Records of a committed transaction that cannot be brought to their partition: never a silent success."""
+
+import asyncio
+from collections.abc import Coroutine
+
+import pytest
+
+from coordinator.groups.events import Delete
+from coordinator.groups.transactions import Asked
+from ingest.buffer import Buffer
+from ingest.writer import Acks, Appended
+from log_tables.clock import ManualClock
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.group_log import (
+    Intent,
+    IntentKey,
+    Placed,
+    Retry,
+    RetryKey,
+    TransactionsKey,
+    TransactionsValue,
+)
+from log_tables.errors import Conflict, TransactionLost
+from log_tables.limits import KEPT_PRODUCER_ID_MIN, PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX
+from log_tables.partition.partition import Entry, Producer
+from log_tables.record import Record, input_batch
+from log_tables.root.fsck import check
+from log_tables.root.kept_producers import heard, shared
+from log_tables.store.store import Store
+from tests.coordinator.groups.test_transaction_faults import (
+    BATCHES,
+    Gateway,
+    expected,
+    finish_until_refused,
+    topics_made,
+)
+from tests.kit.groups import say
+from tests.kit.partitions import values
+
+OLD = PRODUCER_ID_MAX - 7
+"""A group's producer in a root of an older version: a client could name it."""
+
+
+async def write_as(gateway: Gateway, stamp: Producer) -> None:
+    """Append a record to the first partition of `out` with any stamp, as nobody can over HTTP."""
+    entry = Entry(input_batch([Record(b"forged")], 0), stamp)
+    with Buffer(1 << 30).room("out") as room:
+        topic = gateway.cluster.topic("out")
+        (outcome,) = await gateway._append(topic, [(0, entry)], Acks.ALL, room)
+    assert isinstance(outcome, Appended)
+
+
+def old_root(store: Store) -> None:
+    """A group whose first transaction, by the producer OLD, is committed and not applied."""
+    gateway = Gateway(store, seed=5)
+    intent = Intent(OLD, 1, (gateway.staged("out"),), "k")
+    cluster = Cluster.open(store, ManualClock(seed=6))
+    said = (
+        (TransactionsKey("g"), TransactionsValue(OLD, 1)),
+        (IntentKey("g", 1), intent),
+        (RetryKey("g", "k"), Retry(1, "d", cluster.clock.now_ms())),
+    )
+    say(cluster, *said)
+
+
+async def lost(waiting: Coroutine[None, None, object]) -> None:
+    with pytest.raises(TransactionLost, match="not in out-0"):
+        await waiting
+
+
+@pytest.mark.parametrize("epoch", [3, PRODUCER_EPOCH_MAX])
+def test_a_producer_that_was_outbid_is_an_error_to_everybody_until_it_is_given_up(epoch: int) -> None:
+    async def scenario() -> None:
+        store = topics_made()
+        gateway = Gateway(store, seed=1)
+        await gateway.start()
+        assert gateway.shard is not None
+        done = await gateway.transact(Asked({}, staged=(gateway.staged("out"),)))
+        assert await done.where() == (Placed("out", 0, BATCHES, 0),)
+        own = gateway.group.transactions.producer_id
+        await write_as(gateway, Producer(own, epoch, 0, kept=True))
+        assert f"is at epoch {epoch}, and the group has committed up to 1" in check(store).problems[0]
+        asked = Asked({}, staged=(gateway.staged("out", "other"),), key="k", digest="d")
+        await lost((await gateway.transact(asked)).where())
+        for _ in range(2):
+            found = await gateway.known("k")
+            assert found is not None
+            await lost(found.where())
+        assert gateway.happened.count("lost") == 1
+        with pytest.raises(Conflict, match="cannot be applied"):
+            await finish_until_refused(gateway)
+        await gateway.transactions.finish(gateway.shard, "g", force=True)
+        await gateway.shard.settled("g")
+        with pytest.raises(TransactionLost, match="given up"):
+            await gateway.known("k")
+        gateway.shard.apply("g", Delete(force=True))
+        await gateway.shard.settled("g")
+        again = await gateway.transact(Asked({}, staged=(gateway.staged("out"),), key="k", digest="d"))
+        assert await again.where() == (Placed("out", 0, BATCHES, BATCHES + 1),)
+        assert gateway.group.transactions.producer_id != own
+        await gateway.stop()
+        wanted = expected(0, "out", 0)
+        assert values(Cluster.open(store).topic("out").partition(0)) == [*wanted, b"forged", *wanted]
+        assert values(Cluster.open(store).topic("other").partition(0)) == expected(0, "other", 0)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("forged", [False, True])
+def test_what_an_older_version_left_pending_is_applied_unless_a_client_was_there(forged: bool) -> None:
+    async def scenario() -> None:
+        store = topics_made()
+        old_root(store)
+        gateway = Gateway(store, seed=1)
+        if forged:
+            await gateway.writer.start()
+            await write_as(gateway, Producer(OLD, PRODUCER_EPOCH_MAX, 0))
+            assert f"producer {OLD}" in check(store).problems[0]
+        await gateway.start()
+        found = await gateway.known("k")
+        assert found is not None
+        if forged:
+            await lost(found.where())
+        else:
+            assert await found.where() == (Placed("out", 0, BATCHES, 0),)
+        done = await gateway.transact(Asked({}, staged=(gateway.staged("other"),)))
+        assert await done.where() == (Placed("other", 0, BATCHES, 0),)
+        assert gateway.group.transactions.producer_id >= KEPT_PRODUCER_ID_MIN
+        assert gateway.group.transactions.number == 2
+        await gateway.stop()
+        assert values(Cluster.open(store).topic("out").partition(0)) == (
+            [b"forged"] if forged else expected(0, "out", 0)
+        )
+
+    asyncio.run(scenario())
+
+
+def test_two_groups_with_one_producer_are_named() -> None:
+    count = TransactionsValue(KEPT_PRODUCER_ID_MIN, 1)
+    both = heard([(TransactionsKey("a"), count), (TransactionsKey("b"), count)])
+    assert "groups 'a' and 'b'" in next(shared(both))
+    one = heard([(TransactionsKey("a"), count), (TransactionsKey("a"), None), (TransactionsKey("b"), count)])
+    assert [*shared(one)] == []

@@ -1,0 +1,45 @@
+"""What must hold of the whole house: docstrings, documents, and how the tests wait."""
+
+import ast
+import re
+
+import pytest
+
+from tests.kit.support import ROOT, free_port, listens, wait_until
+
+PACKAGES = sorted(marker.parent for marker in ROOT.glob("*/py.typed"))
+FOLDERS = [*PACKAGES, ROOT / "tests", ROOT / "bench", ROOT / "scripts"]
+SOURCES = sorted(path for folder in FOLDERS for path in folder.rglob("*.py"))
+SLEEPS = re.compile(r"\b(time|asyncio|anyio)\.sleep\(|\bSystemClock\(\)\.pause\(")
+
+
+def test_every_module_says_what_it_is() -> None:
+    silent = [
+        str(path.relative_to(ROOT)) for path in SOURCES if not ast.get_docstring(ast.parse(path.read_text()))
+    ]
+    assert silent == []
+
+
+def test_no_test_sleeps() -> None:
+    sleeping = [path.name for path in (ROOT / "tests").rglob("*.py") if SLEEPS.search(path.read_text())]
+    assert sleeping == []
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
+        for target in re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
+
+
+def test_the_locks_name_no_host() -> None:
+    for lock in (ROOT / "requirements").glob("*.txt"):
+        assert "://" not in lock.read_text()
+
+
+def test_a_condition_that_never_holds_is_named() -> None:
+    with pytest.raises(AssertionError, match="after 0 s still not: pigs fly"):
+        wait_until(lambda: False, "pigs fly", timeout_s=0)
+
+
+def test_a_free_port_is_free() -> None:
+    assert not listens(free_port())

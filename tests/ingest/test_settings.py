@@ -1,0 +1,115 @@
+"""Settings: where they come from, who wins, and what a mistake says."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ingest.settings import Settings, load_settings
+from log_tables.errors import InvalidConfig
+from tests.kit.support import ROOT
+
+OPERATING = ROOT / "docs" / "operating.md"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in (*Settings.model_fields, "config"):
+        monkeypatch.delenv(f"LAKELOG_{name.upper()}", raising=False)
+
+
+def test_the_defaults_need_no_file() -> None:
+    assert load_settings() == Settings()
+
+
+def test_the_file_loses_to_the_environment_which_loses_to_flags(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Path("lakelog.toml").write_text("port = 1\nhost = 'file'\nlinger_ms = 1.5\n")
+    monkeypatch.setenv("LAKELOG_PORT", "2")
+    monkeypatch.setenv("LAKELOG_HOST", "environment")
+    settings = load_settings(port=3, data=None)
+    assert (settings.port, settings.host, settings.linger_ms) == (3, "environment", 1.5)
+    assert settings.data == Settings().data
+
+
+def test_a_list_is_written_with_commas_where_there_are_no_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("a.example", "*", "::1")
+    Path("lakelog.toml").write_text("allowed_hosts = ['a.example', '*', '::1']")
+    assert load_settings().allowed_hosts == names
+    monkeypatch.setenv("LAKELOG_ALLOWED_HOSTS", "a.example, *,::1")
+    Path("lakelog.toml").unlink()
+    assert (
+        load_settings().allowed_hosts == load_settings(allowed_hosts="a.example,*,::1").allowed_hosts == names
+    )
+
+
+def test_a_named_file_wins_over_the_one_in_the_working_directory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Path("lakelog.toml").write_text("port = 1")
+    Path("other.toml").write_text("port = 2")
+    Path("third.toml").write_text("port = 3")
+    monkeypatch.setenv("LAKELOG_CONFIG", "other.toml")
+    assert load_settings().port == 2
+    assert load_settings("third.toml").port == 3
+
+
+def test_sizes_take_units_and_tables_are_json_in_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LAKELOG_BUFFER_MEMORY", "64 MiB")
+    monkeypatch.setenv("LAKELOG_STORE_OPTIONS", '{"region": "eu-central-1"}')
+    settings = load_settings()
+    assert settings.buffer_memory == 64 * 1024 * 1024
+    assert settings.store_options == {"region": "eu-central-1"}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("linger = 5", "unknown setting linger = 5 (file); did you mean linger_ms?"),
+        ("zzz = 'x'", "unknown setting zzz = 'x' (file); docs/operating.md"),
+        ("port = 70000", "setting port = 70000 (file): "),
+        ("port = 'eighty'", "setting port = 'eighty' (file): "),
+        ("connections_max_idle_ms = 3999", "setting connections_max_idle_ms = 3999 (file): "),
+        ("linger_ms = -1", "setting linger_ms = -1 (file): "),
+        ("buffer_memory = '1 parsec'", "setting buffer_memory = '1 parsec' (file): "),
+        ("log_level = 'loud'", "setting log_level = 'loud' (file): "),
+        ("advertised_url = 'here'", "setting advertised_url = 'here' (file): "),
+        ("allowed_hosts = ['a:80']", "setting allowed_hosts = 'a:80' (file): "),
+        ("allowed_hosts = 'http://a'", "setting allowed_hosts = 'http://a' (file): "),
+        ("buffer_memory = '1 MiB'", "max_request_bytes (33554432) is more than buffer_memory"),
+        ("port = ", "settings file lakelog.toml is not TOML: "),
+    ],
+)
+def test_a_mistake_in_the_file_names_the_setting_and_the_value(text: str, says: str) -> None:
+    Path("lakelog.toml").write_text(text)
+    with pytest.raises(InvalidConfig, match=re.escape(says)):
+        load_settings()
+
+
+def test_a_mistake_elsewhere_names_where_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidConfig, match=re.escape("setting port = -1 (flag)")):
+        load_settings(port=-1)
+    with pytest.raises(InvalidConfig, match=re.escape("settings file nowhere.toml")):
+        load_settings("nowhere.toml")
+    monkeypatch.setenv("LAKELOG_PORT", "tcp://10.0.0.1:8082")
+    with pytest.raises(InvalidConfig, match=re.escape("port = 'tcp://10.0.0.1:8082' (environment)")):
+        load_settings()
+
+
+def test_a_mistake_in_the_store_options_does_not_show_secrets() -> None:
+    with pytest.raises(InvalidConfig) as raised:
+        load_settings(store_options={"secret_access_key": 12345})
+    assert "12345" not in raised.value.message
+    assert "hush" not in repr(Settings(store_options={"secret_access_key": "hush"}))
+
+
+def test_every_setting_is_described_and_documented() -> None:
+    documented = re.findall(r"^\| `(\w+)` \|", OPERATING.read_text("utf-8"), re.MULTILINE)
+    assert sorted(set(Settings.model_fields)) == sorted(
+        name for name in documented if name in Settings.model_fields
+    )
+    assert all(field.description for field in Settings.model_fields.values())

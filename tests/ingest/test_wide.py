@@ -1,0 +1,219 @@
+"""Requests to very many partitions: what they have under way is bounded, and nobody waits for all of it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.gateway import Gateway
+from api.process.server import open_gateway
+from api.requests.appending import Appending, Make, append
+from api.requests.client_topics import newest
+from api.wire.rows import Part, as_indices
+from coordinator.brokers.router import Router
+from ingest.buffer import Room
+from ingest.settings import Settings
+from ingest.wide import Wide
+from ingest.writer import CLAIM_THREADS, Acks, Appended, Outcome
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic import Topic
+from log_tables.partition.partition import Entry
+from log_tables.record import Record, input_batch
+from log_tables.store.store import open_store
+from log_tables.testing import HoldingStore
+from tests.kit.partitions import values
+from tests.kit.support import wait_until
+
+PARTITIONS = 12
+AT_ONCE = 3
+
+
+async def others_first() -> None:
+    """Let whatever else is ready go on."""
+    done = asyncio.Event()
+    asyncio.get_running_loop().call_soon(done.set)
+    await done.wait()
+
+
+@given(st.lists(st.integers(0, 30), max_size=4), st.integers(1, 5))
+def test_no_more_work_is_under_way_than_may_be_and_answers_are_in_order(
+    widths: list[int], at_once: int
+) -> None:
+    wide, under_way, most = Wide(at_once), 0, 0
+
+    async def work(item: int) -> int:
+        nonlocal under_way, most
+        async with wide.turn:
+            under_way += 1
+            most = max(most, under_way)
+            await others_first()
+            under_way -= 1
+        return item * item
+
+    async def scenario() -> list[list[int]]:
+        return await asyncio.gather(*(wide.each(work, range(width)) for width in widths))
+
+    assert asyncio.run(scenario()) == [[item * item for item in range(width)] for width in widths]
+    assert most == min(at_once, sum(widths))
+
+
+def test_a_request_that_is_wide_shares_its_turns_with_one_that_comes_later() -> None:
+    wide, begun = Wide(2), []
+
+    async def work(item: str) -> None:
+        async with wide.turn:
+            begun.append(item)
+            await others_first()
+
+    async def scenario() -> None:
+        first = asyncio.create_task(wide.each(work, ["a"] * 100))
+        await others_first()
+        await wide.each(work, ["b"] * 10)
+        assert not first.done()
+        first.cancel()
+
+    asyncio.run(scenario())
+    assert begun.count("a") < 20
+
+
+class Here:
+    """A gateway without its server, whose wide requests are those to more than AT_ONCE partitions.
+
+    The store holds what is put into the log of a partition of the topic "wide".
+    """
+
+    def __init__(self, gateway: Gateway, store: HoldingStore) -> None:
+        self.gateway, self.store = gateway, store
+        parts = (gateway.writer, gateway.leadership, gateway.brokers, gateway.peers)
+        self.router = Router(*parts, gateway.settings, gateway.clock, at_once=AT_ONCE)
+        self.wide = gateway.cluster.create_topic("wide", PARTITIONS)
+        self.lone = gateway.cluster.create_topic("lone", 1)
+
+    async def append(
+        self, topic: Topic, *partitions: int, acks: Acks = Acks.ALL, value: bytes = b"v"
+    ) -> list[Outcome]:
+        batch = input_batch([Record(value)], self.gateway.clock.now_us())
+        with self.gateway.buffer.room(topic.name) as room:
+            room.grow(100)
+            return await self.router.append(
+                topic, [(index, Entry(batch)) for index in partitions], acks, room
+            )
+
+    def told(self, index: int) -> list[bytes | None]:
+        """What partition `index` of the topic "wide" has."""
+        partition = self.wide.partition(index)
+        partition.refresh(wait=True)
+        return values(partition)
+
+
+def run(root: Path, scenario: Callable[[Here], Awaitable[None]]) -> None:
+    async def main() -> None:
+        gateway = open_gateway(Settings(data=str(root), linger_ms=0), "http://nowhere")
+        gateway.cluster.store = store = HoldingStore(gateway.cluster.store, "wide")
+        await gateway.writer.start()
+        here = Here(gateway, store)
+        try:
+            await scenario(here)
+        finally:
+            store.let_go()
+            await here.router.close()
+            await gateway.writer.close()
+
+    asyncio.run(main())
+
+
+async def held(store: HoldingStore, count: int) -> None:
+    await asyncio.to_thread(wait_until, lambda: store.held >= count, f"{count} calls wait for the store")
+
+
+def test_who_appends_to_a_partition_that_is_led_waits_for_no_claims(tmp_path: Path) -> None:
+    async def scenario(here: Here) -> None:
+        await here.append(here.lone, 0)
+        here.store.hold()
+        wide = asyncio.create_task(here.append(here.wide, *range(PARTITIONS)))
+        await held(here.store, AT_ONCE)
+        [outcome] = await here.append(here.lone, 0)
+        assert isinstance(outcome, Appended)
+        assert not wide.done()
+        here.store.let_go()
+        assert all(isinstance(outcome, Appended) for outcome in await wide)
+        assert here.store.most <= min(AT_ONCE, CLAIM_THREADS)
+
+    run(tmp_path, scenario)
+
+
+def test_who_appends_to_another_partition_of_the_topic_waits_for_no_commits(tmp_path: Path) -> None:
+    async def scenario(here: Here) -> None:
+        await here.append(here.wide, *range(PARTITIONS))
+        await here.append(here.lone, 0)
+        here.store.hold()
+        wide = asyncio.create_task(here.append(here.wide, *range(PARTITIONS)))
+        await held(here.store, AT_ONCE)
+        assert isinstance((await here.append(here.lone, 0))[0], Appended)
+        others = asyncio.create_task(here.append(here.wide, PARTITIONS - 1))
+        await held(here.store, AT_ONCE + 1)  # it is at the store beside them, not behind the rest of them
+        here.store.let_go()
+        await asyncio.gather(wide, others)
+
+    run(tmp_path, scenario)
+
+
+def test_a_wide_request_with_acks_1_is_answered_when_it_is_durable(tmp_path: Path) -> None:
+    async def scenario(here: Here) -> None:
+        outcomes = await here.append(here.wide, *range(PARTITIONS), acks=Acks.LEADER)
+        assert all(isinstance(outcome, Appended) and outcome.base_offset == 0 for outcome in outcomes)
+        assert all(here.told(index) == [b"v"] for index in range(PARTITIONS))
+
+    run(tmp_path, scenario)
+
+
+def test_what_follows_a_wide_request_with_acks_0_comes_after_it(tmp_path: Path) -> None:
+    async def scenario(here: Here) -> None:
+        await here.append(here.wide, *range(PARTITIONS), acks=Acks.NONE, value=b"1")
+        await here.append(here.wide, *reversed(range(PARTITIONS)), acks=Acks.NONE, value=b"2")
+        await asyncio.gather(*(here.append(here.wide, index, value=b"3") for index in range(PARTITIONS)))
+        assert all(here.told(index) == [b"1", b"2", b"3"] for index in range(PARTITIONS))
+        await here.router.close()
+        assert here.gateway.buffer.used == 0
+
+    run(tmp_path, scenario)
+
+
+def test_a_wide_request_with_acks_0_goes_to_the_topic_that_was_made_again(tmp_path: Path) -> None:
+    """Each of its parts spreads over so many partitions of the new one that it is wide again."""
+
+    async def scenario(here: Here) -> None:
+        old = here.gateway.cluster.create_topic("again", AT_ONCE + 1)
+        elsewhere = Cluster.open(open_store(tmp_path))
+        elsewhere.delete_topic("again")
+        new = elsewhere.create_topic("again", (AT_ONCE + 1) ** 2)
+        gateway = replace(here.gateway, router=here.router)
+        for value in (b"1", b"2"):
+            asked = Appending(spread(value, new.partition_count), large=False, acks=Acks.NONE)
+            with gateway.buffer.room("again") as room:
+                await append(gateway, old, asked, room)
+        asked = Appending(spread(b"3", new.partition_count), large=False, acks=Acks.ALL)
+        with gateway.buffer.room("again") as room:
+            done = await append(gateway, await newest(gateway, old), asked, room)
+        assert all(isinstance(outcome, Appended) and outcome.base_offset == 2 for outcome in done.outcomes)
+        for index in range(new.partition_count):
+            partition = new.partition(index)
+            partition.refresh()
+            assert values(partition) == [b"1", b"2", b"3"]
+
+    run(tmp_path, scenario)
+
+
+def spread(value: bytes, count: int) -> Make:
+    """`count` records, each to the next partition."""
+
+    def make(topic: Topic, _sticky: int, _room: Room) -> list[Part]:
+        batch = input_batch([Record(value)] * count, 0)
+        places = [np.arange(index, count, topic.partition_count) for index in range(topic.partition_count)]
+        return [Part(index, batch.take(as_indices(at)), at) for index, at in enumerate(places)]
+
+    return make

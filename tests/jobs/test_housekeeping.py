@@ -1,0 +1,312 @@
+"""What is tidied up, and when: checkpoints, logs, files that nobody refers to."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jobs import housekeeping
+from jobs.housekeeping import TIDY_INTERVAL_MS, Tidy
+from jobs.maintenance import JOBS, Maintenance
+from jobs.outcome import Outcome
+from jobs.state import look
+from log_tables.clock import ManualClock
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.group_log import Intent, IntentKey, encode
+from log_tables.layout import CONSUMER_OFFSETS, STAGING
+from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS, LOG_RETENTION_MS
+from log_tables.partition.partition import Entry
+from log_tables.record import Record, input_batch
+from log_tables.root.fsck import check
+from log_tables.segments import staging
+from log_tables.segments.rewrite import commit_merge, merge
+from log_tables.segments.staging import Part, Staged
+from log_tables.store.objects import TEMPORARY_PREFIX
+from log_tables.store.store import open_store
+from log_tables.testing import ClockedStore, FaultyStore
+from tests.kit.no_spark import in_process, no_spark
+from tests.kit.partitions import another, append, append_each, log_versions, values
+from tests.kit.states import NOW_MS, a_segment, a_snapshot, a_state
+from tests.kit.tiers import move_topic, tiered_cluster
+
+DUE = CHECKPOINT_INTERVAL_COMMITS
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+def planned(version: int, checkpointed: int, tidied_ms: int | None) -> tuple[bool, bool] | None:
+    """(Checkpoint, clean), None when nothing is due."""
+    state = replace(
+        a_state([]), snapshot=a_snapshot([], version=version), checkpointed=checkpointed, tidied_ms=tidied_ms
+    )
+    steps = housekeeping.plan([state], NOW_MS)
+    return (steps[0].checkpoint, steps[0].clean) if steps else None
+
+
+@pytest.mark.parametrize(
+    ("version", "checkpointed", "tidied_ms", "expected"),
+    [
+        (DUE - 1, 0, NOW_MS, None),
+        (DUE, 0, NOW_MS, (True, False)),
+        (7 * DUE, 7 * DUE, NOW_MS, None),
+        (8 * DUE - 1, 7 * DUE, NOW_MS, None),
+        (9 * DUE, 7 * DUE, NOW_MS, (True, False)),
+        # Once an hour, and when nobody knows when it was.
+        (1, 0, None, (False, True)),
+        (1, 0, NOW_MS - TIDY_INTERVAL_MS + 1, None),
+        (1, 0, NOW_MS - TIDY_INTERVAL_MS, (False, True)),
+        (DUE, 0, NOW_MS - TIDY_INTERVAL_MS, (True, True)),
+        # The clock was wrong then.
+        (1, 0, NOW_MS + TIDY_INTERVAL_MS - 1, None),
+        (1, 0, NOW_MS + TIDY_INTERVAL_MS, (False, True)),
+    ],
+)
+def test_what_is_due(
+    version: int, checkpointed: int, tidied_ms: int | None, expected: tuple[bool, bool] | None
+) -> None:
+    assert planned(version, checkpointed, tidied_ms) == expected
+
+
+def remote_tidied(version: int, checkpointed: int, tidied_ms: int | None) -> list[Tidy]:
+    state = replace(
+        a_state([]),
+        remote=a_snapshot([a_segment(0)], version=version),
+        remote_checkpointed=checkpointed,
+        tidied_ms=tidied_ms,
+    )
+    return [step for step in housekeeping.plan([state], NOW_MS) if step.remote]
+
+
+def test_a_remote_table_gets_a_checkpoint_when_it_is_tidied_up_and_has_changed() -> None:
+    """It sees a commit a run at most, and is opened by each."""
+    assert remote_tidied(7, 3, NOW_MS) == []
+    assert remote_tidied(7, 3, None) == [Tidy("t", 3, "topics/t/3", True, True, True)]
+    assert remote_tidied(7, 7, None) == [Tidy("t", 3, "topics/t/3", True, False, True)]
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "clean", "remote", "says"),
+    [
+        (True, False, False, "write a checkpoint"),
+        (False, True, True, "clean the log and vacuum (remote)"),
+        (True, True, True, "write a checkpoint and clean the log and vacuum (remote)"),
+    ],
+)
+def test_a_step_says_what_it_is(checkpoint: bool, clean: bool, remote: bool, says: str) -> None:
+    assert str(Tidy("t", 3, "topics/t/3", remote, checkpoint, clean)) == says
+
+
+# On tables.
+
+COMMITS = DUE + 10
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
+    """A topic `t` of many commits, merged into one segment, on a store that lives by `clock`."""
+    made = Cluster.open(ClockedStore(open_store(tmp_path / "here"), clock), clock)
+    partition = made.lead(made.create_topic("t"), 0)
+    append_each(partition, [b"%d" % number for number in range(COMMITS)])
+    table, inputs = partition.table, partition.snapshot.segments
+    assert commit_merge(table, inputs, merge(table.store, table.directory, inputs, "zstd", clock))
+    return made
+
+
+def run(cluster: Cluster, tidied: dict[str, int] | None = None) -> list[Outcome]:
+    """One run of this job, on a cluster as another process opens it."""
+    cluster = Cluster.open(cluster.store, cluster.clock, create=False)
+    states, unreadable = look(cluster, tidied or {})
+    assert unreadable == []
+    steps = housekeeping.plan(states, cluster.clock.now_ms())
+    return list(housekeeping.run(no_spark, cluster, steps))
+
+
+def segment_files(cluster: Cluster) -> int:
+    paths = [item.path for item in cluster.store.list("topics/t/0/")]
+    return sum(path.endswith(".parquet") and "_delta_log" not in path for path in paths)
+
+
+def test_a_checkpoint_then_a_clean_log_then_files_that_are_gone(cluster: Cluster, clock: ManualClock) -> None:
+    """Commits go after an hour; files are marked after six, and go a day later."""
+    partition = another(cluster.topic("t").partition(0))
+    version = partition.snapshot.version
+    (outcome,) = run(cluster)
+    assert (outcome.topic, outcome.files_before, outcome.files_after, outcome.error) == ("t", 0, 1, None)
+    commits, checkpoints = log_versions(partition)
+    assert (commits[0], checkpoints) == (0, [version])
+    assert run(cluster) == []
+    clock.advance(LOG_RETENTION_MS + 1)
+    cleaned = {outcome.topic: outcome for outcome in run(cluster)}
+    assert cleaned["t"].files_before == version
+    assert log_versions(partition) == ([version], [version])
+    assert segment_files(cluster) == 1 + COMMITS
+    clock.advance(6 * LOG_RETENTION_MS)
+    assert run(cluster) == []
+    assert segment_files(cluster) == 1 + COMMITS
+    clock.advance(DAY_MS + 1)
+    (swept,) = run(cluster)
+    assert (swept.files_before, swept.files_after) == (COMMITS, 0)
+    assert swept.bytes_before > swept.bytes_after == 0
+    assert segment_files(cluster) == 1
+    assert values(another(partition)) == [b"%d" % number for number in range(COMMITS)]
+    assert check(cluster.store).problems == []
+
+
+def test_nothing_is_listed_that_was_tidied_up_lately(cluster: Cluster, clock: ManualClock) -> None:
+    run(cluster)
+    clock.advance(LOG_RETENTION_MS + 1)
+    lately = {f"topics/{name}/0": clock.now_ms() for name in ("t", "__cluster_metadata")}
+    assert run(cluster, lately) == []
+    assert run(cluster) != []
+
+
+def test_a_preview_says_what_would_go_and_changes_nothing(cluster: Cluster, clock: ManualClock) -> None:
+    (job,) = (job for job in JOBS if job.name == housekeeping.NAME)
+    maintenance = Maintenance(Cluster.open(cluster.store, clock, create=False), no_spark, [job])
+
+    def previewed() -> str:
+        before = [*cluster.store.list("")]
+        found = {step.topic: said for _, step, said in maintenance.previews()}
+        assert [*cluster.store.list("")] == before
+        return found["t"]
+
+    assert previewed() == (
+        "write a checkpoint and clean the log and vacuum: "
+        "0 files of the log, 0 unreferenced files (0 bytes); mark 0, 0 are waiting"
+    )
+    run(cluster)
+    clock.advance(7 * LOG_RETENTION_MS)
+    version = cluster.topic("t").partition(0).snapshot.version
+    assert previewed() == (
+        f"clean the log and vacuum: {version} files of the log, 0 unreferenced files (0 bytes); "
+        f"mark {COMMITS}, 0 are waiting"
+    )
+    run(cluster)
+    assert f"0 files of the log, 0 unreferenced files (0 bytes); mark 0, {COMMITS} are waiting" in previewed()
+    clock.advance(DAY_MS + 1)
+    assert f"0 files of the log, {COMMITS} unreferenced files (" in previewed()
+
+
+def test_a_scheduler_remembers_what_it_has_tidied_up(cluster: Cluster, clock: ManualClock) -> None:
+    watched = FaultyStore(cluster.store)
+    maintenance = Maintenance(Cluster.open(watched, clock, create=False), in_process)
+
+    def listed() -> set[str]:
+        watched.calls.clear()
+        list(maintenance.run())
+        return {call.path for call in watched.calls if call.operation == "list"}
+
+    assert "topics/t/0/" in listed()
+    new = "topics/__maintenance/0/"
+    assert listed() == {new, f"{new}_vacuum/", f"{new}_delta_log/", f"{STAGING}/"}
+    assert listed() == set()
+    clock.advance(TIDY_INTERVAL_MS)
+    assert "topics/t/0/" in listed()
+
+
+def test_one_that_failed_is_tidied_up_by_the_next_run(cluster: Cluster, clock: ManualClock) -> None:
+    maintenance = Maintenance(Cluster.open(cluster.store, clock, create=False), in_process)
+    cluster.store.put("topics/t/0/_vacuum/00000000000000000001-01234567.json", b"{")
+    (failed,) = (outcome for outcome in maintenance.run() if outcome.topic == "t")
+    assert "is no list of file names" in str(failed.error)
+    (again,) = (outcome for outcome in maintenance.run() if outcome.topic == "t")
+    assert again.error == failed.error
+    cluster.store.delete("topics/t/0/_vacuum/00000000000000000001-01234567.json")
+    assert [outcome.topic for outcome in maintenance.run()] == []
+
+
+def test_the_files_of_a_deleted_topic_go(cluster: Cluster, clock: ManualClock) -> None:
+    cluster.delete_topic("t")
+    clock.advance(DAY_MS)
+    run(cluster)
+    assert [*cluster.store.list("topics/t/")] == []
+    assert check(cluster.store).problems == []
+
+
+def staged_files(cluster: Cluster) -> list[str]:
+    return [item.path for item in cluster.store.list(f"{STAGING}/")]
+
+
+def stage(cluster: Cluster) -> Staged:
+    """Stage a record, for a transaction that is to come."""
+    parts = [Part("t", cluster.topic("t").topic_id, 0, [input_batch([Record(b"v")], 0)])]
+    return staging.stage(cluster.store, cluster.clock, "g", parts)
+
+
+def test_what_was_staged_for_a_transaction_that_never_came_goes_after_a_day(
+    cluster: Cluster, clock: ManualClock
+) -> None:
+    run(cluster)
+    staged = stage(cluster)
+    clock.advance(DAY_MS)
+    run(cluster)
+    assert staged_files(cluster) == [staged.path]
+    clock.advance(1)
+    size = cluster.store.head(staged.path).size
+    told = [outcome for outcome in run(cluster) if outcome.topic == "__cluster_metadata"]
+    assert (told[-1].files_before, told[-1].files_after, told[-1].bytes_before) == (1, 0, size)
+    assert staged_files(cluster) == []
+
+
+def test_what_a_transaction_still_needs_stays_however_old(cluster: Cluster, clock: ManualClock) -> None:
+    """It is committed and not applied yet: no gateway has run since."""
+    kept, old = stage(cluster), stage(cluster)
+    groups = cluster.lead(cluster.create_topic(CONSUMER_OFFSETS, internal=True), 0)
+    key = IntentKey("g", 1)
+    groups.append([Entry(input_batch([encode(key, Intent(1, 1, (kept,)))], 0))])
+    clock.advance(DAY_MS + 1)
+    previews = [said for _, _, said in Maintenance(cluster, no_spark).previews() if "staged" in said]
+    assert len(previews) == 1
+    assert previews[0].endswith(f"; 1 staged files ({cluster.store.head(old.path).size:,} bytes)")
+    run(cluster)
+    assert staged_files(cluster) == [kept.path]
+    groups.append([Entry(input_batch([encode(key, None)], 0))])
+    run(cluster)
+    assert staged_files(cluster) == []
+
+
+def test_a_remote_table_is_tidied_up_as_well(tmp_path: Path, clock: ManualClock) -> None:
+    local, remote = open_store(tmp_path / "here"), tmp_path / "away"
+    cluster = Cluster.open(local, clock)
+    cluster.set_remote_root(remote)
+    partition = cluster.lead(cluster.create_topic("t", configs={"remote.storage.enable": "true"}), 0)
+    for number in range(4):
+        append(partition, b"%d" % number)
+    move_topic(cluster, "t", [3])
+    assert [outcome.files_after for outcome in run(cluster) if outcome.topic == "t"] == [1]
+    assert [*remote.glob("topics/t/0/_delta_log/*.checkpoint.parquet")] != []
+    assert run(cluster) == []
+    assert check(cluster.store).problems == []
+
+
+def test_what_killed_puts_left_goes_from_both_roots(tmp_path: Path, clock: ManualClock) -> None:
+    cluster = tiered_cluster(tmp_path, clock)
+    cluster.create_topic("t", configs={"remote.storage.enable": "true"})
+    left = [tmp_path / side / "topics/t/0" / f"{TEMPORARY_PREFIX}x" for side in ("here", "away")]
+    for path in left:
+        path.write_bytes(b"half of it")
+        os.utime(path, (0, 0))
+    run(cluster)
+    assert not any(path.exists() for path in left)
+
+
+def test_a_sweep_that_fails_is_told_beside_what_was_done(tmp_path: Path, clock: ManualClock) -> None:
+    cluster = tiered_cluster(tmp_path, clock)
+    cluster.create_topic("u")
+    cluster.delete_topic("u")
+    partition = cluster.lead(cluster.create_topic("t"), 0)
+    append_each(partition, [b"%d" % number for number in range(DUE)])
+    clock.advance(LOG_RETENTION_MS)
+    (tmp_path / "away").rename(tmp_path / "gone")
+    found = {outcome.topic: outcome.error for outcome in run(Cluster.open(cluster.store, clock))}
+    assert found["t"] is None
+    assert "the remote root is not there" in str(found["__cluster_metadata"])
+
+
+def test_a_scheduler_forgets_what_was_removed_long_ago(cluster: Cluster, clock: ManualClock) -> None:
+    """Also one that writes no checkpoints: it follows each table for as long as it runs."""
+    following = Cluster.open(cluster.store, clock, create=False)
+    for _ in range(4):
+        (state,) = (state for state in look(following)[0] if state.topic == "t")
+        clock.advance(LOG_RETENTION_MS // 3)
+    assert state.snapshot.tombstones == {}

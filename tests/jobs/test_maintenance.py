@@ -1,0 +1,312 @@
+"""All jobs on one root: what they leave, whoever comes between, and whatever fails."""
+
+import os
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jobs import housekeeping
+from jobs.maintenance import JOBS, Job, Maintenance, jobs_named
+from jobs.outcome import OVERTAKEN, Outcome
+from jobs.spread import Failure, spread
+from log_tables.clock import ManualClock
+from log_tables.cluster import cluster
+from log_tables.cluster.sweep import sweep
+from log_tables.errors import InvalidArgument, LakelogError
+from log_tables.layout import CLUSTER_METADATA, CONSUMER_OFFSETS, MAINTENANCE
+from log_tables.limits import LOG_RETENTION_MS
+from log_tables.partition import tier
+from log_tables.root import fsck
+from log_tables.segments import cleaner, key_shuffle, rewrite
+from log_tables.sql.query import query
+from log_tables.store.store import Store, open_store
+from log_tables.testing import (
+    Crash,
+    Fault,
+    FaultyStore,
+    answer_lost,
+    crash_after,
+    crash_before,
+    refused,
+    unavailable,
+)
+from log_tables.testing import (
+    Failure as Fails,
+)
+from tests.kit.groups import commit
+from tests.kit.maintenance import FAR, KEYED, OLD, PLAIN, Root, errors, interrupted, newest_of_each_key, run
+from tests.kit.no_spark import in_process
+from tests.kit.partitions import append
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Root:
+    return Root(tmp_path)
+
+
+def by_job(outcomes: list[Outcome]) -> dict[str, set[str]]:
+    """Which topics each job has changed."""
+    found: dict[str, set[str]] = {}
+    for outcome in outcomes:
+        found.setdefault(outcome.job, set()).add(outcome.topic)
+    return found
+
+
+@pytest.mark.spark
+def test_a_run_does_all_there_is_to_do_and_the_next_has_nothing(
+    tmp_path: Path, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cleaner, "DIRTY_RECORDS_MIN", 0)  # the internal topics too
+    root = Root(tmp_path, partitions=3)
+    root.cluster.create_topic(CONSUMER_OFFSETS, 2, {"cleanup.policy": "compact"}, internal=True)
+    for offset in range(4):
+        commit(root.cluster, "group", PLAIN, 0, offset)
+    outcomes = run(root.opened(), lambda: spark)
+    assert errors(outcomes) == {}
+    assert by_job(outcomes) == {
+        "retention": {OLD},
+        "key_compaction": {KEYED, CLUSTER_METADATA, CONSUMER_OFFSETS},
+        "segment_compaction": {PLAIN, OLD},
+        "tiering": {FAR},
+        "housekeeping": {FAR},
+    }
+    root.check_done()
+    sql = "select run, job, topic, partition, files_before, bytes_after, records, error from maintenance_runs"
+    rows = query(root.opened(), sql).to_pylist()
+    assert len({row.pop("run") for row in rows}) == 1
+    assert rows == [
+        {
+            "job": outcome.job,
+            "topic": outcome.topic,
+            "partition": outcome.partition,
+            "files_before": outcome.files_before,
+            "bytes_after": outcome.bytes_after,
+            "records": outcome.records,
+            "error": None,
+        }
+        for outcome in outcomes
+    ]
+
+
+def test_jobs_are_chosen_by_name_and_run_in_their_order() -> None:
+    assert jobs_named([]) == JOBS
+    assert [job.name for job in jobs_named(["tiering", "retention"])] == ["retention", "tiering"]
+    with pytest.raises(InvalidArgument, match="there is no job 'tidy'; there are retention, key_comp"):
+        jobs_named(["tiering", "tidy"])
+
+
+def test_a_run_ends_between_two_jobs_when_it_is_told_to(root: Root) -> None:
+    answers = iter([False, True])
+    done = [*Maintenance(root.opened(), in_process).run(lambda: next(answers))]
+    assert by_job(done) == {"retention": {OLD}}
+    assert errors(run(root.opened())) == {}
+    root.check_done()
+
+
+# What fails, fails alone.
+
+
+def test_a_damaged_partition_fails_alone(tmp_path: Path) -> None:
+    root = Root(tmp_path, partitions=2)
+    lost = []
+    for name in (PLAIN, KEYED, FAR):
+        partition = root.cluster.topic(name).partition(1)
+        path = f"{partition.directory}/{partition.snapshot.segments[2].path}"
+        lost.append((path, root.store.get(path)))
+        root.store.delete(path)
+    outcomes = run(root.opened())
+    failed = errors(outcomes)
+    assert sorted(failed) == ["far/1", "keyed/1", "plain/1"]
+    for name, (path, _) in zip(("plain/1", "keyed/1", "far/1"), lost, strict=True):
+        assert path in failed[name]
+    again = run(root.opened())
+    assert errors(again).keys() == failed.keys()
+    for path, data in lost:
+        root.store.put(path, data)
+    assert errors(run(root.opened())) == {}
+    root.check_done()
+
+
+def test_a_partition_that_cannot_be_opened_fails_alone_and_is_told_once(root: Root) -> None:
+    directory = root.directory / "here" / "topics" / PLAIN / "0"
+    directory.rename(directory.with_name("away"))
+    outcomes = run(root.opened())
+    assert [(o.job, o.topic) for o in outcomes if o.error] == [("look", PLAIN)]
+    assert "restore it from a backup" in errors(outcomes)["plain/0"]
+    assert by_job(outcomes).keys() >= {"retention", "key_compaction", "tiering"}
+    directory.with_name("away").rename(directory)
+    run(root.opened())
+    root.check_done()
+
+
+def test_runs_that_cannot_be_recorded_are_still_done(root: Root) -> None:
+    """A log of the runs that is damaged must not end the maintenance of all the others."""
+    run(root.opened(), jobs=JOBS[:1])
+    log = root.directory / "here" / "topics" / MAINTENANCE / "0" / "_delta_log"
+    log.rename(log.with_name("gone"))
+    outcomes = run(root.opened())
+    assert by_job(outcomes).keys() >= {"key_compaction", "segment_compaction", "tiering"}
+    assert sorted(errors(outcomes)) == ["__maintenance/0"]
+    log.with_name("gone").rename(log)
+    root.check_done()
+
+
+@pytest.mark.spark
+def test_a_worker_that_dies_takes_only_its_own_item_with_it(spark: "SparkSession") -> None:
+    def half(number: int) -> int:
+        if number == 6:
+            os._exit(1)
+        if number % 2:
+            raise InvalidArgument(f"{number} is odd; name another")
+        return number // 2
+
+    made = spread(lambda: spark, half, [2, 3, 4, 6, 8])
+    assert [made[0], made[2], made[4]] == [1, 2, 4]
+    assert made[1] == Failure("3 is odd; name another")
+    assert isinstance(made[3], Failure)
+    assert "the task failed in Spark" in made[3]
+
+
+def test_a_remote_root_that_is_away_is_told_and_stands_in_nobodys_way(root: Root) -> None:
+    away = root.directory / "away"
+    run(root.opened())
+    away.rename(away.with_name("further"))
+    root.write(root.opened(), PLAIN)
+    outcomes = run(root.opened())
+    assert [(o.job, o.topic) for o in outcomes] == [("look", FAR)]
+    assert "mount" in errors(outcomes)["far/0"]
+    away.with_name("further").rename(away)
+    root.check()
+
+
+# Who comes between the plan and the deed.
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
+def test_a_gateway_takes_over_and_writes_after_the_plan(root: Root, job: Job) -> None:
+    def take_over() -> None:
+        other = root.opened()
+        for name in (PLAIN, OLD, KEYED, FAR):
+            root.write(other, name)
+
+    jobs = [*JOBS[: JOBS.index(job)], interrupted(job, take_over)]
+    assert errors(run(root.opened(), jobs=jobs)) == {}
+    root.expect(KEYED, newest_of_each_key)
+    assert errors(run(root.opened())) == {}
+    root.check()
+
+
+@pytest.mark.parametrize("then", ["deleted", "made again", "swept"])
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
+def test_topics_are_deleted_after_the_plan(root: Root, job: Job, then: str) -> None:
+    def delete() -> None:
+        other = root.opened()
+        for name in (PLAIN, OLD, KEYED, FAR):
+            other.alter_topic(name, {"file.delete.delay.ms": "0"})
+            other.delete_topic(name)
+            if then == "swept":
+                root.clock.advance(LOG_RETENTION_MS)
+                root.age(LOG_RETENTION_MS)
+                sweep(other)
+                assert list(root.store.list(f"topics/{name}/")) == []
+            if then == "made again":
+                append(other.lead(other.create_topic(name), 0), b"another", at_us=root.clock.now_us())
+
+    outcomes = run(root.opened(), jobs=[interrupted(job, delete)])
+    if then == "swept" and job.name != housekeeping.NAME:
+        assert errors(outcomes) != {}
+    assert errors(run(root.opened())) == {}
+    left = {f"{name}/0": [b"another"] for name in (PLAIN, OLD, KEYED, FAR)} if then == "made again" else {}
+    assert {name: [record.value for record in found] for name, found in root.read().items()} == left
+    assert fsck.check(root.store).problems == []
+
+
+def test_two_schedulers_at_once_lose_and_double_nothing(tmp_path: Path) -> None:
+    root = Root(tmp_path, partitions=2)
+    together = threading.Barrier(2)
+
+    def schedule(_: int) -> list[Outcome]:
+        opened = root.opened()
+        together.wait()
+        return [outcome for _ in range(3) for outcome in run(opened)]
+
+    with ThreadPoolExecutor(2) as pool:
+        found = [*pool.map(schedule, range(2))]
+    said = {text for outcomes in found for text in errors(outcomes).values()}
+    assert said <= {OVERTAKEN}
+    run(root.opened())
+    root.check()
+    assert query(root.opened(), "select count(distinct run) as n from maintenance_runs")["n"][0].as_py() >= 2
+
+
+# Stores that fail.
+
+
+def test_a_store_that_fails_one_put_in_ten_makes_errors_at_worst(root: Root, seed: int) -> None:
+    draw = ManualClock(seed=seed)
+    kinds: list[Fails] = [unavailable, refused, answer_lost]
+    faults: list[Fault] = []
+    at = 0
+    while len(faults) < 100:
+        at += 1 + int(draw.random() * 19)
+        faults.append(Fault(at, kinds[len(faults) % 3]))
+    failing = FaultyStore(root.store, faults)
+    for _ in range(5):
+        with suppress(LakelogError):
+            run(root.opened(failing))
+        for name in (PLAIN, OLD, KEYED, FAR):
+            root.write(root.opened(), name)
+        root.clock.advance(1_000)
+        root.expect(KEYED, newest_of_each_key)
+    assert failing.writes() > 20
+    assert errors(run(root.opened())) == {}
+    root.check()
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Root:
+    """A root that no test changes."""
+    return Root(tmp_path_factory.mktemp("template"))
+
+
+@pytest.mark.parametrize("side", ["here", "away"])
+@pytest.mark.parametrize(
+    "failure", [crash_before, pytest.param(crash_after, marks=pytest.mark.torture)], ids=["before", "after"]
+)
+def test_a_run_that_is_killed_at_any_write_is_completed_by_the_next(
+    template: Root, tmp_path: Path, side: str, failure: Fails, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the driver or by a task, which run in this process. After a write is before the next one."""
+    monkeypatch.setattr(housekeeping, "CHECKPOINT_INTERVAL_COMMITS", 3)
+    for number in range(1, 1_000):
+        root = template.copied(tmp_path / f"{number}")
+        faulty = FaultyStore(open_store(root.directory / side), [Fault(number, failure)])
+        with monkeypatch.context() as patched, suppress(Crash):
+            write_through(patched, faulty)
+            run(root.opened(faulty if side == "here" else root.store))
+        root.check_readable()
+        assert errors(run(root.opened())) == {}
+        root.check()
+        shutil.rmtree(root.directory)
+        if not faulty.dead:
+            break
+    assert number > (25 if side == "here" else 4)
+
+
+def write_through(patched: pytest.MonkeyPatch, faulty: FaultyStore) -> None:
+    """Let tasks, and who writes to the remote root, take `faulty` for the store that it stands for."""
+
+    def opened(url: object, *_: object, **__: object) -> Store:
+        return faulty if str(url) == faulty.url else open_store(str(url), create=False)
+
+    for module in (cluster, key_shuffle, rewrite):
+        patched.setattr(module, "open_store", opened)
+    patched.setattr(tier, "_store", opened)

@@ -1,0 +1,220 @@
+"""All jobs, in a loop with tiny limits, beside a producer, a group and a Spark stream: nobody notices."""
+
+import subprocess
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from jobs import key_compaction, segment_compaction, tiering
+from lakelog.client.consumer import Consumer
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.run_log import runs_table
+from log_tables.layout import MAINTENANCE
+from log_tables.root.fsck import check
+from log_tables.store.store import open_store
+from tests.kit.gateway import RunningGateway, running_gateway
+from tests.kit.partitions import held, records
+from tests.kit.support import ROOT, wait_until
+
+pytestmark = pytest.mark.spark
+
+PARTITIONS = 2
+KEYS = 20
+LIMIT_S = 300
+"""For a job to do something once, and for readers to come to the end."""
+
+WORK = ((segment_compaction.NAME, "t"), (tiering.NAME, "t"), (key_compaction.NAME, "k"))
+"""What has to have been done, and to which topic."""
+
+Read = dict[int, list[tuple[int, bytes]]]
+"""(Offset, value) in the order in which they came, by partition."""
+
+
+class Producer:
+    """Appends to `t`, and the newest state of KEYS keys to `k`, and remembers what was acknowledged."""
+
+    def __init__(self, gateway: RunningGateway) -> None:
+        self._gateway = gateway
+        self.acknowledged: Read = defaultdict(list)
+        self.newest: dict[bytes, bytes] = {}
+        self.refused: list[str] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stop.wait(0.02):
+            number += 1
+            self._append(number)
+            self._change(number)
+
+    def _append(self, number: int) -> None:
+        partition = number % PARTITIONS
+        answer = self._gateway.produce(
+            "t", *[f"{number}-{index}" for index in range(10)], partition=partition
+        )
+        if answer.status_code != 200:
+            self.refused.append(answer.text)
+            return
+        for index, place in enumerate(answer.json()["offsets"]):
+            self.acknowledged[partition].append((place["offset"], f'"{number}-{index}"'.encode()))
+
+    def _change(self, number: int) -> None:
+        key = f"key-{number % KEYS}"
+        body = {"records": [{"key": key, "value": number}]}
+        media = {"Content-Type": "application/vnd.kafka.json.v2+json"}
+        answer = self._gateway.client.post("/topics/k", json=body, headers=media)
+        if answer.status_code != 200:
+            self.refused.append(answer.text)
+        else:
+            self.newest[f'"{key}"'.encode()] = str(number).encode()
+
+    def end(self) -> int:
+        """Stop; returns how many records of `t` were acknowledged."""
+        self._stop.set()
+        self._thread.join()
+        return sum(map(len, self.acknowledged.values()))
+
+
+class GroupReader:
+    """A member of a group, which reads `t` from its beginning and notes what it is given."""
+
+    def __init__(self, url: str) -> None:
+        self.read: Read = defaultdict(list)
+        self._consumer = Consumer(url, "readers", "t", auto_offset_reset="earliest")
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            rows = self._consumer.poll(timeout_ms=200)
+            columns = (rows[name].to_pylist() for name in ("partition", "offset", "value"))
+            for partition, offset, value in zip(*columns, strict=True):
+                self.read[partition].append((offset, value))
+
+    def end(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._consumer.close()
+
+
+@contextmanager
+def scheduler(data: str, remote: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """`lakelog maintain`, one run after the other."""
+    words = ["maintain", "--data", data, "--remote-root", str(remote), "--every", "1s"]
+    process = subprocess.Popen([sys.executable, "-m", "lakelog", *words], cwd=ROOT, stdout=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        assert process.wait(120) == 0
+
+
+@contextmanager
+def stream(spark: SparkSession, data: str, directory: Path) -> Iterator[Read]:
+    """What a Spark stream of `t` reads meanwhile."""
+    read: Read = defaultdict(list)
+
+    def take(batch: DataFrame, _batch_id: int) -> None:
+        for row in batch.select("partition", "offset", "value").collect():
+            read[row.partition].append((row.offset, bytes(row.value)))
+
+    source = spark.readStream.format("lakelog").option("subscribe", "t")
+    query = (
+        source.option("startingOffsets", "earliest")
+        .load(data)
+        .writeStream.foreachBatch(take)
+        .option("checkpointLocation", str(directory / "checkpoint"))
+        .start()
+    )
+    try:
+        yield read
+        assert query.exception() is None
+    finally:
+        query.stop()
+
+
+class Runs:
+    """What the jobs have done; read again when there is more of it, as reading takes time that they need."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster, self._end, self._rows = cluster, 0, list[dict[str, Any]]()
+
+    def await_times(self, job: str, topic: str, rounds: int) -> None:
+        """Wait until `job` has done something to `topic` so many times. Fails when it could not."""
+        for count in range(1, rounds + 1):
+            done = partial(self._has_run, job, topic, count)
+            wait_until(done, f"{job} of {topic}, {count} times", LIMIT_S)
+
+    def _has_run(self, job: str, topic: str, times: int) -> bool:
+        self._refresh()
+        rows = [row for row in self._rows if row["job"] == job and row["topic"] == topic]
+        assert [row["error"] for row in rows if row["error"]] == []
+        return len(rows) >= times
+
+    def _refresh(self) -> None:
+        self._cluster.refresh()
+        log = self._cluster.known(MAINTENANCE)
+        if log is None:
+            return
+        log.partition(0).refresh()
+        end = log.partition(0).high_watermark
+        if end != self._end:
+            self._end, self._rows = end, runs_table(self._cluster).to_pylist()
+
+
+def await_read(read: Read, count: int) -> None:
+    wait_until(lambda: sum(map(len, read.values())) >= count, f"{count} records are read", LIMIT_S)
+
+
+def maintain_beside(spark: SparkSession, directory: Path, rounds: int) -> None:
+    """Let every job do something `rounds` times while records come and go."""
+    with running_gateway(directory / "data", linger_ms=0) as gateway:
+        cluster = Cluster.open(open_store(gateway.data))
+        cluster.set_remote_root(directory / "away")
+        often = {"merge_min_age_ms": "0", "segment_bytes": "5000"}
+        tiered = {"remote_storage_enable": "true", "local_retention_bytes": "5000"}
+        keyed = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.1", "delete_retention_ms": "0"}
+        gateway.create_topic("t", PARTITIONS, **often, **tiered)
+        gateway.create_topic("k", 1, **often, **keyed)
+        producer, reader = Producer(gateway), GroupReader(gateway.url)
+        away = directory / "away"
+        try:
+            with stream(spark, gateway.data, directory) as streamed, scheduler(gateway.data, away):
+                runs = Runs(cluster)
+                for job, topic in WORK:
+                    runs.await_times(job, topic, rounds)
+                count = producer.end()
+                await_read(streamed, count)
+                await_read(reader.read, count)
+        finally:
+            producer.end()
+            reader.end()
+        assert producer.refused == []
+        assert streamed == reader.read == producer.acknowledged
+        for index, partition in enumerate(cluster.topic("t").partitions()):
+            partition.refresh()
+            assert [*held(partition).items()] == producer.acknowledged[index]
+        (states,) = cluster.topic("k").partitions()
+        states.refresh()
+        assert {record.key: record.value for record in records(states)} == producer.newest
+        assert check(cluster.store).problems == []
+
+
+def test_nobody_notices_the_jobs(spark: SparkSession, tmp_path: Path) -> None:
+    maintain_beside(spark, tmp_path, rounds=2)
+
+
+@pytest.mark.torture
+def test_nobody_notices_the_jobs_for_minutes(spark: SparkSession, tmp_path: Path) -> None:
+    maintain_beside(spark, tmp_path, rounds=50)

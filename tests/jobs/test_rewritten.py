@@ -1,0 +1,43 @@
+"""What became of a rewrite is told as it is: put in place, overtaken, or failed."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from jobs.outcome import GONE, OVERTAKEN, Outcome
+from jobs.rewritten import committed
+from jobs.segment_compaction import Merge
+from jobs.spread import Failure
+from log_tables.errors import UnknownTopic
+from log_tables.table.snapshot import Segment
+from tests.kit.states import a_segment, aged
+
+STEP = Merge("t", 3, "topics/t/3", False, tuple(aged(0, 0, 0)), "zstd")
+MADE = (a_segment(0, 30, size=250),)
+
+
+def in_time(made: Sequence[Segment]) -> bool:
+    return made == MADE
+
+
+def too_late(_: Sequence[Segment]) -> bool:
+    return False
+
+
+def in_vain(_: Sequence[Segment]) -> bool:
+    raise UnknownTopic("topic 't' was deleted")
+
+
+@pytest.mark.parametrize(
+    ("made", "commit", "expected"),
+    [
+        (MADE, in_time, Outcome("job", "t", 3, 3, 1, 300, 250, 30, 1.5)),
+        (MADE, too_late, Outcome("job", "t", 3, seconds=1.5, error=OVERTAKEN)),
+        (MADE, in_vain, Outcome("job", "t", 3, seconds=1.5, error=GONE)),
+        (Failure("the task failed"), in_time, Outcome("job", "t", 3, seconds=1.5, error="the task failed")),
+    ],
+)
+def test_what_became_of_a_rewrite(
+    made: Sequence[Segment] | Failure, commit: Callable[[Sequence[Segment]], bool], expected: Outcome
+) -> None:
+    assert committed("job", STEP, made, commit, 1.5) == expected

@@ -1,0 +1,28 @@
+"""A Spark job ends as it should when somebody presses Ctrl-C, and says so when its session is gone."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.kit.support import ROOT
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def left() -> Any:
+    """What `tests.interrupted` has printed."""
+    command = [sys.executable, "-m", "tests.kit.interrupted"]
+    ended = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True, start_new_session=True)
+    return json.loads(ended.stdout)
+
+
+def test_ctrl_c_lets_the_job_that_runs_finish(left: dict[str, object]) -> None:
+    assert (left["done"], left["stopping"]) == ([0, 10, 20], True)
+
+
+def test_a_session_that_was_stopped_is_told_apart_from_items_that_fail(left: dict[str, object]) -> None:
+    assert left["gone"] == "the Spark session of this process was stopped; start it again"

@@ -1,0 +1,1 @@
+"""What tests are made of: gateways, clients, faults, models, checkers."""

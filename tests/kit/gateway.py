@@ -1,0 +1,136 @@
+"""A real gateway for tests: its own process, on a free port, over a temporary root."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from log_tables.clock import SystemClock
+from log_tables.layout import partition_directory, topic_directory
+from log_tables.partition.partition import Partition
+from log_tables.store.store import open_store
+from tests.kit.partitions import thin_out
+
+LEADER_TIMEOUT_MS = 500
+"""Short, as one that is killed here and started again has another port, and so is another broker."""
+
+
+@dataclass
+class RunningGateway:
+    """A gateway process and a client of it, whose requests are relative to the gateway's URL."""
+
+    process: "subprocess.Popen[str]"
+    url: str
+    data: str
+    client: httpx.Client
+
+    @property
+    def cluster(self) -> str:
+        """The URL path of the v3 cluster."""
+        found = self.client.get("/v3/clusters").json()["data"][0]["cluster_id"]
+        return f"/v3/clusters/{found}"
+
+    def create_topic(self, name: str, partitions: int = 1, **configs: str) -> str:
+        """Create a topic; `configs` are Kafka's names with `_` for `.`. Returns the name."""
+        body = {
+            "topic_name": name,
+            "partitions_count": partitions,
+            "configs": [{"name": k.replace("_", "."), "value": v} for k, v in configs.items()],
+        }
+        answer = self.client.post(f"{self.cluster}/topics", json=body)
+        assert answer.status_code == 201, answer.text
+        return name
+
+    def produce(self, topic: str, *values: Any, partition: int | None = None, **query: str) -> httpx.Response:
+        """Produce JSON values, through the partition's endpoint when one is named."""
+        path = f"/topics/{topic}" + ("" if partition is None else f"/partitions/{partition}")
+        return self.client.post(
+            path,
+            json={"records": [{"value": value} for value in values]},
+            headers={"Content-Type": "application/vnd.kafka.json.v2+json"},
+            params=query,
+        )
+
+    def stop(self) -> int:
+        """Ask it to stop in order; returns the exit code."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> int:
+        """End it at once, as a power cut would end the process."""
+        return self._end(signal.SIGKILL)
+
+    def _end(self, number: signal.Signals) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        self.client.close()
+        return self.process.wait()
+
+
+def start_gateway(data: str | Path, *flags: str, **settings: object) -> RunningGateway:
+    """Start `lakelog serve` on a free port and wait until it says that it is ready.
+
+    `flags` go to the command line, `settings` are set by `--set`.
+    """
+    settings = {"leader_timeout_ms": LEADER_TIMEOUT_MS, **settings}
+    pairs = (part for name, value in settings.items() for part in ("--set", f"{name}={value}"))
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "lakelog",
+            "serve",
+            "--data",
+            str(data),
+            "--port",
+            "0",
+            *flags,
+            *pairs,
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={k: v for k, v in os.environ.items() if not k.startswith("LAKELOG_")},
+    )
+    assert process.stdout is not None
+    ready = process.stdout.readline()
+    assert "ready at" in ready, f"the gateway ended with exit code {process.wait()}"
+    url = ready.split("ready at ")[1].split()[0]
+    return RunningGateway(process, url, str(data), httpx.Client(base_url=url, timeout=30))
+
+
+@contextmanager
+def running_gateway(data: str | Path, **settings: object) -> Iterator[RunningGateway]:
+    """A gateway that is stopped at the end, whatever happens."""
+    gateway = start_gateway(data, **settings)
+    try:
+        yield gateway
+    finally:
+        gateway.stop()
+
+
+@pytest.fixture(scope="session")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
+    """One gateway for all tests that only need topics of their own."""
+    with running_gateway(tmp_path_factory.mktemp("gateway"), linger_ms=0) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(gateway: RunningGateway, request: pytest.FixtureRequest) -> str:
+    """A new topic of two partitions, named after the test."""
+    name = "".join(c if c.isalnum() or c in "._-" else "-" for c in request.node.name)
+    return gateway.create_topic(name[:200], partitions=2)
+
+
+def leave_every_tenth(gateway: RunningGateway, topic: str) -> None:
+    """Compact partition 0 of `topic` behind the gateway's back: offsets 0, 10, 20 … stay, in one segment."""
+    directory = partition_directory(topic_directory(topic), 0)
+    partition = Partition(open_store(gateway.data), directory, SystemClock())
+    thin_out(partition, partition.snapshot.segments, lambda offset: offset % 10 == 0)

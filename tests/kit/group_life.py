@@ -1,0 +1,337 @@
+"""A consumer group driven by `step`, with its durable records and its clients, checked after every step."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from coordinator.groups.assignment import TopicPartition
+from coordinator.groups.events import (
+    Assign,
+    Commit,
+    Delete,
+    Event,
+    Leave,
+    Poll,
+    Reset,
+    Tick,
+    TopicsChanged,
+    TopicState,
+    Transact,
+    Unsubscribe,
+)
+from coordinator.groups.group import NOTHING, Group, Member, Partitions
+from coordinator.groups.group_records import restore
+from coordinator.groups.step import step
+from log_tables.cluster.group_log import Records
+from tests.kit.group_rules import fewest_moves, is_fair, moves
+
+GROUP = "g"
+EPOCH_MS = 1_700_000_000_000
+
+Offsets = dict[TopicPartition, tuple[str, int]]
+"""What must be committed: the topic's incarnation and the offset."""
+
+Taken = dict[str, Partitions]
+
+
+@dataclass
+class Client:
+    """What a member's client knows.
+
+    `generation` is the newest that it was told of, None for a client that does not ask. `held` is what it
+    may be working on: nobody else may.
+    """
+
+    generation: int | None = None
+    held: Partitions = NOTHING
+
+
+@dataclass
+class Life:
+    """A group in a world of topics, clients, and a coordinator that dies.
+
+    `heard` are the records of the steps up to the last one that somebody was answered, `unheard` those of
+    each later step, with what was expected after it: a crash may lose them, the last first. `taken` is what
+    members have lost without their doing and were not told of yet: by silence, or with its topic.
+    """
+
+    group: Group = field(default_factory=lambda: Group(GROUP))
+    now_ms: int = 0
+    topics: dict[str, TopicState] = field(default_factory=dict)
+    clients: dict[str, Client] = field(default_factory=dict)
+    offsets: Offsets = field(default_factory=dict)
+    taken: Taken = field(default_factory=dict)
+    heard: Records = field(default_factory=list)
+    unheard: list[tuple[Records, Offsets, Taken]] = field(default_factory=list)
+    expected: tuple[Offsets, Taken] = field(default_factory=lambda: ({}, {}))
+    incarnations: int = 0
+
+    # What happens.
+
+    def happen(self, event: Event, heard: bool = True) -> None:
+        """Let `event` happen and check everything; when its answer is `heard` it is durable.
+
+        Raises what `step` raises; then nothing has happened.
+        """
+        before = self.group
+        self.group, records = step(before, event, self.now_ms)
+        self.offsets = {} if is_forgotten(before, event) else committed_after(self.offsets, before, event)
+        self._client_side(before, event)
+        self.unheard.append((records, self.offsets, self.taken))
+        check_step(before, event, self.group)
+        self.check()
+        if heard:
+            self.settle()
+
+    def settle(self) -> None:
+        """Everything is durable."""
+        self.heard += [record for records, _, _ in self.unheard for record in records]
+        self.expected = self.offsets, self.taken
+        self.unheard.clear()
+
+    def crash(self, lost: int) -> None:
+        """The coordinator dies with the last `lost` steps that nobody has heard of; another takes over."""
+        del self.unheard[len(self.unheard) - min(lost, len(self.unheard)) :]
+        self.offsets, self.taken = self.unheard[-1][1:] if self.unheard else self.expected
+        self.settle()
+        self.group = restore(self.heard, self.now_ms).get(GROUP, Group(GROUP))
+        self.follow(heard=False)
+
+    def compact(self) -> None:
+        """Of what is durable only the newest record of each key stays, and no deletion."""
+        newest = {key: (number, value) for number, (key, value) in enumerate(self.heard)}
+        ordered = sorted(newest.items(), key=lambda item: item[1][0])
+        self.heard = [(key, value) for key, (_, value) in ordered if value is not None]
+
+    def tick(self, ms: int) -> None:
+        """Let `ms` pass, and the coordinator look."""
+        self.now_ms += ms
+        if self.group.deadline_ms is not None and self.group.deadline_ms <= self.now_ms:
+            self.happen(Tick(0), heard=False)
+
+    def expire(self, ms: int, retention_ms: int) -> None:
+        """Let `ms` pass, and the coordinator look whether the group has been without members for too long."""
+        self.now_ms += ms
+        self.happen(Tick(self.wall_ms, self.wall_ms - retention_ms), heard=False)
+
+    @property
+    def wall_ms(self) -> int:
+        """The wall clock."""
+        return EPOCH_MS + self.now_ms
+
+    # Topics. The group hears of them by `follow`.
+
+    def make(self, name: str, partitions: int) -> None:
+        """Make a topic, (again) if there is one: its records are gone."""
+        self.incarnations += 1
+        self.topics[name] = TopicState(f"id-{self.incarnations}", partitions)
+
+    def grow(self, name: str, more: int) -> None:
+        self.topics[name] = replace(self.topics[name], partitions=self.topics[name].partitions + more)
+
+    def follow(self, heard: bool = False) -> None:
+        self.happen(TopicsChanged(dict(self.topics)), heard)
+
+    # Clients.
+
+    def welcome(self, name: str, knows: bool) -> None:
+        """A client speaks for the member that joined; `knows` says whether it asks for generations."""
+        self.clients[name] = Client(0 if knows else None)
+        self._knows(name)
+
+    def poll(self, name: str, heard: bool = True) -> None:
+        """A client asks for records; `heard` is whether the answer reaches it.
+
+        One that knows generations learns of a newer one with what it may keep, and gives up the rest in its
+        next poll. Any other one has done with all that it had when it asks.
+        """
+        client = self.clients[name]
+        if client.generation is None:
+            client.held = NOTHING
+        self.happen(Poll(name, client.generation), heard)
+        if not heard:
+            return
+        member = self.group.members[name]
+        if client.generation is None:
+            client.held = member.owned
+            self._knows(name)
+        elif member.epoch > client.generation:
+            client.generation = member.epoch
+            client.held = member.owned - self.group.to_revoke(member)
+            self._knows(name)
+
+    def _knows(self, name: str) -> None:
+        self.taken = {**self.taken, name: NOTHING}
+        self.settle()
+
+    def everybody_polls(self) -> None:
+        """Until all know and own what they should. Members that nobody speaks for are deleted first.
+
+        It takes a few rounds: they are told, give up, take over, and are told of that.
+        """
+        self.follow()
+        for name in [*(self.group.members.keys() - self.clients.keys())]:
+            self.happen(Leave(name))
+        for _ in range(6):
+            for name in [*self.clients]:
+                self.poll(name)
+        assert self.group.settled
+        check_shared(self.group)
+        for name, client in self.clients.items():
+            member = self.group.members[name]
+            assert client.held == member.owned or not member.subscribed
+
+    def _client_side(self, before: Group, event: Event) -> None:
+        """What a client gave up by itself it does not hold any more; what else it has lost it cannot know."""
+        match event:
+            case Leave(name) | Unsubscribe(name) | Assign(name) if name in self.clients:
+                # Whether that came about it may not hear: it begins anew with what it is told next.
+                self.clients[name] = Client(None if self.clients[name].generation is None else 0)
+            case Delete():
+                self.clients.clear()
+            case TopicsChanged() | Tick():
+                owned = {name: member.owned for name, member in before.members.items()}
+                now = {name: member.owned for name, member in self.group.members.items()}
+                lost = {name: owned[name] - now.get(name, NOTHING) for name in owned}
+                self.taken = {name: self.taken.get(name, NOTHING) | lost[name] for name in owned}
+            case _:
+                pass
+        self.clients = {name: client for name, client in self.clients.items() if name in self.group.members}
+
+    # What holds at any moment.
+
+    def check(self) -> None:
+        check_owners(self.group)
+        assert {at: (c.topic_id, c.offset) for at, c in self.group.offsets.items()} == self.offsets
+        written = [*self.heard, *(record for records, _, _ in self.unheard for record in records)]
+        check_restored(self.group, written, self.now_ms)
+        for name, client in self.clients.items():
+            member = self.group.members[name]
+            held = client.held - self.taken.get(name, NOTHING)
+            assert member.assigned or held <= member.owned, f"{name} was not told"
+
+
+def is_forgotten(before: Group, event: Event) -> bool:
+    """Whether a group that has had no members, and no commits, for long enough ends with `event`."""
+    if not isinstance(event, Tick) or not before.idle_ms or before.members or before.transactions.number:
+        return False
+    last = [before.idle_ms, *(committed.committed_ms for committed in before.offsets.values())]
+    return max(last) < event.forget_before_ms
+
+
+def committed_after(offsets: Offsets, before: Group, event: Event) -> Offsets:
+    """What must be committed after `event`."""
+    match event:
+        case Commit(offsets=places) | Reset(offsets=places) | Transact(offsets=places):
+            made = {at: (before.topics[at.topic].topic_id, place.offset) for at, place in places.items()}
+            return {**offsets, **made}
+        case Delete():
+            return {}
+        case TopicsChanged(topics):
+            ids = {name: topic.topic_id for name, topic in topics.items()}
+            return {at: kept for at, kept in offsets.items() if ids.get(at.topic) == kept[0]}
+        case _:
+            return offsets
+
+
+def check_owners(group: Group) -> None:
+    """Each partition has at most one owner among those that share."""
+    shared = [at for member in group.members.values() if member.subscribed for at in member.owned]
+    assert len(shared) == len({*shared})
+    for member in group.members.values():
+        assert member.positions.keys() <= member.owned
+        assert member.epoch <= group.generation
+        assert not (member.dormant and member.subscribed and member.owned)
+    assert not (group.members and group.idle_ms)
+
+
+def check_restored(group: Group, records: Records, now_ms: float) -> None:
+    """The records give the same group again, but for times and what it knows of topics."""
+    restored = restore(records, now_ms).get(GROUP, Group(GROUP))
+    assert restored.generation == group.generation
+    assert restored.offsets == group.offsets
+    assert restored.idle_ms == group.idle_ms
+    assert restored.transactions == group.transactions
+    assert {name: _lasting(m) for name, m in restored.members.items()} == {
+        name: _lasting(m) for name, m in group.members.items()
+    }
+
+
+def _lasting(member: Member) -> Member:
+    return replace(member, seen_ms=0, polled_ms=0, dormant=False)
+
+
+def check_step(before: Group, event: Event, after: Group) -> None:
+    """Nobody is given or loses anything but by the rules."""
+    if is_forgotten(before, event):
+        assert not after.exists
+    elif not isinstance(event, Delete):
+        assert after.generation >= before.generation
+    for name in after.members.keys() & before.members.keys():
+        _check_member(before, event, after, name)
+    if after.target is not before.target:
+        check_target(after)
+
+
+def _check_member(before: Group, event: Event, after: Group, name: str) -> None:
+    was, now = before.members[name], after.members[name]
+    own = getattr(event, "member", None) == name
+    gained, lost = now.owned - was.owned, was.owned - now.owned
+    if gained:
+        assert own
+        assert isinstance(event, Poll | Assign)
+    if gained and now.subscribed:
+        others = [m for m in before.members.values() if m.subscribed and m.id != name]
+        assert not any(gained & other.owned for other in others), "somebody still owned it"
+    if (gained and now.subscribed) or (lost and was.subscribed):
+        assert after.generation > before.generation
+        assert now.epoch == after.generation, "it is told"
+    by_topics = isinstance(event, TopicsChanged) and not any(_stays(at, before, event) for at in lost)
+    by_silence = isinstance(event, Tick) and now.dormant
+    if lost and own and isinstance(event, Poll):
+        assert event.generation is None or event.generation >= was.epoch, "it could not know"
+        assert lost <= before.to_revoke(was), "it was to keep it"
+    elif lost:
+        by_itself = own and isinstance(event, Unsubscribe | Assign)
+        assert by_itself or by_topics or by_silence
+    if now.epoch != was.epoch and not own:
+        assert lost or after.to_revoke(now) or before.to_revoke(was) or by_silence, "it was told of nothing"
+
+
+def _stays(at: TopicPartition, before: Group, event: TopicsChanged) -> bool:
+    was, now = before.topics.get(at.topic), event.topics.get(at.topic)
+    same = now is not None and (was is None or was.topic_id == now.topic_id)
+    return same and now is not None and at.partition < now.partitions
+
+
+def sharing(group: Group) -> list[Member]:
+    return [m for m in group.members.values() if m.subscribed and not m.dormant]
+
+
+def check_target(group: Group) -> None:
+    """Who should own what: all of it, evenly, and with as few moves as can be."""
+    members = sharing(group)
+    subscriptions = {m.id: group.subscription(m) for m in members}
+    counts: Mapping[str, int] = {name: topic.partitions for name, topic in group.topics.items()}
+    wanted = {topic for chosen in subscriptions.values() for topic in chosen} & counts.keys()
+    given = sorted(at for member in members for at in group.target[member.id])
+    assert given == sorted(TopicPartition(topic, p) for topic in wanted for p in range(counts[topic]))
+    for member in members:
+        assert {at.topic for at in group.target[member.id]} <= subscriptions[member.id]
+    if group.strategy == "sticky" and members:
+        target = {m.id: group.target[m.id] for m in members}
+        owned = {m.id: m.owned for m in members}
+        assert is_fair(target, subscriptions)
+        if len({*subscriptions.values()}) == 1:
+            # What it owns of what is wanted no more goes to nobody.
+            assert moves(owned, target) == fewest_moves(subscriptions, counts, owned)
+
+
+def check_shared(group: Group) -> None:
+    """Every partition of what anybody who is there subscribes to has an owner."""
+    wanted = {topic for member in sharing(group) for topic in group.subscription(member)}
+    owned = {at for member in sharing(group) for at in member.owned}
+    assert owned == {
+        TopicPartition(name, p)
+        for name in wanted & group.topics.keys()
+        for p in range(group.topics[name].partitions)
+    }

@@ -1,0 +1,150 @@
+"""A root with something to do for every job, and what has to be there when they have done it."""
+
+import copy
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from jobs.maintenance import JOBS, Job, Maintenance
+from jobs.outcome import Outcome
+from jobs.spread import Spark
+from log_tables.clock import ManualClock
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.home import remember
+from log_tables.partition.partition import Entry, Partition
+from log_tables.record import Record, input_batch
+from log_tables.root.fsck import check
+from log_tables.store.store import Store, open_store
+from tests.kit.no_spark import in_process
+from tests.kit.partitions import records
+
+Found = dict[str, list[Record]]
+"""The records of every partition of a topic of users, by `topic/partition`."""
+
+PLAIN, OLD, KEYED, FAR = "plain", "old", "keyed", "far"
+
+_TOPICS = {
+    PLAIN: {},
+    OLD: {"retention.ms": "10000"},
+    KEYED: {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"},
+    FAR: {"remote.storage.enable": "true", "local.retention.bytes": "0", "segment.bytes": "1024"},
+}
+
+EXPIRED = 4
+"""How many commits of OLD are past its retention, with two records each."""
+
+
+def newest_of_each_key(found: list[Record]) -> list[Record]:
+    """What a first compaction leaves, of records that all have keys."""
+    newest = {record.key: record.offset for record in found}
+    return [record for record in found if newest[record.key] == record.offset]
+
+
+class Root:
+    """Four topics below `directory`, of which each is for one job: `here`, with a remote root `away`."""
+
+    def __init__(self, directory: Path, partitions: int = 1, commits: int = EXPIRED + 6) -> None:
+        self.directory, self.clock = directory, ManualClock()
+        self.store = open_store(directory / "here")
+        self.cluster = Cluster.open(self.store, self.clock)
+        self.cluster.set_remote_root(directory / "away")
+        self.clock.advance(600_000)
+        for name, configs in _TOPICS.items():
+            topic = self.cluster.create_topic(name, partitions, {"merge.min.age.ms": "0", **configs})
+            for partition in topic.partitions():
+                partition.claim("")
+                for number in range(commits):
+                    self.append(partition, name, number, 60_000 if number < EXPIRED else 0)
+        self.clock.advance(1_000)  # modification times run ahead of a clock that stands still
+        self.expected = self.read()
+        self.expect(OLD, lambda found: found[2 * EXPIRED :])
+        self.expect(KEYED, newest_of_each_key)
+
+    def copied(self, directory: Path) -> "Root":
+        """The same elsewhere."""
+        shutil.copytree(self.directory, directory)
+        made = copy.copy(self)
+        made.directory, made.store = directory, open_store(directory / "here")
+        remember(made.store)
+        made.cluster = made.opened()
+        made.cluster.set_remote_root(directory / "away")
+        return made
+
+    def age(self, ms: int) -> None:
+        """Make every file so much older, by the clock of the store."""
+        for path in (self.directory / "here").rglob("*"):
+            if path.is_file():
+                then_s = path.stat().st_mtime - ms / 1_000
+                os.utime(path, (then_s, then_s))
+
+    def append(self, partition: Partition, name: str, number: int, age_ms: int = 0) -> None:
+        """One commit of two records, as they suit the topic `name`."""
+        at_us = self.clock.now_us() - 1_000 * age_ms
+        value = self.clock.random_hex(3_000 if name == FAR else 6).encode()
+        rows = [Record(value, b"%d" % (number % 3), (("h", None),)), Record(None, b"x%d" % number)]
+        partition.append([Entry(input_batch(rows, at_us))])
+
+    def opened(self, store: Store | None = None) -> Cluster:
+        """The cluster as another process opens it."""
+        return Cluster.open(store or open_store(self.store.url), self.clock, create=False)
+
+    def read(self) -> Found:
+        """What another process reads."""
+        return {
+            f"{topic.name}/{index}": records(partition)
+            for topic in self.opened().topics()
+            for index, partition in enumerate(topic.partitions())
+        }
+
+    def expect(self, topic: str, left: Callable[[list[Record]], list[Record]]) -> None:
+        """Expect of what is expected in each partition of `topic` only what is `left`."""
+        for name, found in self.expected.items():
+            if name.startswith(f"{topic}/"):
+                self.expected[name] = left(found)
+
+    def write(self, cluster: Cluster, name: str) -> None:
+        """One more commit to partition 0 of a topic, as another gateway makes it after a take-over."""
+        partition = cluster.lead(cluster.topic(name), 0)
+        self.append(partition, name, 1)
+        self.expected[f"{name}/0"] += records(partition)[-2:]
+
+    def check(self) -> None:
+        """All that has to be there is there, once, and everything is sound."""
+        assert self.read() == self.expected
+        assert check(self.store).problems == []
+
+    def check_readable(self) -> None:
+        """Of what has to be there nothing is missing, doubled or changed, done or not."""
+        for name, found in self.read().items():
+            assert [record for record in found if record in self.expected[name]] == self.expected[name]
+        assert check(self.store).problems == []
+
+    def check_done(self) -> None:
+        """`check`, and nothing is left to do."""
+        self.check()
+        topics = self.opened().topics()
+        assert {len(partition.snapshot.segments) for topic in topics for partition in topic.partitions()} == {
+            1
+        }
+        assert run(self.opened()) == []
+
+
+def run(cluster: Cluster, spark: Spark = in_process, jobs: Sequence[Job] = JOBS) -> list[Outcome]:
+    """One run of a scheduler that has just been started."""
+    return list(Maintenance(cluster, spark, jobs).run())
+
+
+def interrupted(job: Job, meanwhile: Callable[[], None]) -> Job:
+    """`job`, with something that another process does after it has planned."""
+
+    def interrupted_run(spark: Spark, cluster: Cluster, steps: Sequence[object]) -> Sequence[Outcome]:
+        meanwhile()
+        return list(job.run(spark, cluster, steps))
+
+    return job._replace(run=interrupted_run)
+
+
+def errors(outcomes: Sequence[Outcome]) -> dict[str, str]:
+    """What failed, by `topic/partition`."""
+    return {f"{o.topic}/{o.partition}": o.error for o in outcomes if o.error is not None}

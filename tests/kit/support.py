@@ -1,0 +1,85 @@
+"""Waiting for conditions, free ports, and an S3 server, for tests that start processes."""
+
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+
+from log_tables.clock import timer
+
+ROOT = Path(__file__).resolve().parents[2]
+S3_SERVER = ROOT / ".tools" / "bin" / "versitygw"
+WAIT_S = 30.0
+"""How long a condition may take on a busy machine; nothing is measured by it."""
+
+_LOOK_AGAIN_S = 0.01
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -> None:
+    """Return as soon as `condition` holds; fail with `what` when it has not within `timeout_s`."""
+    end, never = timer() + timeout_s, Event()
+    while not condition():
+        assert timer() < end, f"after {timeout_s:g} s still not: {what}"
+        never.wait(_LOOK_AGAIN_S)
+
+
+def free_port() -> int:
+    """A TCP port of the loopback address that nothing listens on now."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
+def listens(port: int) -> bool:
+    """Whether something on the loopback address answers at `port`."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@dataclass(frozen=True)
+class S3Server:
+    """A running S3 server over a directory whose folders are its buckets."""
+
+    endpoint: str
+    directory: Path
+    access_key: str
+    secret_key: str
+    region: str = "us-east-1"
+
+    def bucket(self, name: str) -> str:
+        """Make a bucket; returns its URL."""
+        (self.directory / name).mkdir()
+        return f"s3://{name}"
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What `open_store` needs to reach it."""
+        return {
+            "aws_endpoint": self.endpoint,
+            "aws_access_key_id": self.access_key,
+            "aws_secret_access_key": self.secret_key,
+            "aws_region": self.region,
+            "aws_allow_http": "true",
+        }
+
+
+@contextmanager
+def s3_server(directory: Path) -> Iterator[S3Server]:
+    """Run versitygw over `directory` on a free port, and end it at the end."""
+    port = free_port()
+    server = S3Server(f"http://127.0.0.1:{port}", directory, "lakelog", "lakelog-secret")
+    keys = ("--access", server.access_key, "--secret", server.secret_key)
+    command = [str(S3_SERVER), *keys, "--port", f"127.0.0.1:{port}", "--quiet", "posix", str(directory)]
+    with (directory.parent / f"{directory.name}.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        wait_until(lambda: process.poll() is not None or listens(port), "the S3 server listens")
+        assert process.poll() is None, f"the S3 server ended with exit code {process.returncode}: {log.name}"
+        yield server
+    finally:
+        process.terminate()
+        process.wait()

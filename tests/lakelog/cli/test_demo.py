@@ -1,0 +1,98 @@
+"""The demo's own check, on a few flights: it must find what is lost, doubled, changed or out of order."""
+
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from rich.console import Console
+
+from lakelog import Client, Producer
+from lakelog.cli.flights import PARTITIONS, TOPIC, Flight, _compare, _read_back, load_flights, run
+from tests.kit.gateway import RunningGateway, running_gateway
+
+FLIGHTS: list[Flight] = [
+    (None if number % 10 == 0 else b"N%d" % (number % 7), b'{"flight": %d}' % number, 1_000 * number)
+    for number in range(100)
+]
+
+
+@pytest.fixture
+def client(gateway: RunningGateway) -> Iterator[Client]:
+    """A client of a gateway that has the demo's topic, empty."""
+    with Client(gateway.url) as client:
+        client.create_topic(TOPIC, PARTITIONS)
+        yield client
+        client.delete_topic(TOPIC)
+
+
+def produce(client: Client, flights: list[Flight]) -> None:
+    with Producer(client.url) as producer:
+        for key, value, stamp in flights:
+            producer.send(TOPIC, value, key, timestamp_ms=stamp)
+
+
+def test_what_came_back_whole_and_in_order_is_right(client: Client) -> None:
+    produce(client, FLIGHTS)
+    assert _read_back(client, FLIGHTS) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        FLIGHTS[:-1],
+        FLIGHTS[1:],
+        [*FLIGHTS, FLIGHTS[51]],
+        [*FLIGHTS, FLIGHTS[50]],
+        [FLIGHTS[8], *FLIGHTS[:8], *FLIGHTS[9:]],
+        [*FLIGHTS[:-1], (FLIGHTS[-1][0], b"{}", FLIGHTS[-1][2])],
+        [*FLIGHTS[:-1], (FLIGHTS[-1][0], FLIGHTS[-1][1], 0)],
+        [*FLIGHTS[:-1], (b"other", FLIGHTS[-1][1], FLIGHTS[-1][2])],
+        [],
+    ],
+    ids=[
+        "last lost",
+        "first lost",
+        "keyed twice",
+        "unkeyed twice",
+        "order",
+        "value",
+        "time",
+        "key",
+        "all lost",
+    ],
+)
+def test_what_differs_is_found(client: Client, wrong: list[Flight]) -> None:
+    produce(client, wrong)
+    assert _read_back(client, FLIGHTS) != []
+
+
+def test_the_demo_runs_again_where_it_ran_and_touches_nothing_else(tmp_path: Path) -> None:
+    told = StringIO()
+    console = Console(file=told, width=200)
+    flights = load_flights().slice(0, 3_000)
+    with running_gateway(tmp_path) as gateway:  # as left running by somebody who looked around
+        gateway.create_topic("mine")
+        for directory in ("topics/flights", "topics/flights~2"):
+            report = run(flights, tmp_path, console)
+            assert (report.problems, report.records) == ([], 3_000)
+            assert report.tables == str(tmp_path / directory)
+        assert sorted(gateway.client.get("/topics").json()) == ["flights", "mine"]
+    assert "none lost, doubled or out of order" in told.getvalue()
+
+
+def test_an_answer_of_sql_that_differs_from_the_source_is_found() -> None:
+    source = pa.table({"carrier": ["AA", "AA", "UA"], "dep_delay": [1, 2, None]})
+    assert _compare({"AA": 1.5}, source.slice(0, 2)) == []
+    assert _compare({"AA": 1.6}, source.slice(0, 2)) == ["carrier AA: SQL says 1.6, the source 1.5"]
+    assert _compare({"AA": 1.5}, source) == ["SQL knows the carriers ['AA'], the source ['AA', 'UA']"]
+
+
+def test_a_record_in_another_partition_than_its_keys_is_found(client: Client) -> None:
+    with Producer(client.url) as producer:
+        for partition in range(PARTITIONS):
+            producer.send(TOPIC, b"1", b"N1", timestamp_ms=0, partition=partition)
+    assert any(
+        "is in partition" in problem for problem in _read_back(client, [(b"N1", b"1", 0)] * PARTITIONS)
+    )

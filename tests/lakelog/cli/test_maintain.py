@@ -1,0 +1,311 @@
+"""`lakelog maintain`, and `lakelog serve --maintain`: what they take, print and leave, and how they end."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from select import select
+from signal import SIGTERM
+
+import httpx
+import pytest
+from typer.testing import CliRunner, Result
+
+from ingest.settings import load_settings
+from lakelog.cli import app, maintainer
+from lakelog.cli.maintain import seconds
+from lakelog.cli.maintainer import RESTART_MAX_S, RESTART_S, Maintainer, next_pause_s
+from log_tables.errors import InvalidArgument
+from tests.kit.gateway import RunningGateway, start_gateway
+from tests.kit.maintenance import Root, errors
+from tests.kit.maintenance import run as run_all
+from tests.kit.processes import alive, command, descendants
+from tests.kit.support import ROOT, WAIT_S, wait_until
+from tests.lakelog.cli.test_cli import FAILED, USAGE, lines, printed, wrong
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Root:
+    return Root(tmp_path)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run the command on the root that is or is not there, in this process."""
+
+    def run(*arguments: str) -> Result:
+        words = ["maintain", "--data", str(tmp_path / "here"), "--nice", "0", *arguments]
+        monkeypatch.setattr(sys, "argv", ["lakelog", *words])
+        return CliRunner().invoke(app, words, catch_exceptions=False)
+
+    return run
+
+
+def files(root: Root) -> dict[Path, int]:
+    """Everything below both roots, with its size."""
+    return {path: path.stat().st_size for path in root.directory.rglob("*")}
+
+
+# What it takes.
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["--once", "--dry-run"], ["--once", "--every", "5m"], ["--every", "5m", "--dry-run"]],
+    ids=" ".join,
+)
+def test_it_runs_once_or_every_so_often_or_not_at_all(run: Run, words: list[str]) -> None:
+    wrong(run(*words), USAGE, "choose one of --once, --every TIME and --dry-run")
+
+
+@pytest.mark.parametrize(("text", "expected"), [("30s", 30), ("5m", 300), ("1h", 3_600), ("90m", 5_400)])
+def test_a_time_has_a_unit(text: str, expected: int) -> None:
+    assert seconds(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "5", "0s", "-1s", "1.5m", "5d", "5 m", "m", "1h30m", "٣s", "9999999999s"]
+)
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(InvalidArgument, match="is not a time; write it as 30s, 5m or 1h"):
+        seconds(text)
+
+
+def test_the_command_refuses_it_too(run: Run) -> None:
+    wrong(run("--every", "5"), USAGE, "--every '5' is not a time")
+
+
+def test_a_job_that_is_not_known_is_refused_and_nothing_is_done(run: Run, root: Root, tmp_path: Path) -> None:
+    before = files(root)
+    further = tmp_path / "further"
+    wrong(
+        run("--once", "--job", "tidy", "--remote-root", str(further)),
+        USAGE,
+        "there is no job 'tidy'; there are",
+    )
+    assert files(root) == before
+
+
+def test_a_port_that_is_taken_is_named(run: Run, root: Root) -> None:
+    before = files(root)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = f"--metrics-port {port} cannot be served (Address already in use); choose another"
+        wrong(run("--once", "--job", "retention", "--metrics-port", str(port)), USAGE, said)
+    assert files(root) == before
+
+
+def test_a_root_that_is_not_there_is_not_made(run: Run, tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    wrong(run("--once", "--data", str(missing)), USAGE, "there is no directory")
+    missing.mkdir()
+    wrong(run("--once", "--data", str(missing)), USAGE, "there is no lakelog data")
+    assert list(missing.iterdir()) == []
+
+
+# What it prints and does.
+
+
+def test_a_dry_run_prints_the_plan_and_changes_nothing(run: Run, root: Root) -> None:
+    before = files(root)
+    plan = printed(run("--dry-run", "--json"))
+    said = {(step["job"], step["topic"]): step["what"] for step in plan}
+    assert said["retention", "old"].startswith("delete 10 segments (20 records, ")
+    assert said["key_compaction", "keyed"] == "compact 10 segments (20 records) by key"
+    assert said["segment_compaction", "plain"].startswith("merge 10 segments (")
+    assert said["tiering", "far"].startswith("move 9 segments (")
+    shown = lines(run("--dry-run"))
+    assert shown[0].split() == ["job", "topic", "partition", "what"]
+    assert len(shown) == 1 + len(plan)
+    assert len(lines(run("--dry-run", "--job", "tiering"))) == 2
+    assert files(root) == before
+
+
+def test_a_dry_run_names_no_remote_root(run: Run, root: Root, tmp_path: Path) -> None:
+    before = files(root)
+    assert run("--dry-run", "--remote-root", str(tmp_path / "further")).exit_code == 0
+    assert files(root) == before
+
+
+def test_a_dry_run_of_what_is_done_has_nothing_to_say(run: Run, root: Root) -> None:
+    root.clock.advance(10**12)  # to be later than now
+    run_all(root.opened())
+    assert lines(run("--dry-run")) == ["there is nothing to do"]
+    assert printed(run("--dry-run", "--json")) == []
+
+
+def test_a_run_says_what_it_did(run: Run, root: Root) -> None:
+    """To people here, and to programs below."""
+    shown = lines(run("--once", "--job", "retention"))
+    told = r"retention old/0: 10 files to 0, [0-9,]{6} bytes to 0, 20 records in \d\.\d s"
+    assert re.fullmatch(told, shown[0])
+    assert shown[1].startswith("1 partitions changed in ")
+    assert lines(run("--once", "--job", "retention"))[0].startswith("0 partitions changed in ")
+
+
+def test_a_run_speaks_json_a_line_for_each_partition(run: Run, root: Root) -> None:
+    done = run("--once", "--job", "retention", "--job", "housekeeping", "--json")
+    (row,) = map(json.loads, lines(done))
+    assert (row["job"], row["topic"], row["partition"], row["records"]) == ("retention", "old", 0, 20)
+    assert (row["files_before"], row["files_after"], row["error"]) == (10, 0, None)
+    assert lines(run("--once", "--job", "retention", "--json")) == []
+
+
+def test_a_run_in_which_something_fails_says_so_and_ends_with_1(run: Run, root: Root) -> None:
+    directory = root.directory / "here" / "topics" / "plain" / "0"
+    directory.rename(root.directory / "gone")
+    done = run("--once", "--job", "retention")
+    assert done.exit_code == FAILED
+    failed, expired, _ = done.stdout.splitlines()
+    assert failed.startswith("look plain/0: failed: there is no table at topics/plain/0")
+    assert expired.startswith("retention old/0: 10 files to 0")
+    assert run("--once", "--job", "retention", "--json").exit_code == FAILED
+
+
+# On a schedule.
+
+
+@pytest.fixture
+def scheduler(root: Root) -> Iterator["subprocess.Popen[str]"]:
+    """`--every`, of a job that needs no Java."""
+    words = [
+        "--data",
+        str(root.directory / "here"),
+        "--every",
+        "1s",
+        "--job",
+        "retention",
+        "--metrics-port",
+        "0",
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lakelog", "maintain", *words, "--with-stdin"],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        yield process
+        process.kill()
+
+
+def said(process: "subprocess.Popen[str]", what: str) -> None:
+    """Read what it prints up to a line that has `what` in it."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if what in line:
+            return
+    pytest.fail(f"it ended without saying {what!r}")
+
+
+def test_it_runs_until_it_is_told_to_end(scheduler: "subprocess.Popen[str]") -> None:
+    said(scheduler, "1 partitions changed")
+    said(scheduler, "0 partitions changed")
+    scheduler.send_signal(SIGTERM)
+    assert scheduler.wait() == 0
+
+
+def test_it_ends_with_who_has_started_it(scheduler: "subprocess.Popen[str]") -> None:
+    said(scheduler, "1 partitions changed")
+    assert scheduler.stdin is not None
+    scheduler.stdin.close()
+    assert scheduler.wait() == 0
+
+
+def test_a_program_that_waits_for_what_was_done_hears_of_it_at_once(root: Root) -> None:
+    words = ["--data", str(root.directory / "here"), "--every", "1h", "--job", "retention", "--json"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    starting = [sys.executable, "-m", "lakelog", "maintain", *words]
+    with subprocess.Popen(starting, cwd=ROOT, env=environment, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        readable, _, _ = select([process.stdout], [], [], WAIT_S)
+        line = process.stdout.readline() if readable else b""
+        process.kill()
+    assert line.startswith(b'{"job": "retention", "topic": "old"')
+
+
+def test_it_is_measured(scheduler: "subprocess.Popen[str]") -> None:
+    assert scheduler.stderr is not None
+    said(scheduler, "1 partitions changed")
+    (url,) = (word for word in scheduler.stderr.readline().split() if word.startswith("http"))
+    said(scheduler, "0 partitions changed")
+    found = httpx.get(url).text.splitlines()
+    samples = dict(line.rsplit(" ", 1) for line in found if not line.startswith("#"))
+    assert float(samples['lakelog_maintenance_runs_total{result="done"}']) >= 1
+    assert samples['lakelog_maintenance_partitions_total{job="retention",result="done"}'] == "1.0"
+    assert samples['lakelog_maintenance_files_removed_total{job="retention"}'] == "10.0"
+    assert float(samples["lakelog_maintenance_last_success_timestamp_seconds"]) > 1.7e9
+
+
+# Beside a gateway.
+
+no_proc = pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="no /proc: it shows whose child is whose"
+)
+
+
+def scheduler_of(gateway: RunningGateway) -> int:
+    """The process that runs maintenance beside it."""
+
+    def found() -> list[int]:
+        return [pid for pid in descendants(gateway.process.pid) if " maintain " in command(pid)]
+
+    wait_until(lambda: bool(found()), "the gateway has started its scheduler")
+    return found()[0]
+
+
+@no_proc
+def test_a_gateway_starts_its_scheduler_again_and_takes_it_along(root: Root) -> None:
+    settings = {"maintain_interval_ms": 1_000, "log_level": "warning"}
+    gateway = start_gateway(root.directory / "here", "--maintain", **settings)
+    first = scheduler_of(gateway)
+    assert "log_level=warning" in command(first)
+    subprocess.run(["kill", "-9", str(first)], check=True)
+    wait_until(lambda: not alive(first), "it is gone")
+    second = scheduler_of(gateway)
+    assert gateway.stop() == 0
+    assert not alive(second)
+
+
+@pytest.mark.parametrize(
+    ("before_s", "ran_s", "expected"),
+    [
+        (0, 1, RESTART_S),
+        (RESTART_S, 1, 2 * RESTART_S),
+        (RESTART_MAX_S - 1, 1, RESTART_MAX_S),
+        (RESTART_MAX_S, RESTART_MAX_S, RESTART_MAX_S),
+        (RESTART_MAX_S, RESTART_MAX_S + 1, RESTART_S),
+    ],
+)
+def test_a_scheduler_that_ends_again_and_again_is_left_alone_for_longer(
+    before_s: float, ran_s: float, expected: float
+) -> None:
+    assert next_pause_s(before_s, ran_s) == expected
+
+
+def test_a_scheduler_that_cannot_run_is_tried_more_and_more_seldom(
+    root: Root, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(maintainer, "RESTART_S", 0.01)
+    with Maintainer(load_settings(data=str(root.directory / "here"), remote_root="nowhere://")):
+        wait_until(lambda: len(caplog.messages) >= 3, "it has ended three times")
+    ended = "maintenance ended with exit code 2; it is started again in"
+    assert caplog.messages[:3] == [f"{ended} {pause_s} s" for pause_s in ("0.01", "0.02", "0.04")]
+
+
+@no_proc
+def test_a_scheduler_goes_when_its_gateway_was_killed(root: Root) -> None:
+    gateway = start_gateway(root.directory / "here", "--maintain", maintain_interval_ms=1_000)
+    scheduler = scheduler_of(gateway)
+    family = [scheduler, *descendants(scheduler)]
+    gateway.kill()
+    wait_until(lambda: not any(map(alive, family)), "the scheduler ends", 60)
+    assert errors(run_all(root.opened())) == {}

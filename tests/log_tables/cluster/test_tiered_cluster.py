@@ -1,0 +1,245 @@
+"""A cluster has one remote root: who may name it, what topics need of it, and what goes with a topic."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from log_tables.clock import ManualClock
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.sweep import sweep
+from log_tables.errors import InvalidArgument, InvalidConfig, StoreUnavailable
+from log_tables.layout import PROPERTY_CLUSTER, TOPICS, TXN_TIERED
+from log_tables.limits import LOG_RETENTION_MS
+from log_tables.root.fsck import check
+from log_tables.store.store import open_store
+from log_tables.table.commit import Commit, Txn
+from log_tables.table.table import commit_info, create_table
+from tests.kit.partitions import append_each, values
+from tests.kit.tiers import move_topic, tiered_cluster
+
+TIERED = {"remote.storage.enable": "true"}
+VALUES = [b"0", b"1", b"2", b"3"]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
+    """With a tiered topic `t` of four segments, two of them in the remote root."""
+    made = tiered_cluster(tmp_path, clock)
+    partition = made.lead(made.create_topic("t", configs=TIERED), 0)
+    append_each(partition, VALUES)
+    move_topic(made, "t", [2])
+    return made
+
+
+def opened(cluster: Cluster) -> Cluster:
+    """The same as another process opens it."""
+    return Cluster.open(open_store(cluster.store.url), cluster.clock, create=False)
+
+
+def files(root: Path, directory: str) -> list[str]:
+    return [item.path for item in open_store(root).list(f"{directory}/")]
+
+
+def test_every_process_finds_the_remote_root_in_the_metadata_log(cluster: Cluster, tmp_path: Path) -> None:
+    other = opened(cluster)
+    assert other.remote_root == (tmp_path / "away").as_uri()
+    assert values(other.topic("t").partition(0)) == VALUES
+    assert other.topic("t").partition(0).snapshot.tiered == 2
+
+
+def test_a_relative_directory_is_kept_absolute(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cluster = Cluster.open(open_store("here"), clock)
+    assert [cluster.remote_root, cluster.remote] == [None, None]
+    cluster.set_remote_root("away")
+    assert cluster.remote_root == (tmp_path / "away").as_uri()
+    version = cluster.metadata_log.partition.snapshot.version
+    cluster.set_remote_root(tmp_path / "away")
+    assert cluster.metadata_log.partition.snapshot.version == version
+
+
+def test_the_root_is_not_its_own_remote_root(tmp_path: Path, clock: ManualClock) -> None:
+    cluster = Cluster.open(open_store(tmp_path), clock)
+    with pytest.raises(InvalidArgument, match="the remote root is the root itself"):
+        cluster.set_remote_root(tmp_path)
+
+
+def test_neither_root_lies_in_the_other(tmp_path: Path, clock: ManualClock) -> None:
+    """What a sweep finds below `topics/` and no topic names, it removes: the history of all topics, there."""
+    cluster = Cluster.open(open_store(tmp_path / "here"), clock)
+    (tmp_path / "link").symlink_to(tmp_path / "here")
+    for inside in ("here/topics", "here/topics/t", "here/../here", "link", "link/away", "."):
+        with pytest.raises(InvalidArgument, match="or one lies in the other; name another place"):
+            cluster.set_remote_root(tmp_path / inside)
+    assert cluster.remote_root is None
+    cluster.set_remote_root(tmp_path / "here-too")
+
+
+def test_the_remote_root_changes_only_to_where_everything_is(cluster: Cluster, tmp_path: Path) -> None:
+    before = opened(cluster)
+    assert values(before.topic("t").partition(0)) == VALUES
+    with pytest.raises(
+        InvalidArgument, match="does not hold what was moved: the remote root has no table topics/t/0"
+    ):
+        cluster.set_remote_root(tmp_path / "further")
+    assert cluster.remote_root == (tmp_path / "away").as_uri()
+    shutil.copytree(tmp_path / "away", tmp_path / "further", dirs_exist_ok=True)
+    cluster.set_remote_root(tmp_path / "further")
+    shutil.rmtree(tmp_path / "away")
+    before.refresh()
+    for process in (cluster, before, opened(cluster)):
+        assert values(process.topic("t").partition(0)) == VALUES
+
+
+def test_a_root_that_lacks_the_newest_move_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+    shutil.copytree(tmp_path / "away", tmp_path / "further")
+    move_topic(cluster, "t", [1])
+    with pytest.raises(InvalidArgument, match="ends at offset 2, and the local one begins at 3"):
+        cluster.set_remote_root(tmp_path / "further")
+
+
+def test_moving_needs_a_remote_root(tmp_path: Path, clock: ManualClock) -> None:
+    cluster = Cluster.open(open_store(tmp_path / "here"), clock)
+    with pytest.raises(InvalidConfig, match="lakelog maintain --remote-root"):
+        cluster.create_topic("t", configs=TIERED)
+    cluster.create_topic("t")
+    with pytest.raises(InvalidConfig, match="needs a remote root, and there is none"):
+        cluster.alter_topic("t", TIERED)
+    opened(cluster).set_remote_root(tmp_path / "away")  # by another process
+    assert cluster.alter_topic("t", TIERED).config.remote_storage
+
+
+def test_a_topic_that_is_to_move_has_its_remote_tables_at_once(tmp_path: Path, clock: ManualClock) -> None:
+    cluster = tiered_cluster(tmp_path, clock)
+    cluster.create_topic("a", 2, TIERED)
+    cluster.add_partitions("a", 3)
+    cluster.create_topic("b")
+    assert open_store(tmp_path / "away").list_dirs(f"{TOPICS}/") == ["topics/a"]
+    cluster.alter_topic("b", TIERED)
+    assert cluster.remote is not None
+    for directory in ("topics/a/0", "topics/a/1", "topics/a/2", "topics/b/0"):
+        assert cluster.remote.table(directory).snapshot.cluster == cluster.cluster_id
+
+
+def test_a_topic_with_records_in_the_remote_root_is_not_compacted_by_key(cluster: Cluster) -> None:
+    with pytest.raises(InvalidConfig, match="offsets up to 1 of topics/t/0 are in the remote root"):
+        cluster.alter_topic("t", {"cleanup.policy": "compact", "remote.storage.enable": None})
+    assert not cluster.alter_topic("t", {"remote.storage.enable": None}).config.remote_storage
+    cluster.topic("t").partition(0).truncate(2)
+    assert cluster.alter_topic("t", {"cleanup.policy": "compact"}).config.compacted
+
+
+def test_moving_may_be_ended_and_history_is_still_read(cluster: Cluster) -> None:
+    cluster.alter_topic("t", {"remote.storage.enable": None})
+    assert values(opened(cluster).topic("t").partition(0)) == VALUES
+
+
+def age(directory: Path) -> None:
+    """Make the files of `directory` look an hour older to the store."""
+    for path in directory.rglob("*.*"):
+        then = path.stat().st_mtime - LOG_RETENTION_MS / 1000
+        os.utime(path, (then, then))
+
+
+def test_the_remote_files_of_a_deleted_topic_go_with_it(
+    cluster: Cluster, tmp_path: Path, clock: ManualClock
+) -> None:
+    cluster.delete_topic("t")
+    assert sweep(cluster) == []
+    assert files(tmp_path / "away", "topics/t")
+    clock.advance(60_000)
+    assert sweep(cluster) == []
+    assert files(tmp_path / "away", "topics/t") == []
+    clock.advance(LOG_RETENTION_MS)
+    assert sweep(cluster) == []
+    age(tmp_path / "here" / "topics" / "t")
+    assert sweep(cluster) == ["topics/t"]
+    again = cluster.lead(cluster.create_topic("t", configs=TIERED), 0)
+    append_each(again, VALUES)
+    move_topic(cluster, "t", [3])
+    assert values(again) == VALUES
+    assert files(tmp_path / "away", "topics/t") == []
+    assert files(tmp_path / "away", "topics/t~2")
+
+
+def test_a_sweep_leaves_the_tables_of_another_cluster(
+    cluster: Cluster, tmp_path: Path, clock: ManualClock
+) -> None:
+    create_table(open_store(tmp_path / "away"), "topics/t/1", clock, {PROPERTY_CLUSTER: "another"})
+    cluster.delete_topic("t")
+    clock.advance(60_000)
+    sweep(cluster)
+    assert files(tmp_path / "away", "topics/t") == [f"topics/t/1/_delta_log/{0:020}.json"]
+
+
+def test_a_remote_root_that_is_away_keeps_the_deleted_topic(
+    cluster: Cluster, tmp_path: Path, clock: ManualClock
+) -> None:
+    cluster.delete_topic("t")
+    clock.advance(60_000 + LOG_RETENTION_MS)
+    (tmp_path / "away").rename(tmp_path / "gone")
+    late = opened(cluster)
+    with pytest.raises(StoreUnavailable, match="the remote root is not there"):
+        sweep(late)
+    assert files(tmp_path / "here", "topics/t")
+    (tmp_path / "gone").rename(tmp_path / "away")
+    age(tmp_path / "here" / "topics" / "t")
+    assert sweep(late) == ["topics/t"]
+    assert files(tmp_path / "away", "topics/t") == files(tmp_path / "here", "topics/t") == []
+
+
+def test_a_tiered_root_is_sound(cluster: Cluster, tmp_path: Path) -> None:
+    report = check(cluster.store)
+    assert report.problems == []
+    assert [(part.directory, part.records) for part in report.partitions] == [
+        ("topics/__cluster_metadata/0", 1),
+        ("topics/t/0", 2),
+        ("topics/t/0 (remote)", 2),
+    ]
+    cluster.topic("t").partition(0).truncate(1)
+    assert check(cluster.store).problems == []
+    cluster.topic("t").partition(0).truncate(3)
+    shutil.rmtree(tmp_path / "away" / "topics")
+    assert check(cluster.store).problems == []  # nothing of what was there is the log's any more
+
+
+def test_what_is_missing_in_the_remote_root_is_found(cluster: Cluster, tmp_path: Path) -> None:
+    assert cluster.remote is not None
+    remote, away = cluster.remote.table("topics/t/0"), tmp_path / "away" / "topics" / "t" / "0"
+    segment = away / remote.snapshot.segments[1].path
+    data = segment.read_bytes()
+    segment.unlink()
+    (problem,) = check(cluster.store).problems
+    assert problem.startswith(f"topics/t/0 (remote): segment {segment.name}: there is no object")
+    segment.write_bytes(data)
+    (away / "_delta_log" / f"{1:020}.json").unlink()
+    assert check(cluster.store).problems == ["topics/t/0 (remote): offsets 0-1 are missing at the end"]
+    shutil.rmtree(away)
+    (problem,) = check(cluster.store).problems
+    assert "there is no table" in problem
+    shutil.rmtree(tmp_path / "away")
+    (problem,) = check(cluster.store).problems
+    assert problem.startswith("the remote root cannot be opened: there is no directory")
+
+
+def test_records_lost_between_the_two_roots_are_found(cluster: Cluster) -> None:
+    """A program that is wrong has removed a segment here that is not there."""
+    table = cluster.topic("t").partition(0).table
+    gone = table.snapshot.segments[0]
+    info = commit_info(cluster.clock, "TIER")
+    table.transact(lambda _: Commit(info, (Txn(TXN_TIERED, 3),), removes=(gone.remove(0, data_change=True),)))
+    assert check(cluster.store).problems == ["topics/t/0 (remote): offsets 2-2 are missing at the end"]
+
+
+def test_a_remote_table_of_another_cluster_is_found(
+    cluster: Cluster, tmp_path: Path, clock: ManualClock
+) -> None:
+    shutil.rmtree(tmp_path / "away" / "topics" / "t")
+    create_table(open_store(tmp_path / "away"), "topics/t/0", clock, {PROPERTY_CLUSTER: "another"})
+    found = check(cluster.store).problems
+    assert f"topics/t/0 (remote): it is of cluster another, not of {cluster.cluster_id}" in found[0]
+    assert "offsets 0-1 are missing at the end" in found[1]

@@ -1,0 +1,429 @@
+"""A partition against a plain Python model of it: whatever is done, in whatever order, the two agree.
+
+Three processes share a table, on stores that fail and on a clock that sleeps and jumps. Clients with an
+idempotent producer each send their batches until they are acknowledged; others send once. The model is a list
+of values, the log start, who has claimed last, and what each client was told.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+
+from log_tables.clock import ManualClock
+from log_tables.errors import NotLeader, OffsetMismatch, OutcomeUnknown, StoreUnavailable
+from log_tables.partition.partition import Entry, Partition, PartitionConfig, Producer, Sequenced
+from log_tables.root.fsck import check_partition
+from log_tables.segments import rewrite
+from log_tables.store.store import Store, open_store
+from log_tables.table.table import create_table
+from log_tables.testing import (
+    WRITES,
+    ClockedStore,
+    Crash,
+    Failure,
+    Fault,
+    FaultyStore,
+    answer_lost,
+    crash_after,
+    crash_before,
+    nothing_landed,
+    refused,
+    repeated,
+    unavailable,
+)
+from tests.kit.partitions import TABLE, entry, held, thin_out
+
+PROCESSES = 3
+CLIENTS = 2
+LOST = object()
+"""What an attempt gives whose outcome its process does not know."""
+
+# Only the put of a commit may meet these: a segment's name is nobody else's.
+OF_COMMITS = (repeated, nothing_landed)
+
+who = st.integers(0, PROCESSES - 1)
+counts = st.integers(1, 3)
+failures = st.sampled_from(
+    [answer_lost, repeated, nothing_landed, unavailable, refused, crash_before, crash_after]
+)
+
+
+@dataclass
+class Process:
+    """A process that has the partition open, and what it has sequenced and not committed."""
+
+    partition: Partition
+    store: FaultyStore
+    pending: list[Sequenced] = field(default_factory=list)
+
+
+@dataclass
+class Client:
+    """An idempotent producer: its batches by sequence, and the offsets that it was told."""
+
+    number: int
+    batches: list[tuple[int, list[bytes]]] = field(default_factory=list)
+    told: dict[int, int | None] = field(default_factory=dict)
+
+    def next_batch(self, values: list[bytes]) -> tuple[int, list[bytes]]:
+        """The batch that is not acknowledged yet, else a new one of `values`."""
+        if len(self.told) < len(self.batches):
+            return self.batches[-1]
+        last = self.batches[-1] if self.batches else (0, [])
+        self.batches.append((last[0] + len(last[1]), values))
+        return self.batches[-1]
+
+    def entry(self, batch: tuple[int, list[bytes]]) -> Entry:
+        return entry(*batch[1], producer=Producer(self.number, 0, batch[0]))
+
+
+def values_of(items: list[Sequenced]) -> list[bytes]:
+    """What committing `items` adds to the log."""
+    batches = [item.entry.batch.column("value").to_pylist() for item in items if not item.duplicate]
+    return [value for batch in batches for value in batch]
+
+
+class Log(RuleBasedStateMachine):
+    """What is done to the table, and what must then be in it."""
+
+    @initialize()
+    def start(self) -> None:
+        self.clock = ManualClock()
+        # The clock of the store does not jump: what that costs is in docs/guarantees.md.
+        self.store_clock = ManualClock()
+        self.store: Store = ClockedStore(open_store("memory://"), self.store_clock)
+        create_table(self.store, TABLE, self.clock)
+        self.processes = [self._opened() for _ in range(PROCESSES)]
+        self.clients = [Client(number) for number in range(CLIENTS)]
+        self.leader: int | None = None
+        self.epoch = 0
+        self.log: list[bytes] = []
+        self.log_start = 0
+        self.compacted: set[int] = set()
+        self.made = 0
+
+    def _opened(self) -> Process:
+        store = FaultyStore(self.store)
+        # Producers are forgotten in a test of their own: the clock of this one jumps by days.
+        config = PartitionConfig(producer_expiration_ms=10**15)
+        return Process(Partition(store, TABLE, self.clock, config), store)
+
+    def _values(self, count: int) -> list[bytes]:
+        self.made += count
+        return [b"%d" % number for number in range(self.made - count, self.made)]
+
+    def _attempt(self, process: int, action: Callable[[], object]) -> object:
+        """What `action` of a process gives, or LOST: the process died, or does not know what was done."""
+        try:
+            return action()
+        except Crash:
+            self._die(process)
+        except (StoreUnavailable, OutcomeUnknown):
+            pass
+        found = self.processes[process]
+        if not found.partition.leading:
+            found.pending.clear()
+            if self.leader == process:
+                self.leader = None
+        return LOST
+
+    def _sleep(self, seconds: int) -> None:
+        self.clock.advance(seconds * 1000)
+        self.store_clock.advance(seconds * 1000)
+
+    def _die(self, process: int) -> None:
+        self.processes[process] = self._opened()
+        if self.leader == process:
+            self.leader = None
+
+    def _look(self, possible: list[bytes]) -> bool:
+        """After a LOST commit: whether it is there, whole, of which the only trace may be `possible`."""
+        fresh = Partition(self.store, TABLE, self.clock)
+        written = fresh.high_watermark - len(self.log)
+        assert written in (0, len(possible))
+        tail = fresh.fetch(len(self.log), 1 << 20).column("value").to_pylist()
+        assert tail == possible[:written]
+        self.log += possible[:written]
+        return written > 0
+
+    # Leading and appending.
+
+    @rule(process=who)
+    def claim(self, process: int) -> None:
+        result = self._attempt(process, lambda: self.processes[process].partition.claim(f"http://{process}"))
+        epoch = Partition(self.store, TABLE, self.clock).snapshot.leader_epoch
+        if result is LOST:
+            self.leader = self.leader if epoch == self.epoch else None
+        else:
+            assert epoch > self.epoch
+            self.leader = process
+            self.processes[process].pending.clear()
+        self.epoch = epoch
+
+    def _leads(self, process: int) -> bool:
+        """Whether the process leads, after a claim if need be: what a gateway does when it is to append."""
+        if self.leader != process:
+            self.claim(process)
+        return self.leader == process
+
+    @rule(process=who, count=counts)
+    def sequence(self, process: int, count: int) -> None:
+        found = self.processes[process]
+        made = entry(*self._values(count))
+        if not found.partition.leading:
+            assert self.leader != process
+            with pytest.raises(NotLeader):
+                found.partition.sequence(made)
+            found.pending.clear()
+            return
+        sequenced = found.partition.sequence(made)
+        if self.leader == process:
+            assert sequenced.base_offset == len(self.log) + len(values_of(found.pending))
+        found.pending.append(sequenced)
+
+    @rule(process=who, share=st.floats(0, 1))
+    def commit(self, process: int, share: float) -> None:
+        """Commit some of what was sequenced, from the oldest on."""
+        pending = self.processes[process].pending
+        self._commit(process, pending[: round(share * len(pending))] or pending[:1])
+
+    def _commit(self, process: int, batch: list[Sequenced]) -> bool:
+        """Whether `batch` was acknowledged: by the one who claimed last, or as nothing but repeats."""
+        found = self.processes[process]
+        values = values_of(batch)
+        leads = self.leader == process
+        try:
+            result = self._attempt(process, lambda: found.partition.commit(batch))
+        except NotLeader:
+            assert not leads
+            assert not self._look(values)
+            found.pending.clear()
+            return False
+        if result is LOST:
+            self._look(values)
+            return False
+        assert leads or not values
+        assert not batch or found.partition.high_watermark <= len(self.log) + len(values)
+        self.log += values
+        del found.pending[: len(batch)]
+        return True
+
+    @rule(process=who, client=st.integers(0, CLIENTS - 1), count=counts)
+    def send(self, process: int, client: int, count: int) -> None:
+        """A client sends its next batch, or the one whose outcome it does not know."""
+        if not self._leads(process):
+            return
+        sender, found = self.clients[client], self.processes[process]
+        batch = sender.next_batch(self._values(count))
+        there = batch[1][0] in self.log
+        sequenced = found.partition.sequence(sender.entry(batch))
+        assert sequenced.duplicate == there
+        if there:
+            assert sequenced.base_offset == self.log.index(batch[1][0])
+        found.pending.append(sequenced)
+        if self._commit(process, list(found.pending)):
+            sender.told[batch[0]] = sequenced.base_offset
+
+    @rule(process=who, client=st.integers(0, CLIENTS - 1), which=st.integers(0, 100))
+    def send_again(self, process: int, client: int, which: int) -> None:
+        """A client repeats a batch that it was told of, or that is on its way."""
+        if not self.clients[client].told or not self._leads(process):
+            return
+        sender, found = self.clients[client], self.processes[process]
+        batch = sender.batches[which % len(sender.told)]
+        sequenced = found.partition.sequence(sender.entry(batch))
+        assert sequenced.duplicate
+        assert sequenced.base_offset in (None, sender.told[batch[0]], self.log.index(batch[1][0]))
+        found.pending.append(sequenced)
+        self._commit(process, list(found.pending))
+
+    @rule(process=who, off=st.integers(-1, 1))
+    def append_conditionally(self, process: int, off: int) -> None:
+        if not self._leads(process):
+            return
+        found = self.processes[process]
+        end = len(self.log) + len(values_of(found.pending))
+        made = entry(*self._values(1), expected_offset=end + off)
+        if off:
+            with pytest.raises(OffsetMismatch) as raised:
+                found.partition.sequence(made)
+            assert raised.value.details == {"log_end_offset": end}
+        else:
+            found.pending.append(found.partition.sequence(made))
+
+    @rule(process=who, late=st.booleans(), minutes=st.integers(1, 200), seen=st.lists(who, min_size=1))
+    def sleep_in_a_put(self, process: int, late: bool, minutes: int, seen: list[int]) -> None:
+        """A leader sleeps before its put or before the answer; others claim, write, and clean the log."""
+        if not self._leads(process) or self.processes[process].store._faults:
+            return
+        sleeper = self.processes[process]
+        if not sleeper.pending:
+            sleeper.pending.append(sleeper.partition.sequence(entry(*self._values(1))))
+        batch, values = list(sleeper.pending), values_of(sleeper.pending)
+        sleeper.partition.refresh()  # so that its first put is the one that counts
+        others = [other for other in seen if other != process and not self.processes[other].store._faults]
+
+        def asleep() -> None:
+            for other in others:
+                self._sleep(minutes * 30)
+                self.claim(other)
+                self.sequence(other, 1)
+                self.commit(other, 1.0)
+            self._sleep(minutes * 60)
+            for other in others:
+                self.processes[other].partition.refresh()
+                self.checkpoint(other)
+                self.sleep_and_clean(other, 0)
+
+        def put(perform: Callable[[], object]) -> object:
+            if not late:
+                asleep()
+                return perform()
+            result = perform()
+            self.log += values
+            asleep()
+            return result
+
+        sleeper.store._faults.append(Fault(1, put, ("put_if_absent",)))
+        if late or not others:
+            sleeper.partition.commit(batch)
+            if not late:
+                self.log += values
+            sleeper.pending.clear()
+        else:
+            with pytest.raises((NotLeader, OutcomeUnknown)):
+                sleeper.partition.commit(batch)
+            sleeper.pending.clear()
+            assert not sleeper.partition.leading
+
+    # Maintenance, by anybody.
+
+    @rule(process=who, part=st.floats(0, 1))
+    def delete_records(self, process: int, part: float) -> None:
+        before = round(part * len(self.log))
+        expected = max(self.log_start, before)
+        result = self._attempt(process, lambda: self.processes[process].partition.truncate(before))
+        if result is LOST:
+            assert Partition(self.store, TABLE, self.clock).log_start in (self.log_start, expected)
+            self.log_start = Partition(self.store, TABLE, self.clock).log_start
+            return
+        assert result == expected
+        self.log_start = expected
+
+    @rule(process=who, first=st.integers(0, 5), count=st.integers(1, 4))
+    def merge(self, process: int, first: int, count: int) -> None:
+        partition = self.processes[process].partition
+
+        def merged() -> None:
+            inputs = partition.snapshot.segments[first : first + count]
+            gone = not {item.path for item in inputs} <= {
+                item.path for item in Partition(self.store, TABLE, self.clock).snapshot.segments
+            }
+            if inputs:
+                made = rewrite.merge(partition.table.store, TABLE, inputs, "lz4", self.clock)
+                assert rewrite.commit_merge(partition.table, inputs, made) is not gone
+
+        self._attempt(process, merged)
+
+    @rule(process=who, first=st.integers(0, 5), count=st.integers(1, 3), step=st.integers(2, 3))
+    def compact(self, process: int, first: int, count: int, step: int) -> None:
+        """Keep only some records, as a compaction by key does, and always the last of a segment."""
+        partition = self.processes[process].partition
+        if self.processes[process].store._faults:
+            return
+        partition.refresh()
+        inputs = partition.snapshot.segments[first : first + count]
+        lasts = {item.last_offset for item in inputs}
+        if inputs:
+            thin_out(partition, inputs, lambda offset: offset % step == 0 or offset in lasts)
+            ranges = range(inputs[0].base_offset, inputs[-1].last_offset + 1)
+            self.compacted |= {offset for offset in ranges if offset % step and offset not in lasts}
+
+    @rule(process=who)
+    def checkpoint(self, process: int) -> None:
+        self._attempt(process, self.processes[process].partition.checkpoint)
+
+    @rule(process=who, minutes=st.integers(0, 90))
+    def sleep_and_clean(self, process: int, minutes: int) -> None:
+        self._sleep(minutes * 60)
+        self._attempt(process, self.processes[process].partition.clean_log)
+
+    # What happens to processes.
+
+    @rule(milliseconds=st.integers(-86_400_000, 86_400_000))
+    def jump(self, milliseconds: int) -> None:
+        self.clock.jump(milliseconds)
+
+    @rule(process=who)
+    def refresh(self, process: int) -> None:
+        found = self.processes[process]
+        found.partition.refresh()
+        assert (found.partition.high_watermark, found.partition.log_start) == (len(self.log), self.log_start)
+        assert found.partition.leading == (self.leader == process)
+
+    @rule(process=who)
+    def restart(self, process: int) -> None:
+        self._die(process)
+
+    @rule(
+        process=who,
+        nth=st.integers(1, 4),
+        failure=failures,
+        client=st.none() | st.integers(0, CLIENTS - 1),
+        count=counts,
+    )
+    def fail(self, process: int, nth: int, failure: Failure, client: int | None, count: int) -> None:
+        """A write of this process fails: one of an append, or of what it does later."""
+        operations = ("put_if_absent",) if failure in OF_COMMITS else WRITES
+        self.processes[process].store._faults[:] = [Fault(nth, failure, operations)]
+        if client is not None:
+            self.send(process, client, count)
+        elif self._leads(process):
+            self.sequence(process, count)
+            self.commit(process, 1.0)
+
+    @rule(process=who, max_bytes=st.integers(0, 60))
+    def read(self, process: int, max_bytes: int) -> None:
+        """What a process reads may be of the past, and is never wrong."""
+        partition = self.processes[process].partition
+        found = held(partition, max_bytes)
+        assert all(value == self.log[offset] for offset, value in found.items() if offset is not None)
+        expected = set(range(partition.log_start, partition.high_watermark))
+        assert expected - self.compacted <= found.keys() <= expected
+
+    @invariant()
+    def nobody_knows_more_than_there_is(self) -> None:
+        for process, found in enumerate(self.processes):
+            assert found.partition.high_watermark <= len(self.log)
+            assert found.partition.leading or self.leader != process
+
+    def teardown(self) -> None:
+        fresh = Partition(self.store, TABLE, self.clock)
+        expected = {offset: value for offset, value in enumerate(self.log) if offset >= self.log_start}
+        assert held(fresh) == {o: value for o, value in expected.items() if o not in self.compacted}
+        assert check_partition(self.store, TABLE).problems == []
+        assert len(set(self.log)) == len(self.log)
+        for client in self.clients:
+            for sequence, values in client.batches[: len(client.told)]:
+                base = self.log.index(values[0])
+                assert self.log[base : base + len(values)] == values
+                assert client.told[sequence] in (base, None)
+
+
+def test_a_partition_does_what_its_model_does() -> None:
+    run_state_machine_as_test(Log, settings=settings(max_examples=100, stateful_step_count=40))
+
+
+@pytest.mark.torture
+def test_a_partition_does_what_its_model_does_for_long() -> None:
+    run_state_machine_as_test(Log, settings=settings(max_examples=2_000, stateful_step_count=60))

@@ -1,0 +1,180 @@
+"""A tiered partition against a plain model of it: movers that die, merges on both sides, deletes, readers.
+
+The model is the list of values and the log start. Whatever is done, every reader finds each record that it
+may read once, in one tier or the other; and in the end the check of both tables finds nothing.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from log_tables.clock import ManualClock
+from log_tables.cluster.cluster import Cluster
+from log_tables.errors import StoreUnavailable
+from log_tables.partition.partition import Partition
+from log_tables.partition.remote import RemoteRoot
+from log_tables.partition.tier import commit_move, copy, remove_expired
+from log_tables.root import fsck
+from log_tables.segments import rewrite
+from log_tables.store.store import Store, open_store
+from log_tables.table.snapshot import Segment
+from log_tables.table.table import Table
+from log_tables.testing import (
+    Crash,
+    Failure,
+    Fault,
+    FaultyStore,
+    answer_lost,
+    crash_after,
+    crash_before,
+    unavailable,
+)
+from tests.kit.partitions import append, held
+from tests.kit.tiers import tiered_cluster
+
+READERS = 2
+MOVERS = 2
+
+who = st.integers(0, MOVERS - 1)
+failures = st.none() | st.tuples(
+    st.sampled_from([crash_before, crash_after, unavailable, answer_lost]),
+    st.integers(1, 4),
+    st.booleans(),
+)
+
+
+class Tiers(RuleBasedStateMachine):
+    """What is done to the two tables of a partition."""
+
+    directory: Path
+
+    @initialize()
+    def start(self) -> None:
+        self.clock = ManualClock()
+        self.cluster = tiered_cluster(Path(mkdtemp(dir=self.directory)), self.clock)
+        topic = self.cluster.create_topic("t", configs={"remote.storage.enable": "true"})
+        self.partition = self.cluster.lead(topic, 0)
+        self.readers = [self._opened() for _ in range(READERS)]
+        self.copied: list[tuple[Segment, ...]] = [()] * MOVERS
+        self.log: list[bytes] = []
+        self.log_start = 0
+        self.write([1, 2, 1, 3, 1, 2])
+        self.copy_and_move(1, None)
+
+    def _opened(self) -> Partition:
+        root = self.cluster.store.url
+        return Cluster.open(open_store(root), self.clock, create=False).topic("t").partition(0)
+
+    def _remote(self) -> RemoteRoot:
+        assert self.cluster.remote is not None
+        return self.cluster.remote
+
+    def _tables(self, failure: tuple[Failure, int, bool] | None) -> tuple[Table, Table]:
+        """The two tables as a process opens them that meets `failure` in one of its writes, here or there."""
+        here: Store = self.cluster.store
+        there: Store = self._remote().store
+        directory = self.partition.directory
+        if failure is not None:
+            kind, nth, local = failure
+            fault = [Fault(nth, kind)]
+            here = FaultyStore(here, fault) if local else here
+            there = there if local else FaultyStore(there, fault)
+        return Table(here, directory, self.clock), Table(there, directory, self.clock)
+
+    @rule(counts=st.lists(st.integers(1, 3), min_size=1, max_size=5))
+    def write(self, counts: list[int]) -> None:
+        """One commit, and so one segment, for each of `counts`."""
+        for count in counts:
+            values = [b"%d" % (len(self.log) + number) for number in range(count)]
+            append(self.partition, *values)
+            self.log += values
+
+    @rule(mover=who, count=st.integers(1, 4))
+    def copy(self, mover: int, count: int) -> None:
+        """A mover copies; what it does with it comes later, or never."""
+        here, there = self._tables(None)
+        self.copied[mover] = _copied(here, there, count)
+
+    @rule(mover=who, hole=st.none() | st.integers(0, 2))
+    def move(self, mover: int, hole: int | None) -> None:
+        """It commits that, of which a task that failed may have left out one."""
+        given = [item for at, item in enumerate(self.copied[mover]) if at != hole]
+        commit_move(*self._tables(None), given)
+
+    @rule(count=st.integers(0, 3), failure=failures)
+    def copy_and_move(self, count: int, failure: tuple[Failure, int, bool] | None) -> None:
+        here, there = self._tables(failure)
+        with suppress(Crash, StoreUnavailable):
+            commit_move(here, there, _copied(here, there, count))
+
+    @rule(count=st.integers(1, 3))
+    def move_half(self, count: int) -> None:
+        """Killed between the two commits."""
+        self.copy_and_move(count, (crash_before, 1, True))
+
+    @rule(local=st.booleans(), first=st.integers(0, 3), count=st.integers(2, 3))
+    def merge(self, local: bool, first: int, count: int) -> None:
+        table = self._tables(None)[0 if local else 1]
+        inputs: Sequence[Segment] = table.snapshot.segments[first : first + count]
+        if len(inputs) > 1:
+            made = rewrite.merge(table.store, table.directory, inputs, "lz4", self.clock)
+            assert rewrite.commit_merge(table, inputs, made)
+
+    @rule(count=st.integers(1, 4))
+    def delete_records(self, count: int) -> None:
+        self.log_start = min(self.log_start + count, len(self.log))
+        assert self.partition.truncate(self.log_start) == self.log_start
+
+    @rule(failure=failures)
+    def expire(self, failure: tuple[Failure, int, bool] | None) -> None:
+        _, there = self._tables(failure)
+        with suppress(Crash, StoreUnavailable):
+            remove_expired(there, self.log_start)
+
+    @rule(reader=st.integers(0, READERS - 1), max_bytes=st.integers(0, 60), follow=st.booleans())
+    def read(self, reader: int, max_bytes: int, follow: bool) -> None:
+        """What a reader knows may be of the past; it lacks nothing but what was deleted meanwhile."""
+        partition = self.readers[reader]
+        if follow:
+            partition.refresh()
+            assert (partition.high_watermark, partition.log_start) == (len(self.log), self.log_start)
+        found = held(partition, max_bytes)
+        assert all(value == self.log[offset] for offset, value in found.items() if offset is not None)
+        assert set(range(self.log_start, partition.high_watermark)) <= found.keys()
+        assert found.keys() <= set(range(partition.log_start, partition.high_watermark))
+
+    @invariant()
+    def what_is_new_to_everything_reads_all(self) -> None:
+        there = range(self.log_start, len(self.log))
+        assert held(self._opened()) == {offset: self.log[offset] for offset in there}
+
+    def teardown(self) -> None:
+        assert fsck.check(self.cluster.store).problems == []
+
+
+def _copied(here: Table, there: Table, count: int) -> tuple[Segment, ...]:
+    """The first `count` segments of `here`, as a maintenance run copies them."""
+    first = here.snapshot.first_segment(here.snapshot.log_start)
+    wanted = here.snapshot.segments[first:][:count]
+    held_there = there.snapshot.high_watermark
+    return copy(here.store, there.store, here.directory, wanted, held_there, "lz4", here.clock)
+
+
+def run(directory: Path, examples: int, steps: int) -> None:
+    machine = type("Tiers", (Tiers,), {"directory": directory})
+    run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=steps))
+
+
+def test_a_tiered_partition_does_what_its_model_does(tmp_path: Path) -> None:
+    run(tmp_path, 40, 30)
+
+
+@pytest.mark.torture
+def test_a_tiered_partition_does_what_its_model_does_for_long(tmp_path: Path) -> None:
+    run(tmp_path, 1_000, 60)

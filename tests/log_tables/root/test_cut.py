@@ -1,0 +1,192 @@
+"""A copy holds all tables as of one moment, whatever the original does between two looks of the copy."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from log_tables.clock import ManualClock
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.group_log import (
+    Committed,
+    Intent,
+    IntentKey,
+    OffsetKey,
+    TransactionsKey,
+    TransactionsValue,
+)
+from log_tables.errors import CorruptLog
+from log_tables.layout import CONSUMER_OFFSETS, commit_path, partition_directory, topic_directory
+from log_tables.limits import KEPT_PRODUCER_ID_MIN
+from log_tables.partition.partition import Producer
+from log_tables.partition.tier import remove_expired
+from log_tables.root.copy import copy_root
+from log_tables.root.fsck import check
+from log_tables.root.whole import check_home, inspect
+from log_tables.segments.staging import Part, stage
+from log_tables.store.store import Store, open_store
+from log_tables.testing import StoreWrapper
+from tests.kit.groups import say
+from tests.kit.partitions import append, append_each, entry, values
+from tests.kit.tiers import move_topic, tiered_cluster
+
+T = TypeVar("T")
+VALUES = [b"0", b"1", b"2", b"3"]
+LONG_S = 30.0
+OFFSETS = [partition_directory(topic_directory(CONSUMER_OFFSETS), index) for index in range(2)]
+APPLIER = KEPT_PRODUCER_ID_MIN + 7
+
+
+class Busy(StoreWrapper):
+    """The original, where `act` happens once: `after` or else before the call that `meets`."""
+
+    def __init__(
+        self, inner: Store, meets: Callable[[str, str], bool], act: Callable[[], object], after: bool = False
+    ) -> None:
+        super().__init__(inner)
+        self._meets, self._act, self._after, self.done = meets, act, after, False
+
+    def _call(self, operation: str, path: str, perform: Callable[[], T]) -> T:
+        due = not self.done and self._meets(operation, path)
+        self.done |= due
+        if due and not self._after:
+            self._act()
+        try:
+            return perform()
+        finally:
+            if due and self._after:
+                self._act()
+
+
+def copied(source: Store, original: Cluster, target: Path) -> Cluster:
+    copy_root(source, open_store(target), original.clock)
+    made = Cluster.open(open_store(target), original.clock, create=False)
+    check_home(made, 0)
+    assert check(made.store).problems == []
+    return made
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
+    """Group `g` has written to the topic `t` by a transaction, and `h` has consumed it; they are in two
+    partitions of groups.
+    """
+    made = Cluster.open(open_store(tmp_path / "here"), clock)
+    append(made.lead(made.create_topic("t"), 0), b"first")
+    transact(made, 1)
+    say(made, (OffsetKey("h", "t", 0), Committed(2, made.topic("t").topic_id)), index=1)
+    return made
+
+
+def transact(cluster: Cluster, number: int) -> None:
+    """Commit transaction `number` of group `g`, and apply it."""
+    say(cluster, (TransactionsKey("g"), TransactionsValue(APPLIER, number)))
+    applier = Producer(APPLIER, number, 0, True)
+    append(cluster.lead(cluster.topic("t"), 0), b"of a transaction", producer=applier)
+
+
+def test_staged_files_of_one_partition_are_applied_while_another_is_read(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    part = Part("t", cluster.topic("t").topic_id, 0, [entry(b"pending").batch])
+    staged = stage(cluster.store, cluster.clock, "g", [part])
+    say(cluster, (IntentKey("g", 1), Intent(7, 1, (staged,))))
+
+    def apply() -> None:
+        say(cluster, (IntentKey("g", 1), None))
+        cluster.store.delete(staged.path)
+
+    source = Busy(cluster.store, lambda what, path: (what, path) == ("get", staged.path), apply, after=True)
+    made = copied(source, cluster, tmp_path / "copy")
+    assert source.done
+    found = inspect(made)
+    assert (found.problems, found.groups.offsets[OffsetKey("h", "t", 0)].offset) == ([], 2)
+
+
+def test_a_staged_file_that_is_gone_leads_to_a_look_at_every_partition(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """It waits by what partition 1 says; by the time it is read, partition 1 says that it was applied."""
+    part = Part("t", cluster.topic("t").topic_id, 0, [entry(b"pending").batch])
+    staged = stage(cluster.store, cluster.clock, "h", [part])
+    say(cluster, (IntentKey("h", 1), Intent(7, 1, (staged,))), index=1)
+
+    def apply() -> None:
+        say(cluster, (IntentKey("h", 1), None), index=1)
+        cluster.store.delete(staged.path)
+
+    source = Busy(cluster.store, lambda what, path: (what, path) == ("get", staged.path), apply)
+    made = copied(source, cluster, tmp_path / "copy")
+    assert source.done
+    assert [*made.store.list("staging/")] == []
+
+
+def test_a_staged_file_that_stays_away_is_told(cluster: Cluster, tmp_path: Path) -> None:
+    part = Part("t", cluster.topic("t").topic_id, 0, [entry(b"pending").batch])
+    staged = stage(cluster.store, cluster.clock, "g", [part])
+    say(cluster, (IntentKey("g", 1), Intent(7, 1, (staged,))))
+    cluster.store.delete(staged.path)
+    with pytest.raises(CorruptLog, match="staged files of transactions are missing"):
+        copied(cluster.store, cluster, tmp_path / "copy")
+
+
+def test_no_group_is_ahead_of_what_another_groups_transaction_wrote(cluster: Cluster, tmp_path: Path) -> None:
+    """Between looks at two partitions of groups `g` writes to `t` by a transaction, and `h` consumes that."""
+    probes = [
+        commit_path(directory, cluster.topic(CONSUMER_OFFSETS).partition(index).snapshot.version + 1)
+        for index, directory in enumerate(OFFSETS)
+    ]
+    seen, looked = [0, 0], threading.Event()
+
+    def meets(operation: str, path: str) -> bool:
+        if operation != "get" or path not in probes:
+            return False
+        index = probes.index(path)
+        seen[index] += 1
+        if seen[index] < 2:  # it is opened
+            return False
+        if index == 0:
+            looked.set()
+            return False
+        assert looked.wait(LONG_S)
+        return True
+
+    def consume() -> None:
+        transact(cluster, 2)
+        append(cluster.lead(cluster.topic("t"), 0), b"plain")
+        say(cluster, (OffsetKey("h", "t", 0), Committed(4, cluster.topic("t").topic_id)), index=1)
+
+    source = Busy(cluster.store, meets, consume)
+    made = copied(source, cluster, tmp_path / "copy")
+    assert source.done
+    committed = inspect(made).groups.offsets[OffsetKey("h", "t", 0)].offset
+    assert made.topic("t").partition(0).high_watermark >= committed == 4
+
+
+def test_what_retention_removes_from_the_remote_root_meanwhile_is_no_part_of_the_copy(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    original = tiered_cluster(tmp_path, clock)
+    tiered = original.lead(original.create_topic("t", configs={"remote.storage.enable": "true"}), 0)
+    append_each(tiered, VALUES)
+    move_topic(original, "t", [2])
+    following = commit_path("topics/t/0", tiered.snapshot.version + 1)
+
+    def expire() -> None:
+        tiered.truncate(1)
+        remote = original.remote
+        assert remote is not None
+        remove_expired(remote.table("topics/t/0"), 1)
+
+    looks: list[str] = []
+
+    def meets(_: str, path: str) -> bool:
+        looks.append(path)
+        return looks.count(following) == 2  # when it was opened, and when it is followed
+
+    source = Busy(original.store, meets, expire, after=True)
+    made = copied(source, original, tmp_path / "copy").topic("t").partition(0)
+    assert source.done
+    assert (made.log_start, values(made)) == (1, VALUES[1:])
