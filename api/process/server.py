@@ -32,7 +32,7 @@ from coordinator.groups.transactions import Transactions
 from ingest.buffer import Buffer
 from ingest.settings import Settings
 from ingest.writer import Writer
-from log_tables.clock import SystemClock
+from log_tables.clock import Clock, SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.root.whole import check_home
 from log_tables.store.store import open_store
@@ -157,12 +157,18 @@ def open_gateway(settings: Settings, url: str, peer_url: str = "") -> Gateway:
         "peer_url": settings.peer_url or peer_url or url,
     }
     settings = settings.model_copy(update=urls)
-    clock, metrics = SystemClock(), Metrics()
+    clock = SystemClock()
     store = open_store(settings.data, settings.store_options, clock=clock)
     cluster = Cluster.open(store, clock, settings.peer_url)
     check_home(cluster, settings.leader_timeout_ms / 1000)
     if settings.remote_root:
         cluster.set_remote_root(settings.remote_root)
+    return gateway_of(cluster, settings, clock)
+
+
+def gateway_of(cluster: Cluster, settings: Settings, clock: Clock) -> Gateway:
+    """The parts of a gateway that serves `cluster`; the settings name its URLs."""
+    metrics = Metrics()
     buffer = Buffer(settings.buffer_memory)
     writer = Writer(cluster, settings, clock, metrics.committed)
     brokers = Brokers(cluster, settings, clock, _replaced)

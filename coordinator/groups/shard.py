@@ -1,20 +1,24 @@
 """The groups of one partition of `__consumer_offsets`, in the process that leads it.
 
-Every change of a group is appended before anybody hears of it. When an append fails the term of leadership
-is over, and with it the shard: what it held in memory may be ahead of the log, so it is read again.
+Every change of a group is appended before anybody hears of it, and the records before the places that it
+notes are durable first. When one of the two fails the term of leadership is over, and with it the shard: what
+it held in memory may be ahead of the log, so it is read again.
 """
 
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping
+from functools import partial
 from itertools import islice
 
 from coordinator.groups.events import Delete, Event, Tick, TopicsChanged, TopicState
 from coordinator.groups.group import Group
 from coordinator.groups.group_records import restore
+from coordinator.groups.places import make_durable, new_places
 from coordinator.groups.step import step
 from ingest.accumulator import Accumulator
 from log_tables.clock import Clock
+from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import Records, encode, replay
 from log_tables.errors import LakelogError, NotLeader, Retriable
 from log_tables.limits import GROUPS_LOOKED_AT
@@ -25,9 +29,9 @@ from log_tables.record import input_batch
 class Shard:
     """Used on the event loop, but for `read`."""
 
-    def __init__(self, accumulator: Accumulator, clock: Clock) -> None:
+    def __init__(self, cluster: Cluster, accumulator: Accumulator, clock: Clock) -> None:
         """`accumulator` is that of the partition, which this process must lead; `read` comes first."""
-        self._accumulator, self._clock = accumulator, clock
+        self._cluster, self._accumulator, self._clock = cluster, accumulator, clock
         self._term = accumulator.partition.term
         self._groups: dict[str, Group] = {}
         self._topics: Mapping[str, TopicState] = {}
@@ -88,7 +92,7 @@ class Shard:
         before = self.group(name)
         after, records = step(before, event, self._now_ms())
         if records:
-            self._append(name, records)
+            self._append(before, records)
         if after.exists:
             self._groups[name] = after
         else:
@@ -170,9 +174,11 @@ class Shard:
             for event in self._waiting[key]:
                 event.set()
 
-    def _append(self, name: str, records: Records) -> None:
-        rows = [encode(key, value) for key, value in records]
-        _, done = self._accumulator.add(Entry(input_batch(rows, self._clock.now_us())))
+    def _append(self, before: Group, records: Records) -> None:
+        name, places = before.id, new_places(before, records)
+        batch = input_batch([encode(key, value) for key, value in records], self._clock.now_us())
+        rests_on = partial(make_durable, self._cluster, places) if places else None
+        _, done = self._accumulator.add(Entry(batch, rests_on=rests_on))
         self._appended[name] = done
         done.add_done_callback(lambda done: self._on_appended(name, done))
 

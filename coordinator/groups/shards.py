@@ -194,7 +194,7 @@ class Shards:
 
     async def _load(self, index: int) -> Shard:
         accumulator = await self._leadership.lead(await self._topic(), index)
-        shard = Shard(accumulator, self._clock)
+        shard = Shard(self._cluster, accumulator, self._clock)
         await asyncio.to_thread(self._cluster.refresh)  # the groups may know of topics that we do not
         await asyncio.to_thread(shard.read)
         self.follow_topics()

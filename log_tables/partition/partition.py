@@ -221,9 +221,10 @@ class Partition:
         """Make sequenced entries durable, all or none, in the order in which they were sequenced.
 
         `batch` begins where the last commit ended; of what was sequenced since nothing may be left out but
-        from the end. Returns the time of the append in microseconds for a LogAppendTime topic, else None.
-        Whatever is raised (NotLeader, TopicDeleted, OutcomeUnknown, StoreUnavailable, …), this process has
-        stopped leading and everything sequenced and not committed is void.
+        from the end. What the entries rest on is made durable first. Returns the time of the append in
+        microseconds for a LogAppendTime topic, else None. Whatever is raised (NotLeader, TopicDeleted,
+        OutcomeUnknown, StoreUnavailable, …), this process has stopped leading and everything sequenced and
+        not committed is void.
         """
         fresh = [item for item in batch if not item.duplicate]
         with self._committing:
@@ -258,6 +259,9 @@ class Partition:
     def _write(self, fresh: list[Sequenced]) -> int | None:
         base, epoch = fresh[0].base_offset, self._epoch
         assert base is not None
+        for item in fresh:
+            if item.entry.rests_on is not None:
+                item.entry.rests_on()
         append_time = self._append_time() if self.config.log_append_time else None
         records = _records(fresh, base, append_time)
         data = segments.encode(records, self.config.compression)

@@ -5,7 +5,7 @@ sequence 0, so that a first batch that was lost is never skipped; and producers 
 clients never meet, whatever id somebody sends.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -44,13 +44,15 @@ def kept_producer_id(clock: Clock) -> int:
 class Entry:
     """Records of one request for one partition: `batch` has INPUT_SCHEMA.
 
-    With `expected_offset` the append happens only if the log ends exactly there. `size_bytes` is what the
-    batch takes: counted once, and where it is made.
+    With `expected_offset` the append happens only if the log ends exactly there. `rests_on` makes durable
+    what the records rest on elsewhere, or raises: the thread that commits them calls it first. `size_bytes`
+    is what the batch takes: counted once, and where it is made.
     """
 
     batch: pa.RecordBatch
     producer: Producer | None = None
     expected_offset: int | None = None
+    rests_on: Callable[[], None] | None = None
     size_bytes: int = field(init=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from log_tables.clock import Clock
 from log_tables.errors import (
@@ -108,11 +108,27 @@ def commit_info(
     )
 
 
+def make_table_durable(store: Store, directory: str) -> None:
+    """Make durable all that can be seen of the table at `directory`. Raises StoreUnavailable."""
+    store.make_durable(directory)
+    store.make_durable(log_directory(directory))
+
+
 def topic_deleted(directory: str) -> TopicDeleted:
     """The error of whoever takes the table at `directory` for that of a topic that is still there."""
     return TopicDeleted(
         f"the topic of {directory} was deleted, or made again; look which topics there are, and repeat it"
     )
+
+
+class _Durable(NamedTuple):
+    """Up to which version a table is known to be durable, and the high watermark there."""
+
+    version: int
+    end: int
+
+
+_NOTHING_DURABLE = _Durable(-1, 0)
 
 
 class SharedLook:
@@ -160,7 +176,7 @@ class Table:
         self._looks, self._glances = SharedLook(), SharedLook()
         self._confirmed = clock.boottime()
         self._checkpointed = 0
-        self._durable = False
+        self._durable = _NOTHING_DURABLE
         self._snapshot: Snapshot = self._reopened()
 
     @property
@@ -248,6 +264,7 @@ class Table:
                         return commit
                 else:
                     self._snapshot, self._confirmed = self._snapshot.apply(commit), asked
+                    self._note_durable()
                     return commit
 
     def make_durable(self) -> None:
@@ -258,10 +275,26 @@ class Table:
         on an object store. Raises StoreUnavailable.
         """
         with self._lock:
-            if not self._durable:
-                self.store.make_durable(self.directory)
-                self.store.make_durable(log_directory(self.directory))
-                self._durable = True
+            if self._durable.version < self._snapshot.version:
+                make_table_durable(self.store, self.directory)
+                self._note_durable()
+
+    def make_durable_below(self, end: int) -> None:
+        """Make durable what the log holds below offset `end`, seen here or only by others.
+
+        Costs nothing where this process knows that it is, and waits for no commit then; one look where `end`
+        is beyond what it has seen. Raises StoreUnavailable, Damaged.
+        """
+        if end <= self._durable.end:
+            return
+        with self._lock:
+            if end > self._snapshot.high_watermark:
+                self._look()
+            self.make_durable()
+
+    def _note_durable(self) -> None:
+        """The snapshot is durable."""
+        self._durable = _Durable(self._snapshot.version, self._snapshot.high_watermark)
 
     @contextmanager
     def _commit_in_flight(self) -> Iterator[None]:
@@ -388,7 +421,7 @@ class Table:
             if newest.version == start.version:
                 break
             start = newest
-        self._checkpointed, self._durable = start.version, False
+        self._checkpointed, self._durable = start.version, _NOTHING_DURABLE
         return snapshot
 
     def _check_end(self, version: int) -> None:
@@ -446,7 +479,7 @@ class Table:
 
     def _advance(self, commit: Commit) -> None:
         classify(self.directory, self._snapshot, commit)
-        self._snapshot, self._durable = self._snapshot.apply(commit), False
+        self._snapshot = self._snapshot.apply(commit)
 
     def _check(self, commit: Commit) -> None:
         broken = broken_step(self._snapshot, commit)

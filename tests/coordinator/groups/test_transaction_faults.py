@@ -100,7 +100,7 @@ class Gateway:
     async def start(self) -> None:
         await self.writer.start()
         accumulator = await self.writer.lead(self.cluster.topic(CONSUMER_OFFSETS), 0)
-        self.shard = Shard(accumulator, self.clock)
+        self.shard = Shard(self.cluster, accumulator, self.clock)
         await asyncio.to_thread(self.shard.read)
         topics = self.cluster.topics(include_internal=True)
         self.shard.follow({t.name: TopicState(t.topic_id, t.partition_count) for t in topics})

@@ -1,0 +1,68 @@
+"""The places that a group notes, and that the records before them are durable first.
+
+A place that survives a power cut must not be beyond a record that does not: another record would get that
+offset, and the group would never be given it (docs/decisions/0038-a-place-rests-on-durable-records.md).
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from coordinator.groups.assignment import TopicPartition
+from coordinator.groups.group import Group
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.group_log import Committed, MemberKey, MemberValue, OffsetKey, Records
+from log_tables.cluster.topic import Topic
+from log_tables.errors import Damaged, NotFound
+from log_tables.layout import partition_directory
+from log_tables.table.table import make_table_durable
+
+
+class Noted(NamedTuple):
+    """The offset of the next record to read in a partition of the topic's incarnation `topic_id`."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    offset: int
+
+
+def new_places(before: Group, records: Records) -> list[Noted]:
+    """What `records`, of a step of `before`, note and it had not: offsets, and positions of members."""
+    found = []
+    for key, value in records:
+        match key, value:
+            case OffsetKey(_, topic, partition), Committed(offset, topic_id):
+                known = before.offsets.get(TopicPartition(topic, partition))
+                if known is None or (known.topic_id, known.offset) != (topic_id, offset):
+                    found.append(Noted(topic, topic_id, partition, offset))
+            case MemberKey(_, name), MemberValue():
+                found += _new_positions(before, name, value)
+    return found
+
+
+def _new_positions(before: Group, name: str, value: MemberValue) -> Iterator[Noted]:
+    member = before.members.get(name)
+    known = {} if member is None else member.positions
+    for topic, positions in value.positions.items():
+        for partition, offset in positions.items():
+            if known.get(TopicPartition(topic, partition)) != offset:
+                yield Noted(topic, value.topic_ids.get(topic, ""), partition, offset)
+
+
+def make_durable(cluster: Cluster, places: Iterable[Noted]) -> None:
+    """Make durable the records before `places`, as far as there are any. Blocking. Raises StoreUnavailable.
+
+    Of a topic that is gone there is nothing to lose: its places go with it.
+    """
+    for place in places:
+        topic = cluster.known(place.topic)
+        if topic is not None and topic.topic_id == place.topic_id:
+            _make_durable(cluster, topic, place)
+
+
+def _make_durable(cluster: Cluster, topic: Topic, place: Noted) -> None:
+    try:
+        topic.partition(place.partition).table.make_durable_below(place.offset)
+    except (Damaged, NotFound):  # it cannot be followed (any more): then all that anybody can see of it
+        directory = partition_directory(topic.directory, place.partition)
+        make_table_durable(cluster.store, directory)
