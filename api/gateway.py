@@ -14,6 +14,7 @@ from coordinator.brokers.peers import Peers
 from coordinator.brokers.router import Router
 from coordinator.groups.coordinator import Coordinator
 from coordinator.groups.shards import Shards
+from coordinator.groups.tails import Tails
 from ingest.buffer import Buffer
 from ingest.settings import Settings
 from ingest.writer import Writer
@@ -34,6 +35,7 @@ class Gateway:
     router: Router
     shards: Shards
     coordinator: Coordinator
+    tails: Tails
     buffer: Buffer
     settings: Settings
     metrics: Metrics

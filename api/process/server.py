@@ -28,6 +28,7 @@ from coordinator.brokers.router import Router
 from coordinator.groups.consumers import Consumers
 from coordinator.groups.coordinator import Coordinator
 from coordinator.groups.shards import Shards
+from coordinator.groups.tails import Tails
 from coordinator.groups.transactions import Transactions
 from ingest.buffer import Buffer
 from ingest.settings import Settings
@@ -148,16 +149,16 @@ def url_of(host: str, listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def open_gateway(settings: Settings, url: str, peer_url: str = "") -> Gateway:
+def open_gateway(settings: Settings, url: str, peer_url: str = "", clock: Clock | None = None) -> Gateway:
     """The parts of a gateway that answers at `url`, other gateways at `peer_url`, unless the settings name
-    others.
+    others. `clock` is the machine's if none is given.
     """
     urls = {
         "advertised_url": settings.advertised_url or url,
         "peer_url": settings.peer_url or peer_url or url,
     }
     settings = settings.model_copy(update=urls)
-    clock = SystemClock()
+    clock = clock or SystemClock()
     store = open_store(settings.data, settings.store_options, clock=clock)
     cluster = Cluster.open(store, clock, settings.peer_url)
     check_home(cluster, settings.leader_timeout_ms / 1000)
@@ -176,7 +177,8 @@ def gateway_of(cluster: Cluster, settings: Settings, clock: Clock) -> Gateway:
     leadership = Leadership(cluster, writer, brokers, peers, clock)
     router = Router(writer, leadership, brokers, peers, settings, clock, metrics.forwarded)
     transactions = Transactions(cluster, router.append, buffer, clock, metrics.transaction)
-    consumers = Consumers(cluster, clock)
+    tails = Tails(clock)
+    consumers = Consumers(cluster, tails, clock)
     shards = Shards(cluster, leadership, consumers, transactions, settings, clock)
     coordinator = Coordinator(cluster, shards, consumers, transactions, clock)
     return Gateway(
@@ -188,6 +190,7 @@ def gateway_of(cluster: Cluster, settings: Settings, clock: Clock) -> Gateway:
         router,
         shards,
         coordinator,
+        tails,
         buffer,
         settings,
         metrics,

@@ -1,15 +1,14 @@
 """Waiting for records at the end of a partition: long poll."""
 
 import asyncio
+from contextlib import suppress
 
 from starlette.requests import Request
 
 from api.gateway import Gateway
+from coordinator.groups.tails import WAIT_FIRST_S, WAIT_MAX_S
+from log_tables.errors import LakelogError
 from log_tables.partition.partition import Partition
-
-POLL_FIRST_S = 0.02
-POLL_MAX_S = 0.2
-"""Commits of this process wake a reader at once; another gateway's are looked for, ever more seldom."""
 
 
 async def wait_for_records(
@@ -19,26 +18,34 @@ async def wait_for_records(
 
     Raises what `Partition.refresh` raises: TopicDeleted as soon as that is known here.
     """
-    if here.clock.monotonic() >= deadline:
-        return
     loop, arrived = asyncio.get_running_loop(), asyncio.Event()
     unsubscribe = partition.on_commit(lambda: _wake(loop, arrived))
-    pause = POLL_FIRST_S
+    pause, look = WAIT_FIRST_S, None
     try:
-        await asyncio.to_thread(partition.refresh)
         while partition.high_watermark <= offset and not here.stopping.is_set():
             left = deadline - here.clock.monotonic()
             if left <= 0 or await request.is_disconnected():
                 return
-            try:
-                await asyncio.wait_for(arrived.wait(), min(left, pause))
-            except TimeoutError:
-                await asyncio.to_thread(partition.refresh)
-                pause = min(pause * 1.5, POLL_MAX_S)
-            partition.check_live()
+            due = here.tails.due_s([partition], pause)
+            if look is None and due <= 0:
+                # Not waited for by itself: a commit of this process is to wake the reader meanwhile.
+                look = asyncio.create_task(here.tails.follow([partition], pause))
+                look.add_done_callback(lambda _: arrived.set())
+                pause = min(pause * 1.5, WAIT_MAX_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(arrived.wait(), min(left, due if look is None else WAIT_MAX_S))
             arrived.clear()
+            partition.check_live()
+            if look is not None and look.done():
+                _raise_first(look.result())
+                look = None
     finally:
         unsubscribe()
+
+
+def _raise_first(troubles: list[LakelogError]) -> None:
+    for trouble in troubles:
+        raise trouble
 
 
 def _wake(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:

@@ -9,7 +9,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeVar
 
 from coordinator.groups.assignment import TopicPartition
@@ -17,19 +16,13 @@ from coordinator.groups.events import Commit, Heartbeat, Place, Poll, Seek
 from coordinator.groups.group import Group, Member
 from coordinator.groups.shard import Shard
 from coordinator.groups.shared_look import SharedLook
+from coordinator.groups.tails import WAIT_FIRST_S, WAIT_LED_S, WAIT_MAX_S, Tails
 from ingest.wide import batched
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
-from log_tables.errors import Damaged, NotAssigned, OffsetOutOfRange, StoreUnavailable
+from log_tables.errors import Damaged, LakelogError, NotAssigned, OffsetOutOfRange, StoreUnavailable
 from log_tables.partition.partition import Partition, ReadPlan
 from log_tables.table.table import topic_deleted
-
-WAIT_FIRST_S = 0.02
-WAIT_MAX_S = 0.2
-"""Commits of this process wake a poll at once; another gateway's are looked for, ever more seldom."""
-
-WAIT_LED_S = 1.0
-"""The longest wait between two looks at the group, the client, and partitions that this process leads."""
 
 Item = TypeVar("Item")
 
@@ -65,15 +58,22 @@ class Consumer:
     """Used on the event loop. After a NotLeader, which every method may raise, it is of no more use."""
 
     def __init__(
-        self, cluster: Cluster, topics: SharedLook, shard: Shard, clock: Clock, group: str, member: str
+        self,
+        cluster: Cluster,
+        topics: SharedLook,
+        tails: Tails,
+        shard: Shard,
+        clock: Clock,
+        group: str,
+        member: str,
     ) -> None:
         """`topics` looks which there are."""
-        self._cluster, self._topics, self.shard, self._clock = cluster, topics, shard, clock
+        self._cluster, self._topics, self._tails = cluster, topics, tails
+        self.shard, self._clock = shard, clock
         self._group, self._member = group, member
         self._positions: dict[TopicPartition, _Position] = {}
         self._given: dict[TopicPartition, int] = {}
         self._auto_committed = clock.monotonic()
-        self._looked = 0.0
         self._serial = 0
         self._turn = 0
 
@@ -93,13 +93,14 @@ class Consumer:
         """
         self._serial += 1
         serial, pause_s, began = self._serial, WAIT_FIRST_S, self._clock.boottime()
+        since = began  # what it begins with is newer than it; who waits shares the looks of others
         changed = asyncio.Event()
         self.shard.listen(self._group, changed)
         try:
             while True:
                 changed.clear()
                 await self._acknowledge(generation)
-                damage = await self._look(serial)
+                damage = await self._look(serial, since)
                 if self._serial == serial:
                     await self._check_live(began)
                 member = self.shard.group(self._group).member(self._member)
@@ -116,8 +117,10 @@ class Consumer:
                         _log.error("a poll gives only what is in other partitions: %s", damage)
                     return Polled(serial, member.epoch, readings if self._serial == serial else [])
                 longest = min(WAIT_LED_S, _liveness_s(member))
-                await self._wait(changed, seen, min(left, pause_s if self._followed() else longest))
-                pause_s = min(pause_s * 1.5, WAIT_MAX_S, longest)
+                pause_s = min(pause_s, longest)
+                await self._wait(changed, seen, min(left, longest, self._due_s(pause_s)))
+                since = self._clock.boottime() - pause_s / 2
+                pause_s = min(pause_s * 1.5, WAIT_MAX_S)
         finally:
             self.shard.unlisten(self._group, changed)
 
@@ -222,8 +225,8 @@ class Consumer:
         given = self._given.items()
         self._commit({at: Place(offset) for at, offset in given if at in member.owned and chosen(at)})
 
-    async def _look(self, serial: int) -> Damaged | StoreUnavailable | None:
-        """Know what is in the partitions now, and where to go on in those that are new.
+    async def _look(self, serial: int, since: float) -> Damaged | StoreUnavailable | None:
+        """Know what was in the partitions at `since`, or later, and where to go on in those that are new.
 
         Where it waits, another request may come between: what was known before does not count after.
         Returns why a partition could not be looked at, which does not keep the others from being read.
@@ -241,15 +244,15 @@ class Consumer:
                 return damage
             if self._begin(opened):
                 await self.shard.settled(self._group)
-        now, behind = self._clock.monotonic(), self._followed()
-        if now - self._looked >= WAIT_LED_S:
-            self._looked, behind = now, [place.partition for place in self._positions.values()]
-        if behind:
-            damage = await _in_threads(_refresh, behind) or damage
+        damage = _damage(await self._tails.look(self._followed(), since)) or damage
+        if self._tails.due_s(led := self._led(), WAIT_LED_S) <= 0:
+            damage = _damage(await self._tails.follow(led, WAIT_LED_S)) or damage
+        for place in self._positions.values():
+            place.partition.check_live()  # a look that others have begun may have found that
         places = self._positions.values()
         beyond = [place.partition for place in places if place.offset > place.partition.high_watermark]
         if beyond:  # of a commit of this process that is there already, and has been read elsewhere
-            damage = await _in_threads(partial(_refresh, wait=True), beyond) or damage
+            damage = await _in_threads(_refresh, beyond) or damage
         far = [place for place in self._positions.values() if not place.partition.reaches(place.offset)]
         if far:
             damage = await _in_threads(_reach, far) or damage
@@ -362,6 +365,15 @@ class Consumer:
         """The partitions that another process may append to without our notice."""
         return [place.partition for place in self._positions.values() if not place.partition.leading]
 
+    def _led(self) -> list[Partition]:
+        """The others: their commits wake a poll, but this process may have been fenced unheard."""
+        return [place.partition for place in self._positions.values() if place.partition.leading]
+
+    def _due_s(self, pause_s: float) -> float:
+        """In how many seconds a partition is to be looked at; at the followed every `pause_s`."""
+        due = self._tails.due_s(self._followed(), pause_s), self._tails.due_s(self._led(), WAIT_LED_S)
+        return max(0.0, min(due))
+
     def _high_watermarks(self) -> list[tuple[Partition, int]]:
         return [(place.partition, place.partition.high_watermark) for place in self._positions.values()]
 
@@ -411,12 +423,24 @@ async def _in_threads(
     return damage
 
 
-def _refresh(partitions: Iterable[Partition], wait: bool = False) -> Damaged | None:
-    """Look at `partitions`; returns why one of them could not be looked at."""
+def _damage(troubles: Iterable[LakelogError]) -> Damaged | None:
+    """The damage among `troubles`. Raises what is none."""
+    damage = None
+    for trouble in troubles:
+        if not isinstance(trouble, Damaged):
+            raise trouble
+        damage = trouble
+    return damage
+
+
+def _refresh(partitions: Iterable[Partition]) -> Damaged | None:
+    """Look at `partitions`, commits of this process that are in flight included; returns why one of them
+    could not be looked at.
+    """
     damage = None
     for partition in partitions:
         try:
-            partition.refresh(wait)
+            partition.refresh(wait=True)
         except Damaged as error:
             damage = error
     return damage

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from coordinator.groups.consumer import Consumer
 from coordinator.groups.shard import Shard
 from coordinator.groups.shared_look import SharedLook
+from coordinator.groups.tails import Tails
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import UnknownMember
@@ -13,8 +14,8 @@ from log_tables.errors import UnknownMember
 class Consumers:
     """Used on the event loop. `topics` is the look at the metadata log that all polls and requests share."""
 
-    def __init__(self, cluster: Cluster, clock: Clock) -> None:
-        self._cluster, self._clock = cluster, clock
+    def __init__(self, cluster: Cluster, tails: Tails, clock: Clock) -> None:
+        self._cluster, self._tails, self._clock = cluster, tails, clock
         self.topics = SharedLook(cluster.refresh)
         self._consumers: dict[tuple[str, str], Consumer] = {}
 
@@ -27,7 +28,7 @@ class Consumers:
             raise
         consumer = self._consumers.get((name, member))
         if consumer is None or consumer.shard is not shard:
-            consumer = Consumer(self._cluster, self.topics, shard, self._clock, name, member)
+            consumer = Consumer(self._cluster, self.topics, self._tails, shard, self._clock, name, member)
             self._consumers[name, member] = consumer
         return consumer
 

@@ -131,7 +131,7 @@ class _Durable(NamedTuple):
 _NOTHING_DURABLE = _Durable(-1, 0)
 
 
-class SharedLook:
+class Looks:
     """Looks at the same thing, of which one serves all who came before it began. Thread-safe with `share`."""
 
     def __init__(self) -> None:
@@ -173,7 +173,7 @@ class Table:
         self._lock = threading.RLock()
         self._committing = False
         self._batch_in_flight = ""
-        self._looks, self._glances = SharedLook(), SharedLook()
+        self._looks, self._glances = Looks(), Looks()
         self._confirmed = clock.boottime()
         self._checkpointed = 0
         self._durable = _NOTHING_DURABLE

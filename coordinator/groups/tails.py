@@ -1,0 +1,89 @@
+"""Looks at the ends of partitions where readers wait: one look serves all of this process that wait there."""
+
+import asyncio
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from weakref import WeakKeyDictionary
+
+from ingest.wide import batched
+from log_tables.clock import Clock
+from log_tables.errors import LakelogError, StoreUnavailable
+from log_tables.partition.partition import Partition
+
+WAIT_FIRST_S = 0.02
+WAIT_MAX_S = 0.2
+"""Commits of this process wake a reader at once; another gateway's are looked for, ever more seldom."""
+
+WAIT_LED_S = 1.0
+"""The longest wait of a poll between two looks at the group, the client, and partitions led here."""
+
+Troubles = Mapping[Partition, LakelogError]
+
+
+class Tails:
+    """When this process has looked where, and which looks are under way. Used on the event loop.
+
+    What a look finds wakes those who wait by `Partition.on_commit`.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._begun: WeakKeyDictionary[Partition, float] = WeakKeyDictionary()
+        self._under_way: dict[Partition, asyncio.Task[Troubles]] = {}
+
+    def due_s(self, partitions: Iterable[Partition], pause_s: float) -> float:
+        """In how many seconds the oldest look at one of `partitions` began `pause_s` ago; 0 and less if it
+        did, infinite where there are none.
+        """
+        began = (self._begun.get(partition, -math.inf) for partition in partitions)
+        return min(began, default=math.inf) + pause_s - self._clock.boottime()
+
+    async def follow(self, partitions: Sequence[Partition], pause_s: float) -> list[LakelogError]:
+        """`look`, for who waits and looks every `pause_s`: a look of the last half of that will do.
+
+        Half of it, so that those who began to wait at different times look at the same ones before long.
+        """
+        return await self.look(partitions, self._clock.boottime() - pause_s / 2)
+
+    async def look(self, partitions: Sequence[Partition], since: float) -> list[LakelogError]:
+        """Return after looks at all of `partitions` that began after `since` (`Clock.boottime`), whoever
+        asked for them; and what was wrong: TopicDeleted, StoreUnavailable, Damaged.
+        """
+        troubles: list[LakelogError] = []
+        for some in batched(partitions):
+            late = [each for each in some if self._begun.get(each, -math.inf) <= since]
+            looks = {self._under_way[each] for each in {*some}.difference(late) if each in self._under_way}
+            if late:
+                looks.add(self._begin(late))
+            if looks:
+                await asyncio.wait(looks)
+            found = [look.result() for look in looks]
+            troubles += [each[at] for each in found for at in some if at in each]
+        return troubles
+
+    def _begin(self, partitions: Sequence[Partition]) -> "asyncio.Task[Troubles]":
+        look = asyncio.create_task(asyncio.to_thread(_refresh, partitions))
+        now = self._clock.boottime()
+        for partition in partitions:
+            self._begun[partition], self._under_way[partition] = now, look
+        look.add_done_callback(partial(self._ended, partitions))
+        return look
+
+    def _ended(self, partitions: Sequence[Partition], look: "asyncio.Task[Troubles]") -> None:
+        for partition in partitions:
+            if self._under_way.get(partition) is look:
+                del self._under_way[partition]
+
+
+def _refresh(partitions: Sequence[Partition]) -> Troubles:
+    """Look at `partitions`; returns why some could not be looked at. A store that is away is asked once."""
+    troubles: dict[Partition, LakelogError] = {}
+    for place, partition in enumerate(partitions):
+        try:
+            partition.refresh()
+        except StoreUnavailable as error:
+            return troubles | dict.fromkeys(partitions[place:], error)
+        except LakelogError as error:
+            troubles[partition] = error
+    return troubles
