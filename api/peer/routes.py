@@ -22,9 +22,7 @@ from ingest.writer import Acks, Appended, Outcome
 from log_tables.cluster.topic import Topic, check_writable
 from log_tables.errors import BufferFull, InvalidArgument, LakelogError, TopicDeleted
 from log_tables.partition.partition import Entry
-
-_Place = tuple[str, str, int]
-"""A topic's name and id, and one of its partitions."""
+from log_tables.topic_partition import TopicIdPartition
 
 
 def create_peer_app(gateway: Gateway) -> Starlette:
@@ -48,14 +46,14 @@ async def ping(_: Request) -> Response:
 
 async def append(request: Request) -> Response:
     """Append the entries of the body to one partition, in their order."""
-    here, place, acks = gateway(request), _place(request), _acks(request)
+    here, at, acks = gateway(request), _named(request), _acks(request)
     with room_of(request) as room:
         body = take_body(request)
         try:
             entries = await worked_out(is_large(body, Format.ARROW), lambda: decode_entries(body, room.grow))
         except BufferFull as error:
             return body_refused(error)
-        return _answer(await _appended(here, place, entries, acks, room))
+        return _answer(await _appended(here, at, entries, acks, room))
 
 
 def body_refused(error: LakelogError) -> Response:
@@ -65,40 +63,40 @@ def body_refused(error: LakelogError) -> Response:
 
 
 async def _appended(
-    here: Gateway, place: _Place, entries: list[Entry], acks: Acks, room: Room
+    here: Gateway, at: TopicIdPartition, entries: list[Entry], acks: Acks, room: Room
 ) -> list[Outcome]:
     """What becomes of entries; whatever is raised is an outcome."""
     try:
-        check_writable(place[0])
-        topic = await _find(here, place)
+        check_writable(at.topic)
+        topic = await _find(here, at)
         for entry in entries:
             # What a transaction has committed was checked when it came, and must go in.
             checked_before = entry.producer is not None and entry.producer.kept
             if entry.batch.num_rows and not checked_before:
                 check_sizes(entry.batch, topic)
-        return await here.router.append_asked(topic, place[2], entries, acks, room)
+        return await here.router.append_asked(topic, at.partition, entries, acks, room)
     except LakelogError as error:
         return [error] * len(entries)
 
 
 async def lead(request: Request) -> Response:
     """Lead a partition that its leader has just given up."""
-    here, place = gateway(request), _place(request)
-    outcome: Outcome = Appended(place[2], None, 0)
+    here, at = gateway(request), _named(request)
+    outcome: Outcome = Appended(at.partition, None, 0)
     try:
-        await here.leadership.take(await _find(here, place), place[2])
+        await here.leadership.take(await _find(here, at), at.partition)
     except LakelogError as error:
         outcome = error
     return _answer([outcome])
 
 
-def _place(request: Request) -> _Place:
+def _named(request: Request) -> TopicIdPartition:
     """Raises InvalidArgument."""
     query = request.query_params
     partition = query.get("partition", "")
     if not partition.removeprefix("-").isdecimal() or len(partition) > 9 or not partition.isascii():
         raise InvalidArgument(f"partition={partition[:40]!r} is not a number; use the public API")
-    return query.get("topic", ""), query.get("topic_id", ""), int(partition)
+    return TopicIdPartition(query.get("topic", ""), query.get("topic_id", ""), int(partition))
 
 
 def _acks(request: Request) -> Acks:
@@ -110,15 +108,14 @@ def _acks(request: Request) -> Acks:
         raise InvalidArgument(f"acks={named[:40]!r} is not known; use the public API") from None
 
 
-async def _find(here: Gateway, place: _Place) -> Topic:
+async def _find(here: Gateway, at: TopicIdPartition) -> Topic:
     """The topic, of this incarnation. Raises TopicDeleted: who asks looks which there is, and goes on."""
-    name, topic_id, _ = place
-    found = here.cluster.known(name)
-    if found is None or found.topic_id != topic_id:
+    found = here.cluster.known(at.topic)
+    if found is None or found.topic_id != at.topic_id:
         await run_in_threadpool(here.cluster.refresh)
-        found = here.cluster.known(name)
-    if found is None or found.topic_id != topic_id:
-        raise TopicDeleted(f"topic {name!r} was deleted, or made again, meanwhile; look at it first")
+        found = here.cluster.known(at.topic)
+    if found is None or found.topic_id != at.topic_id:
+        raise TopicDeleted(f"topic {at.topic!r} was deleted, or made again, meanwhile; look at it first")
     return found
 
 

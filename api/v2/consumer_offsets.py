@@ -22,10 +22,10 @@ from api.v2.consumer_schema import (
 )
 from api.v2.paths import GroupName, InstanceName
 from api.wire.timestamp import microseconds
-from coordinator.groups.assignment import TopicPartition
 from coordinator.groups.events import Heartbeat
 from coordinator.groups.group import Group
 from log_tables.partition.partition import Partition
+from log_tables.topic_partition import TopicPartition
 
 router = APIRouter(
     prefix="/consumers/{group}",

@@ -19,10 +19,10 @@ from api.v2.consumer_schema import FORMATS
 from api.v2.fetched import FetchedRecord, json_rows
 from api.v2.paths import GroupName, InstanceName
 from api.wire.arrow import POLL_SCHEMA, encode_stream, located
-from coordinator.groups.assignment import TopicPartition
 from coordinator.groups.consumer import Consumer, Polled, Reading
 from log_tables.errors import Damaged, InvalidArgument
 from log_tables.layout import OFFSET
+from log_tables.topic_partition import TopicPartition
 
 _log = logging.getLogger(__name__)
 

@@ -9,11 +9,11 @@ from api.errors import explain
 from api.media import Format
 from api.requests.client_topics import PublicName
 from api.requests.strict_body import Listed, StrictBody
-from coordinator.groups.assignment import TopicPartition
 from coordinator.groups.events import Place
 from ingest.settings import Settings
 from log_tables.cluster.group_log import MemberConfig, check_member_name
 from log_tables.errors import InvalidConsumer, InvalidRecord
+from log_tables.topic_partition import TopicPartition
 
 FORMATS = {form.name.lower(): form for form in Format}
 """The embedded formats by their names in a consumer's configuration."""

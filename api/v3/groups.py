@@ -12,11 +12,11 @@ from api.requests.client_topics import at_partition
 from api.requests.envelope import Collection, Link, ListMetadata, ResourceMetadata, resource, url
 from api.requests.strict import StrictRoute
 from api.v3.paths import ClusterId, ConsumerId, GroupId
-from coordinator.groups.assignment import TopicPartition
 from coordinator.groups.group import Group, Member
 from log_tables.errors import UnknownPartition, UnknownTopic
 from log_tables.sql.lag import Lag, lag
 from log_tables.table.snapshot import Snapshot
+from log_tables.topic_partition import TopicPartition
 
 router = APIRouter(
     prefix="/v3/clusters/{cluster_id}/consumer-groups", tags=["v3 consumer groups"], route_class=StrictRoute

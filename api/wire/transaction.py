@@ -15,12 +15,12 @@ from api.wire.arrow import open_stream, parts_of_stream
 from api.wire.json_bounds import LISTED, check_utf8, decoding
 from api.wire.rows import Part, Rows, parts_of
 from api.wire.v2 import BinaryRecord, JsonRecord, TextRecord, rows_of
-from coordinator.groups.assignment import TopicPartition
 from coordinator.groups.events import Place
 from ingest.buffer import Room
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord
 from log_tables.segments.staging import Staged
+from log_tables.topic_partition import TopicPartition
 
 ARROW_METADATA = b"transaction"
 """Where the schema of an Arrow body has, as JSON, all but the records."""

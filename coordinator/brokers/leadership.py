@@ -33,7 +33,7 @@ MOVES_MAX = 8
 
 _log = logging.getLogger(__name__)
 
-_At = tuple[str, int]
+_ById = tuple[str, int]
 """The id of a topic, and one of its partitions."""
 
 
@@ -46,7 +46,7 @@ class Leadership:
         self._cluster, self._writer, self._brokers, self._peers = cluster, writer, brokers, peers
         self._clock = clock
         self._unreached: set[int] = set()
-        self._moving: dict[_At, asyncio.Future[None]] = {}
+        self._moving: dict[_ById, asyncio.Future[None]] = {}
         self._leaving: list[Callable[[Topic, int], Awaitable[None]]] = []
         self._balancing: asyncio.Task[None] | None = None
         self._closing = False

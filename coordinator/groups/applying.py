@@ -32,6 +32,7 @@ from log_tables.limits import SEQUENCE_MODULUS, STAGED_BATCH_BYTES
 from log_tables.partition.partition import Entry, Producer
 from log_tables.segments.staging import Run, Staged, read_run
 from log_tables.store.store import Store
+from log_tables.topic_partition import TopicIdPartition
 
 APPLIES_AT_ONCE = 16
 """Partitions to which the transactions of one group are applied at a time: one over thousands must not stand
@@ -48,8 +49,6 @@ Done = asyncio.Future[tuple[Placed, ...] | None]
 Loss = CorruptSegment | TransactionLost
 """Why records of a committed transaction cannot be appended as things stand."""
 
-_At = tuple[str, str, int]
-"""A topic's name and id, and one of its partitions."""
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +76,7 @@ class Applying:
     """
 
     done: Done
-    losses: dict[_At, Loss] = field(default_factory=dict)
+    losses: dict[TopicIdPartition, Loss] = field(default_factory=dict)
     given_up: bool = False
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -95,7 +94,7 @@ class Applying:
                 raise loss
         return self.done.result()
 
-    def tell(self, at: _At, loss: Loss | None) -> None:
+    def tell(self, at: TopicIdPartition, loss: Loss | None) -> None:
         """What is for one partition cannot be appended, nor what waits behind it; None: it can again."""
         if loss is not None:
             self.losses[at] = loss
@@ -152,19 +151,20 @@ class Applier:
 
     def __init__(self, means: Means) -> None:
         self._means = means
-        self._lanes: dict[_At, _Lane] = {}
+        self._lanes: dict[TopicIdPartition, _Lane] = {}
 
     def begin(self, intent: Intent) -> Applying:
         """Append what a transaction has staged, in each partition after those that came here before."""
         done: Done = asyncio.get_running_loop().create_future()
         applying = Applying(done)
-        runs: dict[_At, list[tuple[Staged, Run]]] = {}
+        runs: dict[TopicIdPartition, list[tuple[Staged, Run]]] = {}
         for staged in intent.staged:
             for run in staged.runs:
-                runs.setdefault((run.topic, run.topic_id, run.partition), []).append((staged, run))
-        placed: dict[_At, list[Placed]] = {}
+                at = TopicIdPartition(run.topic, run.topic_id, run.partition)
+                runs.setdefault(at, []).append((staged, run))
+        placed: dict[TopicIdPartition, list[Placed]] = {}
 
-        def finish(at: _At, part: _Part) -> None:
+        def finish(at: TopicIdPartition, part: _Part) -> None:
             placed[at] = part.placed
             applying.given_up |= part.given_up
             if len(placed) == len(runs) and not done.done():
@@ -188,7 +188,7 @@ class Applier:
         """Leave what is not done yet to whoever coordinates the group next."""
         await asyncio.gather(*(lane.close() for lane in [*self._lanes.values()]))
 
-    def _lane(self, at: _At) -> "_Lane":
+    def _lane(self, at: TopicIdPartition) -> "_Lane":
         lane = self._lanes.get(at)
         if lane is None:
             lane = self._lanes[at] = _Lane(self._means, at, lambda: self._lanes.pop(at, None))
@@ -201,7 +201,7 @@ class _Lane:
     `lost` says why the first part cannot be appended; while that is so, `dropping` has it given up.
     """
 
-    def __init__(self, means: Means, at: _At, ended: Callable[[], object]) -> None:
+    def __init__(self, means: Means, at: TopicIdPartition, ended: Callable[[], object]) -> None:
         self._means, self._ended = means, ended
         self._at = self._name, self._topic_id, self._partition = at
         self._parts: deque[_Part] = deque()

@@ -7,18 +7,8 @@ gives every partition of a subscribed topic to exactly one of its subscribers.
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from heapq import heapify, heappop, heapreplace
-from typing import NamedTuple
 
-
-class TopicPartition(NamedTuple):
-    """A partition by its topic's name and its number."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
-
+from log_tables.topic_partition import TopicPartition
 
 Assignment = dict[str, frozenset[TopicPartition]]
 Subscriptions = Mapping[str, Collection[str]]

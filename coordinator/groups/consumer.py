@@ -11,7 +11,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
-from coordinator.groups.assignment import TopicPartition
 from coordinator.groups.events import Commit, Heartbeat, Place, Poll, Seek
 from coordinator.groups.group import Group, Member
 from coordinator.groups.shard import Shard
@@ -23,6 +22,7 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.errors import Damaged, LakelogError, NotAssigned, OffsetOutOfRange, StoreUnavailable
 from log_tables.partition.partition import Partition, ReadPlan
 from log_tables.table.table import topic_deleted
+from log_tables.topic_partition import TopicPartition
 
 Item = TypeVar("Item")
 

@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from coordinator.groups.assignment import TopicPartition
 from coordinator.groups.consumer import Consumer, Polled
 from coordinator.groups.consumers import Consumers
 from coordinator.groups.events import Delete, Event, Heartbeat, Join, Leave, Place, Reset
@@ -19,6 +18,7 @@ from log_tables.cluster.cluster import Cluster, contradicted
 from log_tables.cluster.topic import Topic, check_public
 from log_tables.errors import Damaged, InvalidOffset, OffsetOutOfRange, TopicDeleted
 from log_tables.partition.partition import Partition
+from log_tables.topic_partition import TopicPartition
 
 Answer = TypeVar("Answer")
 

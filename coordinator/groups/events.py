@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from coordinator.groups.assignment import TopicPartition
 from log_tables.cluster.group_log import MemberConfig, Placed
 from log_tables.segments.staging import Staged
+from log_tables.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

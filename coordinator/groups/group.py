@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from coordinator.groups.assignment import TopicPartition
 from coordinator.groups.events import TopicState
 from coordinator.groups.pattern import matching
 from coordinator.groups.transaction import TransactionState
 from log_tables.cluster.group_log import Committed, MemberConfig
 from log_tables.cluster.topic import check_public, is_internal
 from log_tables.errors import NotAssigned, UnknownMember, UnknownPartition, UnknownTopic
+from log_tables.topic_partition import TopicPartition
 
 Partitions = frozenset[TopicPartition]
 

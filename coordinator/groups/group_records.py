@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from coordinator.groups import transaction
-from coordinator.groups.assignment import TopicPartition
 from coordinator.groups.events import TopicState
 from coordinator.groups.group import Group, Member
 from log_tables.cluster.group_log import (
@@ -23,6 +22,7 @@ from log_tables.cluster.group_log import (
     TransactionsValue,
     Value,
 )
+from log_tables.topic_partition import TopicPartition
 
 _NEW = GroupValue(0)
 """Of a group that has said nothing of itself yet."""

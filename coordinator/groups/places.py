@@ -7,7 +7,6 @@ offset, and the group would never be given it (docs/decisions/0038-a-place-rests
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from coordinator.groups.assignment import TopicPartition
 from coordinator.groups.group import Group
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import Committed, MemberKey, MemberValue, OffsetKey, Records
@@ -15,6 +14,7 @@ from log_tables.cluster.topic import Topic
 from log_tables.errors import Damaged, NotFound
 from log_tables.layout import partition_directory
 from log_tables.table.table import make_table_durable
+from log_tables.topic_partition import TopicPartition
 
 
 class Noted(NamedTuple):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from coordinator.groups import transaction
-from coordinator.groups.assignment import STRATEGIES, Assignment, TopicPartition
+from coordinator.groups.assignment import STRATEGIES, Assignment
 from coordinator.groups.events import (
     Applied,
     Assign,
@@ -57,6 +57,7 @@ from log_tables.errors import (
 )
 from log_tables.limits import SUBSCRIPTION_MAX_CHARS
 from log_tables.segments.staging import Staged
+from log_tables.topic_partition import TopicPartition
 
 
 def step(  # noqa: PLR0911 -- one for each event

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from coordinator.groups.applying import Append, Applier, Applying, Done, Means
-from coordinator.groups.assignment import TopicPartition
 from coordinator.groups.events import Applied, Place, Transact
 from coordinator.groups.group import Group
 from coordinator.groups.shard import Shard
@@ -25,6 +24,7 @@ from log_tables.errors import Conflict, InvalidArgument, LakelogError, NotLeader
 from log_tables.partition.sequencer import kept_producer_id
 from log_tables.segments import staging
 from log_tables.segments.staging import Part, Run, Staged
+from log_tables.topic_partition import TopicPartition
 
 APPLY_WAIT_S = 10.0
 """How long an answer waits until the records are where they belong; they are committed all the same."""

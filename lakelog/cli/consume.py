@@ -15,6 +15,7 @@ import typer
 from lakelog.cli.common import GATEWAY, Json, Url, connect, iso_ms
 from log_tables.errors import InvalidArgument
 from log_tables.limits import MIB
+from log_tables.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from lakelog.client.client import Client
     from lakelog.client.consumer import Consumer
     from log_tables.record import Record
-
-Place = tuple[str, int]
-"""A topic and a partition."""
 
 FOLLOW_MS = 10_000
 IDLE_MS = 1_000
@@ -142,23 +140,25 @@ def _print_share(
         if limit is not None:
             limit -= taken.num_rows
             rest = table.slice(taken.num_rows)
-            firsts: dict[Place, int] = {}
+            firsts: dict[TopicPartition, int] = {}
             for place, offset in zip(_where(rest), rest["offset"].to_pylist(), strict=True):
                 firsts.setdefault(place, offset)
             for place, offset in firsts.items():
                 consumer.seek(*place, offset)
 
 
-def _where(table: "pa.Table") -> Iterator[Place]:
-    return zip(table["topic"].to_pylist(), table["partition"].to_pylist(), strict=True)
+def _where(table: "pa.Table") -> Iterator[TopicPartition]:
+    return map(TopicPartition, table["topic"].to_pylist(), table["partition"].to_pylist())
 
 
-def _places(client: "Client", topics: list[str], partition: int | None, start: str) -> dict[Place, int]:
+def _places(
+    client: "Client", topics: list[str], partition: int | None, start: str
+) -> dict[TopicPartition, int]:
     """Where to begin in which partitions. Raises InvalidArgument, UnknownTopic, UnknownPartition."""
     found = {}
     for topic in topics:
         for index in range(client.partition_count(topic)) if partition is None else [partition]:
-            found[topic, index] = _start(client, topic, index, start)
+            found[TopicPartition(topic, index)] = _start(client, topic, index, start)
     return found
 
 
@@ -181,20 +181,22 @@ def _start(client: "Client", topic: str, partition: int, start: str) -> int:
     return found.end if found.at is None else found.at
 
 
-def _read(client: "Client", places: dict[Place, int]) -> "Generator[tuple[Place, Record]]":
+def _read(client: "Client", places: dict[TopicPartition, int]) -> "Generator[tuple[TopicPartition, Record]]":
     for place, offset in places.items():
         for record in client.read(*place, offset):
             yield place, record
 
 
-def _follow(client: "Client", places: dict[Place, int]) -> "Generator[tuple[Place, Record]]":
+def _follow(
+    client: "Client", places: dict[TopicPartition, int]
+) -> "Generator[tuple[TopicPartition, Record]]":
     """The records of all partitions as they come: each partition has a thread that waits for them."""
     from log_tables.record import to_records
 
-    arrived: Queue[tuple[Place, Any]] = Queue(maxsize=len(places))
+    arrived: Queue[tuple[TopicPartition, Any]] = Queue(maxsize=len(places))
     ended = threading.Event()
 
-    def wait_for(place: Place, offset: int) -> None:
+    def wait_for(place: TopicPartition, offset: int) -> None:
         try:
             for table in client.read_tables(*place, offset, follow=True):
                 arrived.put((place, table))

@@ -9,7 +9,8 @@ from lakelog.cli.common import GATEWAY, Json, Url, connect, console, iso_ms, pri
 from log_tables.errors import InvalidArgument, UnknownGroup
 
 if TYPE_CHECKING:
-    from lakelog.client.client import Client, TopicPartition
+    from lakelog.client.client import Client
+from log_tables.topic_partition import TopicPartition
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -136,7 +137,7 @@ def _committed(client: "Client", group: str, *, known: bool) -> "dict[TopicParti
 
 def _chosen(client: "Client", texts: list[str]) -> "list[TopicPartition]":
     """The partitions that `TOPIC` and `TOPIC:0,1` name. Raises InvalidArgument, UnknownTopic."""
-    from lakelog.client.client import TopicPartition
+    from log_tables.topic_partition import TopicPartition
 
     found: dict[TopicPartition, None] = {}
     for text in texts:

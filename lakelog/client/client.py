@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 from urllib.parse import quote
 
 import httpx
@@ -15,6 +15,7 @@ from log_tables.clock import Clock, SystemClock
 from log_tables.errors import InvalidArgument, LakelogError, Unreachable
 from log_tables.limits import MIB
 from log_tables.record import Record, to_records
+from log_tables.topic_partition import TopicPartition
 
 ARROW = "application/vnd.apache.arrow.stream"
 
@@ -42,13 +43,6 @@ _NOT_SENT = (
 
 DEFAULT_URL = "http://127.0.0.1:8082"
 """Where a gateway answers that was told nothing else."""
-
-
-class TopicPartition(NamedTuple):
-    """A partition of a topic; a plain pair is equal to it."""
-
-    topic: str
-    partition: int
 
 
 OffsetsOf = Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]

@@ -9,7 +9,7 @@ from typing import NamedTuple, Self, TypeVar
 import httpx
 import pyarrow as pa
 
-from lakelog.client.client import READ_BYTES, Client, OffsetsOf, TopicPartition
+from lakelog.client.client import READ_BYTES, Client, OffsetsOf
 from lakelog.client.membership import Heart, Membership
 from lakelog.client.participant import Callback, Callbacks, Choice, Participant
 from lakelog.client.places import places
@@ -24,6 +24,7 @@ from log_tables.errors import (
     UnknownMember,
 )
 from log_tables.record import RECORD_SCHEMA
+from log_tables.topic_partition import TopicPartition
 
 __all__ = ["Consumer", "ConsumerRecord", "TopicPartition", "to_consumer_records"]
 

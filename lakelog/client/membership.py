@@ -8,8 +8,9 @@ from urllib.parse import quote
 import httpx
 import pyarrow as pa
 
-from lakelog.client.client import ARROW, Client, TopicPartition, quoted
+from lakelog.client.client import ARROW, Client, quoted
 from log_tables.errors import LakelogError, MemberExists, OutcomeUnknown, UnknownGroup
+from log_tables.topic_partition import TopicPartition
 
 BEAT_S_MAX = 5.0
 """How long a heartbeat waits for its answer."""

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakelog.client.client import TopicPartition
 from lakelog.client.membership import Membership
 from lakelog.client.places import Offsets, Places
 from log_tables.errors import Conflict, NotFound, OffsetOutOfRange, UnknownMember
+from log_tables.topic_partition import TopicPartition
 
 Callback = Callable[[list[TopicPartition]], None]
 

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from lakelog.client.client import OffsetsOf, TopicPartition
+from lakelog.client.client import OffsetsOf
+from log_tables.topic_partition import TopicPartition
 
 Offsets = dict[TopicPartition, int]
 

@@ -33,9 +33,7 @@ from log_tables.segments.staging import Staged
 from log_tables.store.store import Store
 from log_tables.table.commit import read_commit
 from log_tables.table.snapshot import Snapshot
-
-Place = tuple[str, str, int]
-"""A topic's name and id, and one of its partitions."""
+from log_tables.topic_partition import TopicIdPartition
 
 PROBLEMS_SHOWN = 5
 """How many of what is wrong with a root an error names."""
@@ -83,7 +81,7 @@ def _unknowable(cluster: Cluster, found: "Inspected") -> Iterator[str]:
             "original may still be in use"
         )
     for key, committed in found.groups.offsets.items():
-        table = found.tables.get((key.topic, committed.topic_id, key.partition))
+        table = found.tables.get(TopicIdPartition(key.topic, committed.topic_id, key.partition))
         if table is not None and committed.offset > table.high_watermark:
             yield (
                 f"group {key.group!r} has committed offset {committed.offset} of partition "
@@ -102,7 +100,7 @@ class Inspected:
     """What is wrong with a root, a sentence for each thing; and what it holds."""
 
     problems: list[str]
-    tables: dict[Place, Snapshot]
+    tables: dict[TopicIdPartition, Snapshot]
     groups: Replayed
 
 
@@ -124,7 +122,7 @@ def inspect(cluster: Cluster) -> Inspected:
             if snapshot is not None:
                 snapshots[directory] = snapshot
     tables = {
-        (topic.name, topic.topic_id, index): snapshots[directory]
+        TopicIdPartition(topic.name, topic.topic_id, index): snapshots[directory]
         for topic in topics
         for index in range(topic.partition_count)
         if (directory := partition_directory(topic.directory, index)) in snapshots
@@ -192,7 +190,7 @@ def lost_files(store: Store, before: Replayed, after: Callable[[], Replayed]) ->
         yield f"the staged file {path} is missing or cut short, and a committed transaction waits for it"
 
 
-def _ahead(tables: Mapping[Place, Snapshot], groups: Replayed) -> Iterator[str]:
+def _ahead(tables: Mapping[TopicIdPartition, Snapshot], groups: Replayed) -> Iterator[str]:
     """The partitions that have records of transactions of which `groups`, read after them, do not know."""
     for (topic, _, partition), table in tables.items():
         for producer, epoch in applied(table.txns.values()):

@@ -31,13 +31,10 @@ from log_tables.limits import (
 from log_tables.record import INPUT_SCHEMA, batch_bytes, cut
 from log_tables.store.objects import ObjectInfo
 from log_tables.store.store import Store
+from log_tables.topic_partition import TopicIdPartition
 
 _CHECKED_AT_ONCE = 16
 """Files that are looked for side by side: an object store takes a while for each."""
-
-
-_Place = tuple[str, str, int]
-"""A topic's name and id, and one of its partitions."""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -83,7 +80,7 @@ class Draft:
     """A staged file in the making: records are encoded as they come, while more are waited for."""
 
     def __init__(self) -> None:
-        self._runs: dict[_Place, _Encoded] = {}
+        self._runs: dict[TopicIdPartition, _Encoded] = {}
 
     def add(self, topic: str, topic_id: str, partition: int, batch: pa.RecordBatch) -> None:
         """Take a partition's next records, a batch of INPUT_SCHEMA.
@@ -92,10 +89,10 @@ class Draft:
         """
         if batch.num_rows == 0:
             return
-        place = topic, topic_id, partition
-        encoded = self._runs.get(place)
+        at = TopicIdPartition(topic, topic_id, partition)
+        encoded = self._runs.get(at)
         if encoded is None:
-            encoded = self._runs[place] = _Encoded()
+            encoded = self._runs[at] = _Encoded()
         _check_fits(topic, partition, encoded.unpacked + batch_bytes(batch))
         encoded.add(batch)
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from coordinator.groups.assignment import TopicPartition
 from coordinator.groups.events import (
     Assign,
     Commit,
@@ -22,6 +21,7 @@ from coordinator.groups.group import NOTHING, Group, Member, Partitions
 from coordinator.groups.group_records import restore
 from coordinator.groups.step import step
 from log_tables.cluster.group_log import Records
+from log_tables.topic_partition import TopicPartition
 from tests.kit.group_rules import fewest_moves, is_fair, moves
 
 GROUP = "g"

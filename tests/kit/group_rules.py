@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from coordinator.groups.assignment import Assignment, Subscriptions, TopicPartition
+from coordinator.groups.assignment import Assignment, Subscriptions
+from log_tables.topic_partition import TopicPartition
 
 
 def spread(given: Assignment) -> list[int]:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from coordinator.groups.assignment import TopicPartition
 from coordinator.groups.events import (
     Assign,
     Commit,
@@ -26,6 +25,7 @@ from coordinator.groups.events import (
 from log_tables.clock import ManualClock
 from log_tables.cluster.group_log import MemberConfig
 from log_tables.errors import NotAssigned, UnknownTopic
+from log_tables.topic_partition import TopicPartition
 from tests.kit.group_life import Life
 
 TOPICS = [f"t{number}" for number in range(6)]

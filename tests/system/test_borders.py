@@ -141,7 +141,7 @@ class Scene:
 def _lakelog(*command: str) -> "subprocess.CompletedProcess[str]":
     whole = [sys.executable, "-m", "lakelog", *command]
     named = {**os.environ, "LAKELOG_LEADER_TIMEOUT_MS": str(LEADER_TIMEOUT_MS)}
-    return subprocess.run(whole, capture_output=True, text=True, check=False, timeout=LONG_S, env=named)
+    return subprocess.run(whole, capture_output=True, text=True, check=False, timeout=10 * LONG_S, env=named)
 
 
 def _check_there(url: str, sent: Sequence[Operation]) -> None:

@@ -15,7 +15,6 @@ from api.gateway import Gateway
 from api.process.app import create_app
 from api.process.server import open_gateway
 from api.requests.body import WithBody
-from coordinator.groups.assignment import TopicPartition
 from coordinator.groups.consumer import Consumer, Polled
 from coordinator.groups.events import Assign, Join, Seek
 from ingest.settings import Settings
@@ -25,6 +24,7 @@ from log_tables.layout import log_directory
 from log_tables.store.store import open_store
 from log_tables.table.snapshot import Snapshot
 from log_tables.testing import Fault, FaultyStore
+from log_tables.topic_partition import TopicPartition
 from tests.kit.support import wait_until
 
 AT = TopicPartition("t", 0)

@@ -1,9 +1,10 @@
 """Where a streaming query is in its topics, as Spark keeps it in the checkpoint."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from log_tables.errors import InvalidArgument
+from log_tables.topic_partition import TopicIdPartition
 
 Place = dict[str, Any]
 """`{"orders": {"id": …, "0": 23}}`: the form of Spark's Kafka source, and the topic's id."""
@@ -21,18 +22,9 @@ UNDECIDED: Place = {BEGIN: "undecided"}
 """The place of a new query before its first micro-batch is planned. A place without topics is another."""
 
 
-class At(NamedTuple):
-    """A partition of one incarnation of a topic: one deleted and made again is another."""
-
-    topic: str
-    topic_id: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}/{self.partition}"
-
-
-def encode(ends: Mapping[At, int], begins: Mapping[At, int] | None = None) -> Place:
+def encode(
+    ends: Mapping[TopicIdPartition, int], begins: Mapping[TopicIdPartition, int] | None = None
+) -> Place:
     """The place where a micro-batch ends; for the first one with that where it begins.
 
     Always in the same order: Spark takes two places for the same when their texts are.
@@ -43,11 +35,11 @@ def encode(ends: Mapping[At, int], begins: Mapping[At, int] | None = None) -> Pl
     return place if begins is None else {**place, BEGIN: encode(begins)}
 
 
-def decode(place: Place) -> dict[At, int]:
+def decode(place: Place) -> dict[TopicIdPartition, int]:
     """The offsets of a place. Raises InvalidArgument for one that another source made."""
     try:
         return {
-            At(topic, entries[TOPIC_ID], int(partition)): offset
+            TopicIdPartition(topic, entries[TOPIC_ID], int(partition)): offset
             for topic, entries in place.items()
             if topic != BEGIN
             for partition, offset in entries.items()
@@ -60,6 +52,6 @@ def decode(place: Place) -> dict[At, int]:
         ) from None
 
 
-def decode_begin(start: Place, end: Place) -> dict[At, int]:
+def decode_begin(start: Place, end: Place) -> dict[TopicIdPartition, int]:
     """The offsets at which the micro-batch between two places begins."""
     return decode(end[BEGIN] if BEGIN in end and start != end else start)

@@ -22,20 +22,13 @@ from lakelog.spark.options import (
     place_of,
 )
 from lakelog.spark.rows import COLUMNS, HEADERS_COLUMN
-from lakelog.spark.source.positions import (
-    EARLIEST,
-    LATEST,
-    Position,
-    TopicPartition,
-    json_object,
-    position,
-    whole_number,
-)
+from lakelog.spark.source.positions import EARLIEST, LATEST, Position, json_object, position, whole_number
 from log_tables.cluster.group_log import check_group_name
 from log_tables.cluster.topic import check_topic_name, is_internal
 from log_tables.errors import InvalidArgument
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.sql.tables import TABLES
+from log_tables.topic_partition import TopicPartition
 
 WithoutMatch = Literal["error", "latest"]
 """What to do for a time after the last record."""
@@ -197,7 +190,7 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
             raise InvalidArgument(
                 f"assign gives {topic} {json.dumps(numbers)}, which is no list of partitions; {hint}"
             )
-        pairs += [(topic, number) for number in numbers]
+        pairs += [TopicPartition(topic, number) for number in numbers]
     if not pairs:
         raise InvalidArgument(f"assign={text!r} names no partition; {hint}")
     return tuple(sorted(set(pairs)))

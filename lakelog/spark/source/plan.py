@@ -8,6 +8,7 @@ from lakelog.spark.source.options import Options
 from lakelog.spark.source.ranges import Range, split
 from lakelog.spark.source.slices import Slice
 from lakelog.spark.source.subscription import Subscription
+from log_tables.topic_partition import TopicPartition
 
 
 def plan(subscription: Subscription, wanted: Iterable[Range], options: Options) -> list[Slice]:
@@ -19,9 +20,9 @@ def plan(subscription: Subscription, wanted: Iterable[Range], options: Options) 
 
 def _there(subscription: Subscription, part: Range, fail: bool) -> Range:
     """What the log has of a range."""
-    partition = subscription.partitions[part.topic, part.partition]
+    name = TopicPartition(part.topic, part.partition)
+    partition = subscription.partitions[name]
     low, high = partition.log_start, partition.high_watermark
-    name = f"{part.topic}/{part.partition}"
     start, end = part.start, part.end
     if start > high or end > high:
         beyond = start if start > high else end
@@ -36,7 +37,7 @@ def _there(subscription: Subscription, part: Range, fail: bool) -> Range:
 
 def _slice(subscription: Subscription, part: Range) -> Slice:
     topic = subscription.topics[part.topic]
-    partition = subscription.partitions[part.topic, part.partition]
+    partition = subscription.partitions[TopicPartition(part.topic, part.partition)]
     by_append = topic.config["message.timestamp.type"] == "LogAppendTime"
     return Slice(
         topic=part.topic,

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from lakelog.spark.source.offsets import BEGIN, TOPIC_ID
 from log_tables.cluster.topic import check_topic_name
 from log_tables.errors import InvalidArgument
-
-TopicPartition = tuple[str, int]
+from log_tables.topic_partition import TopicPartition
 
 EARLIEST, LATEST = -2, -1
 """What stands for an end of the log in a JSON of offsets (Kafka's ListOffsets)."""
@@ -94,7 +93,7 @@ def _by_partition(
                 shown = json.dumps({partition: number})
                 raise InvalidArgument(f"{option} gives {topic} {shown}; {hint}")
             else:
-                found[topic, int(partition)] = number
+                found[TopicPartition(topic, int(partition))] = number
     return found, topic_ids
 
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from lakelog.client.client import DEFAULT_URL, Client
-from lakelog.spark.source.positions import TopicPartition
 from log_tables.clock import Clock
 from log_tables.errors import Conflict, LakelogError, Unreachable
+from log_tables.topic_partition import TopicPartition
 
 _REQUEST_S = 10.0
 _AWAITED_S = 3.0

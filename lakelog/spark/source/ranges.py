@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from lakelog.spark.source.offsets import At
+from log_tables.topic_partition import TopicIdPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,9 @@ class Range:
         return self.end - self.start
 
 
-def share_out(limit: int, begins: Mapping[At, int], ends: Mapping[At, int]) -> dict[At, int]:
+def share_out(
+    limit: int, begins: Mapping[TopicIdPartition, int], ends: Mapping[TopicIdPartition, int]
+) -> dict[TopicIdPartition, int]:
     """New ends, so that about `limit` offsets are read, of each partition in proportion to its backlog.
 
     A partition with a backlog gets at least one offset, as with Spark's Kafka source: where there are more

@@ -20,13 +20,14 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from lakelog.spark.source.loss import report_loss
-from lakelog.spark.source.offsets import UNDECIDED, At, Place, decode, decode_begin, encode
+from lakelog.spark.source.offsets import UNDECIDED, Place, decode, decode_begin, encode
 from lakelog.spark.source.options import parse
 from lakelog.spark.source.plan import plan
 from lakelog.spark.source.ranges import Range, share_out
 from lakelog.spark.source.slices import read
 from lakelog.spark.source.subscription import Subscription
 from log_tables.clock import Clock, SystemClock
+from log_tables.topic_partition import TopicIdPartition, TopicPartition
 
 if TYPE_CHECKING:
     from lakelog.spark.source.progress import Progress
@@ -40,7 +41,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = parse(given, streaming=True)
         self._clock = clock or SystemClock()
         self._opened: Subscription | None = None
-        self._final: dict[At, int] | None = None
+        self._final: dict[TopicIdPartition, int] | None = None
         self._last_trigger: float | None = None
 
     @property
@@ -85,7 +86,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = self._end(start, limit)
         if self._options.group_id is not None and start != UNDECIDED:
             there = self._latest()
-            done = {(at.topic, at.partition): offset for at, offset in decode(start).items() if at in there}
+            done = {
+                TopicPartition(at.topic, at.partition): offset
+                for at, offset in decode(start).items()
+                if at in there
+            }
             self._progress.report(done, last=end == start)
         return end
 
@@ -104,7 +109,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 ends = share_out(self._options.max_offsets_per_trigger, begins, ends)
         return start if first is None and ends == decode(start) else encode(ends, first)
 
-    def _decided(self) -> dict[At, int]:
+    def _decided(self) -> dict[TopicIdPartition, int]:
         """Where a new query begins. Before anything is refreshed: not after the end of AvailableNow."""
         subscription = self._subscription
         for error in subscription.missing.values():
@@ -112,11 +117,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offsets = subscription.resolve(self._options.starting, self._options.without_match)
         return {subscription.at(partition): offset for partition, offset in offsets.items()}
 
-    def _latest(self) -> dict[At, int]:
+    def _latest(self) -> dict[TopicIdPartition, int]:
         subscription = self._subscription
         return {subscription.at(partition): end for partition, end in subscription.latest().items()}
 
-    def _begins(self, start: Mapping[At, int]) -> dict[At, int]:
+    def _begins(self, start: Mapping[TopicIdPartition, int]) -> dict[TopicIdPartition, int]:
         """Where each partition that there is now goes on after `start`: a new one at its beginning."""
         subscription = self._subscription
         begins = {subscription.at(partition): first for partition, first in subscription.earliest().items()}
@@ -124,7 +129,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._check_kept(start, begins)
         return {at: start.get(at, first) for at, first in begins.items()}
 
-    def _check_there(self, start: Iterable[At]) -> None:
+    def _check_there(self, start: Iterable[TopicIdPartition]) -> None:
         """Raise for what the options name and is not there, unless it may be missing.
 
         What the query has read is told as lost, in `_check_kept`.
@@ -135,7 +140,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if not known and self._options.fail_on_data_loss:
                 raise error
 
-    def _check_kept(self, before: Iterable[At], after: Iterable[At]) -> None:
+    def _check_kept(self, before: Iterable[TopicIdPartition], after: Iterable[TopicIdPartition]) -> None:
         """Raise DataLost, or warn, when partitions that were read are so no longer."""
         kept = set(after)
         topics = {at.topic: at.topic_id for at in kept}
@@ -146,7 +151,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
             report_loss(f"{at} is gone: its topic {what}", self._options.fail_on_data_loss)
 
-    def _too_early(self, begins: Mapping[At, int], ends: Mapping[At, int]) -> bool:
+    def _too_early(
+        self, begins: Mapping[TopicIdPartition, int], ends: Mapping[TopicIdPartition, int]
+    ) -> bool:
         """Whether there is less than minOffsetsPerTrigger, and maxTriggerDelay is not over."""
         least = self._options.min_offsets_per_trigger
         if least is None:
@@ -175,9 +182,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
         return [*plan(self._subscription, wanted, self._options)]
 
-    def _first(self, at: At) -> int:
+    def _first(self, at: TopicIdPartition) -> int:
         """Where a partition begins that the query has not read before."""
-        first = self._subscription.partitions[at.topic, at.partition].log_start
+        first = self._subscription.partitions[TopicPartition(at.topic, at.partition)].log_start
         if first > 0:
             report_loss(
                 f"{at} is new to the query and begins at offset {first}", self._options.fail_on_data_loss

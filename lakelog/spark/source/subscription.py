@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from lakelog.spark.source.offsets import At
 from lakelog.spark.source.options import Options, WithoutMatch
-from lakelog.spark.source.positions import EARLIEST, LATEST, Position, TopicPartition
+from lakelog.spark.source.positions import EARLIEST, LATEST, Position
 from lakelog.spark.worker import store_at
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidArgument, NotFound, UnknownPartition, UnknownTopic
 from log_tables.partition.partition import Partition
+from log_tables.topic_partition import TopicIdPartition, TopicPartition
 
 _FOLLOWED_AT_ONCE = 32
 """Logs that are read at the same time: what an object store's latency asks for."""
@@ -87,7 +87,11 @@ class Subscription:
 
     def _chosen(self, topics: Mapping[str, Topic]) -> list[TopicPartition]:
         if self._options.assigned is None:
-            return [(name, index) for name, topic in topics.items() for index in range(topic.partition_count)]
+            return [
+                TopicPartition(name, partition)
+                for name, topic in topics.items()
+                for partition in range(topic.partition_count)
+            ]
         found = []
         for name, index in self._options.assigned:
             if name in topics and index >= topics[name].partition_count:
@@ -96,7 +100,7 @@ class Subscription:
                     f"assign names partition {index} of topic {name}; there are 0 to {last}"
                 )
             elif name in topics:
-                found.append((name, index))
+                found.append(TopicPartition(name, index))
         return found
 
     def earliest(self) -> Offsets:
@@ -105,10 +109,10 @@ class Subscription:
     def latest(self) -> Offsets:
         return {chosen: partition.high_watermark for chosen, partition in self.partitions.items()}
 
-    def at(self, partition: TopicPartition) -> At:
+    def at(self, partition: TopicPartition) -> TopicIdPartition:
         """A partition that there is now, with the incarnation of its topic."""
         topic, index = partition
-        return At(topic, self.topics[topic].topic_id, index)
+        return TopicIdPartition(topic, self.topics[topic].topic_id, index)
 
     def resolve(self, position: Position, without_match: WithoutMatch) -> Offsets:
         """The offsets that a position stands for, for every partition there is now.

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Iterator
 import httpx
 import pytest
 
-from coordinator.groups.assignment import TopicPartition
 from coordinator.groups.events import Join, Leave, Place, Reset, Subscribe, TopicState
 from coordinator.groups.shard import Shard
 from ingest.settings import Settings, load_settings
@@ -17,6 +16,7 @@ from log_tables.cluster.group_log import MemberConfig
 from log_tables.errors import InvalidConfig, InvalidSubscription
 from log_tables.limits import GROUPS_LOOKED_AT, SUBSCRIPTION_MAX_CHARS
 from log_tables.store.store import open_store
+from log_tables.topic_partition import TopicPartition
 from tests.kit.gateway import RunningGateway, running_gateway
 
 AT = TopicPartition("t", 0)

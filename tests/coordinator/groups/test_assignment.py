@@ -7,15 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.groups.assignment import (
-    STRATEGIES,
-    Assignment,
-    Subscriptions,
-    TopicPartition,
-    range_,
-    round_robin,
-    sticky,
-)
+from coordinator.groups.assignment import STRATEGIES, Assignment, Subscriptions, range_, round_robin, sticky
+from log_tables.topic_partition import TopicPartition
 from tests.kit.group_rules import fewest_moves, is_fair, moves, spread
 
 Strategy = Callable[[Subscriptions, Mapping[str, int], Assignment], Assignment]

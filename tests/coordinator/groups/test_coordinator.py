@@ -9,7 +9,6 @@ import pytest
 
 from api.gateway import Gateway
 from api.process.server import open_gateway
-from coordinator.groups.assignment import TopicPartition
 from coordinator.groups.consumer import Consumer, Polled
 from coordinator.groups.events import Join, Place, Subscribe, TopicsChanged, TopicState, Transact
 from coordinator.groups.group import Group
@@ -21,6 +20,7 @@ from log_tables.partition.partition import Entry, Partition
 from log_tables.record import Record, input_batch
 from log_tables.segments import staging
 from log_tables.segments.staging import Part
+from log_tables.topic_partition import TopicPartition
 from tests.kit.partitions import values
 from tests.kit.support import wait_until
 

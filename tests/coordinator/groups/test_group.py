@@ -2,7 +2,6 @@
 
 import pytest
 
-from coordinator.groups.assignment import TopicPartition
 from coordinator.groups.events import (
     Assign,
     Commit,
@@ -46,6 +45,7 @@ from log_tables.errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from log_tables.topic_partition import TopicPartition
 
 TWO = {"t": TopicState("id-t", 2)}
 T = frozenset({"t"})

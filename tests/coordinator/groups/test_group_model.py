@@ -12,7 +12,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from coordinator.groups.assignment import TopicPartition
 from coordinator.groups.events import (
     Assign,
     Commit,
@@ -40,6 +39,7 @@ from log_tables.errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from log_tables.topic_partition import TopicPartition
 from tests.kit.group_life import Life
 from tests.kit.group_simulation import Simulation
 

@@ -26,6 +26,7 @@ from log_tables.limits import MIB
 from log_tables.partition.partition import Entry
 from log_tables.record import Record, input_batch
 from log_tables.testing import Call, FaultyStore, HoldingStore
+from log_tables.topic_partition import TopicIdPartition
 from tests.ingest.test_wide import others_first
 from tests.kit.support import wait_until
 
@@ -43,7 +44,7 @@ async def of_a_topic(here: Gateway) -> None:
 
 async def of_a_peer(here: Gateway) -> None:
     with suppress(TopicDeleted):
-        await _find(here, ("t", "of another incarnation", 0))
+        await _find(here, TopicIdPartition("t", "of another incarnation", 0))
 
 
 LOOKS: list[Look] = [of_a_group, of_a_topic, of_a_peer]

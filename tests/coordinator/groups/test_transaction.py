@@ -8,7 +8,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from coordinator.groups.assignment import TopicPartition
 from coordinator.groups.events import (
     Applied,
     Assign,
@@ -60,6 +59,7 @@ from log_tables.errors import (
 )
 from log_tables.limits import KEPT_PRODUCER_ID_MIN, PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX, RETRY_RETENTION_MS
 from log_tables.segments.staging import Run, Staged
+from log_tables.topic_partition import TopicPartition
 
 TOPICS = {"in": TopicState("id-in", 2), "out": TopicState("id-out", 2), "__x": TopicState("id-x", 1)}
 IN0, IN1 = TopicPartition("in", 0), TopicPartition("in", 1)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pytest
 
-from coordinator.groups.assignment import TopicPartition
 from coordinator.groups.events import Delete, Place, TopicState
 from coordinator.groups.group import Group
 from coordinator.groups.shard import Shard
@@ -39,6 +38,7 @@ from log_tables.testing import (
     refused,
     unavailable,
 )
+from log_tables.topic_partition import TopicPartition
 from tests.kit.partitions import values
 
 IN0 = TopicPartition("in", 0)

@@ -13,9 +13,9 @@ import pytest
 
 from api.wire.arrow import POLL_SCHEMA
 from lakelog import Client, Consumer
-from lakelog.client.client import TopicPartition
 from lakelog.client.consumer import ConsumerRecord
 from log_tables import errors
+from log_tables.topic_partition import TopicPartition
 from tests.kit.gateway import RunningGateway, start_gateway
 from tests.kit.support import free_port, wait_until
 

@@ -11,11 +11,12 @@ import pytest
 
 from lakelog.spark.options import Place
 from lakelog.spark.rows import COLUMNS, spark_schema
-from lakelog.spark.source.offsets import At, decode, encode
+from lakelog.spark.source.offsets import decode, encode
 from lakelog.spark.source.options import Options, names_table, parse, table_of
 from lakelog.spark.source.positions import EARLIEST, LATEST, Position
 from lakelog.spark.source.ranges import Range, share_out, split
 from log_tables.errors import InvalidArgument, InvalidRequest
+from log_tables.topic_partition import TopicIdPartition
 
 ROOT = {"path": "/data/lakelog"}
 SOME = {**ROOT, "subscribe": "t"}
@@ -320,9 +321,12 @@ def test_the_row_schema_is_that_of_kafkas_source() -> None:
     assert all(field.nullable for field in with_headers)
 
 
-def offsets(**ends: int) -> dict[At, int]:
+def offsets(**ends: int) -> dict[TopicIdPartition, int]:
     """`offsets(t0=3, t1=5)`: of the topic t, by partition."""
-    return {At(name[:-1], f"id of {name[:-1]}", int(name[-1])): offset for name, offset in ends.items()}
+    return {
+        TopicIdPartition(name[:-1], f"id of {name[:-1]}", int(name[-1])): offset
+        for name, offset in ends.items()
+    }
 
 
 def test_a_place_is_kafkas_json_with_the_topics_id() -> None:
