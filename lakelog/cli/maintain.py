@@ -183,7 +183,7 @@ def _row(outcome: "Outcome") -> dict[str, Any]:
 
 
 def _sentence(outcome: "Outcome") -> str:
-    where = f"{outcome.job} {outcome.topic}/{outcome.partition}"
+    where = f"{outcome.job} {outcome.topic}-{outcome.partition}"
     if outcome.error:
         return f"{where}: {'failed: ' if outcome.failed else ''}{outcome.error}"
     return (

@@ -250,7 +250,7 @@ class Consumer:
         at = self._owned(topic, partition)
         there = offset if isinstance(offset, int) else self._place(at, offset)
         if there < 0:
-            raise InvalidArgument(f"offset {offset} of {topic}/{partition} is negative; name one from 0")
+            raise InvalidArgument(f"offset {offset} of {topic}-{partition} is negative; name one from 0")
         self._move(at, there)
 
     def seek_to_time(self, topic: str, partition: int, timestamp_ms: int) -> None:

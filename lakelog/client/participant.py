@@ -110,7 +110,7 @@ class Participant:
         for at, offset in offsets.items():
             if at in self.owned and offset > handed.get(at, 0) and offset > (end := self._member.end(at)):
                 raise OffsetOutOfRange(
-                    f"offset {offset} of {at.topic}/{at.partition} is beyond the end of the log, {end}; "
+                    f"offset {offset} of {at.topic}-{at.partition} is beyond the end of the log, {end}; "
                     "commit up to there",
                     high_watermark=end,
                 )

@@ -147,4 +147,4 @@ def interrupted(job: Job, meanwhile: Callable[[], None]) -> Job:
 
 def errors(outcomes: Sequence[Outcome]) -> dict[str, str]:
     """What failed, by `topic/partition`."""
-    return {f"{o.topic}/{o.partition}": o.error for o in outcomes if o.error is not None}
+    return {f"{o.topic}-{o.partition}": o.error for o in outcomes if o.error is not None}

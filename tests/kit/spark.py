@@ -35,7 +35,7 @@ NOW_MS = 1_700_000_000_000
 WAIT_S = 60
 
 Offsets = dict[str, list[int]]
-"""What was read, by partition (`t/0`), in the order in which it came."""
+"""What was read, by partition (`t-0`), in the order in which it came."""
 
 
 class Topics:
@@ -119,7 +119,7 @@ def read(reader: BatchReader | StreamReader, slices: Sequence[InputPartition]) -
         for batch in reader.read(copy):
             columns = [batch.column(name).to_pylist() for name in ("topic", "partition", "offset")]
             for topic, partition, offset in zip(*columns, strict=True):
-                found.setdefault(f"{topic}/{partition}", []).append(offset)
+                found.setdefault(f"{topic}-{partition}", []).append(offset)
     return found
 
 
@@ -133,7 +133,7 @@ def ranges(slices: Sequence[InputPartition]) -> list[tuple[str, int, int]]:
     """(Partition, start, end) of each."""
     parts = [part for part in slices if isinstance(part, Slice)]
     assert len(parts) == len(slices)
-    return [(f"{part.topic}/{part.partition}", part.start, part.end) for part in parts]
+    return [(f"{part.topic}-{part.partition}", part.start, part.end) for part in parts]
 
 
 def joined(*batches: Offsets | None) -> Offsets:
@@ -215,7 +215,7 @@ class Collected:
 
 
 def _place(row: Any) -> tuple[str, int]:
-    return f"{row.topic}/{row.partition}", row.offset
+    return f"{row.topic}-{row.partition}", row.offset
 
 
 def loaded(spark: "SparkSession", options: dict[str, str]) -> "DataFrame":

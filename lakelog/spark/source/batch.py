@@ -44,7 +44,7 @@ class BatchReader(DataSourceReader):
         for at, start in starts.items():
             if self._options.starting.named(at) != EARLIEST and ends[at] < min(start, latest[at]):
                 raise InvalidArgument(
-                    f"{at[0]}/{at[1]} ends before it begins: from {start} to {ends[at]}; name a later end"
+                    f"{at} ends before it begins: from {start} to {ends[at]}; name a later end"
                 )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -85,7 +85,7 @@ def _store(place: Place, segment: Segment, part: Slice) -> Store:
 
 def _found_again(options: Options, part: Slice, offset: int) -> tuple[Slice, int]:
     """Where the rest of the slice is now: in which segments, and from which offset on."""
-    name, fail = f"{part.topic}/{part.partition}", options.fail_on_data_loss
+    name, fail = f"{part.topic}-{part.partition}", options.fail_on_data_loss
     cluster = Cluster.open(store_at(options.place), create=False)
     topic = cluster.known(part.topic)
     if topic is None or partition_directory(topic.directory, part.partition) != part.directory:

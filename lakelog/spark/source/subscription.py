@@ -159,7 +159,7 @@ class Subscription:
             offset = partition.position(times_ms[chosen] * 1000)
             if offset is None and without_match == "error":
                 raise InvalidArgument(
-                    f"{chosen[0]}/{chosen[1]} has no record at or after the timestamp {times_ms[chosen]}; "
+                    f"{chosen} has no record at or after the timestamp {times_ms[chosen]}; "
                     "name an earlier one, or set startingOffsetsByTimestampStrategy=latest"
                 )
             return partition.high_watermark if offset is None else offset
@@ -174,5 +174,5 @@ class Subscription:
 
 
 def _shown(partitions: Iterable[TopicPartition]) -> str:
-    names = [f"{topic}/{index}" for topic, index in sorted(partitions)]
+    names = [f"{topic}-{index}" for topic, index in sorted(partitions)]
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

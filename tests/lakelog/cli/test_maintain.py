@@ -143,7 +143,7 @@ def test_a_dry_run_of_what_is_done_has_nothing_to_say(run: Run, root: Root) -> N
 def test_a_run_says_what_it_did(run: Run, root: Root) -> None:
     """To people here, and to programs below."""
     shown = lines(run("--once", "--job", "retention"))
-    told = r"retention old/0: 10 files to 0, [0-9,]{6} bytes to 0, 20 records in \d\.\d s"
+    told = r"retention old-0: 10 files to 0, [0-9,]{6} bytes to 0, 20 records in \d\.\d s"
     assert re.fullmatch(told, shown[0])
     assert shown[1].startswith("1 partitions changed in ")
     assert lines(run("--once", "--job", "retention"))[0].startswith("0 partitions changed in ")
@@ -163,8 +163,8 @@ def test_a_run_in_which_something_fails_says_so_and_ends_with_1(run: Run, root: 
     done = run("--once", "--job", "retention")
     assert done.exit_code == FAILED
     failed, expired, _ = done.stdout.splitlines()
-    assert failed.startswith("look plain/0: failed: there is no table at topics/plain/0")
-    assert expired.startswith("retention old/0: 10 files to 0")
+    assert failed.startswith("look plain-0: failed: there is no table at topics/plain/0")
+    assert expired.startswith("retention old-0: 10 files to 0")
     assert run("--once", "--job", "retention", "--json").exit_code == FAILED
 
 

@@ -99,4 +99,4 @@ def test_segments_on_s3_merged_and_removed_after_planning_change_nothing(on_s3: 
     reader = BatchReader(on_s3.options(subscribe="u", startingOffsets={"u": {"0": 1}}))
     slices = reader.partitions()
     on_s3.merge("u")
-    assert read(reader, slices) == {"u/0": [1, 2, 3, 4, 5]}
+    assert read(reader, slices) == {"u-0": [1, 2, 3, 4, 5]}

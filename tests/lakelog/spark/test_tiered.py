@@ -37,13 +37,13 @@ def topics(tmp_path: Path) -> Topics:
 def test_a_batch_reads_across_the_border(topics: Topics) -> None:
     for counts in ([0, 0], [2, 0], [0, 5], [3, 0]):
         move_topic(topics.cluster, "t", counts)
-        assert topics.batch() == {"t/0": ALL, "t/1": ALL}
-    assert topics.batch(minPartitions=12) == {"t/0": ALL, "t/1": ALL}
+        assert topics.batch() == {"t-0": ALL, "t-1": ALL}
+    assert topics.batch(minPartitions=12) == {"t-0": ALL, "t-1": ALL}
     assert topics.batch(startingOffsets={"t": {"0": 1, "1": 3}}, endingOffsets={"t": {"0": 5, "1": -1}}) == {
-        "t/0": [1, 2, 3, 4],
-        "t/1": [3, 4, 5],
+        "t-0": [1, 2, 3, 4],
+        "t-1": [3, 4, 5],
     }
-    assert topics.batch(startingTimestamp=NOW_MS + 2000) == {"t/0": [2, 3, 4, 5], "t/1": [2, 3, 4, 5]}
+    assert topics.batch(startingTimestamp=NOW_MS + 2000) == {"t-0": [2, 3, 4, 5], "t-1": [2, 3, 4, 5]}
 
 
 def test_slices_planned_before_a_move_find_what_has_moved(topics: Topics) -> None:
@@ -56,7 +56,7 @@ def test_slices_planned_before_a_move_find_what_has_moved(topics: Topics) -> Non
             topics.cluster.store.delete(f"{directory}/{segment.path}")  # as a vacuum does
     with pytest.raises(CorruptSegment, match="is missing"):
         read(reader, slices[1:])  # two of these four were still here
-    assert read(reader, slices[:1]) == {"t/0": ALL}
+    assert read(reader, slices[:1]) == {"t-0": ALL}
 
 
 def test_slices_of_what_was_deleted_in_the_remote_root_are_told_as_lost(topics: Topics) -> None:
@@ -69,10 +69,10 @@ def test_slices_of_what_was_deleted_in_the_remote_root_are_told_as_lost(topics: 
         topics.cluster.topic("t").partition(part.partition).truncate(2)
         for segment in part.segments[:2]:
             topics.cluster.remote.store.delete(f"{part.directory}/{segment.path}")
-    with pytest.raises(DataLost, match="offsets 0 to 1 of t/0 were removed"):
+    with pytest.raises(DataLost, match="offsets 0 to 1 of t-0 were removed"):
         read(reader, slices)
     kept = BatchReader(topics.options(failOnDataLoss="false"))
-    assert read(kept, slices) == {"t/0": [2, 3, 4, 5], "t/1": [2, 3, 4, 5]}
+    assert read(kept, slices) == {"t-0": [2, 3, 4, 5], "t-1": [2, 3, 4, 5]}
 
 
 def test_a_stream_goes_on_over_the_border(topics: Topics) -> None:
@@ -82,14 +82,14 @@ def test_a_stream_goes_on_over_the_border(topics: Topics) -> None:
         move_topic(topics.cluster, "t", counts)
         for name, offsets in (query.trigger() or {}).items():
             found.setdefault(name, []).extend(offsets)
-    assert found == {"t/0": ALL, "t/1": ALL}
+    assert found == {"t-0": ALL, "t-1": ALL}
 
 
 def test_without_the_remote_root_only_what_is_here_is_read(topics: Topics, tmp_path: Path) -> None:
     move_topic(topics.cluster, "t", [3, 3])
     (tmp_path / "away").rename(tmp_path / "gone")
     store_at.cache_clear()
-    assert topics.batch(startingOffsets={"t": {"0": 3, "1": 4}}) == {"t/0": [3, 4, 5], "t/1": [4, 5]}
+    assert topics.batch(startingOffsets={"t": {"0": 3, "1": 4}}) == {"t-0": [3, 4, 5], "t-1": [4, 5]}
     with pytest.raises(StoreUnavailable, match="the remote root is not there"):
         topics.batch()
 

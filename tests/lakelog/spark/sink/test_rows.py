@@ -90,7 +90,7 @@ def batches(*rows: Rows) -> list[pa.RecordBatch]:
 
 
 def written(topics: Topics, message: WriterCommitMessage) -> Written:
-    """What a task has staged, by partition (`t/0`), in order."""
+    """What a task has staged, by partition (`t-0`), in order."""
     assert isinstance(message, StagedRows)
     found: Written = {}
     staging.check(topics.store, BATCH_GROUP, message.staged)
@@ -99,7 +99,7 @@ def written(topics: Topics, message: WriterCommitMessage) -> Written:
             assert run.topic_id == topics.cluster.topic(run.topic).topic_id
             for batch in staging.read_run(topics.store, file, run):
                 nowhere = pa.array([0] * batch.num_rows, pa.int64()).to_numpy()
-                records = found.setdefault(f"{run.topic}/{run.partition}", [])
+                records = found.setdefault(f"{run.topic}-{run.partition}", [])
                 records += to_records(with_offsets([batch], nowhere))
     return found
 
@@ -135,7 +135,7 @@ def test_every_column_of_a_row_is_in_its_record(topics: Topics) -> None:
     )
     at_us = int(moment.timestamp() * 1e6)
     assert found == {
-        "t/2": [
+        "t-2": [
             Record(b"v", b"k", (("a", b"1"), ("a", None)), at_us, 0),
             Record(None, None, (), at_us, 0),
         ]
@@ -143,7 +143,7 @@ def test_every_column_of_a_row_is_in_its_record(topics: Topics) -> None:
 
 
 def test_a_row_without_a_time_gets_the_time_at_which_it_is_written(topics: Topics) -> None:
-    (record,) = write(topics, {"value": ["v"], "partition": [0]})["t/0"]
+    (record,) = write(topics, {"value": ["v"], "partition": [0]})["t-0"]
     assert record.timestamp_us is not None
     assert abs(record.timestamp_us - SystemClock().now_us()) < 3_600_000_000
 
@@ -154,12 +154,12 @@ def test_the_partition_is_the_rows_own_else_its_keys(topics: Topics) -> None:
     found = write(topics, {"key": keys, "value": keys, "partition": [None] * 49 + [1]})
     for index in range(3):
         mine = [key.encode() for key in keys[:49] if partition_for_key(key.encode(), 3) == index]
-        assert values(found)[f"t/{index}"] == mine + [b"key-49"] * (index == 1)
+        assert values(found)[f"t-{index}"] == mine + [b"key-49"] * (index == 1)
 
 
 def test_rows_without_key_and_partition_stay_together_and_move_on_with_the_next_batch(topics: Topics) -> None:
     found = values(write(topics, *({"value": [f"{batch}"] * 10} for batch in range(9))))
-    assert sorted(found) == ["t/0", "t/1", "t/2"]
+    assert sorted(found) == ["t-0", "t-1", "t-2"]
     for column in found.values():
         for batch in range(9):
             assert column.count(b"%d" % batch) in (0, 10)
@@ -167,7 +167,7 @@ def test_rows_without_key_and_partition_stay_together_and_move_on_with_the_next_
 
 def test_tasks_that_write_little_do_not_all_write_to_one_partition(topics: Topics) -> None:
     used = {partition for _ in range(60) for partition in write(topics, {"value": ["v"]})}
-    assert used == {"t/0", "t/1", "t/2"}
+    assert used == {"t-0", "t-1", "t-2"}
 
 
 def test_the_rows_of_a_partition_keep_their_order(topics: Topics) -> None:
@@ -175,17 +175,17 @@ def test_the_rows_of_a_partition_keep_their_order(topics: Topics) -> None:
     rows = {"value": [str(number) for number in numbers], "partition": [number % 3 for number in numbers]}
     found = values(write(topics, rows, rows))
     for index in range(3):
-        assert found[f"t/{index}"] == [b"%d" % number for number in numbers if number % 3 == index] * 2
+        assert found[f"t-{index}"] == [b"%d" % number for number in numbers if number % 3 == index] * 2
 
 
 def test_the_topic_is_the_rows_own(topics: Topics) -> None:
     found = write(topics, {"value": ["1", "2", "3"], "topic": ["t", "u", "t"], "partition": [2, 0, 0]})
-    assert values(found) == {"t/0": [b"3"], "t/2": [b"1"], "u/0": [b"2"]}
+    assert values(found) == {"t-0": [b"3"], "t-2": [b"1"], "u-0": [b"2"]}
 
 
 def test_the_option_topic_wins_over_the_column(topics: Topics) -> None:
     found = write(topics, {"value": ["1", "2"], "topic": ["t", None]}, topic="u")
-    assert values(found) == {"u/0": [b"1", b"2"]}
+    assert values(found) == {"u-0": [b"1", b"2"]}
 
 
 def test_a_task_without_rows_stages_nothing(topics: Topics) -> None:
@@ -198,7 +198,7 @@ def test_a_task_holds_no_more_than_a_files_worth(topics: Topics, monkeypatch: py
     rows: Rows = {"value": ["x" * 600], "partition": [0]}
     message = a_sink(topics, topic="t").write(iter(batches(*[rows] * 5)))
     assert [len(file.runs) for file in message.staged] == [1, 1, 1]
-    assert values(written(topics, message)) == {"t/0": [b"x" * 600] * 5}
+    assert values(written(topics, message)) == {"t-0": [b"x" * 600] * 5}
     assert sorted(file.path for file in message.staged) == staged_files(topics)
 
 

@@ -45,8 +45,8 @@ def refused(topics: Topics, **options: object) -> str:
 
 def test_a_batch_reads_from_earliest_to_latest(topics: Topics) -> None:
     """Kafka: earliest and latest are a batch's defaults; a task for each partition that has something."""
-    assert planned(topics) == [("t/0", 0, 10), ("t/1", 0, 20)]
-    assert topics.batch() == {"t/0": [*range(10)], "t/1": [*range(20)]}
+    assert planned(topics) == [("t-0", 0, 10), ("t-1", 0, 20)]
+    assert topics.batch() == {"t-0": [*range(10)], "t-1": [*range(20)]}
     assert topics.batch(startingOffsets="earliest", endingOffsets="latest") == topics.batch()
 
 
@@ -55,14 +55,14 @@ def test_an_empty_topic_gives_no_rows(topics: Topics) -> None:
     topics.create("empty", 2)
     assert topics.batch(subscribe="empty") == {}
     assert topics.batch(subscribe="empty", startingOffsets={"empty": {"0": 0, "1": -2}}) == {}
-    assert topics.batch(subscribe="empty,t").keys() == {"t/0", "t/1"}
+    assert topics.batch(subscribe="empty,t").keys() == {"t-0", "t-1"}
 
 
 def test_subscribe_reads_the_topics_named(topics: Topics) -> None:
     """Kafka: all partitions of each; a topic that is not there is an error."""
     topics.create("u")
     topics.append("u", 0, 1)
-    assert topics.batch(subscribe="u, t").keys() == {"t/0", "t/1", "u/0"}
+    assert topics.batch(subscribe="u, t").keys() == {"t-0", "t-1", "u-0"}
     with pytest.raises(UnknownTopic, match="'missing'"):
         topics.batch(subscribe="u,missing")
 
@@ -72,14 +72,14 @@ def test_subscribe_pattern_reads_the_topics_whose_whole_name_matches(topics: Top
     for name in ("orders-1", "orders-22", "my-orders-1", "orders-1-old"):
         topics.create(name)
         topics.append(name, 0, 1)
-    assert topics.batch(subscribePattern=r"orders-\d+").keys() == {"orders-1/0", "orders-22/0"}
+    assert topics.batch(subscribePattern=r"orders-\d+").keys() == {"orders-1-0", "orders-22-0"}
     assert topics.batch(subscribePattern="nothing.*") == {}
-    assert {name[:2] for name in topics.batch(subscribePattern=".*")} == {"t/", "or", "my"}
+    assert {name[:2] for name in topics.batch(subscribePattern=".*")} == {"t-", "or", "my"}
 
 
 def test_assign_reads_the_partitions_named(topics: Topics) -> None:
     """Kafka: those alone; one that is not there is an error."""
-    assert topics.batch(assign={"t": [1, 2]}).keys() == {"t/1"}
+    assert topics.batch(assign={"t": [1, 2]}).keys() == {"t-1"}
     with pytest.raises(UnknownPartition, match="partition 3 of topic t"):
         topics.batch(assign={"t": [0, 3]})
 
@@ -88,9 +88,9 @@ def test_offsets_by_partition(topics: Topics) -> None:
     """Kafka: the starting offset is read, the ending offset is not; −2 is earliest, −1 latest."""
     starting, ending = {"t": {"0": 4, "1": -2, "2": 0}}, {"t": {"0": -1, "1": 3, "2": -1}}
     found = topics.batch(startingOffsets=starting, endingOffsets=ending)
-    assert found == {"t/0": [*range(4, 10)], "t/1": [0, 1, 2]}
+    assert found == {"t-0": [*range(4, 10)], "t-1": [0, 1, 2]}
     one = topics.batch(assign={"t": [1]}, startingOffsets={"t": {"1": 9}}, endingOffsets={"t": {"1": 12}})
-    assert one == {"t/1": [9, 10, 11]}
+    assert one == {"t-1": [9, 10, 11]}
 
 
 @pytest.mark.parametrize("side", ["starting", "ending"])
@@ -98,23 +98,23 @@ def test_offsets_by_partition(topics: Topics) -> None:
 def test_offsets_for_only_some_partitions_are_an_error(topics: Topics, side: str, kind: str) -> None:
     """Kafka: "you must specify all TopicPartitions", and no others."""
     option = side + kind
-    assert "misses t/0, t/2" in refused(topics, **{option: {"t": {"1": 0}}})
+    assert "misses t-0, t-2" in refused(topics, **{option: {"t": {"1": 0}}})
     named = {"t": {"0": 0, "1": 0, "2": 0, "3": 0}}
-    assert "names t/3, which the query does not read" in refused(topics, **{option: named})
+    assert "names t-3, which the query does not read" in refused(topics, **{option: named})
     named = {"t": {"0": 0, "1": 0, "2": 0}, "u": {"0": 0}}
-    assert "names u/0" in refused(topics, **{option: named})
-    assert "names t/0" in refused(topics, assign={"t": [1]}, **{option: {"t": {"0": 0, "1": 0}}})
+    assert "names u-0" in refused(topics, **{option: named})
+    assert "names t-0" in refused(topics, assign={"t": [1]}, **{option: {"t": {"0": 0, "1": 0}}})
 
 
 def test_a_timestamp_stands_for_the_first_record_that_is_not_older(topics: Topics) -> None:
     """Kafka: by partition; the record at an ending timestamp is not read any more."""
     assigned = {"t": [1]}
     for at_ms, first in ((0, 0), (NOW_MS, 0), (NOW_MS + 1, 10), (NOW_MS + 1000, 10)):
-        assert topics.batch(assign=assigned, startingTimestamp=str(at_ms)) == {"t/1": [*range(first, 20)]}
+        assert topics.batch(assign=assigned, startingTimestamp=str(at_ms)) == {"t-1": [*range(first, 20)]}
         by_partition = {"t": {"1": at_ms}}
-        assert topics.batch(assign=assigned, startingOffsetsByTimestamp=by_partition)["t/1"][0] == first
+        assert topics.batch(assign=assigned, startingOffsetsByTimestamp=by_partition)["t-1"][0] == first
         ended = topics.batch(assign=assigned, endingTimestamp=str(at_ms))
-        assert ended == ({"t/1": [*range(first)]} if first else {})
+        assert ended == ({"t-1": [*range(first)]} if first else {})
         assert ended == topics.batch(assign=assigned, endingOffsetsByTimestamp=by_partition)
 
 
@@ -125,11 +125,11 @@ def test_a_timestamp_without_a_record_is_an_error_or_the_end(topics: Topics) -> 
     assert "has no record at or after the timestamp" in message
     assert late in message
     assert topics.batch(startingTimestamp=late, startingOffsetsByTimestampStrategy="latest") == {
-        "t/1": [*range(10, 20)]
+        "t-1": [*range(10, 20)]
     }
-    assert "t/0" in refused(topics, startingOffsetsByTimestamp={"t": {"0": NOW_MS + 1, "1": 0, "2": 0}})
+    assert "t-0" in refused(topics, startingOffsetsByTimestamp={"t": {"0": NOW_MS + 1, "1": 0, "2": 0}})
     later = {"t": {"0": NOW_MS + 1, "1": NOW_MS + 1, "2": 0}}
-    assert topics.batch(endingOffsetsByTimestamp=later) == {"t/0": [*range(10)], "t/1": [*range(10)]}
+    assert topics.batch(endingOffsetsByTimestamp=later) == {"t-0": [*range(10)], "t-1": [*range(10)]}
 
 
 def test_a_query_that_ends_before_it_begins_is_an_error(topics: Topics) -> None:
@@ -141,7 +141,7 @@ def test_a_query_that_ends_before_it_begins_is_an_error(topics: Topics) -> None:
         {"startingTimestamp": str(NOW_MS + 1000), "endingOffsets": {"t": {"1": 3}}},
     ):
         for lossy in ("true", "false"):
-            assert "t/1 ends before it begins" in refused(
+            assert "t-1 ends before it begins" in refused(
                 topics, assign=assigned, failOnDataLoss=lossy, **options
             )
     same = {"t": {"1": 7}}
@@ -160,41 +160,41 @@ def test_a_query_that_ends_before_it_begins_is_an_error(topics: Topics) -> None:
 )
 def test_an_offset_beyond_the_end_is_lost_data(topics: Topics, options: dict[str, object]) -> None:
     """Kafka: out of range; an error with failOnDataLoss, else what there is."""
-    with pytest.raises(DataLost, match="of t/0 is beyond its end, 10"):
+    with pytest.raises(DataLost, match="of t-0 is beyond its end, 10"):
         topics.batch(assign={"t": [0]}, **options)
     found = topics.batch(assign={"t": [0]}, failOnDataLoss="false", **options)
-    assert found == ({} if "startingOffsets" in options else {"t/0": [*range(10)]})
+    assert found == ({} if "startingOffsets" in options else {"t-0": [*range(10)]})
 
 
 def test_offsets_that_were_deleted_are_lost_data(topics: Topics) -> None:
     """Kafka: an offset below the log start is out of range; `earliest` begins where the log does."""
     topics.partition("t", 1).truncate(13)
-    assert topics.batch()["t/1"] == [*range(13, 20)]
+    assert topics.batch()["t-1"] == [*range(13, 20)]
     for start in (5, 12):
         named = {"assign": {"t": [1]}, "startingOffsets": {"t": {"1": start}}}
-        with pytest.raises(DataLost, match=f"offsets {start} to 12 of t/1 are gone"):
+        with pytest.raises(DataLost, match=f"offsets {start} to 12 of t-1 are gone"):
             topics.batch(**named)
-        assert topics.batch(**named, failOnDataLoss="false") == {"t/1": [*range(13, 20)]}
-    assert topics.batch(assign={"t": [1]}, startingOffsets={"t": {"1": 13}}) == {"t/1": [*range(13, 20)]}
+        assert topics.batch(**named, failOnDataLoss="false") == {"t-1": [*range(13, 20)]}
+    assert topics.batch(assign={"t": [1]}, startingOffsets={"t": {"1": 13}}) == {"t-1": [*range(13, 20)]}
 
 
 def test_a_gap_in_a_compacted_topic_is_no_loss(topics: Topics) -> None:
     """Kafka: offsets that compaction has removed are skipped; a range may begin or end in a gap."""
     partition = topics.partition("t", 1)
     thin_out(partition, partition.snapshot.segments, keep=lambda offset: offset in (0, 5, 6, 19))
-    assert topics.batch(assign={"t": [1]}) == {"t/1": [0, 5, 6, 19]}
+    assert topics.batch(assign={"t": [1]}) == {"t-1": [0, 5, 6, 19]}
     for start, end, found in ((1, 6, [5]), (5, 7, [5, 6]), (7, 19, []), (2, 20, [5, 6, 19])):
         part = topics.batch(
             assign={"t": [1]}, startingOffsets={"t": {"1": start}}, endingOffsets={"t": {"1": end}}
         )
-        assert part == ({"t/1": found} if found else {})
-    assert topics.batch(assign={"t": [1]}, maxRecordsPerPartition="1") == {"t/1": [0, 5, 6, 19]}
+        assert part == ({"t-1": found} if found else {})
+    assert topics.batch(assign={"t": [1]}, maxRecordsPerPartition="1") == {"t-1": [0, 5, 6, 19]}
 
 
 def test_min_partitions_and_max_records_per_partition_cut_the_tasks(topics: Topics) -> None:
     """Kafka: one task for each partition unless these ask for more."""
     assert len(planned(topics, minPartitions="2")) == 2
-    assert planned(topics, minPartitions="3") == [("t/0", 0, 10), ("t/1", 0, 10), ("t/1", 10, 20)]
+    assert planned(topics, minPartitions="3") == [("t-0", 0, 10), ("t-1", 0, 10), ("t-1", 10, 20)]
     assert planned(topics, maxRecordsPerPartition="10") == planned(topics, minPartitions="3")
     assert len(planned(topics, minPartitions="7", maxRecordsPerPartition="10")) == 7
     assert topics.batch(minPartitions="7") == topics.batch()
@@ -205,8 +205,8 @@ def test_a_place_that_a_query_reported_can_be_named(topics: Topics) -> None:
     query = topics.query()
     query.trigger()
     topics.append("t", 0, 5)
-    assert topics.batch(startingOffsets=query.place) == {"t/0": [*range(10, 15)]}
-    assert topics.batch(endingOffsets=query.place) == {"t/0": [*range(10)], "t/1": [*range(20)]}
+    assert topics.batch(startingOffsets=query.place) == {"t-0": [*range(10, 15)]}
+    assert topics.batch(endingOffsets=query.place) == {"t-0": [*range(10)], "t-1": [*range(20)]}
     topics.recreate("t", 3)
     for option in ("startingOffsets", "endingOffsets"):
         message = refused(topics, **{option: query.place})
@@ -313,7 +313,7 @@ def wrong() -> list[tuple[dict[str, object], str]]:
         ({"subscribePattern": "x.*", "assign": {"t": [0]}}, "there is subscribePattern and assign"),
         ({"startingOfsets": "earliest"}, "did you mean startingOffsets?"),
         ({"columns": "offset,nothing"}, "columns names 'nothing'"),
-        ({"startingOffsets": {"t": {"0": 1}}}, "misses t/1, t/2"),
+        ({"startingOffsets": {"t": {"0": 1}}}, "misses t-1, t-2"),
         ({"subscribe": "missing"}, "there is no topic 'missing'"),
         ({"path": "/nowhere/lakelog"}, "/nowhere/lakelog"),
     ]

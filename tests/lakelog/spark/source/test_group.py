@@ -65,9 +65,9 @@ def test_a_micro_batch_is_committed_when_the_next_one_is_asked_for(
 ) -> None:
     """Kafka's source never commits."""
     query = Query(options(gateway, topic, group, **LIMITED))
-    assert query.trigger() == {f"{topic}/0": [0, 1], f"{topic}/1": [0, 1]}
+    assert query.trigger() == {f"{topic}-0": [0, 1], f"{topic}-1": [0, 1]}
     assert committed(client, group) == []
-    assert query.trigger() == {f"{topic}/0": [2, 3], f"{topic}/1": [2, 3]}
+    assert query.trigger() == {f"{topic}-0": [2, 3], f"{topic}-1": [2, 3]}
     wait_for(client, group, [2, 2])
     assert query.trigger() is None
     assert committed(client, group) == [4, 4]  # nothing else to do: it has waited
@@ -109,8 +109,8 @@ def test_a_gateway_that_is_away_is_told_of_once_and_later_told_all(
         gateway.produce("t", 1, 2, 3)
         url, port = gateway.url, int(gateway.url.rsplit(":", 1)[1])
     query = Query(options(gateway, "t", "g", **LIMITED | {"maxOffsetsPerTrigger": "2"}), clock=clock)
-    assert query.trigger() == {"t/0": [0, 1]}
-    assert query.trigger() == {"t/0": [2]}
+    assert query.trigger() == {"t-0": [0, 1]}
+    assert query.trigger() == {"t-0": [2]}
     assert query.trigger() is None
     assert query.trigger() is None
     (said,) = warnings(caplog)
@@ -136,7 +136,7 @@ def test_a_group_with_members_keeps_its_offsets(
     member = Instance(gateway.client, group, "a")
     member.subscribe(topic)
     query = Query(options(gateway, topic, group, startingOffsets="earliest"), clock=clock)
-    assert query.trigger() == {f"{topic}/0": [*range(4)], f"{topic}/1": [*range(4)]}
+    assert query.trigger() == {f"{topic}-0": [*range(4)], f"{topic}-1": [*range(4)]}
     assert query.trigger() is None
     (said,) = warnings(caplog)
     assert "has members, which own its offsets" in said
@@ -155,11 +155,11 @@ def test_a_gateway_that_hangs_holds_nothing_up_twice(store_root: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections, and answers nothing
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
         query = topics.query(groupId="g", gateway=url)
-        assert query.trigger() == {"t/0": [0]}
+        assert query.trigger() == {"t-0": [0]}
         assert query.trigger() is None
         for number in range(1, 20):
             topics.append("t", 0, 1)
-            assert query.trigger() == {"t/0": [number]}
+            assert query.trigger() == {"t-0": [number]}
             assert query.trigger() is None
         query.reader.stop()
 
@@ -274,4 +274,4 @@ def test_a_query_of_sparks_does_without_its_gateway(
     with socket.create_server(("127.0.0.1", 0)) as server:
         nobody = f"http://127.0.0.1:{server.getsockname()[1]}"
     _, found = run(spark, topics.options(groupId="g", gateway=nobody, **LIMITED), tmp_path)
-    assert found.offsets() == {"t/0": [*range(8)]}
+    assert found.offsets() == {"t-0": [*range(8)]}

@@ -42,7 +42,7 @@ def test_a_topic_deleted_under_a_query_ends_it(topics: Topics, left_over: int) -
         topics.append("t", 0, left_over)
     topics.cluster.delete_topic("t")
     for asked in (query, query, query.restart()):
-        with pytest.raises(DataLost, match="t/0 is gone: its topic was deleted"):
+        with pytest.raises(DataLost, match="t-0 is gone: its topic was deleted"):
             asked.trigger()
     with pytest.raises(UnknownTopic, match="there is no topic 't' to read"):
         topics.query().trigger()
@@ -55,11 +55,11 @@ def test_a_query_may_go_on_without_a_topic_that_was_deleted(topics: Topics) -> N
     query = begun(topics, subscribe="t,u", failOnDataLoss="false")
     topics.cluster.delete_topic("t")
     topics.append("u", 0, 2)
-    assert query.trigger() == {"u/0": [2, 3]}
+    assert query.trigger() == {"u-0": [2, 3]}
     assert query.trigger() is None
     topics.create("t", 1)
     topics.append("t", 0, 3)
-    assert query.trigger() == {"t/0": [0, 1, 2]}
+    assert query.trigger() == {"t-0": [0, 1, 2]}
 
 
 def test_it_waits_for_its_only_topic_to_come_back(topics: Topics) -> None:
@@ -70,7 +70,7 @@ def test_it_waits_for_its_only_topic_to_come_back(topics: Topics) -> None:
     assert query.restart().trigger() is None
     topics.create("t", 1)
     topics.append("t", 0, 3)
-    assert query.trigger() == {"t/0": [0, 1, 2]}
+    assert query.trigger() == {"t-0": [0, 1, 2]}
 
 
 def test_it_may_go_on_without_it_after_a_restart_too(topics: Topics) -> None:
@@ -79,8 +79,8 @@ def test_it_may_go_on_without_it_after_a_restart_too(topics: Topics) -> None:
     query = begun(topics, subscribe="t,u", failOnDataLoss="false")
     topics.cluster.delete_topic("t")
     topics.append("u", 0, 2)
-    assert query.restart().trigger() == {"u/0": [2, 3]}
-    assert query.trigger() == {"u/0": [2, 3]}
+    assert query.restart().trigger() == {"u-0": [2, 3]}
+    assert query.trigger() == {"u-0": [2, 3]}
     assert query.restart().trigger() is None
 
 
@@ -90,7 +90,7 @@ def test_an_assigned_partition_that_a_new_topic_lacks_is_lost(topics: Topics) ->
     topics.append("t", 0, 2)
     with pytest.raises(DataLost, match="made again"):
         query.restart().trigger()
-    assert query.restart(failOnDataLoss="false").trigger() == {"t/0": [0, 1]}
+    assert query.restart(failOnDataLoss="false").trigger() == {"t-0": [0, 1]}
 
 
 def test_a_loss_is_told_once_and_not_at_every_look(topics: Topics, caplog: pytest.LogCaptureFixture) -> None:
@@ -113,7 +113,7 @@ def test_a_topic_made_again_under_a_query_ends_it(
         topics.append("t", 0, records)
     for again in (query, query.restart(), query.restart()):
         for _ in range(2):
-            with pytest.raises(DataLost, match="t/0 is gone: its topic was deleted and made again"):
+            with pytest.raises(DataLost, match="t-0 is gone: its topic was deleted and made again"):
                 again.trigger()
         with pytest.raises(DataLost, match="made again"):
             again.available_now()
@@ -128,10 +128,10 @@ def test_a_query_may_go_on_with_the_new_topic_from_its_beginning(
     topics.recreate("t", 1)
     topics.append("t", 0, records)
     again = query.restart() if stopped else query
-    assert again.trigger() == {"t/0": [*range(records)]}
+    assert again.trigger() == {"t-0": [*range(records)]}
     assert again.trigger() is None
     topics.append("t", 0, 1)
-    assert again.restart().trigger() == {"t/0": [records]}
+    assert again.restart().trigger() == {"t-0": [records]}
 
 
 def test_a_topic_made_again_during_available_now(topics: Topics) -> None:
@@ -147,8 +147,8 @@ def test_a_topic_made_again_during_available_now(topics: Topics) -> None:
     topics.recreate("t", 2)
     topics.append("t", 0, 5)
     query = topics.query(maxOffsetsPerTrigger="2", failOnDataLoss="false")
-    assert query.available_now(again) == [{"t/0": [0, 1]}, {}]
-    assert query.restart(maxOffsetsPerTrigger="9").available_now() == [{"t/0": [0, 1]}]
+    assert query.available_now(again) == [{"t-0": [0, 1]}, {}]
+    assert query.restart(maxOffsetsPerTrigger="9").available_now() == [{"t-0": [0, 1]}]
 
 
 @pytest.mark.parametrize("fail", ["true", "false"])
@@ -168,7 +168,7 @@ def test_a_planned_micro_batch_of_a_topic_made_again_is_not_read_from_the_new_on
             restarted.reader.partitions(before, query.place)
     else:
         assert restarted.reader.partitions(before, query.place) == []
-        assert restarted.trigger() == {"t/0": [*range(9)]}
+        assert restarted.trigger() == {"t-0": [*range(9)]}
 
 
 def test_a_micro_batch_that_left_a_topic_behind_is_lost_data_to_a_stricter_query(topics: Topics) -> None:
@@ -191,10 +191,10 @@ def test_the_files_of_a_planned_micro_batch_may_go_with_their_topic(topics: Topi
         query.plan()
         directory = topics.cluster.topic("t").directory
         topics.recreate("t", 2)
-        assert read(query.reader, query.planned) == {"t/0": FIVE, "t/1": FIVE}
+        assert read(query.reader, query.planned) == {"t-0": FIVE, "t-1": FIVE}
         topics.sweep_data(directory)
         if fail == "true":
-            with pytest.raises(DataLost, match="topic t was deleted while t/0 was read"):
+            with pytest.raises(DataLost, match="topic t was deleted while t-0 was read"):
                 read(query.reader, query.planned)
         else:
             assert read(query.reader, query.planned) == {}
@@ -206,11 +206,11 @@ def test_a_topic_that_the_options_no_longer_choose_is_lost(topics: Topics) -> No
     """Kafka: options changed between two runs: "are gone" too."""
     topics.create("u")
     query = begun(topics, subscribe="t,u")
-    with pytest.raises(DataLost, match="u/0 is gone: its topic was deleted, or the options no longer"):
+    with pytest.raises(DataLost, match="u-0 is gone: its topic was deleted, or the options no longer"):
         query.restart(subscribe="t").trigger()
     narrower = query.restart(subscribe="t", failOnDataLoss="false")
     topics.append("t", 0, 1)
-    assert narrower.trigger() == {"t/0": [5]}
+    assert narrower.trigger() == {"t-0": [5]}
 
 
 def test_records_deleted_before_a_query_came_to_them(topics: Topics) -> None:
@@ -223,9 +223,9 @@ def test_records_deleted_before_a_query_came_to_them(topics: Topics) -> None:
     assert strict.restart().plan()
     topics.partition("t", 0).truncate(8)
     for query in (strict, strict.restart()):
-        with pytest.raises(DataLost, match="offsets 5 to 7 of t/0 are gone, its log starts at 8"):
+        with pytest.raises(DataLost, match="offsets 5 to 7 of t-0 are gone, its log starts at 8"):
             query.trigger()
-    assert lenient.trigger() == {"t/0": [*range(8, 15)]}
+    assert lenient.trigger() == {"t-0": [*range(8, 15)]}
     assert lenient.trigger() is None
 
 
@@ -233,9 +233,9 @@ def test_a_limit_counts_deleted_offsets_too(topics: Topics) -> None:
     """Kafka: the limit is shared out over offsets, whether their records are there or not."""
     topics.append("t", 0, 10)
     query = topics.query(assign={"t": [0]}, maxOffsetsPerTrigger="6", failOnDataLoss="false")
-    assert query.trigger() == {"t/0": [*range(6)]}
+    assert query.trigger() == {"t-0": [*range(6)]}
     topics.partition("t", 0).truncate(13)
-    assert [query.trigger() for _ in range(3)] == [{}, {"t/0": [13, 14]}, None]
+    assert [query.trigger() for _ in range(3)] == [{}, {"t-0": [13, 14]}, None]
 
 
 def test_all_records_deleted_is_lost_data_too(topics: Topics) -> None:
@@ -243,11 +243,11 @@ def test_all_records_deleted_is_lost_data_too(topics: Topics) -> None:
     topics.append("t", 1, 5)
     topics.partition("t", 1).truncate(10)
     lenient = query.restart(failOnDataLoss="false")
-    with pytest.raises(DataLost, match="offsets 5 to 9 of t/1 are gone"):
+    with pytest.raises(DataLost, match="offsets 5 to 9 of t-1 are gone"):
         query.trigger()
     assert lenient.trigger() == {}
     topics.append("t", 1, 1)
-    assert lenient.trigger() == {"t/1": [10]}
+    assert lenient.trigger() == {"t-1": [10]}
 
 
 def test_records_deleted_after_planning(topics: Topics) -> None:
@@ -260,16 +260,16 @@ def test_records_deleted_after_planning(topics: Topics) -> None:
     gone = [item.path for item in partition.snapshot.segments][:1]
     partition.truncate(7)
     topics.remove(partition, gone)
-    with pytest.raises(DataLost, match="offsets 0 to 4 of t/0 were removed while they were read"):
+    with pytest.raises(DataLost, match="offsets 0 to 4 of t-0 were removed while they were read"):
         read(queries["true"].reader, queries["true"].planned)
-    assert read(queries["false"].reader, queries["false"].planned) == {"t/1": FIVE}
+    assert read(queries["false"].reader, queries["false"].planned) == {"t-1": FIVE}
 
 
 def test_a_place_in_an_earlier_topic_is_no_start(topics: Topics) -> None:
     """Kafka has no way to tell."""
     place = begun(topics).place
     topics.append("t", 0, 1)
-    assert topics.query(startingOffsets=place).trigger() == {"t/0": [5]}
+    assert topics.query(startingOffsets=place).trigger() == {"t-0": [5]}
     topics.recreate("t", 2)
     topics.append("t", 0, 9)
     with pytest.raises(InvalidArgument, match="offsets of an earlier topic t"):

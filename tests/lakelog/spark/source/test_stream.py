@@ -34,7 +34,7 @@ def filled(topics: Topics) -> Topics:
     return topics
 
 
-ALL = {"t/0": [*range(10)], "t/1": [*range(20)]}
+ALL = {"t-0": [*range(10)], "t-1": [*range(20)]}
 
 
 # Where a query starts.
@@ -46,7 +46,7 @@ def test_a_new_query_starts_at_latest(filled: Topics) -> None:
     assert query.trigger() is None
     filled.append("t", 2, 2)
     filled.append("t", 0, 1)
-    assert query.trigger() == {"t/0": [10], "t/2": [0, 1]}
+    assert query.trigger() == {"t-0": [10], "t-2": [0, 1]}
     assert query.trigger() is None
 
 
@@ -54,30 +54,30 @@ def test_a_query_starts_where_it_is_told(filled: Topics) -> None:
     """Kafka: earliest, latest, JSON with −2 and −1, timestamps; each for new queries only."""
     assert filled.query().trigger() == ALL
     named = filled.query(startingOffsets={"t": {"0": -1, "1": 17, "2": -2}})
-    assert named.trigger() == {"t/1": [17, 18, 19]}
-    assert filled.query(startingTimestamp=str(NOW_MS), assign={"t": [0]}).trigger() == {"t/0": ALL["t/0"]}
+    assert named.trigger() == {"t-1": [17, 18, 19]}
+    assert filled.query(startingTimestamp=str(NOW_MS), assign={"t": [0]}).trigger() == {"t-0": ALL["t-0"]}
     with pytest.raises(InvalidArgument, match="no record at or after the timestamp"):
         filled.query(startingTimestamp=str(NOW_MS + 1)).trigger()
     later = {"t": {"0": NOW_MS + 1, "1": 0, "2": 0}}
     strategy = filled.query(startingOffsetsByTimestamp=later, startingOffsetsByTimestampStrategy="latest")
-    assert strategy.trigger() == {"t/1": ALL["t/1"]}
+    assert strategy.trigger() == {"t-1": ALL["t-1"]}
 
 
 def test_starting_offsets_for_only_some_partitions_are_an_error(filled: Topics) -> None:
     """Kafka: "you must specify all TopicPartitions"."""
-    with pytest.raises(InvalidArgument, match="it misses t/1, t/2"):
+    with pytest.raises(InvalidArgument, match="it misses t-1, t-2"):
         filled.query(startingOffsets={"t": {"0": 3}}).trigger()
 
 
 def test_a_start_beyond_the_end_is_lost_data(filled: Topics) -> None:
     """Kafka: "offset was changed from 12 to 10"; else it goes on at the end."""
     options = {"assign": {"t": [0]}, "startingOffsets": {"t": {"0": 12}}}
-    with pytest.raises(DataLost, match="offset 12 of t/0 is beyond its end, 10"):
+    with pytest.raises(DataLost, match="offset 12 of t-0 is beyond its end, 10"):
         filled.query(**options).trigger()
     query = filled.query(failOnDataLoss="false", **options)
     assert query.trigger() is None
     filled.append("t", 0, 5)
-    assert query.trigger() == {"t/0": [*range(10, 15)]}
+    assert query.trigger() == {"t-0": [*range(10, 15)]}
 
 
 def test_topics_that_are_not_there(filled: Topics) -> None:
@@ -94,7 +94,7 @@ def test_an_empty_topic_waits_for_its_first_record(topics: Topics) -> None:
     query = topics.query()
     assert query.trigger() is None
     topics.append("t", 1, 1)
-    assert query.trigger() == {"t/1": [0]}
+    assert query.trigger() == {"t-1": [0]}
 
 
 # What joins a running query.
@@ -109,7 +109,7 @@ def test_later_partitions_are_read_from_their_beginning(filled: Topics, first: s
     assert query.trigger() == {}
     filled.append("t", 4, 3)
     filled.append("t", 0, 1)
-    assert query.trigger() == {"t/0": [10], "t/4": [0, 1, 2]}
+    assert query.trigger() == {"t-0": [10], "t-4": [0, 1, 2]}
     assigned = filled.query(assign={"t": [4]}, startingOffsets="latest")
     assert assigned.trigger() is None
 
@@ -121,11 +121,11 @@ def test_later_topics_that_match_join(topics: Topics) -> None:
     for name in ("orders-1", "other", "orders-2"):
         topics.create(name)
         topics.append(name, 0, 2)
-    assert query.trigger() == {"orders-1/0": [0, 1], "orders-2/0": [0, 1]}
+    assert query.trigger() == {"orders-1-0": [0, 1], "orders-2-0": [0, 1]}
     topics.create("orders-3")
     topics.append("orders-3", 0, 1)
     again = query.restart()
-    assert again.trigger() == {"orders-3/0": [0]}
+    assert again.trigger() == {"orders-3-0": [0]}
 
 
 def test_a_new_partition_that_does_not_begin_at_zero_is_lost_data(filled: Topics) -> None:
@@ -136,9 +136,9 @@ def test_a_new_partition_that_does_not_begin_at_zero_is_lost_data(filled: Topics
     filled.append("t", 3, 5)
     filled.partition("t", 3).truncate(2)
     lenient = query.restart(failOnDataLoss="false")
-    with pytest.raises(DataLost, match="t/3 is new to the query and begins at offset 2"):
+    with pytest.raises(DataLost, match="t-3 is new to the query and begins at offset 2"):
         query.trigger()
-    assert lenient.trigger() == {"t/3": [2, 3, 4]}
+    assert lenient.trigger() == {"t-3": [2, 3, 4]}
 
 
 # Restarts.
@@ -153,7 +153,7 @@ def test_a_restarted_query_goes_on_where_it_was(filled: Topics) -> None:
         query = query.restart(startingOffsets="latest")
         assert query.trigger() == batch
         batches.append(batch)
-    assert joined(*batches) == {**ALL, "t/2": [0, 1, 2, 3]}
+    assert joined(*batches) == {**ALL, "t-2": [0, 1, 2, 3]}
 
 
 def test_a_micro_batch_that_was_planned_is_the_same_after_a_restart(filled: Topics) -> None:
@@ -199,7 +199,7 @@ def test_segments_merged_beneath_a_query_change_nothing(filled: Topics) -> None:
         for index in range(2):
             filled.merge("t", index)
         batches.append(read(query.reader, query.planned))
-    assert joined(*batches) == {"t/0": [*range(11)], "t/1": ALL["t/1"]}
+    assert joined(*batches) == {"t-0": [*range(11)], "t-1": ALL["t-1"]}
 
 
 def test_a_gap_in_a_compacted_topic_is_no_loss(filled: Topics) -> None:
@@ -207,7 +207,7 @@ def test_a_gap_in_a_compacted_topic_is_no_loss(filled: Topics) -> None:
     partition = filled.partition("t", 1)
     thin_out(partition, partition.snapshot.segments, keep=lambda offset: offset in (0, 15))
     query = filled.query(assign={"t": [1]}, maxOffsetsPerTrigger="5")
-    assert [query.trigger() for _ in range(5)] == [{"t/1": [0]}, {}, {}, {"t/1": [15]}, None]
+    assert [query.trigger() for _ in range(5)] == [{"t-1": [0]}, {}, {}, {"t-1": [15]}, None]
 
 
 def test_a_corrupt_segment_fails_the_query(filled: Topics) -> None:
@@ -237,12 +237,12 @@ def test_spark_reads_limits_and_goes_on_from_its_checkpoint(
     assert json.loads(source["endOffset"]) == filled.place(t=[4, 8, 0]) | begin
     assert json.loads(source["latestOffset"]) == filled.place(t=[10, 20, 0])
     assert filled.batch(startingOffsets=source["endOffset"]) == {
-        "t/0": [*range(4, 10)],
-        "t/1": [*range(8, 20)],
+        "t-0": [*range(4, 10)],
+        "t-1": [*range(8, 20)],
     }
     filled.append("t", 2, 2)
     _, again = run(spark, options, tmp_path)
-    assert again.offsets() == {"t/2": [0, 1]}
+    assert again.offsets() == {"t-2": [0, 1]}
 
 
 @pytest.mark.spark
@@ -257,7 +257,7 @@ def test_a_micro_batch_that_failed_is_repeated(spark: "SparkSession", filled: To
     with pytest.raises(StreamingQueryException, match="the sink is full"):
         run(spark, options, tmp_path, meanwhile=fail)
     _, found = run(spark, options, tmp_path)
-    assert found.offsets() == {**ALL, "t/0": [*range(15)]}
+    assert found.offsets() == {**ALL, "t-0": [*range(15)]}
     assert len(found.batches[0]) == 12
 
 
@@ -274,13 +274,13 @@ def test_what_comes_to_a_running_query_and_what_ends_it(
         topics.create("orders-1")
         topics.append("orders-1", 0, 2)
         query.processAllAvailable()
-        assert found.offsets() == {"orders-1/0": [0, 1]}
+        assert found.offsets() == {"orders-1-0": [0, 1]}
         topics.cluster.add_partitions("orders-1", 2)
         topics.append("orders-1", 1, 1)
         topics.create("orders-2")
         topics.append("orders-2", 0, 1)
         query.processAllAvailable()
-        assert found.offsets() == {"orders-1/0": [0, 1], "orders-1/1": [0], "orders-2/0": [0]}
+        assert found.offsets() == {"orders-1-0": [0, 1], "orders-1/1": [0], "orders-2-0": [0]}
         topics.recreate("orders-2")
         topics.append("orders-2", 0, 5)
         with pytest.raises(StreamingQueryException) as caught:
@@ -288,7 +288,7 @@ def test_what_comes_to_a_running_query_and_what_ends_it(
         assert "orders-2/0 is gone: its topic was deleted" in str(caught.value)
     finally:
         query.stop()
-    assert len(found.offsets()["orders-2/0"]) == 1
+    assert len(found.offsets()["orders-2-0"]) == 1
 
 
 @pytest.mark.spark
@@ -298,7 +298,7 @@ def test_sparks_exception_says_what_is_wrong(spark: "SparkSession", filled: Topi
     wrong: list[tuple[dict[str, object], str]] = [
         ({"maxOffsetsPerTrigger": "-5"}, "maxOffsetsPerTrigger='-5' is not a whole number above 0"),
         ({"endingOffsets": "latest"}, "the option endingOffsets is for batch queries"),
-        ({"startingOffsets": {"t": {"0": 3}}}, "it misses t/1, t/2"),
+        ({"startingOffsets": {"t": {"0": 3}}}, "it misses t-1, t-2"),
         ({"subscribe": "missing"}, "there is no topic 'missing'"),
         ({"path": "/nowhere/lakelog"}, "/nowhere/lakelog"),
     ]
@@ -334,12 +334,12 @@ def test_a_first_micro_batch_that_is_repeated_is_the_same(filled: Topics, option
         filled.append("t", 0, 3)
         filled.cluster.add_partitions("t", 4)
 
-    expected = {"t/0": [*range(10)], "t/1": [*range(20)]}
+    expected = {"t-0": [*range(10)], "t-1": [*range(20)]}
     assert repeated_first(filled, meanwhile, **options) == expected
 
 
 def test_a_first_micro_batch_that_is_repeated_misses_what_was_deleted(filled: Topics) -> None:
-    with pytest.raises(DataLost, match="offsets 0 to 5 of t/0 are gone"):
+    with pytest.raises(DataLost, match="offsets 0 to 5 of t-0 are gone"):
         repeated_first(filled, lambda: filled.partition("t", 0).truncate(6), startingOffsets="earliest")
 
 
@@ -347,7 +347,7 @@ def test_where_a_query_began_at_latest_is_kept_from_its_first_look_on(filled: To
     query = filled.query(startingOffsets="latest")
     assert query.trigger() is None
     filled.append("t", 0, 3)
-    assert query.restart().trigger() == {"t/0": [10, 11, 12]}
+    assert query.restart().trigger() == {"t-0": [10, 11, 12]}
 
 
 def test_where_a_query_began_is_kept_when_no_topic_was_there(topics: Topics) -> None:
@@ -355,7 +355,7 @@ def test_where_a_query_began_is_kept_when_no_topic_was_there(topics: Topics) -> 
     assert query.trigger() is None
     topics.create("later")
     topics.append("later", 0, 2)
-    assert query.restart().trigger() == {"later/0": [0, 1]}
+    assert query.restart().trigger() == {"later-0": [0, 1]}
 
 
 @pytest.mark.parametrize(

@@ -39,9 +39,9 @@ def test_records_deleted_after_planning_are_lost_data(topics: Topics) -> None:
     planned = slices[1]
     assert isinstance(planned, Slice)
     topics.remove(partition, [item.path for item in planned.segments if item.last_offset < 13])
-    with pytest.raises(DataLost, match="offsets 0 to 12 of t/1 were removed while they were read"):
+    with pytest.raises(DataLost, match="offsets 0 to 12 of t-1 were removed while they were read"):
         read(readers["true"], slices)
-    assert read(readers["false"], slices) == {"t/0": [*range(10)], "t/1": [*range(13, 20)]}
+    assert read(readers["false"], slices) == {"t-0": [*range(10)], "t-1": [*range(13, 20)]}
 
 
 def test_a_topic_deleted_after_planning_is_lost_data(topics: Topics) -> None:
@@ -51,9 +51,9 @@ def test_a_topic_deleted_after_planning_is_lost_data(topics: Topics) -> None:
     directory = topics.cluster.topic("t").directory
     topics.recreate("t", 3)
     topics.append("t", 0, 3)
-    assert read(readers["true"], slices) == {"t/0": [*range(10)], "t/1": [*range(20)]}
+    assert read(readers["true"], slices) == {"t-0": [*range(10)], "t-1": [*range(20)]}
     topics.sweep_data(directory)
-    with pytest.raises(DataLost, match="topic t was deleted while t/0 was read"):
+    with pytest.raises(DataLost, match="topic t was deleted while t-0 was read"):
         read(readers["true"], slices)
     assert read(readers["false"], slices) == {}
 
@@ -65,10 +65,10 @@ def test_segments_merged_and_removed_after_planning_change_nothing(topics: Topic
     slices = reader.partitions()
     assert len(slices) == 3
     topics.merge("t", 1)
-    assert read(reader, slices) == {"t/1": [*range(7, 20)]}
+    assert read(reader, slices) == {"t-1": [*range(7, 20)]}
     topics.append("t", 1, 5)
     topics.merge("t", 1)
-    assert read(reader, slices) == {"t/1": [*range(7, 20)]}
+    assert read(reader, slices) == {"t-1": [*range(7, 20)]}
 
 
 def test_compaction_after_planning_is_no_loss(topics: Topics) -> None:
@@ -78,7 +78,7 @@ def test_compaction_after_planning_is_no_loss(topics: Topics) -> None:
     inputs = partition.snapshot.segments
     thin_out(partition, inputs, keep=lambda offset: offset > 15)
     topics.remove(partition, [item.path for item in inputs])
-    assert read(reader, slices) == {"t/1": [*range(16, 20)]}
+    assert read(reader, slices) == {"t-1": [*range(16, 20)]}
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_records_deleted_under_a_task_are_lost_data(topics: Topics, long: Iterat
     paths = [item.path for item in partition.snapshot.segments]
     partition.truncate(150_000)
     topics.remove(partition, paths[:3])
-    with pytest.raises(DataLost, match="offsets 80000 to 149999 of long/0 were removed"):
+    with pytest.raises(DataLost, match="offsets 80000 to 149999 of long-0 were removed"):
         list(long)
 
 
@@ -127,7 +127,7 @@ def test_a_corrupt_segment_fails_the_query_whatever_the_options(topics: Topics) 
     for fail in ("true", "false"):
         with pytest.raises(CorruptSegment, match=path):
             topics.batch(failOnDataLoss=fail)
-    assert topics.batch(endingOffsets={"t": {"0": -1, "1": 10, "2": -1}})["t/1"] == [*range(10)]
+    assert topics.batch(endingOffsets={"t": {"0": -1, "1": 10, "2": -1}})["t-1"] == [*range(10)]
 
 
 @pytest.mark.spark

@@ -24,18 +24,18 @@ def filled(store_root: Path) -> Topics:
     return made
 
 
-ALL = {"t/0": [*range(10)], "t/1": [*range(20)]}
+ALL = {"t-0": [*range(10)], "t-1": [*range(20)]}
 
 
 def test_max_offsets_per_trigger_is_shared_out_in_proportion(filled: Topics) -> None:
     """Kafka: of 10 and 20 records, with a limit of 6, two and four."""
     query = filled.query(maxOffsetsPerTrigger="6")
-    assert query.trigger() == {"t/0": [0, 1], "t/1": [0, 1, 2, 3]}
+    assert query.trigger() == {"t-0": [0, 1], "t-1": [0, 1, 2, 3]}
     batches = []
     while (batch := query.trigger()) is not None:
         batches.append(batch)
         assert sum(map(len, batch.values())) <= 6
-    assert joined({"t/0": [0, 1], "t/1": [0, 1, 2, 3]}, *batches) == ALL
+    assert joined({"t-0": [0, 1], "t-1": [0, 1, 2, 3]}, *batches) == ALL
 
 
 def test_a_limit_smaller_than_the_number_of_partitions_gets_on(filled: Topics) -> None:
@@ -44,8 +44,8 @@ def test_a_limit_smaller_than_the_number_of_partitions_gets_on(filled: Topics) -
     for index in range(5):
         filled.append("u", index, 3)
     query = filled.query(subscribe="u", maxOffsetsPerTrigger="2")
-    assert query.trigger() == {f"u/{index}": [0] for index in range(5)}
-    assert joined(query.trigger(), query.trigger()) == {f"u/{index}": [1, 2] for index in range(5)}
+    assert query.trigger() == {f"u-{index}": [0] for index in range(5)}
+    assert joined(query.trigger(), query.trigger()) == {f"u-{index}": [1, 2] for index in range(5)}
     assert query.trigger() is None
 
 
@@ -56,7 +56,7 @@ def test_trigger_once_ignores_the_limits(filled: Topics) -> None:
     query = filled.query(minOffsetsPerTrigger="1000")
     query.trigger()
     filled.append("t", 0, 1)
-    assert query.trigger(ReadAllAvailable()) == {"t/0": [10]}
+    assert query.trigger(ReadAllAvailable()) == {"t-0": [10]}
 
 
 def test_min_offsets_per_trigger_waits_for_enough_or_long_enough(filled: Topics, clock: ManualClock) -> None:
@@ -67,12 +67,12 @@ def test_min_offsets_per_trigger_waits_for_enough_or_long_enough(filled: Topics,
     filled.append("t", 0, 4)
     assert query.trigger() is None
     filled.append("t", 1, 1)
-    assert query.trigger() == {"t/0": [10, 11, 12, 13], "t/1": [20]}
+    assert query.trigger() == {"t-0": [10, 11, 12, 13], "t-1": [20]}
     filled.append("t", 2, 1)
     clock.advance(9_999)
     assert query.trigger() is None
     clock.advance(1)
-    assert query.trigger() == {"t/2": [0]}
+    assert query.trigger() == {"t-2": [0]}
 
 
 def test_the_least_and_the_most_of_a_trigger_hold_together(filled: Topics) -> None:
@@ -88,7 +88,7 @@ def test_the_least_and_the_most_of_a_trigger_hold_together(filled: Topics) -> No
 def test_tasks_are_cut_as_in_a_batch(filled: Topics) -> None:
     query = filled.query(maxRecordsPerPartition="6", maxOffsetsPerTrigger="15")
     assert query.plan()
-    assert ranges(query.planned) == [("t/0", 0, 5), ("t/1", 0, 5), ("t/1", 5, 10)]
+    assert ranges(query.planned) == [("t-0", 0, 5), ("t-1", 0, 5), ("t-1", 5, 10)]
     query = filled.query(minPartitions="4")
     assert query.plan()
     assert len(query.planned) == 4
@@ -116,7 +116,7 @@ def test_available_now_reads_what_was_there_when_it_began(filled: Topics, limits
     assert (len(batches) > 1) is ("maxOffsetsPerTrigger" in limits)
     assert joined(*batches) == ALL
     later = joined(*query.restart().available_now())
-    assert later == {"t/0": [*range(10, 10 + 3 * len(batches))], "t/3": [0], "u/0": [0]}
+    assert later == {"t-0": [*range(10, 10 + 3 * len(batches))], "t-3": [0], "u-0": [0]}
 
 
 def test_available_now_ends_where_nothing_is_new(filled: Topics) -> None:
@@ -153,6 +153,6 @@ def test_spark_waits_for_min_offsets_per_trigger(
         assert found.offsets() == ALL
         filled.append("t", 2, 1)
         query.processAllAvailable()
-        assert found.offsets() == {**ALL, "t/2": [0, 1, 2]}
+        assert found.offsets() == {**ALL, "t-2": [0, 1, 2]}
     finally:
         query.stop()
