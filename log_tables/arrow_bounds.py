@@ -75,12 +75,17 @@ def check_stream(
     return held + rows_held * RECORD_COLUMNS_BYTES
 
 
-def has_more_rows(stream: bytes, rows: int) -> bool:
-    """Whether an IPC stream says that it has more than `rows` records, or headers of records, or is none."""
+def has_more(stream: bytes, rows: int, unpacked_bytes: int, head_bytes: int) -> bool:
+    """Whether an IPC stream says that it has more than `rows` records, or headers of records, or columns of
+    more than `unpacked_bytes`, or more than `head_bytes` about them; or is none.
+    """
     try:
         for message in _messages(memoryview(stream)):
-            rows -= _batch(message)[0] if message.kind == _RECORD_BATCH else 0
-            if rows < 0:
+            head_bytes -= len(message.head)
+            if message.kind == _RECORD_BATCH:
+                count, size, _ = _batch(message)
+                rows, unpacked_bytes = rows - count, unpacked_bytes - size
+            if min(rows, unpacked_bytes, head_bytes) < 0:
                 return True
     except (struct.error, InvalidRecord):
         return True

@@ -4,7 +4,13 @@ import pyarrow as pa
 import pytest
 
 from api.media import Format
-from api.wire.beside import INLINE_MAX_BYTES, INLINE_MAX_ROWS, INLINE_MAX_VALUES, is_large
+from api.wire.beside import (
+    INLINE_MAX_BYTES,
+    INLINE_MAX_HEAD_BYTES,
+    INLINE_MAX_ROWS,
+    INLINE_MAX_VALUES,
+    is_large,
+)
 
 
 def nulls(*batches: int) -> bytes:
@@ -14,6 +20,40 @@ def nulls(*batches: int) -> bytes:
             writer.write_batch(pa.record_batch({"value": pa.nulls(rows)}))
     body: bytes = sink.getvalue().to_pybytes()
     return body
+
+
+def values(size: int, count: int = 1, compression: str | None = None, said: str = "") -> bytes:
+    """A stream of `count` batches with a value of `size` bytes each, and `said` in its metadata."""
+    sink, schema = pa.BufferOutputStream(), pa.schema([("value", pa.binary())], {"transaction": said})
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, schema, options=options) as writer:
+        for _ in range(count):
+            writer.write_batch(pa.record_batch([pa.array([bytes(size)], pa.binary())], schema=schema))
+    body: bytes = sink.getvalue().to_pybytes()
+    return body
+
+
+@pytest.mark.parametrize(
+    ("body", "large"),
+    [
+        (values(INLINE_MAX_BYTES - 1_000), False),
+        *(
+            (values(size, count, compression), large)
+            for compression in ("zstd", "lz4")
+            for size, count, large in (
+                (INLINE_MAX_BYTES // 2, 1, False),
+                (INLINE_MAX_BYTES, 1, True),
+                (INLINE_MAX_BYTES // 8, 8, True),
+            )
+        ),
+        (values(1, said="x" * (INLINE_MAX_HEAD_BYTES - 2_000)), False),
+        (values(1, said="[]," * (INLINE_MAX_HEAD_BYTES // 3)), True),
+        (values(0, count=1_000), True),
+    ],
+)
+def test_a_stream_is_large_by_what_it_unpacks_to_and_by_its_metadata(body: bytes, large: bool) -> None:
+    assert is_large(body, Format.ARROW) is large
+    assert len(body) < INLINE_MAX_BYTES  # so it is not by its bytes
 
 
 @pytest.mark.parametrize(
