@@ -21,6 +21,11 @@ BATCH_MAX_BYTES = 64 * MIB
 REQUEST_RECORDS_MAX = 200_000
 """Records in one JSON request: each costs some 500 bytes while it is decoded, and 7 µs of the event loop."""
 
+JSON_DEPTH_MAX = 500
+"""Arrays and objects within one another in a JSON value: half of what the decoder can follow where it has all
+of Python's stack, so that how deep its caller stands makes no difference.
+"""
+
 JSON_FIELD_BYTES = 140
 JSON_HEADER_BYTES = 360
 """What a record, each field of it, and each of its headers take while JSON is decoded, at most: measured."""

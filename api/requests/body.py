@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.errors import MalformedBody, RequestTimeout, RequestTooLarge, error_response, status_and_code
 from api.gateway import Gateway, gateway
 from api.requests.heads import heads
-from api.wire.json_bounds import small_cost
+from api.wire.json_bounds import check_depth, small_cost
 from ingest.buffer import Buffer, Room
 from log_tables.errors import BufferFull, LakelogError
 from log_tables.layout import CONSUMER_OFFSETS
@@ -109,6 +109,7 @@ class WithBody:
                 taken.body = await read_body(scope, receive, room, allowed.limit_bytes, timeout_s)
                 if allowed.buffer is self._gateway.small_bodies:
                     room.grow(len(taken.body) + small_cost(taken.body))
+                    check_depth(taken.body)
                 receive = _again(taken, receive)
             except ClientDisconnect:
                 return  # nobody hears an answer, or the protocol has given it

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from api.errors import MalformedBody
 from api.media import Format
 from api.wire.arrow import open_stream, parts_of_stream
-from api.wire.json_bounds import LISTED, check_utf8, decoding
+from api.wire.json_bounds import LISTED, check_utf8, decoding, too_deep
 from api.wire.rows import Part, Rows, parts_of
 from api.wire.v2 import BinaryRecord, JsonRecord, TextRecord, rows_of
 from coordinator.groups.events import Place
@@ -115,7 +115,9 @@ def _from_json(body: bytes, form: Format) -> TransactionBody:
         sent = _DECODERS[form].decode(body)
     except msgspec.ValidationError as error:
         raise InvalidRecord(f"the transaction is not as {form.value} has it: {error}") from None
-    except (msgspec.DecodeError, RecursionError) as error:
+    except RecursionError:
+        raise too_deep() from None
+    except msgspec.DecodeError as error:
         raise MalformedBody(f"the body is not JSON: {error}") from None
     by_topic: dict[str, list[Any]] = {}
     for record in sent.records:
@@ -132,7 +134,9 @@ def _from_arrow(body: bytes, room: Room) -> TransactionBody:
             frame = _frame.decode(said)
     except msgspec.ValidationError as error:
         raise InvalidRecord(f"the schema's metadata 'transaction' is not as it should be: {error}") from None
-    except (msgspec.DecodeError, RecursionError) as error:
+    except RecursionError:
+        raise too_deep() from None
+    except msgspec.DecodeError as error:
         raise MalformedBody(f"the schema's metadata 'transaction' is not JSON: {error}") from None
     names = batch.column("topic").cast(pa.string())
     rows = batch.select([name for name in batch.schema.names if name != "topic"])

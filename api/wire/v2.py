@@ -7,7 +7,7 @@ import msgspec
 
 from api.errors import MalformedBody
 from api.media import Format
-from api.wire.json_bounds import check_utf8
+from api.wire.json_bounds import check_depth, check_utf8, too_deep
 from api.wire.rows import Headers, Rows
 from log_tables.errors import InvalidRecord
 from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
@@ -92,7 +92,9 @@ def decode_records(body: bytes, form: Format) -> Rows:
         records: list[Any] = _DECODERS[form].decode(body).records
     except msgspec.ValidationError as error:
         raise InvalidRecord(f"the records are not as {form.value} has them: {error}") from None
-    except (msgspec.DecodeError, RecursionError) as error:
+    except RecursionError:
+        raise too_deep() from None
+    except msgspec.DecodeError as error:
         raise MalformedBody(f"the body is not JSON: {error}") from None
     if not records:
         raise InvalidRecord("there are no records; send at least one")
@@ -100,7 +102,7 @@ def decode_records(body: bytes, form: Format) -> Rows:
 
 
 def rows_of(records: Sequence[Any], form: Format) -> Rows:
-    """Records as one of the formats decodes them, as rows. Raises InvalidRecord."""
+    """Records as one of the formats decodes them, as rows. Raises InvalidRecord, MalformedBody."""
     values = [record.value for record in records]
     keys = [record.key for record in records]
     if form is Format.JSON:
@@ -118,7 +120,9 @@ def rows_of(records: Sequence[Any], form: Format) -> Rows:
 
 
 def _json_texts(raws: list[msgspec.Raw]) -> list[bytes | memoryview | None]:
-    """A view of a short text would take more memory than the text."""
+    """A view of a short text would take more memory than the text. Raises MalformedBody for one too deep."""
+    for raw in raws:
+        check_depth(raw)
     texts = [bytes(raw) if len(raw) <= _SHORT_BYTES else memoryview(raw) for raw in raws]
     return [None if text in _NULLS else text for text in texts]
 

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from api.errors import MalformedBody
-from api.wire.json_bounds import check_utf8, documents
+from api.wire.json_bounds import check_depth, check_utf8, documents, too_deep
 from api.wire.v2 import Milliseconds
 from log_tables.errors import InvalidRecord
 from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
@@ -84,7 +84,9 @@ def decode_stream(body: bytes) -> list[Row]:
             rows.append(_row(_record.decode(text)))
         except (msgspec.ValidationError, InvalidRecord) as error:
             raise InvalidRecord(f"record {index}: {error}") from None
-        except (msgspec.DecodeError, RecursionError) as error:
+        except RecursionError:
+            raise too_deep() from None
+        except msgspec.DecodeError as error:
             raise MalformedBody(
                 f"the body is not JSON records one after the other: record {index}: {error}"
             ) from None
@@ -104,7 +106,9 @@ def decode_batch(body: bytes) -> list[tuple[str, Row | InvalidRecord]]:
         ids = [_id.decode(raw).id for raw in raws]
     except msgspec.ValidationError as error:
         raise InvalidRecord(f'the body is not {{"entries": [{{"id", …}}]}}: {error}') from None
-    except (msgspec.DecodeError, RecursionError) as error:
+    except RecursionError:
+        raise too_deep() from None
+    except msgspec.DecodeError as error:
         raise MalformedBody(f"the body is not JSON: {error}") from None
     if not ids:
         raise InvalidRecord("there are no entries; send at least one")
@@ -116,7 +120,9 @@ def decode_batch(body: bytes) -> list[tuple[str, Row | InvalidRecord]]:
 def _entry_row(raw: msgspec.Raw) -> Row | InvalidRecord:
     try:
         return _row(_entry.decode(raw))
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except RecursionError:
+        raise too_deep() from None
+    except msgspec.MsgspecError as error:
         return InvalidRecord(str(error))
     except InvalidRecord as error:
         return error
@@ -138,6 +144,7 @@ def _bytes(typed: Typed | None, name: str) -> bytes | None:
     if typed is None:
         return None
     raw = bytes(typed.data)
+    check_depth(raw)
     if raw == b"null":
         return None
     if typed.type == "JSON":

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.errors import MalformedBody, RequestTooLarge
-from api.wire.json_bounds import LISTED, LOOSE, bounded_cost, check_utf8, documents, small_cost
+from api.wire.json_bounds import LISTED, LOOSE, bounded_cost, check_depth, check_utf8, documents, small_cost
 from log_tables.limits import (
+    JSON_DEPTH_MAX,
     JSON_FIELD_BYTES,
     JSON_HEADER_BYTES,
     REQUEST_RECORDS_MAX,
@@ -94,6 +95,61 @@ def test_what_is_not_utf8_is_named_by_its_place(before: int, wrong: bytes) -> No
     body = b"a" * (2**16 - before) + "😀".encode() + wrong + b"a"
     with pytest.raises(MalformedBody, match=f"at byte {2**16 - before + 4};"):
         check_utf8(body)
+
+
+def nested(depth: int) -> bytes:
+    return b'{"a":[' * (depth // 2) + b"[" * (depth % 2) + b"]" * (depth % 2) + b"]}" * (depth // 2)
+
+
+@pytest.mark.parametrize("many", [0, 9_000], ids=["alone", "among many"])
+def test_how_deep_a_value_may_be_is_the_same_on_every_path(
+    gateway: RunningGateway, topic: str, many: int
+) -> None:
+    """Also in a body that is so large that a thread decodes it, whose stack is another."""
+    records = f"{gateway.cluster}/topics/{topic}/records"
+
+    def bodies(value: bytes) -> dict[str, tuple[bytes, str]]:
+        typed = b'{"value":{"type":"JSON","data":%s}}'
+        entry = b'{"id":"%d","value":{"type":"JSON","data":%s}}'
+        entries = b",".join([entry % (0, value), *(entry % (number, b"1") for number in range(1, many))])
+        other = b',{"topic":"%s","value":1}' % topic.encode() * many
+        named = b'{"records":[{"topic":"%s","value":%s}%s]}' % (topic.encode(), value, other)
+        listed = b'{"records":[{"value":%s}%s]}'
+        return {
+            f"/topics/{topic}": (listed % (value, b',{"value":1}' * many), "v2"),
+            f"/topics/{topic}/partitions/0": (listed % (b"1", b',{"key":%s}' % value), "v2"),
+            f"/consumers/{topic}/transactions": (named, "v2"),
+            records: (typed % value + typed % b"1" * many, "v3"),
+            f"{records}:batch": (b'{"entries":[%s]}' % entries, "v3"),
+        }
+
+    for depth, taken in ((JSON_DEPTH_MAX, True), (JSON_DEPTH_MAX + 1, False), (960, False), (9_000, False)):
+        for path, (body, version) in bodies(nested(depth)).items():
+            headers = JSON if version == "v2" else {"Content-Type": "application/json"}
+            answer = gateway.client.post(path, content=body, headers=headers)
+            assert (answer.status_code < 300) == taken, (path, depth, answer.text[:200])
+            if not taken:
+                assert (answer.status_code, answer.json()["error_code"]) == (400, 400), (path, depth)
+                assert f"more than {JSON_DEPTH_MAX} arrays or objects" in answer.json()["message"]
+
+
+def test_how_deep_a_body_without_records_may_be_is_the_same_whatever_is_in_it(
+    gateway: RunningGateway, topic: str
+) -> None:
+    for path in (f"/consumers/{topic}", f"{gateway.cluster}/topics"):
+        for depth in (JSON_DEPTH_MAX + 1, 960, 9_000):
+            answer = gateway.client.post(
+                path, content=nested(depth), headers={"Content-Type": "application/json"}
+            )
+            assert (answer.status_code, answer.json()["error_code"]) == (400, 400), (path, depth)
+        assert gateway.client.post(path, content=nested(JSON_DEPTH_MAX), headers=JSON).status_code == 422
+
+
+def test_brackets_in_strings_are_not_deep() -> None:
+    check_depth(b'["' + b"[" * 3_000 + b'"]')
+    check_depth(b"[" + b"[]," * 3_000 + b"0]")
+    with pytest.raises(MalformedBody):
+        check_depth(b"[" * (JSON_DEPTH_MAX + 1) + b"]" * (JSON_DEPTH_MAX + 1))
 
 
 def test_records_that_could_never_fit_are_refused_and_others_are_asked_to_wait(tmp_path: Path) -> None:
