@@ -9,7 +9,7 @@ from api.errors import explain
 from api.media import Format
 from api.requests.client_topics import PublicName
 from api.requests.strict_body import Listed, StrictBody
-from coordinator.groups.events import Place
+from coordinator.groups.events import OffsetAndMetadata
 from ingest.settings import Settings
 from log_tables.cluster.group_log import MemberConfig, check_member_name
 from log_tables.errors import InvalidConsumer, InvalidRecord
@@ -209,9 +209,11 @@ class CommitBody(StrictBody):
 
     offsets: Listed[ProcessedOffset]
 
-    def places(self, step: int) -> dict[TopicPartition, Place]:
+    def places(self, step: int) -> dict[TopicPartition, OffsetAndMetadata]:
         """What is to be committed, `step` beyond what stands here. Raises InvalidRecord for a repetition."""
-        made = {named.at: Place(named.offset + step, named.metadata or "") for named in self.offsets}
+        made = {
+            named.at: OffsetAndMetadata(named.offset + step, named.metadata or "") for named in self.offsets
+        }
         if len(made) < len(self.offsets):
             raise InvalidRecord("a partition is named twice among the offsets; name each one once")
         return made

@@ -236,7 +236,7 @@ async def _group_view(here: Gateway, request: Request, group: Group) -> GroupVie
 def _state(group: Group) -> str:
     if not group.members:
         return "EMPTY"
-    return "STABLE" if group.settled else "PREPARING_REBALANCE"
+    return "STABLE" if group.is_stable else "PREPARING_REBALANCE"
 
 
 def _consumer_view(request: Request, cluster: str, group: Group, name: str) -> ConsumerView:

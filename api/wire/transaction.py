@@ -15,7 +15,7 @@ from api.wire.arrow import open_stream, parts_of_stream
 from api.wire.json_bounds import LISTED, check_utf8, decoding, too_deep
 from api.wire.rows import Part, Rows, parts_of
 from api.wire.v2 import BinaryRecord, JsonRecord, TextRecord, rows_of
-from coordinator.groups.events import Place
+from coordinator.groups.events import OffsetAndMetadata
 from ingest.buffer import Room
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord
@@ -43,10 +43,12 @@ class Frame(msgspec.Struct, forbid_unknown_fields=True):
     staged: tuple[Staged, ...] = ()
     forget: tuple[str, ...] = ()
 
-    def places(self, step: int) -> dict[TopicPartition, Place]:
+    def places(self, step: int) -> dict[TopicPartition, OffsetAndMetadata]:
         """What is to be committed, `step` beyond what stands here. Raises InvalidRecord for a repetition."""
         made = {
-            TopicPartition(named.topic, named.partition): Place(named.offset + step, named.metadata or "")
+            TopicPartition(named.topic, named.partition): OffsetAndMetadata(
+                named.offset + step, named.metadata or ""
+            )
             for named in self.offsets
         }
         if len(made) < len(self.offsets):

@@ -11,7 +11,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
-from coordinator.groups.events import Commit, Heartbeat, Place, Poll, Seek
+from coordinator.groups.events import Commit, Heartbeat, OffsetAndMetadata, Poll, Seek
 from coordinator.groups.group import Group, Member
 from coordinator.groups.shard import Shard
 from coordinator.groups.shared_look import SharedLook
@@ -105,7 +105,9 @@ class Consumer:
                     await self._check_live(began)
                 member = self.shard.group(self._group).member(self._member)
                 if self._serial != serial or (generation is not None and generation < member.epoch):
-                    await self.shard.settled(self._group)  # a generation that is told must not come twice
+                    await self.shard.wait_durable(
+                        self._group
+                    )  # a generation that is told must not come twice
                     return Polled(serial, member.epoch, [])
                 seen = self._high_watermarks()
                 readings = self._plan(max_bytes)
@@ -138,17 +140,17 @@ class Consumer:
                 self._given[at] = offset
         self._turn += 1
 
-    async def commit(self, offsets: Mapping[TopicPartition, Place] | None) -> None:
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None) -> None:
         """Commit these offsets, or of all partitions as far as records were given; durable on return.
 
         Raises NotAssigned, GroupNotEmpty, UnknownMember, NotLeader, StoreUnavailable, OutcomeUnknown.
         """
         if offsets is None:
-            offsets = {at: Place(offset) for at, offset in self._given.items()}
+            offsets = {at: OffsetAndMetadata(offset) for at, offset in self._given.items()}
         self._commit(offsets)
         if not offsets:
             self.shard.apply(self._group, Heartbeat(self._member))
-        await self.shard.settled(self._group)
+        await self.shard.wait_durable(self._group)
 
     def seek(self, positions: Mapping[TopicPartition, int]) -> None:
         """Go on from these offsets. Raises NotAssigned, UnknownMember, NotLeader."""
@@ -172,12 +174,12 @@ class Consumer:
             self._positions.pop(at, None)
             self._given.pop(at, None)
 
-    def _commit(self, offsets: Mapping[TopicPartition, Place]) -> None:
+    def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         if offsets:
             self.shard.apply(self._group, Commit(self._member, offsets, self._clock.now_ms()))
         self.note_committed(offsets)
 
-    def note_committed(self, offsets: Mapping[TopicPartition, Place]) -> None:
+    def note_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """These are committed: what was given before them is not to be any more."""
         for at, place in offsets.items():
             if self._given.get(at) == place.offset:
@@ -206,7 +208,7 @@ class Consumer:
         self._drop(self._positions.keys() - (before.owned & member.owned))
         self._drop([at for at, place in self._positions.items() if not _is_of(place, group, at)])
         if member.owned != before.owned or member.epoch != before.epoch:
-            await self.shard.settled(self._group)
+            await self.shard.wait_durable(self._group)
 
     def _auto_commit_due(self, group: Group, member: Member, generation: int | None) -> None:
         now = self._clock.monotonic()
@@ -223,7 +225,9 @@ class Consumer:
         if member.assigned and not group.empty:
             return  # the offsets are the others'
         given = self._given.items()
-        self._commit({at: Place(offset) for at, offset in given if at in member.owned and chosen(at)})
+        self._commit(
+            {at: OffsetAndMetadata(offset) for at, offset in given if at in member.owned and chosen(at)}
+        )
 
     async def _look(self, serial: int, since: float) -> Damaged | StoreUnavailable | None:
         """Know what was in the partitions at `since`, or later, and where to go on in those that are new.
@@ -243,7 +247,7 @@ class Consumer:
             if self._serial != serial:
                 return damage
             if self._begin(opened):
-                await self.shard.settled(self._group)
+                await self.shard.wait_durable(self._group)
         damage = _damage(await self._tails.look(self._followed(), since)) or damage
         if self._tails.due_s(led := self._led(), WAIT_LED_S) <= 0:
             damage = _damage(await self._tails.follow(led, WAIT_LED_S)) or damage
@@ -321,7 +325,7 @@ class Consumer:
         if begun and member.assigned:
             self.shard.apply(self._group, Seek(self._member, begun))
         elif begun:
-            self._commit({at: Place(offset) for at, offset in begun.items()})
+            self._commit({at: OffsetAndMetadata(offset) for at, offset in begun.items()})
         return bool(begun)
 
     def _plan(self, max_bytes: int) -> list[Reading]:

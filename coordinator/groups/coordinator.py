@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from coordinator.groups.consumer import Consumer, Polled
 from coordinator.groups.consumers import Consumers
-from coordinator.groups.events import Delete, Event, Heartbeat, Join, Leave, Place, Reset
+from coordinator.groups.events import Delete, Event, Heartbeat, Join, Leave, OffsetAndMetadata, Reset
 from coordinator.groups.group import Group, Member
 from coordinator.groups.shard import Shard
 from coordinator.groups.shards import Shards
@@ -52,7 +52,7 @@ class Coordinator:
             if isinstance(event, Join) and event.member not in shard.group(name).members:
                 self._shards.check_room(shard, name, joins=True)
             group = shard.apply(name, event)
-            await shard.settled(name)
+            await shard.wait_durable(name)
             return group
 
         await self._shards.look()
@@ -101,7 +101,9 @@ class Coordinator:
 
         return await self._shards.leading(name, attempt)
 
-    async def commit(self, name: str, member: str, offsets: Mapping[TopicPartition, Place] | None) -> None:
+    async def commit(
+        self, name: str, member: str, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None
+    ) -> None:
         """Commit a member's offsets, None for all that it was given.
 
         Also beyond the end of a log, as Kafka does: a poll goes by auto.offset.reset there. Raises
@@ -156,7 +158,7 @@ class Coordinator:
 
         async def attempt(shard: Shard) -> None:
             self._consumers.of(shard, name, member).seek(positions)
-            await shard.settled(name)
+            await shard.wait_durable(name)
 
         for at, offset in positions.items():
             if offset < 0:
@@ -170,12 +172,14 @@ class Coordinator:
         async def attempt(shard: Shard) -> None:
             self._consumers.of(shard, name, member).leave()
             shard.apply(name, Leave(member))
-            await shard.settled(name)
+            await shard.wait_durable(name)
             self._consumers.forget(name, member)
 
         await self._shards.leading(name, attempt)
 
-    async def reset(self, name: str, offsets: Mapping[TopicPartition, Place], force: bool) -> Group:
+    async def reset(
+        self, name: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], force: bool
+    ) -> Group:
         """Set a group's offsets from outside; with `force` its members go on from there, too.
 
         Raises GroupNotEmpty, OffsetOutOfRange, UnknownTopic, UnknownPartition.
@@ -187,7 +191,7 @@ class Coordinator:
             # At once: what a member was given before must not be committed over it.
             for consumer in self._consumers.known(name, group.members):
                 consumer.forget(offsets)
-            await shard.settled(name)
+            await shard.wait_durable(name)
             return group
 
         await self._shards.look()
@@ -201,15 +205,15 @@ class Coordinator:
 
         async def attempt(shard: Shard) -> None:
             await self._transactions.finish(shard, name, force)
-            await shard.settled(name)
+            await shard.wait_durable(name)
             shard.apply(name, Delete(force))
             self._consumers.forget_group(name)
-            await shard.settled(name)
+            await shard.wait_durable(name)
 
         await self._shards.group(name)
         await self._shards.leading(name, attempt)
 
-    async def _check_ends(self, offsets: Mapping[TopicPartition, Place]) -> None:
+    async def _check_ends(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Raise OffsetOutOfRange for an offset that no record has yet, and what `_open` raises."""
         opened = await self._open(offsets)
         beyond = await asyncio.to_thread(_beyond, offsets, opened)
@@ -221,7 +225,9 @@ class Coordinator:
                 high_watermark=opened[beyond].high_watermark,
             )
 
-    async def _open(self, offsets: Mapping[TopicPartition, Place]) -> dict[TopicPartition, Partition]:
+    async def _open(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> dict[TopicPartition, Partition]:
         """The partitions of these offsets. Raises UnknownTopic, UnknownPartition; InvalidOffset for a
         negative offset, InvalidTopicName for one of an internal topic.
         """
@@ -243,7 +249,7 @@ class Coordinator:
 
 
 def _beyond(
-    offsets: Mapping[TopicPartition, Place], opened: Mapping[TopicPartition, Partition]
+    offsets: Mapping[TopicPartition, OffsetAndMetadata], opened: Mapping[TopicPartition, Partition]
 ) -> TopicPartition | None:
     """The first of `offsets` that is beyond its log's end, looked for anew where it seems so."""
     for at, place in offsets.items():

@@ -75,7 +75,7 @@ class Poll:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OffsetAndMetadata:
     """An offset to commit, that of the next record to read, with what the member notes beside it."""
 
     offset: int
@@ -87,7 +87,7 @@ class Commit:
     """A member has processed what is below these offsets. `at_ms`: milliseconds since 1970."""
 
     member: str
-    offsets: Mapping[TopicPartition, Place]
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
     at_ms: int
 
 
@@ -103,7 +103,7 @@ class Seek:
 class Reset:
     """Somebody outside the group sets its offsets; `force` also while members share topics."""
 
-    offsets: Mapping[TopicPartition, Place]
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
     at_ms: int
     force: bool = False
 
@@ -119,7 +119,7 @@ class Transact:
 
     member: str | None
     generation: int | None
-    offsets: Mapping[TopicPartition, Place]
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
     staged: tuple[Staged, ...]
     key: str
     digest: str

@@ -101,7 +101,7 @@ class Group:
         return max(self.idle_ms, self.committed_ms)
 
     @property
-    def settled(self) -> bool:
+    def is_stable(self) -> bool:
         """Whether everybody owns what it should."""
         sharing = (m for m in self.members.values() if m.subscribed and not m.dormant)
         return all(member.owned == self.target.get(member.id, NOTHING) for member in sharing)

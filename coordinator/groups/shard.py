@@ -81,7 +81,7 @@ class Shard:
         return [group for _, group in sorted(self._groups.items())]
 
     def apply(self, name: str, event: Event) -> Group:
-        """Let `event` happen to the group `name`; what it becomes is durable once `settled` returns.
+        """Let `event` happen to the group `name`; what it becomes is durable once `wait_durable` returns.
 
         Raises what `step` raises, and NotLeader; Retriable for a Delete while something is not durable yet.
         """
@@ -145,7 +145,7 @@ class Shard:
             if (deadline is not None and now >= deadline) or (expiry_ms is not None and wall_ms >= expiry_ms):
                 self.apply(name, Tick(wall_ms))
 
-    async def settled(self, name: str) -> None:
+    async def wait_durable(self, name: str) -> None:
         """Return when all that happened to the group `name` so far is durable.
 
         Raises NotLeader, StoreUnavailable, OutcomeUnknown, Damaged when it could not be made so.
@@ -154,7 +154,7 @@ class Shard:
         if done is not None:
             await asyncio.shield(done)
 
-    async def all_settled(self) -> None:
+    async def wait_all_durable(self) -> None:
         """The same for every group."""
         for done in [*self._appended.values()]:
             await asyncio.shield(done)

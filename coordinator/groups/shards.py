@@ -213,7 +213,7 @@ class Shards:
         if shard is not None:
             await asyncio.to_thread(shard.refresh)
             await self._follow_on(shard)
-            await shard.all_settled()
+            await shard.wait_all_durable()
             if shard.leading:
                 return shard.groups()
         partition = (await self._topic()).partition(index)
@@ -252,7 +252,7 @@ class Shards:
             return
         self._consumers.note_places(shard)
         self._transactions.leave(shard)
-        await shard.all_settled()
+        await shard.wait_all_durable()
         shard.wake()
 
     async def _tick_always(self) -> None:

@@ -22,7 +22,7 @@ from coordinator.groups.events import (
     Join,
     Leave,
     MemberEvent,
-    Place,
+    OffsetAndMetadata,
     Poll,
     Reset,
     Seek,
@@ -194,9 +194,9 @@ def _polled(group: Group, member: Member, event: Poll, now_ms: float) -> tuple[G
         return group, records
     generation = group.generation + 1
     kept = {at: offset for at, offset in woken.positions.items() if at in owned}
-    settled = replace(woken, owned=owned, epoch=generation, positions=kept)
-    group = replace(_with(group, settled), generation=generation)
-    return group, [*records, counting(group), saying(group, settled)]
+    given = replace(woken, owned=owned, epoch=generation, positions=kept)
+    group = replace(_with(group, given), generation=generation)
+    return group, [*records, counting(group), saying(group, given)]
 
 
 def _committed(group: Group, member: Member, event: Commit) -> tuple[Group, Records]:
@@ -271,7 +271,11 @@ def _reset(group: Group, event: Reset) -> tuple[Group, Records]:
 
 
 def _with_offsets(
-    group: Group, movers: Iterable[Member], offsets: Mapping[TopicPartition, Place], at_ms: int, by: str
+    group: Group,
+    movers: Iterable[Member],
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    at_ms: int,
+    by: str,
 ) -> tuple[Group, Records]:
     """`group` with these offsets committed; `movers` go on from there, wherever they were set to."""
     made = {

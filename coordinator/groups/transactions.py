@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from coordinator.groups.applying import Append, Applier, Applying, Done, Means
-from coordinator.groups.events import Applied, Place, Transact
+from coordinator.groups.events import Applied, OffsetAndMetadata, Transact
 from coordinator.groups.group import Group
 from coordinator.groups.shard import Shard
 from ingest.buffer import Buffer
@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 class Asked:
     """A transaction that a client asks for: records here and in staged files, offsets to commit with them."""
 
-    offsets: Mapping[TopicPartition, Place]
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
     parts: Sequence[Part] = ()
     staged: tuple[Staged, ...] = ()
     generation: int | None = None
@@ -110,7 +110,7 @@ class Transactions:
         if retry is None:
             return None
         self._happened("repeated")
-        await shard.settled(name)
+        await shard.wait_durable(name)
         shard.check_leading()  # a commit that failed is forgotten with its shard
         if retry.placed is not None:
             return Transacted(retry.number, retry.placed)
@@ -229,7 +229,7 @@ class Transactions:
                 )
 
     async def _committed(self, shard: Shard, name: str, number: int) -> None:
-        await shard.settled(name)
+        await shard.wait_durable(name)
         self._happened("committed")
         self._release(shard, name, number)
 
@@ -309,7 +309,7 @@ class Transactions:
 
     async def _tidy(self, shard: Shard, name: str, files: Sequence[Staged]) -> None:
         with suppress(LakelogError):  # they stay for who applies them again, or for a vacuum
-            await shard.settled(name)
+            await shard.wait_durable(name)
             shard.check_leading()
             await self._delete(files)
         self._spent -= {file.path for file in files}

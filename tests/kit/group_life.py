@@ -174,7 +174,7 @@ class Life:
         for _ in range(6):
             for name in [*self.clients]:
                 self.poll(name)
-        assert self.group.settled
+        assert self.group.is_stable
         check_shared(self.group)
         for name, client in self.clients.items():
             member = self.group.members[name]

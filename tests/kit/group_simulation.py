@@ -15,7 +15,7 @@ from coordinator.groups.events import (
     Heartbeat,
     Join,
     Leave,
-    Place,
+    OffsetAndMetadata,
     Reset,
     Seek,
     Subscribe,
@@ -199,7 +199,9 @@ class Simulation:
         owned = {at: place for at, place in places.items() if at in self.life.group.members[name].owned}
         with suppress(UnknownTopic):
             self.life.happen(
-                Commit(name, {at: Place(offset) for at, offset in owned.items()}, self.life.wall_ms)
+                Commit(
+                    name, {at: OffsetAndMetadata(offset) for at, offset in owned.items()}, self.life.wall_ms
+                )
             )
             self._handed.update({self._incarnation(at): place for at, place in owned.items()})
 
@@ -233,7 +235,7 @@ class Simulation:
         names = sorted(self.life.clients)
         if not names or not self._places[name := self._one(names)]:
             return
-        offsets = {at: Place(offset) for at, offset in self._places[name].items()}
+        offsets = {at: OffsetAndMetadata(offset) for at, offset in self._places[name].items()}
         group, member = self.life.group, self.life.group.members[name]
         rightful = offsets.keys() <= member.owned
         if member.assigned and not group.empty:
@@ -260,7 +262,7 @@ class Simulation:
     def _reset(self) -> None:
         if known := sorted(self.life.group.topics):
             at = TopicPartition(self._one(known), 0)
-            self.life.happen(Reset({at: Place(self._below(50))}, self.life.wall_ms, force=True))
+            self.life.happen(Reset({at: OffsetAndMetadata(self._below(50))}, self.life.wall_ms, force=True))
             self._handed.pop(self._incarnation(at), None)
             for places in self._places.values():
                 places.pop(at, None)

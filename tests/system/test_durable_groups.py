@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from api.process.server import gateway_of
-from coordinator.groups.events import Assign, Join, Place
+from coordinator.groups.events import Assign, Join, OffsetAndMetadata
 from coordinator.groups.group_records import restore
 from coordinator.groups.places import Noted, make_durable
 from coordinator.groups.transactions import Asked
@@ -41,7 +41,7 @@ Way = Callable[[Running], Awaitable[object]]
 async def a_commit_of_an_offset(here: Running) -> None:
     await here.join("m")
     await here.given()
-    await here.coordinator.commit("g", "m", {AT: Place(SEEN)})
+    await here.coordinator.commit("g", "m", {AT: OffsetAndMetadata(SEEN)})
 
 
 async def a_commit_of_all_that_was_given(here: Running) -> None:
@@ -66,15 +66,15 @@ async def auto_commit_at_the_end(here: Running) -> None:
 async def a_transaction_of_a_member(here: Running) -> None:
     await here.join("m")
     await here.given()
-    await here.coordinator.transact("g", "m", Asked({AT: Place(SEEN)}))
+    await here.coordinator.transact("g", "m", Asked({AT: OffsetAndMetadata(SEEN)}))
 
 
 async def a_transaction_from_outside(here: Running) -> None:
-    await here.coordinator.transact("g", None, Asked({AT: Place(SEEN)}))
+    await here.coordinator.transact("g", None, Asked({AT: OffsetAndMetadata(SEEN)}))
 
 
 async def a_reset(here: Running) -> None:
-    await here.coordinator.reset("g", {AT: Place(SEEN)}, force=True)
+    await here.coordinator.reset("g", {AT: OffsetAndMetadata(SEEN)}, force=True)
 
 
 async def a_beginning_at_the_end(here: Running) -> None:
@@ -241,7 +241,9 @@ def test_what_is_known_to_be_durable_costs_nothing(tmp_path: Path) -> None:
 
         async def costs(*offsets: int) -> int:
             before = made_durable()
-            resets = (here.coordinator.reset(f"g{at}", {AT: Place(at)}, force=False) for at in offsets)
+            resets = (
+                here.coordinator.reset(f"g{at}", {AT: OffsetAndMetadata(at)}, force=False) for at in offsets
+            )
             await asyncio.gather(*resets)
             return made_durable() - before
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.groups.events import Place
+from coordinator.groups.events import OffsetAndMetadata
 from coordinator.groups.transactions import Asked
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import OffsetKey, committed_offsets, pending_files
@@ -83,7 +83,9 @@ async def have_done(world: World, gateway: Gateway, number: int) -> None:
             if gateway.shard is not None and not gateway.shard.leading:
                 await gateway.start()
             part = Part("out", gateway.cluster.topic("out").topic_id, 0, [input_batch([record(number)], 0)])
-            done = await gateway.transact(Asked({IN0: Place(number + 1)}, [part], key=f"k{number}"))
+            done = await gateway.transact(
+                Asked({IN0: OffsetAndMetadata(number + 1)}, [part], key=f"k{number}")
+            )
             world.told(f"{number} is committed", partial(least, committed=number + 1))
             if await done.where():
                 world.told(f"{number}", partial(applied, number=number))

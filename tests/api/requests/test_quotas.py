@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator
 import httpx
 import pytest
 
-from coordinator.groups.events import Join, Leave, Place, Reset, Subscribe, TopicState
+from coordinator.groups.events import Join, Leave, OffsetAndMetadata, Reset, Subscribe, TopicState
 from coordinator.groups.shard import Shard
 from ingest.settings import Settings, load_settings
 from ingest.writer import Writer
@@ -120,7 +120,7 @@ def run(scenario: Callable[[Shard, ManualClock], Awaitable[None]]) -> None:
         shard = Shard(cluster, await writer.lead(cluster.topic("t"), 0), clock)
         shard.follow({"t": TopicState("id", 1)})
         await scenario(shard, clock)
-        await shard.all_settled()
+        await shard.wait_all_durable()
         await writer.close()
 
     asyncio.run(main())
@@ -139,10 +139,10 @@ def test_a_group_without_instances_is_forgotten_when_its_time_is_over() -> None:
         shard.expire(RETENTION_MS)
         assert shard.group("g").exists
         clock.advance(1)
-        await shard.all_settled()
+        await shard.wait_all_durable()
         shard.expire(RETENTION_MS)
         assert not shard.group("g").exists
-        await shard.all_settled()
+        await shard.wait_all_durable()
         shard.read()
         assert shard.groups() == [], "nor does its log say anything of it"
 
@@ -152,7 +152,7 @@ def test_a_group_without_instances_is_forgotten_when_its_time_is_over() -> None:
 def test_who_commits_from_outside_keeps_its_group() -> None:
     async def scenario(shard: Shard, clock: ManualClock) -> None:
         for offset in range(5):
-            shard.apply("g", Reset({AT: Place(offset)}, clock.now_ms()))
+            shard.apply("g", Reset({AT: OffsetAndMetadata(offset)}, clock.now_ms()))
             shard.expire(RETENTION_MS)
             clock.advance(RETENTION_MS - 1)
         assert shard.group("g").exists
@@ -165,11 +165,11 @@ def test_who_commits_from_outside_keeps_its_group() -> None:
 
 def test_who_joins_keeps_the_offsets_of_the_group() -> None:
     async def scenario(shard: Shard, clock: ManualClock) -> None:
-        shard.apply("g", Reset({AT: Place(7)}, clock.now_ms()))
+        shard.apply("g", Reset({AT: OffsetAndMetadata(7)}, clock.now_ms()))
         shard.expire(RETENTION_MS)
         clock.advance(RETENTION_MS - 1)
         shard.apply("g", Join("m", MemberConfig()))
-        await shard.all_settled()
+        await shard.wait_all_durable()
         shard.read()  # another process takes over
         shard.follow({"t": TopicState("id", 1)})
         clock.advance(2 * RETENTION_MS)
@@ -184,10 +184,10 @@ def test_many_groups_are_forgotten_some_at_a_time() -> None:
     async def scenario(shard: Shard, clock: ManualClock) -> None:
         names = [f"g{number}" for number in range(GROUPS_LOOKED_AT + 1)]
         for name in names:
-            shard.apply(name, Reset({AT: Place(0)}, clock.now_ms()))
+            shard.apply(name, Reset({AT: OffsetAndMetadata(0)}, clock.now_ms()))
         assert shard.expire(RETENTION_MS)
         assert not shard.expire(RETENTION_MS)
-        await shard.all_settled()
+        await shard.wait_all_durable()
         clock.advance(2 * RETENTION_MS)
         assert shard.expire(RETENTION_MS)
         assert shard.size == 1
@@ -212,8 +212,8 @@ def test_many_groups_hear_of_topics_some_at_a_time_and_whoever_is_asked_for_at_o
     async def scenario(shard: Shard, clock: ManualClock) -> None:
         names = [f"g{number}" for number in range(GROUPS_LOOKED_AT + 2)]
         for name in names:
-            shard.apply(name, Reset({AT: Place(0)}, clock.now_ms()))
-        await shard.all_settled()
+            shard.apply(name, Reset({AT: OffsetAndMetadata(0)}, clock.now_ms()))
+        await shard.wait_all_durable()
         shard.follow({})
         last = names[-1]
         assert shard.group(last).topics == {}

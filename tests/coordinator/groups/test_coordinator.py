@@ -10,7 +10,7 @@ import pytest
 from api.gateway import Gateway
 from api.process.server import open_gateway
 from coordinator.groups.consumer import Consumer, Polled
-from coordinator.groups.events import Join, Place, Subscribe, TopicsChanged, TopicState, Transact
+from coordinator.groups.events import Join, OffsetAndMetadata, Subscribe, TopicsChanged, TopicState, Transact
 from coordinator.groups.group import Group
 from coordinator.groups.step import step
 from ingest.settings import Settings
@@ -96,7 +96,7 @@ def test_a_poll_that_began_before_another_gateway_took_over_changes_nothing(tmp_
         waiting = asyncio.create_task(here.poll(20, ended))
         await waits.wait()
         await there.coordinator.leave("g", "m")
-        await there.coordinator.reset("g", {AT: Place(0)}, force=False)
+        await there.coordinator.reset("g", {AT: OffsetAndMetadata(0)}, force=False)
         assert await here.committed() == 0
         with pytest.raises(UnknownMember):
             await here.given()
@@ -158,7 +158,7 @@ def test_a_forced_reset_is_not_undone_by_auto_commit(tmp_path: Path, monkeypatch
             applied.set()
 
         monkeypatch.setattr(consumer, "forget", forgotten)
-        reset = asyncio.create_task(here.coordinator.reset("g", {AT: Place(10)}, force=True))
+        reset = asyncio.create_task(here.coordinator.reset("g", {AT: OffsetAndMetadata(10)}, force=True))
         await applied.wait()
         assert await here.given() == [(10, 100)], "while the reset is not durable yet"
         await reset
@@ -202,7 +202,7 @@ def test_what_comes_while_partitions_are_opened_counts(
         waiting = asyncio.create_task(here.poll())
         await gate.held()
         if what == "reset":
-            await here.coordinator.reset("g", {AT: Place(50)}, force=True)
+            await here.coordinator.reset("g", {AT: OffsetAndMetadata(50)}, force=True)
         else:
             await here.coordinator.seek("g", "m", {AT: 50})
         gate.let_go()

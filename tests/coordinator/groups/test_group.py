@@ -10,7 +10,7 @@ from coordinator.groups.events import (
     Heartbeat,
     Join,
     Leave,
-    Place,
+    OffsetAndMetadata,
     Poll,
     Reset,
     Seek,
@@ -81,9 +81,9 @@ class Driven:
             self.happen(Join(name, MemberConfig(**config)), Subscribe(name, T))  # type: ignore[arg-type]
         return self
 
-    def settled(self) -> "Driven":
+    def stable(self) -> "Driven":
         """After everybody has polled, until nothing changes."""
-        while not self.group.settled:
+        while not self.group.is_stable:
             self.happen(*(Poll(name) for name in self.group.members))
         return self
 
@@ -141,7 +141,7 @@ def test_members_share_in_one_way(others: str) -> None:
 
 
 def test_the_first_who_asks_for_a_strategy_chooses_it() -> None:
-    driven = Driven({"t": TopicState("id", 4)}).joined("a", "b", strategy="range").settled()
+    driven = Driven({"t": TopicState("id", 4)}).joined("a", "b", strategy="range").stable()
     assert (driven.owned("a"), driven.owned("b")) == (at(0, 1), at(2, 3))
     driven.happen(Leave("a"), Leave("b"))
     assert driven.joined("c", strategy="roundrobin").group.strategy == "roundrobin"
@@ -156,7 +156,7 @@ def test_the_first_who_asks_for_a_strategy_chooses_it() -> None:
         Unsubscribe("x"),
         Assign("x", at(0)),
         Poll("x"),
-        Commit("x", {T0: Place(0)}, 0),
+        Commit("x", {T0: OffsetAndMetadata(0)}, 0),
         Seek("x", {T0: 0}),
     ],
     ids=lambda event: type(event).__name__,
@@ -166,7 +166,7 @@ def test_nothing_happens_to_a_member_that_is_not_there(event: Event) -> None:
 
 
 def test_what_a_member_leaves_the_others_take() -> None:
-    driven = Driven().joined("a", "b").settled()
+    driven = Driven().joined("a", "b").stable()
     left = driven.owned("b")
     records = driven.happen(Leave("b"))
     assert (MemberKey("g", "b"), None) in records
@@ -220,7 +220,7 @@ def test_a_malformed_pattern_is_refused_where_there_are_no_topics() -> None:
 
 
 def test_another_subscription_replaces_the_one_before() -> None:
-    driven = Driven({**TWO, "u": TopicState("id-u", 1)}).joined("a").settled()
+    driven = Driven({**TWO, "u": TopicState("id-u", 1)}).joined("a").stable()
     driven.happen(Subscribe("a", frozenset({"u"})))
     assert driven.owned("a") == at(0, 1), "it has not polled yet"
     driven.happen(Poll("a"))
@@ -235,7 +235,7 @@ def test_a_pattern_takes_what_comes_but_nothing_internal() -> None:
 
 
 def test_who_ends_its_subscription_owns_nothing_at_once() -> None:
-    driven = Driven().joined("a", "b").settled()
+    driven = Driven().joined("a", "b").stable()
     driven.happen(Unsubscribe("a"))
     assert driven.owned("a") == at()
     driven.happen(Poll("b"))
@@ -244,7 +244,7 @@ def test_who_ends_its_subscription_owns_nothing_at_once() -> None:
 
 
 def test_partitions_that_a_member_chose_itself_take_nothing_from_the_others() -> None:
-    driven = Driven().joined("a").settled()
+    driven = Driven().joined("a").stable()
     driven.happen(Join("b", MemberConfig()), Assign("b", at(0)), Poll("b"))
     assert driven.owned("b") == at(0)
     assert driven.owned("a") == at(0, 1)
@@ -257,7 +257,7 @@ def test_partitions_that_a_member_chose_itself_take_nothing_from_the_others() ->
 
 
 def test_nothing_is_taken_over_before_it_is_given_up() -> None:
-    driven = Driven().joined("a").settled().joined("b")
+    driven = Driven().joined("a").stable().joined("b")
     driven.happen(Poll("b"))
     assert driven.owned("b") == at()
     driven.happen(Poll("a"))
@@ -268,23 +268,23 @@ def test_nothing_is_taken_over_before_it_is_given_up() -> None:
 
 
 def test_who_asks_for_generations_is_told_before_it_gives_up() -> None:
-    driven = Driven().joined("a").settled()
+    driven = Driven().joined("a").stable()
     known = driven.member("a").epoch
     driven.joined("b")
     assert driven.member("a").epoch > known
     (lost,) = driven.group.to_revoke(driven.member("a"))
     assert driven.happen(Poll("a", known)) == []
     assert driven.owned("a") == at(0, 1)
-    driven.happen(Commit("a", {lost: Place(5)}, 0))
+    driven.happen(Commit("a", {lost: OffsetAndMetadata(5)}, 0))
     told = driven.member("a").epoch
     driven.happen(Poll("a", told))
     assert driven.owned("a") == at(0, 1) - {lost}
-    driven.refuse(Commit("a", {lost: Place(6)}, 0), NotAssigned, "does not own partition")
+    driven.refuse(Commit("a", {lost: OffsetAndMetadata(6)}, 0), NotAssigned, "does not own partition")
     assert driven.member("a").epoch > told
 
 
 def test_who_was_told_of_one_loss_must_be_told_of_another() -> None:
-    driven = Driven({"t": TopicState("id", 6)}).joined("a").settled().joined("b")
+    driven = Driven({"t": TopicState("id", 6)}).joined("a").stable().joined("b")
     told = driven.member("a").epoch
     assert len(driven.group.to_revoke(driven.member("a"))) == 3
     driven.joined("c")
@@ -296,7 +296,7 @@ def test_who_was_told_of_one_loss_must_be_told_of_another() -> None:
 
 
 def test_who_was_told_of_a_loss_is_told_when_it_keeps_all_after_all() -> None:
-    driven = Driven().joined("a").settled().joined("b")
+    driven = Driven().joined("a").stable().joined("b")
     told = driven.member("a").epoch
     driven.happen(Poll("a", told - 1), Leave("b"))
     assert driven.group.to_revoke(driven.member("a")) == at()
@@ -305,7 +305,7 @@ def test_who_was_told_of_a_loss_is_told_when_it_keeps_all_after_all() -> None:
 
 
 def test_who_keeps_everything_is_told_nothing() -> None:
-    driven = Driven({"t": TopicState("id", 6)}).joined("a", "b", "c").settled()
+    driven = Driven({"t": TopicState("id", 6)}).joined("a", "b", "c").stable()
     epochs = [driven.member(name).epoch for name in "ab"]
     driven.happen(Leave("c"))
     assert [driven.member(name).epoch for name in "ab"] == epochs
@@ -313,7 +313,7 @@ def test_who_keeps_everything_is_told_nothing() -> None:
 
 
 def test_a_poll_that_changes_nothing_writes_nothing() -> None:
-    driven = Driven().joined("a", "b").settled()
+    driven = Driven().joined("a", "b").stable()
     before = driven.group.generation
     assert driven.happen(Poll("a"), Poll("b"), Heartbeat("a")) == []
     assert driven.happen(Poll("a")) == []
@@ -335,7 +335,7 @@ def test_every_change_of_who_owns_what_has_a_generation() -> None:
 
 
 def test_a_session_ends_by_silence_alone() -> None:
-    driven = Driven().joined("a", "b", session_timeout_ms=100).settled()
+    driven = Driven().joined("a", "b", session_timeout_ms=100).stable()
     driven.now_ms = 99
     driven.happen(Heartbeat("a"), Tick(0))
     assert driven.group.members.keys() == {"a", "b"}
@@ -344,16 +344,22 @@ def test_a_session_ends_by_silence_alone() -> None:
     assert (MemberKey("g", "b"), None) in driven.happen(Tick(0))
     assert driven.group.members.keys() == {"a"}
     assert driven.group.deadline_ms == 199
-    driven.refuse(Commit("b", {T0: Place(1)}, 0), UnknownMember, "silent")
+    driven.refuse(Commit("b", {T0: OffsetAndMetadata(1)}, 0), UnknownMember, "silent")
 
 
 @pytest.mark.parametrize(
     "event",
-    [Poll("a"), Heartbeat("a"), Subscribe("a", T), Commit("a", {T0: Place(0)}, 0), Seek("a", {T0: 0})],
+    [
+        Poll("a"),
+        Heartbeat("a"),
+        Subscribe("a", T),
+        Commit("a", {T0: OffsetAndMetadata(0)}, 0),
+        Seek("a", {T0: 0}),
+    ],
     ids=lambda event: type(event).__name__,
 )
 def test_whatever_a_member_does_it_is_alive(event: Event) -> None:
-    driven = Driven().joined("a", session_timeout_ms=100).settled()
+    driven = Driven().joined("a", session_timeout_ms=100).stable()
     driven.now_ms = 50
     driven.happen(event)
     driven.now_ms = 149
@@ -362,7 +368,7 @@ def test_whatever_a_member_does_it_is_alive(event: Event) -> None:
 
 
 def test_who_does_not_poll_for_long_keeps_its_place_and_loses_its_partitions() -> None:
-    driven = Driven().joined("a", "b", max_poll_interval_ms=50, session_timeout_ms=1_000).settled()
+    driven = Driven().joined("a", "b", max_poll_interval_ms=50, session_timeout_ms=1_000).stable()
     lost = driven.owned("a")
     known = driven.member("a").epoch
     driven.now_ms = 30
@@ -373,7 +379,7 @@ def test_who_does_not_poll_for_long_keeps_its_place_and_loses_its_partitions() -
     assert driven.owned("a") == at()
     driven.happen(Poll("b"))
     assert driven.owned("b") == at(0, 1)
-    driven.refuse(Commit("a", {next(iter(lost)): Place(1)}, 0), NotAssigned, "does not own")
+    driven.refuse(Commit("a", {next(iter(lost)): OffsetAndMetadata(1)}, 0), NotAssigned, "does not own")
     assert driven.group.deadline_ms == 100
     driven.happen(Heartbeat("a"))
     assert driven.member("a").dormant, "a heartbeat is no poll"
@@ -381,7 +387,7 @@ def test_who_does_not_poll_for_long_keeps_its_place_and_loses_its_partitions() -
     assert not driven.member("a").dormant
     assert driven.member("a").epoch > known
     assert len(driven.group.to_revoke(driven.member("b"))) == 1
-    assert len(driven.settled().owned("a")) == 1
+    assert len(driven.stable().owned("a")) == 1
 
 
 def test_who_shares_nothing_need_not_poll() -> None:
@@ -396,7 +402,7 @@ def test_who_shares_nothing_need_not_poll() -> None:
 
 def test_the_slow_and_the_dead_of_one_moment_are_both_seen_to() -> None:
     driven = Driven().joined("a", session_timeout_ms=50).joined("b", max_poll_interval_ms=50).joined("c")
-    driven.settled()
+    driven.stable()
     driven.now_ms = 50
     driven.happen(Tick(0), Poll("c"))
     assert driven.group.members.keys() == {"b", "c"}
@@ -408,33 +414,37 @@ def test_the_slow_and_the_dead_of_one_moment_are_both_seen_to() -> None:
 
 
 def test_a_commit_is_kept_with_what_was_said_beside_it() -> None:
-    driven = Driven().joined("a").settled()
+    driven = Driven().joined("a").stable()
     expected = Committed(7, "id-t", "note", 123, "a")
-    assert driven.happen(Commit("a", {T0: Place(7, "note")}, 123)) == [(OffsetKey("g", "t", 0), expected)]
+    assert driven.happen(Commit("a", {T0: OffsetAndMetadata(7, "note")}, 123)) == [
+        (OffsetKey("g", "t", 0), expected)
+    ]
     assert driven.group.committed(T0) == expected
     assert driven.group.committed(T1) is None
 
 
 def test_of_a_commit_of_what_is_owned_and_what_is_not_nothing_is_kept() -> None:
-    driven = Driven().joined("a", "b").settled()
+    driven = Driven().joined("a", "b").stable()
     own = next(iter(driven.owned("a")))
-    driven.refuse(Commit("a", {T0: Place(1), T1: Place(1)}, 0), NotAssigned, "does not own")
-    driven.happen(Commit("a", {own: Place(1)}, 0))
+    driven.refuse(
+        Commit("a", {T0: OffsetAndMetadata(1), T1: OffsetAndMetadata(1)}, 0), NotAssigned, "does not own"
+    )
+    driven.happen(Commit("a", {own: OffsetAndMetadata(1)}, 0))
     assert driven.group.offsets.keys() == {own}
 
 
 def test_who_has_partitions_of_its_own_commits_only_where_nobody_shares() -> None:
     driven = Driven()
-    driven.happen(Join("a", MemberConfig()), Assign("a", at(0)), Commit("a", {T0: Place(1)}, 0))
+    driven.happen(Join("a", MemberConfig()), Assign("a", at(0)), Commit("a", {T0: OffsetAndMetadata(1)}, 0))
     driven.joined("b")
-    driven.refuse(Commit("a", {T0: Place(2)}, 0), GroupNotEmpty, "use another group")
-    driven.refuse(Commit("a", {T1: Place(2)}, 0), NotAssigned, "does not own")
-    driven.happen(Leave("b"), Commit("a", {T0: Place(2)}, 0))
+    driven.refuse(Commit("a", {T0: OffsetAndMetadata(2)}, 0), GroupNotEmpty, "use another group")
+    driven.refuse(Commit("a", {T1: OffsetAndMetadata(2)}, 0), NotAssigned, "does not own")
+    driven.happen(Leave("b"), Commit("a", {T0: OffsetAndMetadata(2)}, 0))
 
 
 def test_offsets_stay_when_everybody_has_gone() -> None:
-    driven = Driven().joined("a").settled()
-    driven.happen(Commit("a", {T0: Place(7)}, 0), Leave("a"))
+    driven = Driven().joined("a").stable()
+    driven.happen(Commit("a", {T0: OffsetAndMetadata(7)}, 0), Leave("a"))
     assert driven.group.exists
     committed = driven.restored().group.committed(T0)
     assert committed is not None
@@ -442,27 +452,33 @@ def test_offsets_stay_when_everybody_has_gone() -> None:
 
 
 def test_a_reset_waits_until_nobody_shares_or_is_forced() -> None:
-    driven = Driven().joined("a").settled()
+    driven = Driven().joined("a").stable()
     driven.happen(Seek("a", {T0: 50, T1: 60}))
-    driven.refuse(Reset({T0: Place(3)}, 9), GroupNotEmpty, "force it")
-    driven.happen(Reset({T0: Place(3, "n")}, 9, force=True))
+    driven.refuse(Reset({T0: OffsetAndMetadata(3)}, 9), GroupNotEmpty, "force it")
+    driven.happen(Reset({T0: OffsetAndMetadata(3, "n")}, 9, force=True))
     assert driven.group.offsets == {T0: Committed(3, "id-t", "n", 9, "")}
     assert driven.member("a").positions == {T1: 60}
     assert driven.restored().member("a").positions == {T1: 60}
-    driven.happen(Leave("a"), Reset({T0: Place(1)}, 9))
+    driven.happen(Leave("a"), Reset({T0: OffsetAndMetadata(1)}, 9))
 
 
 def test_a_reset_of_what_there_is_not() -> None:
     driven = Driven()
-    driven.refuse(Reset({T0: Place(1), TopicPartition("no", 0): Place(1)}, 0), UnknownTopic, "'no'")
     driven.refuse(
-        Reset({TopicPartition("t", 9): Place(1)}, 0, force=True), UnknownPartition, "no partition 9"
+        Reset({T0: OffsetAndMetadata(1), TopicPartition("no", 0): OffsetAndMetadata(1)}, 0),
+        UnknownTopic,
+        "'no'",
+    )
+    driven.refuse(
+        Reset({TopicPartition("t", 9): OffsetAndMetadata(1)}, 0, force=True),
+        UnknownPartition,
+        "no partition 9",
     )
 
 
 def test_a_group_with_members_is_deleted_by_force_alone() -> None:
-    driven = Driven().joined("a").settled()
-    driven.happen(Commit("a", {T0: Place(7)}, 0))
+    driven = Driven().joined("a").stable()
+    driven.happen(Commit("a", {T0: OffsetAndMetadata(7)}, 0))
     driven.refuse(Delete(), GroupNotEmpty, "force it")
     records = driven.happen(Delete(force=True))
     assert {key for key, value in records if value is None} == {
@@ -472,12 +488,12 @@ def test_a_group_with_members_is_deleted_by_force_alone() -> None:
     }
     assert not driven.group.exists
     assert restore(driven.records, 0) == {}
-    assert driven.joined("a").settled().owned("a") == at(0, 1), "its topics are still known"
+    assert driven.joined("a").stable().owned("a") == at(0, 1), "its topics are still known"
 
 
 def test_a_group_without_members_is_deleted() -> None:
     driven = Driven()
-    driven.happen(Reset({T0: Place(1)}, 0), Delete())
+    driven.happen(Reset({T0: OffsetAndMetadata(1)}, 0), Delete())
     assert not driven.group.exists
 
 
@@ -485,18 +501,18 @@ def test_a_group_without_members_is_deleted() -> None:
 
 
 def test_a_position_lasts_until_it_is_committed() -> None:
-    driven = Driven().joined("a").settled()
+    driven = Driven().joined("a").stable()
     driven.happen(Seek("a", {T0: 5, T1: 6}))
     assert driven.restored().member("a").positions == {T0: 5, T1: 6}
-    driven.happen(Commit("a", {T0: Place(9)}, 0))
+    driven.happen(Commit("a", {T0: OffsetAndMetadata(9)}, 0))
     assert driven.member("a").positions == {T1: 6}
     assert driven.restored().member("a").positions == {T1: 6}
 
 
 def test_a_position_goes_with_its_partition() -> None:
-    driven = Driven().joined("a").settled()
+    driven = Driven().joined("a").stable()
     driven.happen(Seek("a", {T0: 5, T1: 6}))
-    driven.joined("b").settled()
+    driven.joined("b").stable()
     assert driven.member("a").positions.keys() == driven.owned("a")
     driven.happen(Unsubscribe("a"))
     assert driven.member("a").positions == {}
@@ -513,7 +529,7 @@ def test_what_another_one_commits_is_not_the_place_that_a_member_was_set_to() ->
     driven = Driven()
     for name in "ab":
         driven.happen(Join(name, MemberConfig()), Assign(name, at(0)))
-    driven.happen(Seek("a", {T0: 5}), Commit("b", {T0: Place(9)}, 0))
+    driven.happen(Seek("a", {T0: 5}), Commit("b", {T0: OffsetAndMetadata(9)}, 0))
     assert driven.member("a").positions == {T0: 5}
     assert driven.restored().member("a").positions == {T0: 5}
 
@@ -522,10 +538,10 @@ def test_what_another_one_commits_is_not_the_place_that_a_member_was_set_to() ->
 
 
 def test_new_partitions_are_shared_and_move_nothing() -> None:
-    driven = Driven().joined("a", "b").settled()
+    driven = Driven().joined("a", "b").stable()
     before = {name: driven.owned(name) for name in "ab"}
     driven.happen(TopicsChanged({"t": TopicState("id-t", 4)}))
-    driven.settled()
+    driven.stable()
     assert all(driven.owned(name) > before[name] for name in "ab")
     assert driven.owned("a") | driven.owned("b") == at(0, 1, 2, 3)
 
@@ -535,7 +551,9 @@ def test_of_a_topic_that_is_gone_nothing_stays(then: dict[str, TopicState]) -> N
     driven = Driven({**TWO, "u": TopicState("id-u", 1)})
     u0 = TopicPartition("u", 0)
     driven.happen(Join("a", MemberConfig()), Subscribe("a", frozenset({"t", "u"})), Poll("a"))
-    driven.happen(Commit("a", {T0: Place(7), u0: Place(8)}, 0), Seek("a", {T1: 5, u0: 6}))
+    driven.happen(
+        Commit("a", {T0: OffsetAndMetadata(7), u0: OffsetAndMetadata(8)}, 0), Seek("a", {T1: 5, u0: 6})
+    )
     known = driven.member("a").epoch
     records = driven.happen(TopicsChanged({"u": TopicState("id-u", 1), **then}))
     assert (OffsetKey("g", "t", 0), None) in records
@@ -543,37 +561,39 @@ def test_of_a_topic_that_is_gone_nothing_stays(then: dict[str, TopicState]) -> N
     assert driven.member("a").epoch > known
     assert driven.member("a").positions == {u0: 6}
     assert driven.group.offsets.keys() == {u0}
-    driven.settled()
+    driven.stable()
     assert driven.owned("a") == {u0} | (at(0, 1) if then else at())
 
 
 def test_what_was_committed_of_a_topic_made_again_meanwhile_does_not_count() -> None:
-    driven = Driven().joined("a").settled()
-    driven.happen(Commit("a", {T0: Place(7)}, 0))
+    driven = Driven().joined("a").stable()
+    driven.happen(Commit("a", {T0: OffsetAndMetadata(7)}, 0))
     other = driven.restored({"t": TopicState("id-new", 2)})
     assert other.group.offsets == {}
     assert restore(other.records, 0)["g"].offsets == {}
 
 
 def test_what_was_had_of_a_topic_made_again_while_nobody_looked_is_void() -> None:
-    driven = Driven().joined("a").settled()
+    driven = Driven().joined("a").stable()
     driven.happen(Join("b", MemberConfig()), Assign("b", at(0, 1)))
     driven.happen(Seek("a", {T0: 7}), Seek("b", {T0: 8}))
     other = driven.restored({"t": TopicState("id-new", 1)})
     assert other.owned("a") == at()
     assert other.owned("b") == at(0, 1), "what it chose by hand it keeps"
     assert other.member("a").positions == other.member("b").positions == {}
-    assert other.settled().owned("a") == at(0)
+    assert other.stable().owned("a") == at(0)
 
 
 # Restarts.
 
 
 def test_a_group_comes_back_as_it_was() -> None:
-    driven = Driven({"t": TopicState("id-t", 5)}).joined("a", "b", session_timeout_ms=70).settled()
+    driven = Driven({"t": TopicState("id-t", 5)}).joined("a", "b", session_timeout_ms=70).stable()
     driven.happen(Join("c", MemberConfig()), Assign("c", at(1)), Seek("c", {T1: 4}))
     driven.happen(
-        Join("d", MemberConfig()), Subscribe("d", pattern="t.*"), Reset({T0: Place(1)}, 2, force=True)
+        Join("d", MemberConfig()),
+        Subscribe("d", pattern="t.*"),
+        Reset({T0: OffsetAndMetadata(1)}, 2, force=True),
     )
     driven.now_ms = 60
     found = restore(driven.records, driven.now_ms)["g"]
@@ -588,26 +608,26 @@ def test_a_group_comes_back_as_it_was() -> None:
 
 
 def test_after_a_restart_who_had_everything_it_should_is_told_nothing() -> None:
-    driven = Driven().joined("a", "b").settled()
+    driven = Driven().joined("a", "b").stable()
     other = driven.restored()
     assert other.records == driven.records
-    assert other.group.settled
+    assert other.group.is_stable
     assert other.group.generation == driven.group.generation
 
 
 def test_after_a_restart_a_move_goes_on_where_it_was() -> None:
-    driven = Driven().joined("a").settled().joined("b")
+    driven = Driven().joined("a").stable().joined("b")
     told = driven.member("a").epoch
     other = driven.restored()
     assert other.member("a").epoch > told, "what it should give up is worked out anew"
     other.happen(Poll("a", told))
     assert other.owned("a") == at(0, 1)
-    other.settled()
+    other.stable()
     assert len(other.owned("b")) == 1
 
 
 def test_after_a_restart_in_the_middle_of_a_move_everybody_is_told_anew() -> None:
-    driven = Driven({"t": TopicState("id-t", 6)}).joined("a", "b").settled().joined("c")
+    driven = Driven({"t": TopicState("id-t", 6)}).joined("a", "b").stable().joined("c")
     driven.happen(Poll("a"))
     told = driven.member("a").epoch
     other = driven.restored({"t": TopicState("id-t", 6)})
@@ -616,7 +636,7 @@ def test_after_a_restart_in_the_middle_of_a_move_everybody_is_told_anew() -> Non
 
 def test_groups_are_restored_each_for_itself() -> None:
     mine, theirs = Driven().joined("a"), Group("h", topics=TWO)
-    theirs, records = step(theirs, Reset({T0: Place(1)}, 0), 0)
+    theirs, records = step(theirs, Reset({T0: OffsetAndMetadata(1)}, 0), 0)
     found = restore([*records, *mine.records], 0)
     assert found.keys() == {"g", "h"}
     assert found["h"].offsets == theirs.offsets
@@ -626,7 +646,7 @@ def test_groups_are_restored_each_for_itself() -> None:
 def test_the_last_sign_of_life_of_a_group_is_its_newest_commit_also_when_it_is_read_again() -> None:
     driven = Driven()
     for at_ms, place in ((5, T0), (9, T1), (7, T0)):
-        driven.happen(Reset({place: Place(1)}, at_ms))
+        driven.happen(Reset({place: OffsetAndMetadata(1)}, at_ms))
     assert driven.group.touched_ms == 9
     assert restore(driven.records, 0)["g"].touched_ms == 9
     driven.happen(Tick(20, forget_before_ms=9))

@@ -20,7 +20,7 @@ from coordinator.groups.events import (
     Heartbeat,
     Join,
     Leave,
-    Place,
+    OffsetAndMetadata,
     Reset,
     Seek,
     Subscribe,
@@ -176,7 +176,7 @@ class Machine(RuleBasedStateMachine):
             refused = GroupNotEmpty
         elif refused is None:
             refused = self._missing([at])
-        self._attempt(Commit(name, {at: Place(offset)}, self.life.wall_ms), heard, refused)
+        self._attempt(Commit(name, {at: OffsetAndMetadata(offset)}, self.life.wall_ms), heard, refused)
 
     @rule(at=partitions, offset=offsets, heard=heard)
     def everybody_commits(self, at: TopicPartition, offset: int, heard: bool) -> None:
@@ -197,7 +197,7 @@ class Machine(RuleBasedStateMachine):
     @rule(at=partitions, offset=offsets, force=st.booleans(), heard=heard)
     def reset(self, at: TopicPartition, offset: int, force: bool, heard: bool) -> None:
         refused = GroupNotEmpty if not force and not self.group.empty else self._missing([at])
-        self._attempt(Reset({at: Place(offset)}, self.life.wall_ms, force), heard, refused)
+        self._attempt(Reset({at: OffsetAndMetadata(offset)}, self.life.wall_ms, force), heard, refused)
         if refused is None:
             assert not any(at in member.positions for member in self.group.members.values())
 

@@ -90,11 +90,11 @@ def test_a_producer_that_was_outbid_is_an_error_to_everybody_until_it_is_given_u
         with pytest.raises(Conflict, match="cannot be applied"):
             await finish_until_refused(gateway)
         await gateway.transactions.finish(gateway.shard, "g", force=True)
-        await gateway.shard.settled("g")
+        await gateway.shard.wait_durable("g")
         with pytest.raises(TransactionLost, match="given up"):
             await gateway.known("k")
         gateway.shard.apply("g", Delete(force=True))
-        await gateway.shard.settled("g")
+        await gateway.shard.wait_durable("g")
         again = await gateway.transact(Asked({}, staged=(gateway.staged("out"),), key="k", digest="d"))
         assert await again.where() == (Placed("out", 0, BATCHES, BATCHES + 1),)
         assert gateway.group.transactions.producer_id != own

@@ -15,7 +15,7 @@ from coordinator.groups.events import (
     Delete,
     Event,
     Join,
-    Place,
+    OffsetAndMetadata,
     Poll,
     Subscribe,
     Tick,
@@ -84,7 +84,7 @@ def transact(
     producer_id: int = PRODUCER,
     at_ms: int = AT_MS,
 ) -> Transact:
-    places = {at: Place(offset) for at, offset in (offsets or {}).items()}
+    places = {at: OffsetAndMetadata(offset) for at, offset in (offsets or {}).items()}
     return Transact(member, generation, places, files, key, digest, forget, producer_id, at_ms)
 
 
@@ -399,7 +399,7 @@ class Machine(RuleBasedStateMachine):
         if not self.group.member("m").owned:  # a crash may have lost that alone
             self._happen(Assign("m", frozenset({IN0})))
         self.model.offset = offset
-        self._happen(Commit("m", {IN0: Place(offset)}, self.now_ms))
+        self._happen(Commit("m", {IN0: OffsetAndMetadata(offset)}, self.now_ms))
 
     @rule()
     def delete(self) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pytest
 
-from coordinator.groups.events import Delete, Place, TopicState
+from coordinator.groups.events import Delete, OffsetAndMetadata, TopicState
 from coordinator.groups.group import Group
 from coordinator.groups.shard import Shard
 from coordinator.groups.transactions import Asked, Transacted, Transactions
@@ -67,7 +67,7 @@ class Client:
             for partition in range(2)
         ]
         forget = (f"k{number - 1}",) if number else ()
-        return Asked({IN0: Place(number + 1)}, parts, key=self.key, digest="d", forget=forget)
+        return Asked({IN0: OffsetAndMetadata(number + 1)}, parts, key=self.key, digest="d", forget=forget)
 
 
 def batches(number: int, name: str, partition: int) -> list[pa.RecordBatch]:
@@ -138,7 +138,7 @@ class Gateway:
         assert self.shard is not None
         with suppress(Retriable, OutcomeUnknown):
             self.transactions.leave(self.shard)
-            await self.shard.all_settled()
+            await self.shard.wait_all_durable()
         await self.transactions.close()
         await self.writer.close()
 
@@ -337,7 +337,7 @@ def test_a_group_is_not_deleted_while_a_change_of_it_is_being_committed() -> Non
         gateway = Gateway(store, seed=1)
         await gateway.start()
         assert gateway.shard is not None
-        first = asyncio.create_task(gateway.transact(Asked({IN0: Place(1)})))
+        first = asyncio.create_task(gateway.transact(Asked({IN0: OffsetAndMetadata(1)})))
         while not gateway.group.exists:
             await asyncio.wait({first}, timeout=0)
         with pytest.raises(Retriable, match="being committed"):
@@ -377,7 +377,7 @@ def test_what_a_lost_file_held_is_dropped_with_the_group_if_that_is_forced() -> 
             await finish_until_refused(gateway)
         await gateway.transactions.finish(gateway.shard, "g", force=True)
         assert gateway.happened.count("dropped") == 2 * len(OUT)
-        await gateway.shard.settled("g")
+        await gateway.shard.wait_durable("g")
         gateway.shard.apply("g", Delete(force=True))
         await gateway.stop()
         assert not gateway.group.exists
