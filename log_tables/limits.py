@@ -21,7 +21,7 @@ BATCH_MAX_BYTES = 64 * MIB
 REQUEST_RECORDS_MAX = 200_000
 """Records in one JSON request: each costs some 500 bytes while it is decoded, and 7 µs of the event loop."""
 
-JSON_DEPTH_MAX = 500
+BODY_DEPTH_MAX = 500
 """Arrays and objects within one another in a JSON value: half of what the decoder can follow where it has all
 of Python's stack, so that how deep its caller stands makes no difference.
 """

@@ -16,7 +16,7 @@ from api.media import Format
 from api.wire.beside import is_large_json
 from ingest.buffer import Room
 from log_tables.limits import (
-    JSON_DEPTH_MAX,
+    BODY_DEPTH_MAX,
     JSON_FIELD_BYTES,
     JSON_HEADER_BYTES,
     REQUEST_RECORDS_MAX,
@@ -108,20 +108,20 @@ def check_fits(room: Room, more_bytes: int) -> None:
 
 def check_depth(text: bytes | memoryview) -> None:
     """Raise MalformedBody when arrays and objects of the JSON `text` are too deep within one another."""
-    if len(text) < 2 * JSON_DEPTH_MAX:
+    if len(text) < 2 * BODY_DEPTH_MAX:
         return  # each takes two bytes
     whole = bytes(text)
-    if whole.count(b"[") + whole.count(b"{") <= JSON_DEPTH_MAX:
+    if whole.count(b"[") + whole.count(b"{") <= BODY_DEPTH_MAX:
         return
     for _, _, depths in _marks(whole):
-        if len(depths) and depths.max() > JSON_DEPTH_MAX:
+        if len(depths) and depths.max() > BODY_DEPTH_MAX:
             raise too_deep()
 
 
 def too_deep() -> MalformedBody:
     """What is wrong with a JSON value that is deeper than is allowed, which a decoder may not follow."""
     return MalformedBody(
-        f"a value has more than {JSON_DEPTH_MAX} arrays or objects within one another; make it flatter, or "
+        f"a value has more than {BODY_DEPTH_MAX} arrays or objects within one another; make it flatter, or "
         "send it as binary"
     )
 

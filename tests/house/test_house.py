@@ -20,6 +20,15 @@ def test_every_module_says_what_it_is() -> None:
     assert silent == []
 
 
+def test_a_bound_has_a_name_of_its_own() -> None:
+    """A second one of the same name would take the place of the first."""
+    body = ast.parse((ROOT / "log_tables/limits.py").read_text()).body
+    assigned = [each for each in body if isinstance(each, ast.Assign)]
+    names = [target.id for each in assigned for target in each.targets if isinstance(target, ast.Name)]
+    assert len(names) > 50
+    assert [name for name in names if names.count(name) > 1] == []
+
+
 def test_no_test_sleeps() -> None:
     sleeping = [path.name for path in (ROOT / "tests").rglob("*.py") if SLEEPS.search(path.read_text())]
     assert sleeping == []

@@ -27,7 +27,7 @@ def end_offsets(gateway: RunningGateway, topic: str) -> list[int]:
 @pytest.mark.parametrize(
     ("body", "media_type", "status", "code", "says"),
     [
-        (f'{{"records":[{{"value":{NESTED}}}]}}', JSON, 400, 400, "recursion"),
+        (f'{{"records":[{{"value":{NESTED}}}]}}', JSON, 400, 400, "arrays or objects within"),
         (
             '{"records":[{"value":1,"timestamp":1000000000000000000}]}',
             JSON,
@@ -67,14 +67,14 @@ def test_a_bad_body_is_refused_whole(
 @pytest.mark.parametrize(
     ("path", "body", "status", "says"),
     [
-        ("records", f'{{"value":{{"type":"JSON","data":{NESTED}}}}}', 400, "recursion"),
+        ("records", f'{{"value":{{"type":"JSON","data":{NESTED}}}}}', 400, "arrays or objects within"),
         ("records", '{"vlaue":{"type":"JSON","data":1}}', 422, "vlaue"),
         ("records", '{"timestamp":1000000000000000000,"value":{"type":"JSON","data":1}}', 422, "timestamp"),
         (
             "records:batch",
             f'{{"entries":[{{"id":"1","value":{{"type":"JSON","data":{NESTED}}}}}]}}',
             400,
-            "recursion",
+            "arrays or objects within",
         ),
     ],
     ids=lambda value: str(value)[:40],

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from api.errors import MalformedBody, RequestTooLarge
 from api.wire.json_bounds import LISTED, LOOSE, bounded_cost, check_depth, check_utf8, documents, small_cost
 from log_tables.limits import (
-    JSON_DEPTH_MAX,
+    BODY_DEPTH_MAX,
     JSON_FIELD_BYTES,
     JSON_HEADER_BYTES,
     REQUEST_RECORDS_MAX,
@@ -123,33 +123,33 @@ def test_how_deep_a_value_may_be_is_the_same_on_every_path(
             f"{records}:batch": (b'{"entries":[%s]}' % entries, "v3"),
         }
 
-    for depth, taken in ((JSON_DEPTH_MAX, True), (JSON_DEPTH_MAX + 1, False), (960, False), (9_000, False)):
+    for depth, taken in ((BODY_DEPTH_MAX, True), (BODY_DEPTH_MAX + 1, False), (960, False), (9_000, False)):
         for path, (body, version) in bodies(nested(depth)).items():
             headers = JSON if version == "v2" else {"Content-Type": "application/json"}
             answer = gateway.client.post(path, content=body, headers=headers)
             assert (answer.status_code < 300) == taken, (path, depth, answer.text[:200])
             if not taken:
                 assert (answer.status_code, answer.json()["error_code"]) == (400, 400), (path, depth)
-                assert f"more than {JSON_DEPTH_MAX} arrays or objects" in answer.json()["message"]
+                assert f"more than {BODY_DEPTH_MAX} arrays or objects" in answer.json()["message"]
 
 
 def test_how_deep_a_body_without_records_may_be_is_the_same_whatever_is_in_it(
     gateway: RunningGateway, topic: str
 ) -> None:
     for path in (f"/consumers/{topic}", f"{gateway.cluster}/topics"):
-        for depth in (JSON_DEPTH_MAX + 1, 960, 9_000):
+        for depth in (BODY_DEPTH_MAX + 1, 960, 9_000):
             answer = gateway.client.post(
                 path, content=nested(depth), headers={"Content-Type": "application/json"}
             )
             assert (answer.status_code, answer.json()["error_code"]) == (400, 400), (path, depth)
-        assert gateway.client.post(path, content=nested(JSON_DEPTH_MAX), headers=JSON).status_code == 422
+        assert gateway.client.post(path, content=nested(BODY_DEPTH_MAX), headers=JSON).status_code == 422
 
 
 def test_brackets_in_strings_are_not_deep() -> None:
     check_depth(b'["' + b"[" * 3_000 + b'"]')
     check_depth(b"[" + b"[]," * 3_000 + b"0]")
     with pytest.raises(MalformedBody):
-        check_depth(b"[" * (JSON_DEPTH_MAX + 1) + b"]" * (JSON_DEPTH_MAX + 1))
+        check_depth(b"[" * (BODY_DEPTH_MAX + 1) + b"]" * (BODY_DEPTH_MAX + 1))
 
 
 def test_records_that_could_never_fit_are_refused_and_others_are_asked_to_wait(tmp_path: Path) -> None:
