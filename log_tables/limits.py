@@ -232,7 +232,7 @@ STORE_RETRY_LIMIT_S = 10
 """How often, and for how long, a request to an object store is repeated out of sight: less than
 PUT_RETRY_LIMIT_S, so that a commit whose outcome is unknown is looked for several times."""
 
-JSON_DEPTH_MAX = 32
+SQL_JSON_DEPTH_MAX = 32
 """Levels of a JSON value that SQL shows as columns: Arrow's files hold 64, thousands overflow its stack."""
 
 REMOTE_LOOK_S = 60 * 60

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from log_tables.limits import JSON_DEPTH_MAX, MIB
+from log_tables.limits import SQL_JSON_DEPTH_MAX, MIB
 from log_tables.record import binary_array
 
 _BLOCK_BYTES = MIB
@@ -34,7 +34,7 @@ def typed_columns(values: pa.ChunkedArray) -> tuple[pa.Table, pa.ChunkedArray]:
 
     `values` are binary. Whole numbers become int64, others double, text string (timestamp when all of it is
     ISO 8601), objects struct, arrays list. A field that has several kinds becomes string: text as it is,
-    anything else as JSON. A value gives nulls when it is null, no JSON object, or deeper than JSON_DEPTH_MAX.
+    anything else as JSON. A value gives nulls when it is null, no JSON object, or deeper than SQL_JSON_DEPTH_MAX.
     """
     lines = pa.chunked_array([_lines(chunk) for chunk in values.chunks], pa.binary())
     table = _read(lines)
@@ -52,7 +52,7 @@ def typed_columns(values: pa.ChunkedArray) -> tuple[pa.Table, pa.ChunkedArray]:
 def _lines(values: pa.Array) -> pa.Array:
     """Each value that is one line and may be an object as it is, other objects in one line, else null."""
     brackets = pc.add(pc.count_substring(values, "["), pc.count_substring(values, "{"))
-    flat = pc.less_equal(brackets, JSON_DEPTH_MAX)
+    flat = pc.less_equal(brackets, SQL_JSON_DEPTH_MAX)
     one_line = pc.invert(pc.or_(pc.match_substring(values, "\n"), pc.match_substring(values, "\r")))
     fit = pc.and_(pc.and_(pc.starts_with(values, "{"), one_line), flat)
     if pc.all(fit, skip_nulls=False).as_py():
@@ -91,7 +91,7 @@ def _decode(value: bytes | None) -> _Row:
         row = msgspec.json.decode(value or b"", type=dict[str, object])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return None if _deeper(row, JSON_DEPTH_MAX) else row
+    return None if _deeper(row, SQL_JSON_DEPTH_MAX) else row
 
 
 def _deeper(value: object, levels: int) -> bool:

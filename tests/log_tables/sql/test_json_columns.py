@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from log_tables.limits import JSON_DEPTH_MAX, MIB
+from log_tables.limits import SQL_JSON_DEPTH_MAX, MIB
 from log_tables.sql.json_columns import typed_columns
 
 
@@ -67,7 +67,7 @@ def test_text_that_is_all_dates_is_a_timestamp() -> None:
         b'{"a":"\xff"}',
         b'{"a":"\\ud800"}',
         b'{"a":1e400}',
-        b'{"a":' + b"[" * JSON_DEPTH_MAX + b"]" * JSON_DEPTH_MAX + b"}",
+        b'{"a":' + b"[" * SQL_JSON_DEPTH_MAX + b"]" * SQL_JSON_DEPTH_MAX + b"}",
         b'{"a":' * 200_000 + b"1" + b"}" * 200_000,
     ],
 )
