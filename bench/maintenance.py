@@ -85,7 +85,7 @@ def expire(_seconds: int) -> Figures:
 def _fill_expired(root: Path) -> None:
     clock, events, hour_us = SystemClock(), Events(KEYS), 3_600_000_000
     cluster = Cluster.open(open_store(str(root)), clock)
-    partition = cluster.lead(cluster.create_topic(TOPIC, 1, {"retention.ms": f"{hour_us // 1_000}"}), 0)
+    partition = cluster.claim(cluster.create_topic(TOPIC, 1, {"retention.ms": f"{hour_us // 1_000}"}), 0)
     append(partition, EXPIRED, 10, events, clock.now_us() - 2 * hour_us)
     append(partition, KEPT, 10, events, clock.now_us())
 

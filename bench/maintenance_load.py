@@ -55,7 +55,7 @@ def fill(
     cluster = Cluster.open(open_store(str(root)), clock)
     topic = cluster.create_topic(TOPIC, partitions, configs)
     for index in range(partitions):
-        append(cluster.lead(topic, index), segments, rows, events, clock.now_us())
+        append(cluster.claim(topic, index), segments, rows, events, clock.now_us())
 
 
 def append(partition: Partition, segments: int, rows: int, events: Events, now_us: int) -> None:

@@ -23,7 +23,7 @@ def fill(root: str, partitions: int, segments: int, rows: int = SEGMENT_ROWS) ->
     cluster = Cluster.open(open_store(root), clock)
     topic = cluster.create_topic(TOPIC, partitions)
     values = binary_array(load.values(rows))
-    leading = [cluster.lead(topic, index) for index in range(partitions)]
+    leading = [cluster.claim(topic, index) for index in range(partitions)]
     for _ in range(segments):
         for partition in leading:
             append(partition, values, clock)

@@ -84,7 +84,7 @@ def _life(directory: Path) -> Iterator[Round]:
     clock = ManualClock()
     store = ClockedStore(open_store(str(directory)), clock)
     cluster = Cluster.open(store, clock)
-    partition = cluster.lead(cluster.create_topic(TOPIC), 0)
+    partition = cluster.claim(cluster.create_topic(TOPIC), 0)
     maintenance = Maintenance(Cluster.open(store, clock), _no_spark, _JOBS)
     values, appended = binary_array(load.values(ROUND_MS // STEP_MS * _RECORDS)), 0
     for minute in range(ROUND_MS // 60_000, HOURS * 60 + 1, ROUND_MS // 60_000):

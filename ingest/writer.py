@@ -235,7 +235,7 @@ class Writer:
     async def _claim(self, topic: Topic, route: _Route, index: int, broker: int) -> None:
         try:
             loop = asyncio.get_running_loop()
-            partition = await loop.run_in_executor(self.claiming, self._cluster.lead, topic, index, broker)
+            partition = await loop.run_in_executor(self.claiming, self._cluster.claim, topic, index, broker)
             if index not in route.accumulators:
                 route.accumulators[index] = Accumulator(
                     partition,

@@ -97,7 +97,7 @@ def _vacuum_staged(cluster: Cluster, dry_run: bool = False) -> list[ObjectInfo]:
     """Delete the staged files that are old and that no transaction needs; returns them."""
     if not staging.vacuum(cluster.store, set(), dry_run=True):
         return []  # none is old: spare reading what the groups say
-    groups = cluster.known(CONSUMER_OFFSETS)
+    groups = cluster.cached_topic(CONSUMER_OFFSETS)
     partitions = [] if groups is None else groups.partitions()
     for partition in partitions:
         partition.refresh(wait=True)

@@ -104,7 +104,7 @@ class UnknownTopic(NotFound):
 
 class TopicDeleted(UnknownTopic):
     """The topic as it is known here was deleted, and maybe made again: nothing was written. Who looks at the
-    metadata log knows what there is now (`Cluster.renewed`).
+    metadata log knows what there is now (`Cluster.current_topic`).
     """
 
     code = "topic_deleted"

@@ -110,10 +110,10 @@ def _acks(request: Request) -> Acks:
 
 async def _find(here: Gateway, at: TopicIdPartition) -> Topic:
     """The topic, of this incarnation. Raises TopicDeleted: who asks looks which there is, and goes on."""
-    found = here.cluster.known(at.topic)
+    found = here.cluster.cached_topic(at.topic)
     if found is None or found.topic_id != at.topic_id:
         await run_in_threadpool(here.cluster.refresh)
-        found = here.cluster.known(at.topic)
+        found = here.cluster.cached_topic(at.topic)
     if found is None or found.topic_id != at.topic_id:
         raise TopicDeleted(f"topic {at.topic!r} was deleted, or made again, meanwhile; look at it first")
     return found

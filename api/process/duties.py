@@ -94,7 +94,7 @@ def checkpoint(cluster: Cluster) -> None:
 
 def compact(cluster: Cluster) -> None:
     """Keep the logs of consumer groups short: the latest record of each key is all that a restart needs."""
-    topic = cluster.known(CONSUMER_OFFSETS)
+    topic = cluster.cached_topic(CONSUMER_OFFSETS)
     for _, partition in [] if topic is None else topic.opened():
         if partition.leading:
             clean_if_dirty(partition.table, partition.config.compression)

@@ -96,6 +96,6 @@ def _committed(shards: Shards, cluster: Cluster) -> Iterator[tuple[str, str, int
     """Group, topic, partition, committed offset, and the partition itself."""
     for group in shards.known_groups():
         for at in sorted(group.offsets):
-            committed, topic = group.committed(at), cluster.known(at.topic)
+            committed, topic = group.committed(at), cluster.cached_topic(at.topic)
             if committed is not None and topic is not None and topic.topic_id == committed.topic_id:
                 yield group.id, at.topic, at.partition, committed.offset, topic.partition(at.partition)

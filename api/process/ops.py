@@ -50,7 +50,7 @@ def ready(here: Here) -> Readiness:
     responses={200: {"content": {"text/plain": {}}}},
 )
 def metrics(here: Here) -> Response:
-    here.metrics.forget_topics(lambda name: here.cluster.known(name) is None)
+    here.metrics.forget_topics(lambda name: here.cluster.cached_topic(name) is None)
     return Response(here.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
 

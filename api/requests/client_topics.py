@@ -76,7 +76,7 @@ async def topic_to_write(here: Gateway, name: str) -> Topic:
 
 
 async def read_topic(here: Gateway, name: str, act: Callable[[Topic], Awaitable[Answer]]) -> Answer:
-    """What `act` gives for the topic whose records a client may read (`Cluster.settled`).
+    """What `act` gives for the topic whose records a client may read (`Cluster.with_current_topic`).
 
     Raises UnknownTopic, InvalidTopicName, and what `act` raises.
     """
@@ -91,13 +91,13 @@ async def read_topic(here: Gateway, name: str, act: Callable[[Topic], Awaitable[
 
 
 async def renewed(here: Gateway, topic: Topic, partitions: int, error: LakelogError) -> Topic:
-    """`Cluster.renewed`."""
-    return await run_in_threadpool(here.cluster.renewed, topic, partitions, error)
+    """`Cluster.current_topic`."""
+    return await run_in_threadpool(here.cluster.current_topic, topic, partitions, error)
 
 
 def at_partition(here: Gateway, name: str, index: int, act: Callable[[Partition], Answer]) -> Answer:
     """What `act` gives for a partition that a client may read and delete from, at what is committed now;
-    blocking (`Cluster.settled`).
+    blocking (`Cluster.with_current_topic`).
 
     Raises UnknownTopic, UnknownPartition, InvalidTopicName, and what `act` raises.
     """
@@ -108,7 +108,7 @@ def at_partition(here: Gateway, name: str, index: int, act: Callable[[Partition]
         return act(partition)
 
     check_public(name)
-    return here.cluster.settled(name, looked)
+    return here.cluster.with_current_topic(name, looked)
 
 
 async def newest(here: Gateway, topic: Topic) -> Topic:
@@ -119,10 +119,10 @@ async def newest(here: Gateway, topic: Topic) -> Topic:
 
 def is_current(here: Gateway, name: str, topic_id: str) -> bool:
     """Whether the topic with this id is still the one of its name, as was last looked."""
-    known = here.cluster.known(name)
+    known = here.cluster.cached_topic(name)
     return known is not None and known.topic_id == topic_id
 
 
 async def _found(here: Gateway, name: str) -> Topic:
-    found = here.cluster.known(name)
+    found = here.cluster.cached_topic(name)
     return found if found is not None else await run_in_threadpool(here.cluster.topic, name)

@@ -162,7 +162,7 @@ def _batches(
     for reading in readings:
         begin, records, size = here.clock.monotonic(), 0, 0
         try:
-            plan = reading.partition.settle(reading.plan)
+            plan = reading.partition.bound(reading.plan)
             for batch in reading.partition.read(plan):
                 records, size = records + batch.num_rows, size + batch.nbytes
                 yield located(batch, *reading.at)

@@ -108,7 +108,7 @@ async def _arrow_answer(here: Gateway, topic: str, partition: Partition, plan: R
     metrics, begin = here.metrics.topic(topic), here.clock.monotonic()
 
     def opened() -> tuple[ReadPlan, Iterator[pa.RecordBatch], pa.RecordBatch | None]:
-        settled = partition.settle(plan)
+        settled = partition.bound(plan)
         batches = partition.read(settled)
         return settled, batches, next(batches, None)
 

@@ -39,7 +39,7 @@ def json_rows(
     """
     rows: list[str] = []
     size = 0
-    plan = partition.settle(plan)
+    plan = partition.bound(plan)
     for batch in partition.read(plan):
         for start in range(0, batch.num_rows, JSON_ROWS):
             part = batch.slice(start, JSON_ROWS)

@@ -230,7 +230,7 @@ class Leadership:
         async def one(topic: Topic, index: int, to: int) -> None:
             async with at_once:
                 broker = self._brokers.other(to)
-                if broker is not None and self._cluster.known(topic.name) is topic:
+                if broker is not None and self._cluster.cached_topic(topic.name) is topic:
                     await self._hand_over(topic, index, broker)
 
         await asyncio.gather(*(one(*move) for move in moves))

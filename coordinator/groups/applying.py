@@ -271,7 +271,7 @@ class _Lane:
             waiting.tell(self._at, lost)
 
     def _topic(self) -> Topic | None:
-        found = self._means.cluster.known(self._name)
+        found = self._means.cluster.cached_topic(self._name)
         return found if found is not None and found.topic_id == self._topic_id else None
 
     async def _is_gone(self, look: bool) -> bool:

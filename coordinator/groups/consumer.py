@@ -274,7 +274,7 @@ class Consumer:
             return
         await self._topics.look()
         for at, place in self._positions.items():
-            topic = self._cluster.known(at.topic)
+            topic = self._cluster.cached_topic(at.topic)
             if topic is None or topic.topic_id != place.topic_id:
                 raise topic_deleted(place.partition.directory)
 
@@ -286,7 +286,7 @@ class Consumer:
         """
         opened, damage = {}, None
         for at in new:
-            topic = self._cluster.known(at.topic)
+            topic = self._cluster.cached_topic(at.topic)
             known = group.topics.get(at.topic)
             if topic is None or known is None or topic.topic_id != known.topic_id:
                 continue

@@ -55,7 +55,7 @@ def make_durable(cluster: Cluster, places: Iterable[Noted]) -> None:
     Of a topic that is gone there is nothing to lose: its places go with it.
     """
     for place in places:
-        topic = cluster.known(place.topic)
+        topic = cluster.cached_topic(place.topic)
         if topic is not None and topic.topic_id == place.topic_id:
             _make_durable(cluster, topic, place)
 

@@ -118,9 +118,9 @@ class Shards:
 
     async def has_groups(self) -> bool:
         """Whether any group was ever made here."""
-        if self._cluster.known(CONSUMER_OFFSETS) is None:
+        if self._cluster.cached_topic(CONSUMER_OFFSETS) is None:
             await asyncio.to_thread(self._cluster.refresh)
-        return self._cluster.known(CONSUMER_OFFSETS) is not None
+        return self._cluster.cached_topic(CONSUMER_OFFSETS) is not None
 
     async def group(self, name: str) -> Group:
         """The group `name`, as is durable. Raises UnknownGroup."""
@@ -228,7 +228,7 @@ class Shards:
 
     async def _topic(self) -> Topic:
         """`__consumer_offsets`, made at its first use."""
-        found = self._cluster.known(CONSUMER_OFFSETS)
+        found = self._cluster.cached_topic(CONSUMER_OFFSETS)
         if found is None:
             async with self._making:
                 found = await asyncio.to_thread(self._make_topic)
@@ -236,7 +236,7 @@ class Shards:
 
     def _make_topic(self) -> Topic:
         self._cluster.refresh()
-        found = self._cluster.known(CONSUMER_OFFSETS)
+        found = self._cluster.cached_topic(CONSUMER_OFFSETS)
         if found is not None:
             return found
         with suppress(TopicExists):

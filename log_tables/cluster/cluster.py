@@ -3,8 +3,8 @@
 The record of a topic in the metadata log is the commit point of creating and deleting it; tables are written
 before the one and removed after the other. Whatever a crash leaves in between, `sweep` removes. After its
 record a deletion ends the log of each partition: who goes by the topic as it was finds that in its table, and
-asks here what there is now (`settled`). Until all of them say so the deletion is not answered, and no topic
-of that name is made again.
+asks here what there is now (`with_current_topic`). Until all of them say so the deletion is not answered, and
+no topic of that name is made again.
 """
 
 import os
@@ -171,7 +171,7 @@ class Cluster:
         """Follow the metadata log; behind a change of this process only when `wait`. Raises CorruptLog."""
         self.metadata_log.refresh(wait)
 
-    def lead(self, topic: Topic, index: int, broker: int = 0) -> Partition:
+    def claim(self, topic: Topic, index: int, broker: int = 0) -> Partition:
         """Claim partition `index` of `topic` for this process, which is `broker`; 0 is none.
 
         The look at the metadata log comes after the claim: a deletion that it does not show yet will make
@@ -190,7 +190,7 @@ class Cluster:
         """Whether `topic` is, as last refreshed, the one of its name."""
         return self._topics.get(topic.name) is topic
 
-    def settled(self, name: str, act: Callable[[Topic], Answer]) -> Answer:
+    def with_current_topic(self, name: str, act: Callable[[Topic], Answer]) -> Answer:
         """What `act` gives for the topic `name`: again with the newest one, where it failed for an old one.
 
         Raises UnknownTopic, and what `act` raises for the topic as it is now.
@@ -201,9 +201,9 @@ class Cluster:
             try:
                 return act(topic)
             except LakelogError as error:
-                topic = self.renewed(topic, partitions, error)
+                topic = self.current_topic(topic, partitions, error)
 
-    def renewed(self, topic: Topic, partitions: int, error: LakelogError) -> Topic:
+    def current_topic(self, topic: Topic, partitions: int, error: LakelogError) -> Topic:
         """The topic to go on with where `error` was raised for `topic`, with so many `partitions`, which may
         be an old one.
 
@@ -254,7 +254,7 @@ class Cluster:
         with self._lock:
             return [t for _, t in sorted(self._topics.items()) if include_internal or not is_internal(t.name)]
 
-    def known(self, name: str) -> Topic | None:
+    def cached_topic(self, name: str) -> Topic | None:
         """The topic `name` as last refreshed, without asking the store."""
         return self._topics.get(name)
 

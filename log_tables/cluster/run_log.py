@@ -72,7 +72,7 @@ def record_runs(cluster: Cluster, runs: Sequence[Run]) -> None:
 
 
 def _partition(cluster: Cluster) -> Partition:
-    known = cluster.known(MAINTENANCE)
+    known = cluster.cached_topic(MAINTENANCE)
     if known is None:
         try:
             configs = {"retention.ms": str(RUNS_RETENTION_MS)}
@@ -87,7 +87,7 @@ def runs_table(cluster: Cluster) -> pa.Table:
 
     Raises CorruptLog, CorruptSegment, StoreUnavailable.
     """
-    topic = cluster.known(MAINTENANCE)
+    topic = cluster.cached_topic(MAINTENANCE)
     batches = [] if topic is None else _read(topic.partition(0))
     return pa.Table.from_batches(batches, RUNS_SCHEMA)
 

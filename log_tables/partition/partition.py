@@ -67,7 +67,7 @@ class ReadPlan:
     """Which offsets a read gives: start ≤ offset < end, and the segments that hold them.
 
     With a `limit` the last segment has gaps and so many of its records would be enough: where they end only
-    the file knows (`Partition.settle`).
+    the file knows (`Partition.bound`).
     """
 
     start: int
@@ -317,7 +317,7 @@ class Partition:
         """Choose what to read from `offset` on: about `max_bytes` of records, at least one if there is one.
 
         The plan is made from what is known now (`refresh` first to know more), without I/O for an offset that
-        it `reaches`. At the high watermark it is empty. A segment with gaps it takes whole: `settle` cuts
+        it `reaches`. At the high watermark it is empty. A segment with gaps it takes whole: `bound` cuts
         that down to `max_bytes`. Raises InvalidOffset, OffsetOutOfRange, and what `log_from` raises.
         """
         snapshot = self.snapshot
@@ -353,7 +353,7 @@ class Partition:
             end = high
         return ReadPlan(offset, end, low, high, tuple(chosen), limit)
 
-    def settle(self, plan: ReadPlan) -> ReadPlan:
+    def bound(self, plan: ReadPlan) -> ReadPlan:
         """`plan` with an end that keeps to its `limit`, which takes a look at the offsets of one segment.
 
         Raises CorruptSegment, StoreUnavailable.
@@ -404,8 +404,8 @@ class Partition:
         return segments.read(self._store, self.directory, segment, start, end, columns)
 
     def fetch(self, offset: int, max_bytes: int) -> pa.Table:
-        """`plan_read`, `settle` and `read` in one, as a Table of RECORD_SCHEMA."""
-        plan = self.settle(self.plan_read(offset, max_bytes))
+        """`plan_read`, `bound` and `read` in one, as a Table of RECORD_SCHEMA."""
+        plan = self.bound(self.plan_read(offset, max_bytes))
         return pa.Table.from_batches(self.read(plan), RECORD_SCHEMA)
 
     def position(self, timestamp_us: int) -> int | None:

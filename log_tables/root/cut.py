@@ -167,7 +167,7 @@ class _Cutter:
     def _is_a_group_ahead(self) -> bool:
         """Whether a group has committed what lies beyond a table that ends early."""
         for key, committed in self._groups.offsets.items():
-            topic = self._cluster.known(key.topic)
+            topic = self._cluster.cached_topic(key.topic)
             if topic is None or topic.topic_id != committed.topic_id:
                 continue
             directory = partition_directory(topic.directory, key.partition)

@@ -135,7 +135,7 @@ def inspect(cluster: Cluster) -> Inspected:
 def _groups(cluster: Cluster) -> tuple[Replayed, list[str]]:
     """The groups, and why they cannot be read."""
     groups, problems = Replayed(), []
-    topic = cluster.known(CONSUMER_OFFSETS)
+    topic = cluster.cached_topic(CONSUMER_OFFSETS)
     for index in range(0 if topic is None else topic.partition_count):
         assert topic is not None
         try:

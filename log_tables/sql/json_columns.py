@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from log_tables.limits import SQL_JSON_DEPTH_MAX, MIB
+from log_tables.limits import MIB, SQL_JSON_DEPTH_MAX
 from log_tables.record import binary_array
 
 _BLOCK_BYTES = MIB
@@ -34,7 +34,8 @@ def typed_columns(values: pa.ChunkedArray) -> tuple[pa.Table, pa.ChunkedArray]:
 
     `values` are binary. Whole numbers become int64, others double, text string (timestamp when all of it is
     ISO 8601), objects struct, arrays list. A field that has several kinds becomes string: text as it is,
-    anything else as JSON. A value gives nulls when it is null, no JSON object, or deeper than SQL_JSON_DEPTH_MAX.
+    anything else as JSON. A value gives nulls when it is null, no JSON object, or deeper than
+    SQL_JSON_DEPTH_MAX.
     """
     lines = pa.chunked_array([_lines(chunk) for chunk in values.chunks], pa.binary())
     table = _read(lines)

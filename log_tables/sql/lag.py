@@ -84,13 +84,13 @@ def group_offsets(cluster: Cluster, ends: bool) -> GroupOffsets:
     With `ends` the partitions that they are of are looked at, too. Raises CorruptLog, CorruptSegment,
     StoreUnavailable.
     """
-    topic = cluster.known(CONSUMER_OFFSETS)
+    topic = cluster.cached_topic(CONSUMER_OFFSETS)
     found = {} if topic is None else committed_offsets(_fresh(topic.partitions()))
     committed, partitions = {}, {}
     for key, value in sorted(
         found.items(), key=lambda item: (item[0].group, item[0].topic, item[0].partition)
     ):
-        known = cluster.known(key.topic)
+        known = cluster.cached_topic(key.topic)
         if known is None or known.topic_id != value.topic_id:
             continue  # of a topic that was deleted: the gateway has not noticed yet
         if ends and (key.topic, key.partition) not in partitions:  # many groups read the same

@@ -39,7 +39,7 @@ class Flights:
         self.root, self.count = root, 0
         cluster = Cluster.open(open_store(root))
         topic = cluster.create_topic("flights", 2)
-        self._partitions = [cluster.lead(topic, index) for index in range(2)]
+        self._partitions = [cluster.claim(topic, index) for index in range(2)]
 
     def append(self, count: int) -> None:
         records = [flight(number) for number in range(self.count, self.count + count)]

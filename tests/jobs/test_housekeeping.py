@@ -105,7 +105,7 @@ COMMITS = DUE + 10
 def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
     """A topic `t` of many commits, merged into one segment, on a store that lives by `clock`."""
     made = Cluster.open(ClockedStore(open_store(tmp_path / "here"), clock), clock)
-    partition = made.lead(made.create_topic("t"), 0)
+    partition = made.claim(made.create_topic("t"), 0)
     append_each(partition, [b"%d" % number for number in range(COMMITS)])
     table, inputs = partition.table, partition.snapshot.segments
     assert commit_merge(table, inputs, merge(table.store, table.directory, inputs, "zstd", clock))
@@ -251,7 +251,7 @@ def test_what_was_staged_for_a_transaction_that_never_came_goes_after_a_day(
 def test_what_a_transaction_still_needs_stays_however_old(cluster: Cluster, clock: ManualClock) -> None:
     """It is committed and not applied yet: no gateway has run since."""
     kept, old = stage(cluster), stage(cluster)
-    groups = cluster.lead(cluster.create_topic(CONSUMER_OFFSETS, internal=True), 0)
+    groups = cluster.claim(cluster.create_topic(CONSUMER_OFFSETS, internal=True), 0)
     key = IntentKey("g", 1)
     groups.append([Entry(input_batch([encode(key, Intent(1, 1, (kept,)))], 0))])
     clock.advance(DAY_MS + 1)
@@ -269,7 +269,7 @@ def test_a_remote_table_is_tidied_up_as_well(tmp_path: Path, clock: ManualClock)
     local, remote = open_store(tmp_path / "here"), tmp_path / "away"
     cluster = Cluster.open(local, clock)
     cluster.set_remote_root(remote)
-    partition = cluster.lead(cluster.create_topic("t", configs={"remote.storage.enable": "true"}), 0)
+    partition = cluster.claim(cluster.create_topic("t", configs={"remote.storage.enable": "true"}), 0)
     for number in range(4):
         append(partition, b"%d" % number)
     move_topic(cluster, "t", [3])
@@ -294,7 +294,7 @@ def test_a_sweep_that_fails_is_told_beside_what_was_done(tmp_path: Path, clock: 
     cluster = tiered_cluster(tmp_path, clock)
     cluster.create_topic("u")
     cluster.delete_topic("u")
-    partition = cluster.lead(cluster.create_topic("t"), 0)
+    partition = cluster.claim(cluster.create_topic("t"), 0)
     append_each(partition, [b"%d" % number for number in range(DUE)])
     clock.advance(LOG_RETENTION_MS)
     (tmp_path / "away").rename(tmp_path / "gone")

@@ -140,7 +140,7 @@ class Spread(Compaction):
         self.patched = pytest.MonkeyPatch()
         self.patched.setattr(key_shuffle, "open_store", lambda *_, **__: store)  # this memory, not a new one
         self.cluster = Cluster.open(store, self.clock)
-        return self.cluster.lead(self.cluster.create_topic("t"), 0)
+        return self.cluster.claim(self.cluster.create_topic("t"), 0)
 
     def perform(self, lag_ms: int, retention_ms: int, segment_bytes: int, end: int | None) -> bool:
         self.patched.setattr(key_compaction, "COMPACTED_SEGMENT_BYTES", segment_bytes)
@@ -179,7 +179,7 @@ class Keyed:
         self.cluster = Cluster.open(open_store(root), clock)
         configs = {"cleanup.policy": "compact", "delete.retention.ms": "1000"}
         topic = self.cluster.create_topic("t", partitions, configs)
-        self.partitions = [self.cluster.lead(topic, index) for index in range(partitions)]
+        self.partitions = [self.cluster.claim(topic, index) for index in range(partitions)]
         self.models = [Model() for _ in range(partitions)]
 
     def put(self, index: int, *rows: tuple[bytes | None, bytes | None]) -> None:

@@ -218,7 +218,7 @@ def test_topics_are_deleted_after_the_plan(root: Root, job: Job, then: str) -> N
                 sweep(other)
                 assert list(root.store.list(f"topics/{name}/")) == []
             if then == "made again":
-                append(other.lead(other.create_topic(name), 0), b"another", at_us=root.clock.now_us())
+                append(other.claim(other.create_topic(name), 0), b"another", at_us=root.clock.now_us())
 
     outcomes = run(root.opened(), jobs=[interrupted(job, delete)])
     if then == "swept" and job.name != housekeeping.NAME:

@@ -164,7 +164,7 @@ class Runs:
 
     def _refresh(self) -> None:
         self._cluster.refresh()
-        log = self._cluster.known(MAINTENANCE)
+        log = self._cluster.cached_topic(MAINTENANCE)
         if log is None:
             return
         log.partition(0).refresh()

@@ -142,7 +142,7 @@ def cluster(store_root: Path, clock: ManualClock) -> Cluster:
     made = Cluster.open(open_store(store_root), clock)
     clock.advance(60_000)
     for name, configs in (("t", {"retention.ms": "1500"}), ("u", {"retention.bytes": "1"})):
-        partition = made.lead(made.create_topic(name, configs=configs), 0)
+        partition = made.claim(made.create_topic(name, configs=configs), 0)
         for number in range(4):
             append(partition, b"%d" % number, at_us=clock.now_us() - (3 - number) * 1_000_000)
     return made

@@ -22,7 +22,7 @@ def gateway(tmp_path: Path, clock: ManualClock) -> Cluster:
 @pytest.fixture
 def partition(gateway: Cluster) -> Partition:
     """A partition of the topic `t`, which `gateway` leads, in which a checkpoint is due."""
-    made = gateway.lead(gateway.create_topic("t"), 0)
+    made = gateway.claim(gateway.create_topic("t"), 0)
     append_each(made, [b"%d" % number for number in range(CHECKPOINT_INTERVAL_COMMITS)])
     return made
 

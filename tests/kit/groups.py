@@ -9,9 +9,9 @@ from log_tables.record import input_batch
 
 def say(cluster: Cluster, *records: tuple[Key, Value | None], index: int = 0) -> None:
     """Append to partition `index`, of two."""
-    if cluster.known(CONSUMER_OFFSETS) is None:
+    if cluster.cached_topic(CONSUMER_OFFSETS) is None:
         cluster.create_topic(CONSUMER_OFFSETS, 2, internal=True)
-    log = cluster.lead(cluster.topic(CONSUMER_OFFSETS), index)
+    log = cluster.claim(cluster.topic(CONSUMER_OFFSETS), index)
     log.append([Entry(input_batch([encode(key, value) for key, value in records], 0))])
 
 

@@ -105,7 +105,7 @@ class Root:
 
     def write(self, cluster: Cluster, name: str) -> None:
         """One more commit to partition 0 of a topic, as another gateway makes it after a take-over."""
-        partition = cluster.lead(cluster.topic(name), 0)
+        partition = cluster.claim(cluster.topic(name), 0)
         self.append(partition, name, 1)
         self.expected[f"{name}/0"] += records(partition)[-2:]
 

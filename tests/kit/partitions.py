@@ -65,7 +65,7 @@ def records(partition: Partition, max_bytes: int = 1 << 20) -> list[Record]:
     found: list[Record] = []
     offset = partition.log_start
     while offset < partition.high_watermark:
-        plan = partition.settle(partition.plan_read(offset, max_bytes))
+        plan = partition.bound(partition.plan_read(offset, max_bytes))
         assert plan.end > offset
         part = [record for batch in partition.read(plan) for record in to_records(batch)]
         assert all(record.offset is not None and offset <= record.offset < plan.end for record in part)

@@ -62,7 +62,7 @@ def ended(cluster: Cluster, directory: str, count: int) -> list[bool]:
 
 def test_the_claims_of_a_deletion_end_the_logs_and_checkpoints_keep_that(cluster: Cluster) -> None:
     topic = cluster.create_topic("t", 3)
-    append(cluster.lead(topic, 0), b"old")
+    append(cluster.claim(topic, 0), b"old")
     cluster.delete_topic("t")
     assert ended(cluster, "topics/t", 3) == [True] * 3
     table = topic.partition(0).table
@@ -93,7 +93,7 @@ WAYS: dict[str, Callable[[Partition], object]] = {
 def test_nothing_is_done_with_a_partition_of_a_deleted_topic(cluster: Cluster, way: str) -> None:
     cluster.create_topic("t")
     elsewhere = another(cluster)
-    leader = elsewhere.lead(elsewhere.topic("t"), 0)
+    leader = elsewhere.claim(elsewhere.topic("t"), 0)
     append(leader, b"a")
     append(leader, b"b")
     cluster.delete_topic("t")
@@ -110,7 +110,7 @@ def test_a_table_that_is_gone_when_it_is_opened_again_is_damage(
     cluster: Cluster, clock: ManualClock, way: str
 ) -> None:
     """So all that is done with a topic that was swept meanwhile is done with the one that is there."""
-    leader = cluster.lead(cluster.create_topic("t"), 0)
+    leader = cluster.claim(cluster.create_topic("t"), 0)
     append(leader, b"a")
     append(leader, b"b")
     for item in [*cluster.store.list("topics/t/0/_delta_log/")]:
@@ -143,7 +143,7 @@ def test_fsck_names_a_topic_that_is_there_and_whose_log_has_ended(cluster: Clust
         "topics/t/1: it says that its topic was deleted, and the metadata log that it is there"
     ]
     with pytest.raises(CorruptLog, match="look with `lakelog fsck`"):
-        cluster.settled("t", lambda found: found.partition(1).refresh())
+        cluster.with_current_topic("t", lambda found: found.partition(1).refresh())
 
 
 # Who knows the topic as it was.
@@ -152,40 +152,40 @@ def test_fsck_names_a_topic_that_is_there_and_whose_log_has_ended(cluster: Clust
 def test_who_knows_the_old_topic_is_led_to_the_new_one(cluster: Cluster) -> None:
     cluster.create_topic("t", 2)
     stale = another(cluster)
-    append(cluster.lead(cluster.topic("t"), 0), b"old")
-    assert stale.settled("t", looked) == [b"old"]
+    append(cluster.claim(cluster.topic("t"), 0), b"old")
+    assert stale.with_current_topic("t", looked) == [b"old"]
     cluster.delete_topic("t")
-    append(cluster.lead(cluster.create_topic("t"), 0), b"new")
-    assert stale.settled("t", looked) == [b"new"]
+    append(cluster.claim(cluster.create_topic("t"), 0), b"new")
+    assert stale.with_current_topic("t", looked) == [b"new"]
     assert stale.topic("t").topic_id == cluster.topic("t").topic_id
 
 
 def test_who_knows_a_topic_that_is_gone_hears_so(cluster: Cluster) -> None:
     cluster.create_topic("t")
     stale = another(cluster)
-    assert stale.settled("t", looked) == []
+    assert stale.with_current_topic("t", looked) == []
     cluster.delete_topic("t")
     with pytest.raises(UnknownTopic, match="there is no topic 't'"):
-        stale.settled("t", looked)
+        stale.with_current_topic("t", looked)
 
 
 def test_a_partition_that_came_with_the_new_topic_is_looked_for(cluster: Cluster) -> None:
     cluster.create_topic("t")
     stale = another(cluster)
     cluster.add_partitions("t", 2)
-    assert stale.settled("t", lambda topic: topic.partition(1)).directory == "topics/t/1"
+    assert stale.with_current_topic("t", lambda topic: topic.partition(1)).directory == "topics/t/1"
     cluster.delete_topic("t")
     cluster.create_topic("t", 3)
-    assert stale.settled("t", lambda topic: topic.partition(2)).directory == "topics/t~2/2"
+    assert stale.with_current_topic("t", lambda topic: topic.partition(2)).directory == "topics/t~2/2"
     with pytest.raises(UnknownPartition, match="has no partition 3; it has 0 to 2"):
-        stale.settled("t", lambda topic: topic.partition(3))
+        stale.with_current_topic("t", lambda topic: topic.partition(3))
 
 
 def test_a_table_that_was_swept_is_no_damage(cluster: Cluster, clock: ManualClock) -> None:
     cluster.create_topic("t", 2, {"file.delete.delay.ms": "0"})
     stale = another(cluster)
-    append(cluster.lead(cluster.topic("t"), 0), b"old")
-    assert stale.settled("t", looked) == [b"old"]
+    append(cluster.claim(cluster.topic("t"), 0), b"old")
+    assert stale.with_current_topic("t", looked) == [b"old"]
     cluster.delete_topic("t")
     clock.advance(LOG_RETENTION_MS)
     clock.pause(CONFIRMATION_MAX_AGE_S)
@@ -196,13 +196,13 @@ def test_a_table_that_was_swept_is_no_damage(cluster: Cluster, clock: ManualCloc
         topic.partition(0).refresh()
     with pytest.raises(TopicDeleted):
         topic.partition(1)  # which was not open
-    assert stale.settled("t", lambda topic: topic.partition(1)).directory == "topics/t~2/1"
+    assert stale.with_current_topic("t", lambda topic: topic.partition(1)).directory == "topics/t~2/1"
 
 
 def test_a_segment_that_was_swept_is_no_damage(cluster: Cluster) -> None:
     cluster.create_topic("t", 1, {"file.delete.delay.ms": "0"})
     stale = another(cluster)
-    append(cluster.lead(cluster.topic("t"), 0), b"old")
+    append(cluster.claim(cluster.topic("t"), 0), b"old")
 
     def read(topic: Topic) -> list[bytes | None]:
         partition = topic.partition(0)
@@ -213,15 +213,15 @@ def test_a_segment_that_was_swept_is_no_damage(cluster: Cluster) -> None:
             cluster.create_topic("t")
         return values(partition)
 
-    assert stale.settled("t", read) == []
+    assert stale.with_current_topic("t", read) == []
 
 
 def test_what_is_damaged_stays_damaged(cluster: Cluster) -> None:
     topic = cluster.create_topic("t")
-    append(cluster.lead(topic, 0), b"a")
+    append(cluster.claim(topic, 0), b"a")
     cluster.store.delete(f"topics/t/0/{topic.partition(0).snapshot.segments[0].path}")
     with pytest.raises(Exception, match="is missing"):
-        another(cluster).settled("t", looked)
+        another(cluster).with_current_topic("t", looked)
 
 
 CHANGES: dict[str, Callable[[Cluster], object]] = {
@@ -267,14 +267,14 @@ def test_a_stale_leader_with_a_commit_in_flight_finds_the_end_of_the_log(cluster
     cluster.create_topic("t")
     store, in_flight, done = hanging(cluster.store)
     slow = another(cluster, store)
-    leader = slow.lead(slow.topic("t"), 0)
+    leader = slow.claim(slow.topic("t"), 0)
     with ThreadPoolExecutor(2) as pool:
         appending = pool.submit(append, leader, b"old")
         assert in_flight.wait(60)
         assert looked(slow.topic("t")) == []  # at once: nobody else has committed
         cluster.delete_topic("t")
-        append(cluster.lead(cluster.create_topic("t"), 0), b"new")
-        fetching = pool.submit(slow.settled, "t", looked)
+        append(cluster.claim(cluster.create_topic("t"), 0), b"new")
+        fetching = pool.submit(slow.with_current_topic, "t", looked)
         done.set()
         assert fetching.result() == [b"new"]
         with pytest.raises(TopicDeleted):
@@ -288,12 +288,12 @@ def test_a_fenced_leader_with_a_commit_in_flight_gives_what_others_have_committe
     topic = cluster.create_topic("t")
     store, in_flight, done = hanging(cluster.store, landed)
     slow = another(cluster, store)
-    leader = slow.lead(slow.topic("t"), 0)
+    leader = slow.claim(slow.topic("t"), 0)
     with ThreadPoolExecutor(2) as pool:
         appending = pool.submit(append, leader, b"slow")
         assert in_flight.wait(60)
         assert looked(slow.topic("t")) == []
-        append(cluster.lead(topic, 0), b"fast")
+        append(cluster.claim(topic, 0), b"fast")
         fetching = pool.submit(looked, slow.topic("t"))
         done.set()
         assert fetching.result() == ([b"slow", b"fast"] if landed else [b"fast"])
@@ -308,7 +308,7 @@ def test_those_who_look_beside_a_commit_in_flight_share_a_look(cluster: Cluster)
     cluster.create_topic("t")
     store, in_flight, done = hanging(cluster.store)
     slow = another(cluster, store)
-    leader = slow.lead(slow.topic("t"), 0)
+    leader = slow.claim(slow.topic("t"), 0)
     with ThreadPoolExecutor(9) as pool:
         appending = pool.submit(append, leader, b"slow")
         assert in_flight.wait(60)
@@ -339,7 +339,7 @@ def test_a_look_beside_a_commit_in_flight_does_not_trust_a_log_that_may_have_bee
     cluster.create_topic("t")
     store, in_flight, done = hanging(cluster.store)
     slow = another(cluster, store)
-    leader = slow.lead(slow.topic("t"), 0)
+    leader = slow.claim(slow.topic("t"), 0)
     with ThreadPoolExecutor(2) as pool:
         appending = pool.submit(append, leader, b"slow")
         assert in_flight.wait(60)
@@ -367,12 +367,12 @@ def test_a_topic_is_made_again_only_when_the_logs_of_the_old_one_have_ended(
 ) -> None:
     cluster.create_topic("t", 3)
     stale = another(cluster)
-    append(stale.lead(stale.topic("t"), 2), b"old")
+    append(stale.claim(stale.topic("t"), 2), b"old")
     killed_in_deletion(cluster, count)
     assert ended(cluster, "topics/t", 3) == [index < count for index in range(3)]
     cluster.create_topic("t", 3)
     assert ended(cluster, "topics/t", 3) == [True] * 3
-    assert [stale.settled("t", lambda t: t.partition(2).refresh()).high_watermark] == [0]
+    assert [stale.with_current_topic("t", lambda t: t.partition(2).refresh()).high_watermark] == [0]
 
 
 def test_a_deletion_that_was_left_is_finished_by_who_deletes_again(cluster: Cluster) -> None:
@@ -389,7 +389,7 @@ def test_a_deletion_that_was_left_is_finished_by_a_sweep_before_a_file_goes(
     cluster: Cluster, clock: ManualClock
 ) -> None:
     topic = cluster.create_topic("t", 2)
-    append(cluster.lead(topic, 1), b"old")
+    append(cluster.claim(topic, 1), b"old")
     killed_in_deletion(cluster, 1)
     assert sweep(cluster) == []
     assert ended(cluster, "topics/t", 2) == [True] * 2
@@ -463,13 +463,13 @@ def test_of_two_deletions_at_once_the_later_one_ends_the_logs_too(cluster: Clust
     """The earlier one may be slow, or dead: after any answer nobody finds the topic."""
     cluster.create_topic("t", 2)
     stale = another(cluster)
-    append(stale.lead(stale.topic("t"), 1), b"old")
+    append(stale.claim(stale.topic("t"), 1), b"old")
     fault = Fault(1, before(lambda: killed_in_deletion(cluster, 1)), COMMITS, "topics/__cluster_metadata")
     second = another(cluster, FaultyStore(cluster.store, [fault]))
     second.delete_topic("t")
     assert ended(cluster, "topics/t", 2) == [True] * 2
     with pytest.raises(UnknownTopic):
-        stale.settled("t", lambda topic: topic.partition(1).refresh())
+        stale.with_current_topic("t", lambda topic: topic.partition(1).refresh())
 
 
 def test_a_topic_that_was_made_again_meanwhile_is_not_deleted(cluster: Cluster) -> None:
@@ -504,7 +504,7 @@ def test_whoever_dies_at_any_write_of_a_deletion_the_topic_is_made_again_whole(
         root = Cluster.open(ClockedStore(open_store("memory://"), clock), clock)
         stale = another(root)
         root.create_topic("t", 2)
-        append(stale.lead(stale.topic("t"), 0), b"old")
+        append(stale.claim(stale.topic("t"), 0), b"old")
         try:
             another(root, FaultyStore(root.store, [Fault(nth, failure)])).delete_topic("t")
         except Crash:
@@ -514,7 +514,7 @@ def test_whoever_dies_at_any_write_of_a_deletion_the_topic_is_made_again_whole(
         survivor = another(root)
         if names(survivor):
             survivor.delete_topic("t")
-        append(survivor.lead(survivor.create_topic("t"), 0), b"new")
-        assert stale.settled("t", looked) == [b"new"]
+        append(survivor.claim(survivor.create_topic("t"), 0), b"new")
+        assert stale.with_current_topic("t", looked) == [b"new"]
         assert check(root.store).problems == []
     raise AssertionError("it never ends")

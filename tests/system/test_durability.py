@@ -140,7 +140,7 @@ def topics(world: World, here: Store, _: Store) -> None:
     for name in ("stays", "goes"):
         if name == "goes" and world.asked_to_delete:
             continue
-        if cluster.known(name) is None:
+        if cluster.cached_topic(name) is None:
             again(partial(create, cluster, name))
             world.told(f"{name} is made", _whole(name, 1, []))
         if cluster.topic(name).partition_count < 2:
@@ -150,7 +150,7 @@ def topics(world: World, here: Store, _: Store) -> None:
             again(partial(say, cluster, name))
             world.told(f"{name} has a record", _whole(name, 2, [name.encode()]))
     world.asked_to_delete = 1
-    if cluster.known("goes") is not None:
+    if cluster.cached_topic("goes") is not None:
         again(partial(delete, cluster))
         world.told("goes is gone", _gone)
     for delay_ms in (120_000, 7_200_000):  # the segments go first, the log an hour later
@@ -171,7 +171,7 @@ def create(cluster: Cluster, name: str) -> None:
 
 
 def say(cluster: Cluster, name: str) -> None:
-    append(cluster.lead(cluster.topic(name), 1), name.encode(), producer=Producer(7, 0, 0))
+    append(cluster.claim(cluster.topic(name), 1), name.encode(), producer=Producer(7, 0, 0))
 
 
 def delete(cluster: Cluster) -> None:
@@ -183,7 +183,7 @@ def _whole(name: str, partitions: int, values: list[bytes]) -> Promise:
     """The topic, unless somebody wanted it gone, is there, and these records with it."""
 
     def promise(left: Left) -> None:
-        topic = left.cluster.known(name)
+        topic = left.cluster.cached_topic(name)
         assert topic is not None or name == "goes"
         if topic is not None:
             assert topic.partition_count >= partitions
@@ -193,7 +193,7 @@ def _whole(name: str, partitions: int, values: list[bytes]) -> Promise:
 
 
 def _gone(left: Left) -> None:
-    assert left.cluster.known("goes") is None
+    assert left.cluster.cached_topic("goes") is None
 
 
 def staged_files(world: World, here: Store, _: Store) -> None:

@@ -122,7 +122,7 @@ def led_elsewhere(store: Store, records: int) -> Partition:
     cluster = Cluster.open(store, ManualClock(), "http://elsewhere")
     cluster.create_topic("t")
     cluster.create_topic(CONSUMER_OFFSETS, 1, {"cleanup.policy": "compact"}, internal=True)
-    partition = cluster.lead(cluster.topic("t"), 0)
+    partition = cluster.claim(cluster.topic("t"), 0)
     for number in range(records):
         append(partition, b"%d" % number)
     return partition
@@ -250,7 +250,7 @@ def test_what_is_known_to_be_durable_costs_nothing(tmp_path: Path) -> None:
         assert await costs(0) == 0, "before offset 0 there is nothing"
         assert await costs(2, 1, 2, 0) == 1
         assert await costs(2, 1) == 0
-        append(elsewhere.lead(elsewhere.topic("t"), 0), b"2")
+        append(elsewhere.claim(elsewhere.topic("t"), 0), b"2")
         assert await costs(2) == 0
         assert await costs(3) == 1
         await here.put(1)

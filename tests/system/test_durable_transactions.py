@@ -37,7 +37,7 @@ def make_topics(store: Store, world: World) -> None:
     cluster.create_topic("out")
     cluster.create_topic(CONSUMER_OFFSETS, 1, {"cleanup.policy": "compact"}, internal=True)
     records = [Record(b"x")] * TRANSACTIONS_MAX
-    cluster.lead(cluster.topic("in"), 0).append([Entry(input_batch(records, 0))])
+    cluster.claim(cluster.topic("in"), 0).append([Entry(input_batch(records, 0))])
     world.told("topics", agree)
 
 

@@ -111,7 +111,7 @@ def test_lives_are_what_the_metadata_log_and_the_tables_of_deleted_topics_tell(t
     changes = []
     for number, value in enumerate((b'"a"', b'"b"')):
         cluster.create_topic(TOPIC, 2)
-        leader = cluster.lead(cluster.topic(TOPIC), 1)
+        leader = cluster.claim(cluster.topic(TOPIC), 1)
         leader.append([Entry(input_batch([Record(value)], 0))])
         changes.append(ok(Create(TOPIC), 10 * number, Changed(sure=True)))
         if number == 0:

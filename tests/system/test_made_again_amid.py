@@ -59,7 +59,7 @@ class Here:
         if there:
             topic = self.elsewhere.create_topic("t", partitions)
             if values:
-                append(self.elsewhere.lead(topic, 0), *values)
+                append(self.elsewhere.claim(topic, 0), *values)
 
     async def known(self, partitions: int = 1) -> None:
         """The topic `t`, whose segments go as soon as it does; the gateway knows it."""
@@ -125,7 +125,7 @@ def given(answer: httpx.Response, form: str) -> list[Any]:
 def test_a_segment_that_is_swept_between_plan_and_read_is_no_damage(tmp_path: Path, form: str) -> None:
     async def scenario(here: Here) -> None:
         await here.known()
-        append(here.elsewhere.lead(here.elsewhere.topic("t"), 0), b"1")
+        append(here.elsewhere.claim(here.elsewhere.topic("t"), 0), b"1")
         await here.join(form)
         headers = {"Accept": JSON if form == "json" else ARROW}
         asked = here.client.get(f"{MEMBER}/records", params={"timeout": LONG_MS}, headers=headers)

@@ -234,8 +234,8 @@ def a_topic_that_is_written_to(world: World) -> tuple[Step, Step]:
 
     def write() -> None:
         cluster = cluster_of(world)
-        if cluster.known("t") is not None:
-            append(cluster.lead(cluster.topic("t"), 0), b"x")
+        if cluster.cached_topic("t") is not None:
+            append(cluster.claim(cluster.topic("t"), 0), b"x")
             world.told("written", lambda left: held(left.cluster.topic("t").partition(0))[0])
 
     return lambda: cluster_of(world).create_topic("t"), write
@@ -244,10 +244,10 @@ def a_topic_that_is_written_to(world: World) -> tuple[Step, Step]:
 def with_a_record(world: World) -> Cluster:
     """The cluster with a topic `t` of one record, which is there unless the topic is deleted."""
     cluster = cluster_of(world)
-    append(cluster.lead(cluster.create_topic("t"), 0), b"x")
+    append(cluster.claim(cluster.create_topic("t"), 0), b"x")
 
     def still_there(left: Left) -> None:
-        topic = left.cluster.known("t")
+        topic = left.cluster.cached_topic("t")
         if topic is not None and topic.config.retention_ms is None:
             assert held(topic.partition(0)) == {0: b"x"}
 
@@ -263,7 +263,7 @@ def a_topic_that_is_deleted_again(world: World) -> tuple[Step, Step]:
     topic = with_a_record(world).topic("t")
 
     def gone(left: Left) -> None:
-        assert left.cluster.known("t") is None
+        assert left.cluster.cached_topic("t") is None
         assert Table(left.here, f"{topic.directory}/0", ManualClock()).snapshot.deleted
 
     def delete_again() -> None:
@@ -298,7 +298,7 @@ def what_a_change_of_a_topic_is_decided_by(world: World) -> tuple[Step, Step]:
 
 
 def _absent(left: Left, name: str) -> None:
-    assert left.cluster.known(name) is None
+    assert left.cluster.cached_topic(name) is None
 
 
 def a_setting_by_which_records_are_deleted(world: World) -> tuple[Step, Step]:
@@ -358,7 +358,7 @@ def with_groups(world: World) -> Partition:
     cluster = cluster_of(world)
     topic = cluster.create_topic(CONSUMER_OFFSETS, internal=True)
     world.told("pending", files_are_there)
-    return cluster.lead(topic, 0)
+    return cluster.claim(topic, 0)
 
 
 def write_intent(partition: Partition, intent: Intent | None) -> None:

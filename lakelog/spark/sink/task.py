@@ -125,7 +125,7 @@ class _Stager:
             check_writable(name)
             if not self._topics:
                 self._cluster.refresh()
-            topic = self._cluster.known(name)
+            topic = self._cluster.cached_topic(name)
             if topic is None:
                 raise UnknownTopic(f"there is no topic {name!r} to write to; create it, or name another")
             self._topics[name] = topic

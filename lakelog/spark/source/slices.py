@@ -87,7 +87,7 @@ def _found_again(options: Options, part: Slice, offset: int) -> tuple[Slice, int
     """Where the rest of the slice is now: in which segments, and from which offset on."""
     name, fail = f"{part.topic}-{part.partition}", options.fail_on_data_loss
     cluster = Cluster.open(store_at(options.place), create=False)
-    topic = cluster.known(part.topic)
+    topic = cluster.cached_topic(part.topic)
     if topic is None or partition_directory(topic.directory, part.partition) != part.directory:
         report_loss(f"topic {part.topic} was deleted while {name} was read", fail)
         return replace(part, segments=()), part.end

@@ -76,7 +76,7 @@ class Subscription:
             return [t for t in self._cluster.topics() if matches(t.name)]
         found = []
         for name in options.topics:
-            topic = self._cluster.known(name)
+            topic = self._cluster.cached_topic(name)
             if topic is None:
                 self.missing[name, None] = UnknownTopic(
                     f"there is no topic {name!r} to read; create it, or name another"

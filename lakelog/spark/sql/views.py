@@ -98,7 +98,9 @@ def _tables(cluster: Cluster, names: Iterable[str], pool: ThreadPoolExecutor) ->
         topic = cluster.topic(name)
         return [*pool.map(topic.partition, range(topic.partition_count))]
 
-    return {name: opened(name) for name in names if name not in TABLES or cluster.known(name) is not None}
+    return {
+        name: opened(name) for name in names if name not in TABLES or cluster.cached_topic(name) is not None
+    }
 
 
 def _fold(spark: SparkSession) -> Fold:
@@ -156,7 +158,7 @@ def _selects(cluster: Cluster, name: str, index: int, partition: Partition) -> I
     local = _table(cluster.store, partition)
     start = f"`{OFFSET}` >= {partition.log_start}" if partition.log_start else ""
     yield f"{head}{local}" + (f" where {start}" if start else "")
-    topic, remote = cluster.known(name), cluster.remote
+    topic, remote = cluster.cached_topic(name), cluster.remote
     moves = topic is not None and topic.config.remote_storage
     if remote is not None and (moves or partition.snapshot.tiered > partition.log_start):
         border = f"`{OFFSET}` < coalesce((select min(`{OFFSET}`) from {local}), {2**63 - 1})"  # noqa: S608

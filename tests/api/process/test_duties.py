@@ -75,7 +75,7 @@ def test_what_is_old_is_forgotten_of_what_another_gateway_leads(tmp_path: Path, 
     follower = Cluster.open(open_store(tmp_path), clock, "http://first")
     partition = follower.create_topic("t").partition(0)
     other = Cluster.open(follower.store, clock, "http://other")
-    leader = other.lead(other.topic("t"), 0)
+    leader = other.claim(other.topic("t"), 0)
     append(leader, b"0", producer=Producer(7, 0, 0))
     append(leader, b"1")
     leader.truncate(1)

@@ -482,7 +482,7 @@ def test_what_a_gateway_left_is_applied_though_nobody_asks(tmp_path: Path) -> No
     post.join()
     with running_gateway(tmp_path, linger_ms=0) as gateway:
         store = open_store(tmp_path)
-        log = Cluster.open(store, create=False).known(CONSUMER_OFFSETS)
+        log = Cluster.open(store, create=False).cached_topic(CONSUMER_OFFSETS)
 
         def nothing_is_pending() -> bool:
             if log is None:

@@ -76,7 +76,7 @@ def claimed_by(root: Path, url: str) -> tuple[Cluster, BrokerRecord]:
     """A root with a topic "t", and a gateway at `url` that has claimed it and does nothing more."""
     cluster = Cluster.open(open_store(root), url=url)
     record = cluster.metadata_log.register_broker(url)
-    cluster.lead(cluster.create_topic("t"), 0, record.id)
+    cluster.claim(cluster.create_topic("t"), 0, record.id)
     return cluster, record
 
 
@@ -161,7 +161,7 @@ def test_who_has_come_just_now_is_asked_for(tmp_path: Path) -> None:
 
     async def scenario(gateway: Gateway, topic: Topic) -> None:
         fresh = cluster.metadata_log.register_broker("http://127.0.0.1:10")
-        cluster.lead(cluster.topic("t"), 0, fresh.id)
+        cluster.claim(cluster.topic("t"), 0, fresh.id)
         await gateway.leadership.look(topic, 0)
         assert gateway.cluster.metadata_log.brokers.get(fresh.id) is None, "it is not known here yet"
         assert await gateway.leadership.find(topic, 0) == fresh

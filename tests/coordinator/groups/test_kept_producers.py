@@ -86,7 +86,7 @@ OLD = PRODUCER_ID_MAX - 7
 
 def test_in_an_older_root_the_leader_knows_whose_a_producer_is(tmp_path: Path) -> None:
     cluster = Cluster.open(open_store(tmp_path / "root"))
-    out = cluster.lead(cluster.create_topic("out"), 0)
+    out = cluster.claim(cluster.create_topic("out"), 0)
     out.append([entry(b'"paid-1"', producer=Producer(OLD, 1, 0, kept=True))])
     index = partition_for_key(b"pay", 2)
     say(cluster, (TransactionsKey("pay"), TransactionsValue(OLD, 1)), index=index)

@@ -61,7 +61,7 @@ def test_a_look_is_one_get_and_finds_what_another_process_has_changed(look: Look
     assert store.calls == [Call("get", next_one)]
     Cluster.open(here.cluster.store).delete_topic("t")
     asyncio.run(_awaited(look(here)))
-    assert here.cluster.known("t") is None
+    assert here.cluster.cached_topic("t") is None
 
 
 async def _awaited(looking: Awaitable[object]) -> None:

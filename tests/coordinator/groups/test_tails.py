@@ -189,7 +189,7 @@ def test_who_comes_late_waits_no_longer_for_others_commits_than_alone(
 ) -> None:
     async def scenario(here: Here) -> None:
         other = here.elsewhere()
-        leader = other.lead(other.topic("t"), 0)
+        leader = other.claim(other.topic("t"), 0)
         elder = (await waiting(here, fetches, 1))[0]
         await here.passes(3_000)
         newcomer = asyncio.create_task(_awaited(reader(here, 1)))

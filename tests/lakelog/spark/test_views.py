@@ -147,7 +147,7 @@ def test_predicates_skip_the_files_that_cannot_match(spark: "SparkSession", clus
 
 def test_an_offset_among_a_thousand_segments_is_one_file(spark: "SparkSession", cluster: Cluster) -> None:
     topic = cluster.create_topic("orders", 2)
-    partition = cluster.lead(topic, 1)
+    partition = cluster.claim(topic, 1)
     append_each(partition, [b"%d" % number for number in range(1_000)])
     partition.checkpoint()
     register(spark, cluster, names=["orders"])

@@ -96,9 +96,9 @@ def test_a_topic_that_was_created_is_there_for_everyone(cluster: Cluster) -> Non
 def test_a_topic_is_looked_for_before_it_is_called_unknown(cluster: Cluster) -> None:
     elsewhere = another(cluster)
     cluster.create_topic("t")
-    assert elsewhere.known("t") is None
+    assert elsewhere.cached_topic("t") is None
     assert elsewhere.topic("t").name == "t"
-    assert elsewhere.known("t") is not None
+    assert elsewhere.cached_topic("t") is not None
     with pytest.raises(UnknownTopic, match="there is no topic 'u'"):
         elsewhere.topic("u")
 
@@ -186,7 +186,7 @@ def test_a_topic_that_grows_keeps_what_it_has(cluster: Cluster) -> None:
 def test_a_topic_that_was_deleted_is_gone_for_everyone_and_its_leaders_are_fenced(cluster: Cluster) -> None:
     topic = cluster.create_topic("t", 2)
     elsewhere = another(cluster)
-    leaders = [elsewhere.lead(elsewhere.topic("t"), index) for index in range(2)]
+    leaders = [elsewhere.claim(elsewhere.topic("t"), index) for index in range(2)]
     cluster.delete_topic("t")
     for leader in leaders:
         with pytest.raises(TopicDeleted):
@@ -199,12 +199,12 @@ def test_a_topic_that_was_deleted_is_gone_for_everyone_and_its_leaders_are_fence
         with pytest.raises(UnknownTopic):
             process.delete_topic("t")
     with pytest.raises(UnknownTopic):
-        elsewhere.lead(topic, 0)
+        elsewhere.claim(topic, 0)
 
 
 def test_who_leads_a_partition_is_in_its_table_until_the_topic_is_deleted(cluster: Cluster) -> None:
     topic = cluster.create_topic("t", 2)
-    leaders = [cluster.lead(topic, 0, 7), cluster.lead(topic, 1)]
+    leaders = [cluster.claim(topic, 0, 7), cluster.claim(topic, 1)]
     elsewhere = another(cluster)
     assert [p.snapshot.leader_broker for p in elsewhere.topic("t").partitions()] == [7, 0]
     elsewhere.delete_topic("t")
@@ -219,12 +219,12 @@ def test_nobody_leads_a_topic_that_was_deleted_while_it_claimed(cluster: Cluster
     topic = elsewhere.topic("t")
     cluster.delete_topic("t")
     with pytest.raises(UnknownTopic, match="was deleted"):
-        elsewhere.lead(topic, 0)
+        elsewhere.claim(topic, 0)
 
 
 def test_a_topic_that_is_made_again_has_nothing_of_the_old_one(cluster: Cluster) -> None:
     old = cluster.create_topic("t", 2, {"compression.type": "gzip"})
-    leader = cluster.lead(old, 0)
+    leader = cluster.claim(old, 0)
     append(leader, b"old")
     elsewhere = another(cluster)
     cluster.delete_topic("t")
@@ -249,7 +249,7 @@ def test_a_deletion_fences_the_incarnation_that_it_deletes(cluster: Cluster) -> 
 
     def remade() -> None:
         elsewhere.delete_topic("t")
-        leaders.append(elsewhere.lead(elsewhere.create_topic("t"), 0))
+        leaders.append(elsewhere.claim(elsewhere.create_topic("t"), 0))
 
     record = Fault(1, before(remade), {"put_new"}, "__cluster_metadata")
     slow = another(cluster, FaultyStore(cluster.store, [record]))
@@ -277,7 +277,7 @@ def test_of_processes_that_create_one_topic_at_once_one_does(store_root: Path) -
             topic = processes[number].create_topic("t", 1 + number)
         except TopicExists:
             return ""
-        partition = processes[number].lead(topic, number)
+        partition = processes[number].claim(topic, number)
         append(partition, b"here")
         return topic.topic_id
 
@@ -324,7 +324,7 @@ def test_a_creation_that_another_overtakes_never_takes_over_its_directory(cluste
     topic = another(cluster).topic("t")
     assert topic.topic_id == elsewhere.topic("t").topic_id
     assert directories(cluster.store) == {topic.directory}
-    elsewhere.lead(elsewhere.topic("t"), 0)
+    elsewhere.claim(elsewhere.topic("t"), 0)
     append(elsewhere.topic("t").partition(0), b"kept")
     assert values(another(cluster).topic("t").partition(0)) == [b"kept"]
 
@@ -404,7 +404,7 @@ def test_a_change_that_dies_at_any_write_is_made_whole_or_not_at_all(
         seen.add(found == changed)
         for topic in survivor.topics():
             for index in range(topic.partition_count):
-                leader = survivor.lead(topic, index)
+                leader = survivor.claim(topic, index)
                 append(leader, b"after")
         if ("old", 2) in found:
             assert values(survivor.topic("old").partition(0)) == [b"kept", b"after"]

@@ -208,7 +208,7 @@ def test_gateways_are_no_change_of_topics(cluster: Cluster) -> None:
 def test_a_root_with_gateways_is_sound_and_its_topics_are_checked(cluster: Cluster) -> None:
     cluster.create_topic("t")
     cluster.metadata_log.remove_broker(cluster.metadata_log.register_broker("http://a"))
-    cluster.lead(cluster.topic("t"), 0, cluster.metadata_log.register_broker("http://b").id)
+    cluster.claim(cluster.topic("t"), 0, cluster.metadata_log.register_broker("http://b").id)
     report = check(cluster.store)
     assert report.problems == []
     assert [found.directory for found in report.partitions] == ["topics/__cluster_metadata/0", "topics/t/0"]

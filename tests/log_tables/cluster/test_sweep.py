@@ -38,7 +38,7 @@ def test_the_files_of_a_deleted_topic_go_after_its_delay_and_its_log_an_hour_lat
     cluster: Cluster, clock: ManualClock, store: Store
 ) -> None:
     topic = cluster.create_topic("t", 2, {"file.delete.delay.ms": "5000"})
-    append(cluster.lead(topic, 0), b"a")
+    append(cluster.claim(topic, 0), b"a")
     cluster.create_topic("live")
     cluster.delete_topic("t")
     data = f"topics/t/0/{topic.partition(0).snapshot.segments[0].path}"
@@ -65,10 +65,10 @@ def test_a_topic_that_was_made_again_survives_the_sweep_of_the_old_one(
 ) -> None:
     for _ in range(2):
         cluster.create_topic("t", 1, {"file.delete.delay.ms": "1"})
-        append(cluster.lead(cluster.topic("t"), 0), b"old")
+        append(cluster.claim(cluster.topic("t"), 0), b"old")
         cluster.delete_topic("t")
     cluster.create_topic("t", 1, {"file.delete.delay.ms": "1"})
-    append(cluster.lead(cluster.topic("t"), 0), b"kept")
+    append(cluster.claim(cluster.topic("t"), 0), b"kept")
     clock.advance(30 * 24 * HOUR_MS)
     assert sweep(another(cluster)) == ["topics/t", "topics/t~2"]
     assert sweep(another(cluster)) == []
@@ -148,7 +148,7 @@ def test_a_sweep_waits_for_a_change_in_flight_to_learn_what_others_made(
     with ThreadPoolExecutor(2) as pool:
         changing = pool.submit(sleepy.metadata_log.partition.table.transact, change)
         assert in_flight.wait(60)
-        append(elsewhere.lead(elsewhere.create_topic("t"), 0), b"kept")
+        append(elsewhere.claim(elsewhere.create_topic("t"), 0), b"kept")
         clock.advance(2 * HOUR_MS)
         sweeping = pool.submit(sweep, sleepy)
         wait([sweeping], timeout=0.1)  # it would be through by then
@@ -166,7 +166,7 @@ def test_a_sweep_that_slept_removes_nothing_that_was_half_created_before(
 
     def created() -> None:
         cluster.metadata_log.change_topic("t", lambda _: TopicRecord("t", "id", 1, 1, {}))
-        append(cluster.lead(cluster.topic("t"), 0), b"kept")
+        append(cluster.claim(cluster.topic("t"), 0), b"kept")
         clock.advance(2 * HOUR_MS)
 
     sweeper = another(cluster, FaultyStore(store, [Fault(1, before(created), {"list"}, "topics/t")]))

@@ -27,7 +27,7 @@ VALUES = [b"0", b"1", b"2", b"3"]
 def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
     """With a tiered topic `t` of four segments, two of them in the remote root."""
     made = tiered_cluster(tmp_path, clock)
-    partition = made.lead(made.create_topic("t", configs=TIERED), 0)
+    partition = made.claim(made.create_topic("t", configs=TIERED), 0)
     append_each(partition, VALUES)
     move_topic(made, "t", [2])
     return made
@@ -158,7 +158,7 @@ def test_the_remote_files_of_a_deleted_topic_go_with_it(
     assert sweep(cluster) == []
     age(tmp_path / "here" / "topics" / "t")
     assert sweep(cluster) == ["topics/t"]
-    again = cluster.lead(cluster.create_topic("t", configs=TIERED), 0)
+    again = cluster.claim(cluster.create_topic("t", configs=TIERED), 0)
     append_each(again, VALUES)
     move_topic(cluster, "t", [3])
     assert values(again) == VALUES

@@ -279,13 +279,13 @@ def test_a_read_of_a_segment_with_gaps_keeps_to_its_bytes(
     for start in range(41):
         wanted = [offset for offset in left if offset >= start]
         for count in (1, 2, 3, 7, 20):
-            plan = reader.settle(reader.plan_read(start, count * width))
+            plan = reader.bound(reader.plan_read(start, count * width))
             found = [row.offset or 0 for part in reader.read(plan) for row in to_records(part)]
             assert found == wanted[: len(found)]
             assert 1 <= len(found) <= count
             assert found[-1] < plan.end <= wanted[len(found)]
     whole = reader.plan_read(1, width)
-    assert (whole.end, whole.limit, reader.settle(whole).end) == (first.last_offset + 1, 1, 2)
+    assert (whole.end, whole.limit, reader.bound(whole).end) == (first.last_offset + 1, 1, 2)
     assert [r.offset for part in reader.read(whole) for r in to_records(part)] == left[1:16]
 
 

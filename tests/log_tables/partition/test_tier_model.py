@@ -59,7 +59,7 @@ class Tiers(RuleBasedStateMachine):
         self.clock = ManualClock()
         self.cluster = tiered_cluster(Path(mkdtemp(dir=self.directory)), self.clock)
         topic = self.cluster.create_topic("t", configs={"remote.storage.enable": "true"})
-        self.partition = self.cluster.lead(topic, 0)
+        self.partition = self.cluster.claim(topic, 0)
         self.readers = [self._opened() for _ in range(READERS)]
         self.copied: list[tuple[Segment, ...]] = [()] * MOVERS
         self.log: list[bytes] = []

@@ -32,7 +32,7 @@ TIERED = {"remote.storage.enable": "true"}
 def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
     """With a topic, and a gateway on its list that is no more."""
     made = Cluster.open(open_store(tmp_path / "root"), clock)
-    append_each(made.lead(made.create_topic("t"), 0), VALUES)
+    append_each(made.claim(made.create_topic("t"), 0), VALUES)
     made.metadata_log.register_broker("http://original")
     return made
 
@@ -78,7 +78,7 @@ def test_a_root_that_is_not_whole_is_refused_but_by_force(cluster: Cluster) -> N
 
 def test_a_new_id_does_not_part_a_root_from_its_remote_records(tmp_path: Path, clock: ManualClock) -> None:
     tiered = tiered_cluster(tmp_path, clock)
-    append_each(tiered.lead(tiered.create_topic("t", configs=TIERED), 0), VALUES)
+    append_each(tiered.claim(tiered.create_topic("t", configs=TIERED), 0), VALUES)
     move_topic(tiered, "t", [2])
     for force in (False, True):
         with pytest.raises(InvalidArgument, match="use --keep-id if the original is no more"):
@@ -98,7 +98,7 @@ def test_a_remote_root_that_holds_nothing_stays_the_originals(tmp_path: Path, cl
 def test_a_clone_that_is_adopted_has_the_remote_root_to_itself(tmp_path: Path, clock: ManualClock) -> None:
     """A snapshot of a volume is the same root twice, to all that files tell."""
     original = tiered_cluster(tmp_path, clock)
-    append_each(original.lead(original.create_topic("t", configs=TIERED), 0), VALUES)
+    append_each(original.claim(original.create_topic("t", configs=TIERED), 0), VALUES)
     move_topic(original, "t", [2])
     shutil.copytree(tmp_path / "here", tmp_path / "clone")
     with pytest.raises(InvalidArgument, match="copy the original with `lakelog root copy`"):

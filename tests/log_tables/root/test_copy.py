@@ -171,7 +171,7 @@ def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
     """With topics `t` and `u`, a group that has committed, and a transaction that waits to be applied."""
     made = Cluster.open(open_store(tmp_path / "here"), clock)
     for name in ("t", "u"):
-        append_each(made.lead(made.create_topic(name), 0), VALUES)
+        append_each(made.claim(made.create_topic(name), 0), VALUES)
     made.create_topic(CONSUMER_OFFSETS, internal=True)
     remember(made.store)
     made.metadata_log.register_broker("http://original")
@@ -189,7 +189,7 @@ def copied(cluster: Cluster, target: Path, **options: Any) -> Cluster:
 
 
 def test_a_copy_has_all_that_the_original_has_and_an_id_of_its_own(cluster: Cluster, tmp_path: Path) -> None:
-    append_each(cluster.lead(cluster.topic("u"), 0), VALUES)
+    append_each(cluster.claim(cluster.topic("u"), 0), VALUES)
     cluster.topic("u").partition(0).truncate(2)
     made = copied(cluster, tmp_path / "copy")
     for name in ("t", "u"):
@@ -214,7 +214,7 @@ def test_records_in_a_remote_root_come_along_and_it_is_not_the_copys(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     original = tiered_cluster(tmp_path, clock)
-    tiered = original.lead(original.create_topic("t", configs=TIERED), 0)
+    tiered = original.claim(original.create_topic("t", configs=TIERED), 0)
     append_each(tiered, VALUES)
     move_topic(original, "t", [2])
     there = {item.path for item in open_store(tmp_path / "away").list("")}
@@ -315,7 +315,7 @@ def test_an_unfinished_copy_with_all_its_logs_is_no_root(
 
 def test_a_copy_that_was_in_use_is_not_begun_again(cluster: Cluster, tmp_path: Path) -> None:
     made = copied(cluster, tmp_path / "copy")
-    append_each(made.lead(made.topic("t"), 0), [b"acknowledged"])
+    append_each(made.claim(made.topic("t"), 0), [b"acknowledged"])
     made.store.put(UNFINISHED_COPY, cluster.store.url.encode())  # as after a power cut it may come back
     with pytest.raises(InvalidArgument, match="was in use"):
         copied(cluster, tmp_path / "copy")
@@ -392,7 +392,7 @@ def test_a_tree_that_names_a_remote_root_is_refused_until_somebody_says_whose_it
     tmp_path: Path, clock: ManualClock
 ) -> None:
     original = tiered_cluster(tmp_path, clock)
-    append_each(original.lead(original.create_topic("t", configs=TIERED), 0), VALUES)
+    append_each(original.claim(original.create_topic("t", configs=TIERED), 0), VALUES)
     move_topic(original, "t", [2])
     store = copy_tree(original, tmp_path / "copy")
     with pytest.raises(
@@ -409,7 +409,7 @@ def test_a_root_that_is_mounted_anew_is_served_whatever_it_holds(tmp_path: Path,
     """
     original = tiered_cluster(tmp_path, clock)
     check_home(original, 0)
-    append_each(original.lead(original.create_topic("t", configs=TIERED), 0), VALUES)
+    append_each(original.claim(original.create_topic("t", configs=TIERED), 0), VALUES)
     move_topic(original, "t", [2])
     say(original, (TransactionsKey("g"), TransactionsValue(KEPT_PRODUCER_ID_MIN, 3)))
     for number in range(2):
@@ -473,7 +473,7 @@ class Listing(StoreWrapper):
 
 
 def test_a_version_that_a_listing_does_not_show_is_not_missing(cluster: Cluster, clock: ManualClock) -> None:
-    partition = cluster.lead(cluster.topic("t"), 0)
+    partition = cluster.claim(cluster.topic("t"), 0)
     watched = Listing(cluster.store, lambda: append_each(partition, [b"while", b"it lists"]))
     assert inspect(reopened(watched, clock)).problems == []
     assert partition.high_watermark == len(VALUES) + 2
@@ -628,7 +628,7 @@ def check_in_order(root: Path, tmp_path: Path, clock: ManualClock, traffic: Traf
     metadata = "topics/__cluster_metadata/0/_delta_log"
     groups = [f"topics/{CONSUMER_OFFSETS}/{number}/_delta_log" for number in range(3)]
     topics = [f"topics/t/{number}/_delta_log" for number in range(4)]
-    assert not Cluster.open(open_store(root), clock, create=False).known("phoenix")
+    assert not Cluster.open(open_store(root), clock, create=False).cached_topic("phoenix")
     before = ends(traffic.gateway)
     copy_tree_in_use(root, tmp_path / "groups first", metadata, *groups, *topics)
     copy_tree_in_use(root, tmp_path / "groups first", "", but="_delta_log")

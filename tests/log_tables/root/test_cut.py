@@ -74,7 +74,7 @@ def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
     partitions of groups.
     """
     made = Cluster.open(open_store(tmp_path / "here"), clock)
-    append(made.lead(made.create_topic("t"), 0), b"first")
+    append(made.claim(made.create_topic("t"), 0), b"first")
     transact(made, 1)
     say(made, (OffsetKey("h", "t", 0), Committed(2, made.topic("t").topic_id)), index=1)
     return made
@@ -84,7 +84,7 @@ def transact(cluster: Cluster, number: int) -> None:
     """Commit transaction `number` of group `g`, and apply it."""
     say(cluster, (TransactionsKey("g"), TransactionsValue(APPLIER, number)))
     applier = Producer(APPLIER, number, 0, True)
-    append(cluster.lead(cluster.topic("t"), 0), b"of a transaction", producer=applier)
+    append(cluster.claim(cluster.topic("t"), 0), b"of a transaction", producer=applier)
 
 
 def test_staged_files_of_one_partition_are_applied_while_another_is_read(
@@ -155,7 +155,7 @@ def test_no_group_is_ahead_of_what_another_groups_transaction_wrote(cluster: Clu
 
     def consume() -> None:
         transact(cluster, 2)
-        append(cluster.lead(cluster.topic("t"), 0), b"plain")
+        append(cluster.claim(cluster.topic("t"), 0), b"plain")
         say(cluster, (OffsetKey("h", "t", 0), Committed(4, cluster.topic("t").topic_id)), index=1)
 
     source = Busy(cluster.store, meets, consume)
@@ -169,7 +169,7 @@ def test_what_retention_removes_from_the_remote_root_meanwhile_is_no_part_of_the
     tmp_path: Path, clock: ManualClock
 ) -> None:
     original = tiered_cluster(tmp_path, clock)
-    tiered = original.lead(original.create_topic("t", configs={"remote.storage.enable": "true"}), 0)
+    tiered = original.claim(original.create_topic("t", configs={"remote.storage.enable": "true"}), 0)
     append_each(tiered, VALUES)
     move_topic(original, "t", [2])
     following = commit_path("topics/t/0", tiered.snapshot.version + 1)

@@ -39,7 +39,7 @@ def store(store_root: Path, clock: ManualClock) -> Store:
 def partition(store: Store, clock: ManualClock) -> Partition:
     """A led partition of three segments, of two records each, by an idempotent producer."""
     cluster = Cluster.open(store, clock, "http://first")
-    partition = cluster.lead(cluster.create_topic("t"), 0)
+    partition = cluster.claim(cluster.create_topic("t"), 0)
     for number in range(3):
         append(partition, b"a", b"b", producer=Producer(7, 0, 2 * number), at_us=-1_500 + number)
     return partition
@@ -229,7 +229,7 @@ def test_a_commit_that_cannot_be_read_is_named_and_the_other_tables_are_looked_a
     partition: Partition, store: Store
 ) -> None:
     cluster = Cluster.open(store, partition.clock, "http://first")
-    append(cluster.lead(cluster.create_topic("u"), 0), b"a")
+    append(cluster.claim(cluster.create_topic("u"), 0), b"a")
     store.put(commit_path(DIRECTORY, 3), b"{")
     report = check(store)
     assert [found.directory for found in report.partitions] == [METADATA, DIRECTORY, "topics/u/0"]

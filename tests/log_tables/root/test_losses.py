@@ -47,7 +47,7 @@ def foreign(cluster: Cluster, partition: Partition) -> None:
 def test_a_topic_with_a_damaged_partition_can_be_deleted_and_fences_the_others(cluster: Cluster) -> None:
     foreign(cluster, appended(cluster, 1, partitions=2))
     elsewhere = again(cluster)
-    other = elsewhere.lead(elsewhere.topic("t"), 1)
+    other = elsewhere.claim(elsewhere.topic("t"), 1)
     with pytest.raises(ForeignCommit):
         cluster.topic("t").partition(0).refresh()
     cluster.delete_topic("t")

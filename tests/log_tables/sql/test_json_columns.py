@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from log_tables.limits import SQL_JSON_DEPTH_MAX, MIB
+from log_tables.limits import MIB, SQL_JSON_DEPTH_MAX
 from log_tables.sql.json_columns import typed_columns
 
 

@@ -32,7 +32,7 @@ def cluster(store_root: Path, clock: ManualClock) -> Cluster:
 @pytest.fixture
 def partition(cluster: Cluster, clock: ManualClock) -> Partition:
     """Of the topic `t`: ten records in one commit, and ten more a minute later."""
-    made = cluster.lead(cluster.create_topic("t"), 0)
+    made = cluster.claim(cluster.create_topic("t"), 0)
     append(made, *[b"x"] * 10)
     clock.advance(60 * SECOND_MS)
     append(made, *[b"y" * 1_000] * 10)
@@ -194,7 +194,7 @@ def test_offsets_of_an_earlier_topic_of_the_name_are_not_shown(cluster: Cluster)
 
 def test_a_log_of_groups_that_cannot_be_read_is_named(cluster: Cluster) -> None:
     cluster.create_topic(CONSUMER_OFFSETS, internal=True)
-    log = cluster.lead(cluster.topic(CONSUMER_OFFSETS), 0)
+    log = cluster.claim(cluster.topic(CONSUMER_OFFSETS), 0)
     log.append([Entry(input_batch([Record(b"{}", key=b"no JSON")], 0))])
     with pytest.raises(CorruptLog, match="offset 0 of topics/__consumer_offsets/0"):
         tables(cluster, [LAG_TABLE])

@@ -23,7 +23,7 @@ def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
     made = tiered_cluster(tmp_path, clock)
     topic = made.create_topic("t", 2, {"remote.storage.enable": "true"})
     for index in range(2):
-        append_each(made.lead(topic, index), VALUES)
+        append_each(made.claim(topic, index), VALUES)
     return made
 
 

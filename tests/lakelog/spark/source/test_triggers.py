@@ -106,7 +106,7 @@ def test_available_now_reads_what_was_there_when_it_began(filled: Topics, limits
 
     def meanwhile() -> None:
         filled.append("t", 0, 3)
-        if filled.cluster.known("u") is None:
+        if filled.cluster.cached_topic("u") is None:
             filled.create("u")
             filled.append("u", 0, 1)
             filled.cluster.add_partitions("t", 4)
