@@ -54,7 +54,7 @@ class Appended:
     append_time_us: int | None = None
 
 
-Outcome = Appended | LakelogError
+AppendOutcome = Appended | LakelogError
 
 
 def _appended(partition: int, sequenced: Sequenced, append_time_us: int | None) -> Appended:
@@ -101,13 +101,13 @@ class Writer:
 
     async def append(
         self, topic: Topic, parts: Sequence[tuple[int, Entry]], acks: Acks, room: Room
-    ) -> list[Outcome]:
+    ) -> list[AppendOutcome]:
         """Append each entry to its partition, those of one in order; one outcome for each.
 
         What failed was not written, unless its error is OutcomeUnknown; NotLeader stands for a partition that
-        was not taken with `lead`, or is lost. What follows a refused entry of its partition is refused for
-        the same reason. With acks 1 the answer comes before the records are durable: then `room` is taken
-        over, and given back when they are.
+        was not claimed by `accumulator_for`, or is lost. What follows a refused entry of its partition is
+        refused for the same reason. With acks 1 the answer comes before the records are durable: then `room`
+        is taken over, and given back when they are.
         """
         if self._closed:
             return [NotLeader("the gateway is stopping; repeat the request elsewhere")] * len(parts)
@@ -125,18 +125,18 @@ class Writer:
     ) -> list[Ticket | LakelogError]:
         tickets: list[Ticket | LakelogError] = []
         refused: dict[int, LakelogError] = {}
-        for index, entry in parts:
+        for partition, entry in parts:
             # Between a refusal and what follows leadership may have moved, and with it the reason: to take
             # the later one only would tell its producer that the earlier one is there.
-            ticket = refused.get(index) or await self._sequence_one(topic, index, entry)
+            ticket = refused.get(partition) or await self._sequence_one(topic, partition, entry)
             if isinstance(ticket, LakelogError):
-                refused[index] = ticket
+                refused[partition] = ticket
             tickets.append(ticket)
         return tickets
 
-    async def _sequence_one(self, topic: Topic, index: int, entry: Entry) -> Ticket | LakelogError:
+    async def _sequence_one(self, topic: Topic, partition: int, entry: Entry) -> Ticket | LakelogError:
         try:
-            accumulator = self._led(topic, index)
+            accumulator = self._led_accumulator(topic, partition)
             term = accumulator.partition.term
             try:
                 return accumulator.add(entry)
@@ -144,7 +144,7 @@ class Writer:
                 # What another gateway has appended since it took over is not known before a look. And what
                 # refused it may have been void with its term, of which this one knows nothing.
                 await asyncio.to_thread(accumulator.partition.refresh, True)
-                self._led(topic, index)
+                self._led_accumulator(topic, partition)
                 if accumulator.partition.term != term:
                     raise NotLeader("leadership has moved meanwhile; repeat the request") from None
                 raise
@@ -153,8 +153,8 @@ class Writer:
 
     async def _durable(
         self, parts: Sequence[tuple[int, Entry]], tickets: Sequence[Ticket | LakelogError]
-    ) -> list[Outcome]:
-        outcomes: list[Outcome] = []
+    ) -> list[AppendOutcome]:
+        outcomes: list[AppendOutcome] = []
         for (partition, _), ticket in zip(parts, tickets, strict=True):
             if isinstance(ticket, LakelogError):
                 outcomes.append(ticket)
@@ -181,45 +181,47 @@ class Writer:
                         "records of %s answered before they were durable are lost: %s", topic.name, outcome
                     )
 
-    def leads(self, topic: Topic, index: int) -> bool:
+    def leads(self, topic: Topic, partition: int) -> bool:
         """Whether records may be appended to a partition here, as far as is known."""
         route = self._routes.get(topic)
-        accumulator = None if route is None else route.accumulators.get(index)
+        accumulator = None if route is None else route.accumulators.get(partition)
         return accumulator is not None and accumulator.leading
 
-    def led(self) -> list[tuple[Topic, int]]:
+    def led_partitions(self) -> list[tuple[Topic, int]]:
         """Every partition that this process leads, as far as it knows."""
         return [
-            (topic, index)
+            (topic, partition)
             for topic, route in [*self._routes.items()]
-            for index, accumulator in [*route.accumulators.items()]
+            for partition, accumulator in [*route.accumulators.items()]
             if accumulator.leading
         ]
 
-    def _led(self, topic: Topic, index: int) -> Accumulator:
-        if not self.leads(topic, index):
+    def _led_accumulator(self, topic: Topic, partition: int) -> Accumulator:
+        if not self.leads(topic, partition):
             raise NotLeader(
-                f"this gateway does not lead partition {index} of {topic.name!r}; repeat the request"
+                f"this gateway does not lead partition {partition} of {topic.name!r}; repeat the request"
             )
-        return self._route(topic).accumulators[index]
+        return self._route(topic).accumulators[partition]
 
-    async def lead(self, topic: Topic, index: int, broker: int = 0) -> Accumulator:
+    async def accumulator_for(self, topic: Topic, partition: int, broker: int = 0) -> Accumulator:
         """The accumulator of a partition, claimed for `broker` now unless it is led already.
 
         What is added there is of this term of leadership only. Raises UnknownPartition, UnknownTopic,
         OutcomeUnknown, StoreUnavailable, Damaged.
         """
         route = self._route(topic)
-        if not self.leads(topic, index):
-            claim = route.claims.get(index)
+        if not self.leads(topic, partition):
+            claim = route.claims.get(partition)
             if claim is None:
-                claim = route.claims[index] = asyncio.create_task(self._claim(topic, route, index, broker))
+                claim = route.claims[partition] = asyncio.create_task(
+                    self._claim(topic, route, partition, broker)
+                )
             await asyncio.shield(claim)
-        return route.accumulators[index]
+        return route.accumulators[partition]
 
-    async def release(self, topic: Topic, index: int) -> None:
+    async def release(self, topic: Topic, partition: int) -> None:
         """Stop leading a partition in order: what was taken for it is committed. Nothing if it is not led."""
-        accumulator = self._route(topic).accumulators.pop(index, None)
+        accumulator = self._route(topic).accumulators.pop(partition, None)
         if accumulator is not None:
             await accumulator.release()
 
@@ -228,28 +230,28 @@ class Writer:
         for topic, route in [*self._routes.items()]:
             idle = not route.claims and all(each.idle for each in route.accumulators.values())
             if idle and not self._cluster.is_live(topic):
-                for index in [*route.accumulators]:
-                    await self.release(topic, index)
+                for partition in [*route.accumulators]:
+                    await self.release(topic, partition)
                 self._routes.pop(topic, None)
 
-    async def _claim(self, topic: Topic, route: _Route, index: int, broker: int) -> None:
+    async def _claim(self, topic: Topic, route: _Route, partition: int, broker: int) -> None:
         try:
             loop = asyncio.get_running_loop()
-            partition = await loop.run_in_executor(self.claiming, self._cluster.claim, topic, index, broker)
-            if index not in route.accumulators:
-                route.accumulators[index] = Accumulator(
-                    partition,
+            log = await loop.run_in_executor(self.claiming, self._cluster.claim, topic, partition, broker)
+            if partition not in route.accumulators:
+                route.accumulators[partition] = Accumulator(
+                    log,
                     self._limits,
                     CommitBucket(
                         self._settings.commits_per_second_max, self._settings.commits_burst, self._clock
                     ),
                     self._clock,
                     self._executor,
-                    lambda: route.sticky.sealed(index, topic.partition_count, route.is_committing),
+                    lambda: route.sticky.sealed(partition, topic.partition_count, route.is_committing),
                     lambda records, seconds: self._committed(topic.name, records, seconds),
                 )
         finally:
-            del route.claims[index]
+            del route.claims[partition]
 
     async def _flush(self) -> None:
         accumulators = [a for route in self._routes.values() for a in route.accumulators.values()]

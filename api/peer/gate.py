@@ -56,7 +56,7 @@ class PeerGate:
         found = heads(scope)
         if not hmac.compare_digest(found.get(TARGETED, (b"",))[0], own):
             return False
-        return await self._gateway.brokers.lets_in(found.get(ASKED_BY, (b"",))[0].decode("latin-1"))
+        return await self._gateway.brokers.admits(found.get(ASKED_BY, (b"",))[0].decode("latin-1"))
 
 
 async def _refuse(send: Send) -> None:

@@ -18,7 +18,7 @@ from api.wire.beside import is_large, worked_out
 from api.wire.rows import check_sizes
 from coordinator.brokers.peer_wire import decode_entries, encode_outcomes
 from ingest.buffer import Room
-from ingest.writer import Acks, Appended, Outcome
+from ingest.writer import Acks, Appended, AppendOutcome
 from log_tables.cluster.topic import Topic, check_writable
 from log_tables.errors import BufferFull, InvalidArgument, LakelogError, TopicDeleted
 from log_tables.partition.partition import Entry
@@ -64,7 +64,7 @@ def body_refused(error: LakelogError) -> Response:
 
 async def _appended(
     here: Gateway, at: TopicIdPartition, entries: list[Entry], acks: Acks, room: Room
-) -> list[Outcome]:
+) -> list[AppendOutcome]:
     """What becomes of entries; whatever is raised is an outcome."""
     try:
         check_writable(at.topic)
@@ -74,7 +74,7 @@ async def _appended(
             checked_before = entry.producer is not None and entry.producer.kept
             if entry.batch.num_rows and not checked_before:
                 check_sizes(entry.batch, topic)
-        return await here.router.append_asked(topic, at.partition, entries, acks, room)
+        return await here.router.append_forwarded(topic, at.partition, entries, acks, room)
     except LakelogError as error:
         return [error] * len(entries)
 
@@ -82,9 +82,9 @@ async def _appended(
 async def lead(request: Request) -> Response:
     """Lead a partition that its leader has just given up."""
     here, at = gateway(request), _named(request)
-    outcome: Outcome = Appended(at.partition, None, 0)
+    outcome: AppendOutcome = Appended(at.partition, None, 0)
     try:
-        await here.leadership.take(await _find(here, at), at.partition)
+        await here.leadership.take_over(await _find(here, at), at.partition)
     except LakelogError as error:
         outcome = error
     return _answer([outcome])
@@ -119,5 +119,5 @@ async def _find(here: Gateway, at: TopicIdPartition) -> Topic:
     return found
 
 
-def _answer(outcomes: list[Outcome]) -> Response:
+def _answer(outcomes: list[AppendOutcome]) -> Response:
     return Response(encode_outcomes(outcomes), media_type="application/json")

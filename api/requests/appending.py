@@ -17,7 +17,7 @@ from api.wire.beside import worked_out
 from api.wire.rows import Part, as_indices
 from api.wire.v2 import Placed
 from ingest.buffer import Room
-from ingest.writer import Acks, Appended, Outcome
+from ingest.writer import Acks, Appended, AppendOutcome
 from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord, LakelogError, RecordTooLarge, TopicDeleted, UnknownPartition
@@ -57,9 +57,9 @@ class Done:
     """What became of the parts of a request, which may have gone to one topic after the other."""
 
     parts: list[Part]
-    outcomes: list[Outcome]
+    outcomes: list[AppendOutcome]
 
-    def add(self, part: Part, outcome: Outcome) -> None:
+    def add(self, part: Part, outcome: AppendOutcome) -> None:
         self.parts.append(part)
         self.outcomes.append(outcome)
 
@@ -112,7 +112,7 @@ def known(topic: Topic) -> tuple[str, int, TopicConfig]:
 
 async def _appended(
     here: Gateway, topic: Topic, parts: list[Part], asked: Appending, room: Room
-) -> list[Outcome]:
+) -> list[AppendOutcome]:
     async def again(index: int, acks: Acks) -> None:
         """Append a part that was answered already (acks=0) to the topic that is there now."""
 
@@ -145,14 +145,14 @@ def _of(left: list[Part], parts: list[Part]) -> list[Part]:
     return found
 
 
-def refuse_if_all_failed(outcomes: list[Outcome]) -> None:
+def refuse_if_all_failed(outcomes: list[AppendOutcome]) -> None:
     """Raise the first error when nothing was appended."""
     first = outcomes[0]
     if isinstance(first, LakelogError) and not any(isinstance(outcome, Appended) for outcome in outcomes):
         raise first
 
 
-def place_of(partition: int, outcome: Outcome, place: int) -> Placed:
+def place_of(partition: int, outcome: AppendOutcome, place: int) -> Placed:
     """What the answer says of the record at `place` among those of one partition."""
     if isinstance(outcome, LakelogError):
         return partition, None, status_and_code(outcome)[1], outcome.message

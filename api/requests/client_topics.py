@@ -54,7 +54,7 @@ class Description:
 
     def leader(self, partition: int) -> int:
         """The broker that leads a partition, as is known here."""
-        return self._here.leadership.leader(self._topic, partition)
+        return self._here.leadership.leader_id(self._topic, partition)
 
 
 def describe(here: Gateway, name: str) -> Description:

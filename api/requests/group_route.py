@@ -63,7 +63,7 @@ async def _at_home(here: Gateway, request: Request, body: bytes, handle: _Handle
         return await handle(_again(request, body))  # which says that there is none, and makes nothing
     topic, index = await here.shards.home(request.path_params["group"])
     if TARGET in request.headers:  # another gateway has passed it on: it goes no further
-        await here.leadership.lead(topic, index, asked=True)
+        await here.leadership.become_leader(topic, index, forwarded=True)
         return await handle(_again(request, body))
 
     async def answer() -> Response:
@@ -100,7 +100,7 @@ async def _passed_on(here: Gateway, broker: BrokerRecord, request: Request, body
     query = request.scope["query_string"].decode("ascii")
     headers = {name: request.headers[name] for name in _ASKED if name in request.headers}
     asking = asyncio.ensure_future(
-        here.peers.pass_on(broker, request.method, f"{path}?{query}" if query else path, headers, body)
+        here.peers.forward(broker, request.method, f"{path}?{query}" if query else path, headers, body)
     )
     try:
         while not (await asyncio.wait((asking,), timeout=CLIENT_LOOK_S))[0]:

@@ -23,7 +23,7 @@ from api.wire.json_bounds import LISTED, decoding
 from api.wire.rows import Part, parts_of
 from api.wire.v2 import Placed, decode_records, encode_offsets, encode_run
 from ingest.buffer import Room
-from ingest.writer import Acks, Appended, Outcome
+from ingest.writer import Acks, Appended, AppendOutcome
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidArgument, UnknownPartition
 from log_tables.limits import PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX, SEQUENCE_MODULUS
@@ -127,7 +127,7 @@ def _decode(
         return parts_of(decode_records(body, form), topic, partition, sticky, now_us)
 
 
-def _answer(parts: list[Part], outcomes: list[Outcome]) -> bytes:
+def _answer(parts: list[Part], outcomes: list[AppendOutcome]) -> bytes:
     first = outcomes[0]
     if len(parts) == 1 and isinstance(first, Appended):
         return encode_run(first.partition, first.base_offset, first.count)
@@ -139,7 +139,7 @@ def _answer(parts: list[Part], outcomes: list[Outcome]) -> bytes:
     return encode_offsets([place for place in placed if place is not None])
 
 
-def _arrow_answer(parts: list[Part], outcomes: list[Outcome]) -> bytes:
+def _arrow_answer(parts: list[Part], outcomes: list[AppendOutcome]) -> bytes:
     rows: list[dict[str, Any]] = []
     for part, outcome in zip(parts, outcomes, strict=True):
         partition, offset, code, error = place_of(part.partition, outcome, 0)

@@ -219,7 +219,7 @@ def _owner(group: Group, at: TopicPartition) -> str:
 
 async def _group_view(here: Gateway, request: Request, group: Group) -> GroupView:
     cluster, path = here.cluster.cluster_id, (here.cluster.cluster_id, "consumer-groups", group.id)
-    broker = here.leadership.leader(*await here.shards.home(group.id))
+    broker = here.leadership.leader_id(*await here.shards.home(group.id))
     return GroupView(
         metadata=resource(request, *path, name=f"kafka={cluster}/consumer-group={group.id}"),
         cluster_id=cluster,

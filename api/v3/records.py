@@ -22,7 +22,7 @@ from api.wire.json_bounds import LISTED, LOOSE, check_fits, decoding
 from api.wire.rows import Part, Rows, parts_of
 from api.wire.v3 import Row, answer_of, decode_batch, decode_stream
 from ingest.buffer import Room
-from ingest.writer import Acks, Appended, Outcome
+from ingest.writer import Acks, Appended, AppendOutcome
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord, LakelogError, RecordTooLarge
 from log_tables.limits import JSON_ANSWER_BYTES
@@ -197,7 +197,7 @@ async def _append(here: Gateway, topic: Topic, rows: list[Row], room: Room) -> l
 
 
 def _done_of_each(
-    here: Gateway, topic: Topic, rows: list[Row], parts: list[Part], outcomes: list[Outcome]
+    here: Gateway, topic: Topic, rows: list[Row], parts: list[Part], outcomes: list[AppendOutcome]
 ) -> list[_Done]:
     done: list[_Done] = [_Done(None)] * len(rows)
     for part, outcome in zip(parts, outcomes, strict=True):
@@ -213,7 +213,7 @@ def _done(
     topic: Topic,
     row: Row,
     part: Part,
-    outcome: Outcome,
+    outcome: AppendOutcome,
     place: int,
     stamp_us: int,
 ) -> _Done:

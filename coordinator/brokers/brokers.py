@@ -108,7 +108,7 @@ class Brokers:
         """
         return "" if self._record is None else f"{self.id}.{_seal(target, self._record.incarnation)}"
 
-    async def lets_in(self, asker: str) -> bool:
+    async def admits(self, asker: str) -> bool:
         """Whether who calls itself `asker` is another gateway of this root, and gave signs of life here.
 
         Memory is asked first; when that does not say so, one look at the root, which all who wait share.
@@ -182,7 +182,7 @@ class Brokers:
         except LakelogError as error:  # a full disk, say: what is there can be read all the same
             _log.warning("not on the list of gateways, to be tried again: %s", error)
         # One after the other, a long wait for the metadata log would look like death.
-        self._running = [asyncio.create_task(self._always(act)) for act in (self._watch, self._tell)]
+        self._running = [asyncio.create_task(self._always(act)) for act in (self._watch, self._publish)]
 
     async def leave(self) -> None:
         """Tell the others that this gateway is about to end, so that they hand nothing over to it.
@@ -191,7 +191,7 @@ class Brokers:
         """
         if self._record is not None:
             self._record = replace(self._record, leaving=True)
-            await self._tell()
+            await self._publish()
 
     async def _in_thread(self, work: Callable[[Unpack[Given]], Answer], *given: *Given) -> Answer:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
@@ -208,7 +208,7 @@ class Brokers:
             except LakelogError as error:
                 _log.warning("the others are not told that broker %d ends: %s", record.id, error)
 
-    def lead(self, leads: Mapping[str, list[int]]) -> None:
+    def announce_led(self, leads: Mapping[str, list[int]]) -> None:
         """This gateway leads these partitions now; the metadata log is told with the next sign of life."""
         if self._record is not None and self._record.leads != leads:
             self._record = replace(self._record, leads=dict(leads))
@@ -285,7 +285,7 @@ class Brokers:
         listed = self._cluster.metadata_log.brokers.get(record.id)
         return listed is not None and listed.incarnation != record.incarnation
 
-    async def _tell(self) -> None:
+    async def _publish(self) -> None:
         """Publish what this gateway leads, if it has changed; take those off the list that died long ago."""
         if self._record is None or self._is_forgotten(self._record):
             await self._register()

@@ -68,138 +68,147 @@ class Leadership:
             await self._brokers.leave()
         except LakelogError as error:
             _log.warning("the other gateways are not told that this one is leaving: %s", error)
-        others, led = self._others(), self._writer.led()
+        others, led = self._others(), self._writer.led_partitions()
         if others:
-            await self._move([(topic, index, _share(topic, index, others)) for topic, index in led])
+            await self._move(
+                [
+                    (topic, partition, _preferred_leader_of(topic, partition, others))
+                    for topic, partition in led
+                ]
+            )
 
     def _others(self) -> tuple[int, ...]:
         return tuple(broker for broker in self._brokers.living() if broker != self._brokers.id)
 
-    def before_leaving(self, act: Callable[[Topic, int], Awaitable[None]]) -> None:
+    def before_hand_over(self, act: Callable[[Topic, int], Awaitable[None]]) -> None:
         """Have `act` done with a partition before it is handed over, while it is still led."""
         self._leaving.append(act)
 
-    def leader(self, topic: Topic, index: int) -> int:
+    def leader_id(self, topic: Topic, partition: int) -> int:
         """The broker that leads a partition, or will when somebody asks: as is known here, without I/O."""
-        if self._writer.leads(topic, index):
+        if self._writer.leads(topic, partition):
             return self._brokers.id
-        known = self._told(topic, index, _claimed(topic, index) if topic.is_open(index) else 0)
-        return known if known in self._brokers.all() else self._preferred(topic, index)
+        known = self._reported_leader(
+            topic, partition, _claimed_by(topic, partition) if topic.is_open(partition) else 0
+        )
+        return known if known in self._brokers.all() else self._preferred_leader(topic, partition)
 
-    def mine(self, topic: Topic, first: int) -> Iterator[int]:
+    def led_here(self, topic: Topic, first: int) -> Iterator[int]:
         """The partitions of a topic that this gateway leads, or will when somebody asks; from `first` on, and
         then those before it.
         """
         indexes = (*range(first, topic.partition_count), *range(first))
-        return (index for index in indexes if self.leader(topic, index) == self._brokers.id)
+        return (partition for partition in indexes if self.leader_id(topic, partition) == self._brokers.id)
 
-    async def find(self, topic: Topic, index: int) -> BrokerRecord | None:
+    async def find_leader(self, topic: Topic, partition: int) -> BrokerRecord | None:
         """The gateway to which a request for a partition belongs, as far as is known; None: this one.
 
         Raises UnknownPartition, TopicDeleted, StoreUnavailable, Damaged.
         """
-        await self._moved(topic, index)
-        if self._writer.leads(topic, index) or not self._brokers.id:
+        await self._hand_over_ended(topic, partition)
+        if self._writer.leads(topic, partition) or not self._brokers.id:
             return None
-        if not topic.is_open(index):
-            await self._in_thread(lambda: topic.partition(index))
-        topic.partition(index).check_live()
-        claimed = _claimed(topic, index)
-        leader = await self._known(claimed)
+        if not topic.is_open(partition):
+            await self._in_thread(lambda: topic.partition(partition))
+        topic.partition(partition).check_live()
+        claimed = _claimed_by(topic, partition)
+        leader = await self._other_broker(claimed)
         if leader is None and claimed == self._brokers.id:
             return None
         if leader is None or self._is_gone(leader.id):
             # All gateways that live agree on who takes it.
-            leader = self._brokers.other(self._preferred(topic, index))
+            leader = self._brokers.other(self._preferred_leader(topic, partition))
         return leader
 
-    async def may_lead(self, topic: Topic, index: int) -> bool:
+    async def should_lead(self, topic: Topic, partition: int) -> bool:
         """Whether this gateway leads a partition, or nobody does (any more) and it is its turn to.
 
-        Raises as `find`.
+        Raises as `find_leader`.
         """
-        leader = await self.find(topic, index)
+        leader = await self.find_leader(topic, partition)
         if leader is not None and await self._peers.is_lost(leader):
-            self.not_reached(leader.id)
-            leader = await self.find(topic, index)
+            self.note_unreachable(leader.id)
+            leader = await self.find_leader(topic, partition)
         return leader is None
 
-    def not_reached(self, broker: int) -> None:
+    def note_unreachable(self, broker: int) -> None:
         """`broker` was tried in vain: as long as it is silent, too, others lead in its place."""
         self._unreached.add(broker)
 
-    async def _answers(self, broker: BrokerRecord) -> bool:
+    async def _is_reachable(self, broker: BrokerRecord) -> bool:
         """Whether `broker` can be reached now."""
-        answers = await self._peers.answers(broker)
+        answers = await self._peers.ping(broker)
         (self._unreached.discard if answers else self._unreached.add)(broker.id)
         return answers
 
-    async def look(self, topic: Topic, index: int) -> int:
+    async def refresh_leader(self, topic: Topic, partition: int) -> int:
         """Look in its table which broker leads a partition now; 0 is none.
 
         Raises what `Partition.refresh` raises.
         """
-        await self._in_thread(lambda: topic.partition(index).refresh(wait=True))
-        return _claimed(topic, index)
+        await self._in_thread(lambda: topic.partition(partition).refresh(wait=True))
+        return _claimed_by(topic, partition)
 
     async def _in_thread(self, work: Callable[[], object]) -> None:
         await asyncio.get_running_loop().run_in_executor(self._writer.claiming, work)
 
-    async def lead(self, topic: Topic, index: int, asked: bool = False) -> Accumulator:
+    async def become_leader(self, topic: Topic, partition: int, forwarded: bool = False) -> Accumulator:
         """A partition, claimed now unless this gateway leads it already, if it may be claimed.
 
-        `asked`: by another gateway, which has tried those that it knew of. Raises NotLeader when somebody
-        else leads it, and what `Writer.lead` raises.
+        `forwarded`: another gateway asks, which has tried those that it knew of. Raises NotLeader when
+        somebody else leads it, and what `Writer.accumulator_for` raises.
         """
-        await self._moved(topic, index)
-        if not self._writer.leads(topic, index) and self._brokers.id:
+        await self._hand_over_ended(topic, partition)
+        if not self._writer.leads(topic, partition) and self._brokers.id:
             self._check_staying()
-            leader = await self._known(await self.look(topic, index))
+            leader = await self._other_broker(await self.refresh_leader(topic, partition))
             if leader is not None:
-                silent = self._brokers.is_silent(leader.id) if asked else self._is_gone(leader.id)
-                if not silent or await self._answers(leader):
-                    raise _another(topic, index)
+                silent = self._brokers.is_silent(leader.id) if forwarded else self._is_gone(leader.id)
+                if not silent or await self._is_reachable(leader):
+                    raise _not_leader(topic, partition)
                 await asyncio.sleep(CLAIM_PAUSE_S * self._clock.random())
-                if await self.look(topic, index) != leader.id:
-                    raise _another(topic, index)
-        return await self._writer.lead(topic, index, self._brokers.id)
+                if await self.refresh_leader(topic, partition) != leader.id:
+                    raise _not_leader(topic, partition)
+        return await self._writer.accumulator_for(topic, partition, self._brokers.id)
 
-    async def _known(self, broker: int) -> BrokerRecord | None:
+    async def _other_broker(self, broker: int) -> BrokerRecord | None:
         """The gateway `broker`, if it is another that is on the list now."""
         if broker not in (0, self._brokers.id) and self._brokers.other(broker) is None:
             await asyncio.to_thread(self._cluster.refresh)  # it may have come just now
         return self._brokers.other(broker)
 
-    async def take(self, topic: Topic, index: int) -> None:
-        """Lead a partition that its leader hands over. Raises NotLeader, and what `Writer.lead` raises."""
+    async def take_over(self, topic: Topic, partition: int) -> None:
+        """Lead a partition that its leader hands over. Raises NotLeader, and what `Writer.accumulator_for`
+        raises.
+        """
         self._check_staying()
-        await self.look(topic, index)  # that it was fenced it may not know
-        await self._writer.lead(topic, index, self._brokers.id)
+        await self.refresh_leader(topic, partition)  # it may not know that it was fenced
+        await self._writer.accumulator_for(topic, partition, self._brokers.id)
 
     def _check_staying(self) -> None:
         """Raise NotLeader when this gateway is about to end and there are others."""
         if self._closing and self._others():
             raise NotLeader("this gateway is stopping; repeat the request")
 
-    def _told(self, topic: Topic, index: int, claimed: int) -> int:
+    def _reported_leader(self, topic: Topic, partition: int, claimed: int) -> int:
         """The other broker that leads a partition, 0 is none; `claimed` is the word of its table, maybe old.
         If others that live say that they lead it, and that one does not, one of them is right.
         """
         others = [broker for broker in map(self._brokers.other, self._brokers.living()) if broker is not None]
-        told = [broker.id for broker in others if index in broker.leads.get(topic.name, ())]
+        told = [broker.id for broker in others if partition in broker.leads.get(topic.name, ())]
         return told[0] if told and claimed not in told else claimed
 
-    def _preferred(self, topic: Topic, index: int) -> int:
-        return _share(topic, index, self._brokers.living() or (self._brokers.id,))
+    def _preferred_leader(self, topic: Topic, partition: int) -> int:
+        return _preferred_leader_of(topic, partition, self._brokers.living() or (self._brokers.id,))
 
     def _is_gone(self, broker: int) -> bool:
         if not self._brokers.is_silent(broker):
             self._unreached.discard(broker)
         return broker in self._unreached
 
-    async def _moved(self, topic: Topic, index: int) -> None:
+    async def _hand_over_ended(self, topic: Topic, partition: int) -> None:
         """Return when the partition is not about to be handed over (any more)."""
-        moving = self._moving.get((topic.topic_id, index))
+        moving = self._moving.get((topic.topic_id, partition))
         if moving is not None:
             await asyncio.shield(moving)
 
@@ -216,61 +225,66 @@ class Leadership:
             before = living
             await self._writer.forget()  # else they would be said to be led, and be kept for ever
             leads: dict[str, list[int]] = {}
-            for topic, index in self._writer.led():
-                leads.setdefault(topic.name, []).append(index)
-            self._brokers.lead({name: sorted(indexes) for name, indexes in sorted(leads.items())})
+            for topic, partition in self._writer.led_partitions():
+                leads.setdefault(topic.name, []).append(partition)
+            self._brokers.announce_led({name: sorted(indexes) for name, indexes in sorted(leads.items())})
 
     async def _balance(self, living: tuple[int, ...]) -> None:
-        wanted = ((topic, index, _share(topic, index, living)) for topic, index in self._writer.led())
+        wanted = (
+            (topic, partition, _preferred_leader_of(topic, partition, living))
+            for topic, partition in self._writer.led_partitions()
+        )
         await self._move(move for move in wanted if move[2] != self._brokers.id)
 
     async def _move(self, moves: Iterable[tuple[Topic, int, int]]) -> None:
         at_once = asyncio.Semaphore(MOVES_MAX)
 
-        async def one(topic: Topic, index: int, to: int) -> None:
+        async def one(topic: Topic, partition: int, to: int) -> None:
             async with at_once:
                 broker = self._brokers.other(to)
                 if broker is not None and self._cluster.cached_topic(topic.name) is topic:
-                    await self._hand_over(topic, index, broker)
+                    await self._hand_over(topic, partition, broker)
 
         await asyncio.gather(*(one(*move) for move in moves))
 
-    async def _hand_over(self, topic: Topic, index: int, to: BrokerRecord) -> None:
+    async def _hand_over(self, topic: Topic, partition: int, to: BrokerRecord) -> None:
         """Commit what was taken, stop leading, and have `to` lead; requests wait meanwhile."""
-        if not await self._peers.answers(to):
+        if not await self._peers.ping(to):
             return
-        at = (topic.topic_id, index)
+        at = (topic.topic_id, partition)
         moving = self._moving[at] = asyncio.get_running_loop().create_future()
         try:
             for act in self._leaving:
-                await act(topic, index)
-            await self._writer.release(topic, index)
-            await self._peers.lead(to, topic, index)
-            await self.look(topic, index)
+                await act(topic, partition)
+            await self._writer.release(topic, partition)
+            await self._peers.request_takeover(to, topic, partition)
+            await self.refresh_leader(topic, partition)
         except LakelogError as error:
             _log.warning(
-                "partition %d of %s was not handed over to broker %d: %s", index, topic.name, to.id, error
+                "partition %d of %s was not handed over to broker %d: %s", partition, topic.name, to.id, error
             )
         finally:
             del self._moving[at]
             moving.set_result(None)
 
 
-def _claimed(topic: Topic, index: int) -> int:
+def _claimed_by(topic: Topic, partition: int) -> int:
     """The broker that has claimed a partition that is open, as last looked; 0 is none."""
-    return topic.partition(index).snapshot.leader_broker
+    return topic.partition(partition).snapshot.leader_broker
 
 
-def _another(topic: Topic, index: int) -> NotLeader:
-    return NotLeader(f"another gateway leads partition {index} of topic {topic.name!r}; repeat the request")
+def _not_leader(topic: Topic, partition: int) -> NotLeader:
+    return NotLeader(
+        f"another gateway leads partition {partition} of topic {topic.name!r}; repeat the request"
+    )
 
 
-def _share(topic: Topic, index: int, brokers: tuple[int, ...]) -> int:
-    return shares(topic.topic_id, topic.partition_count, brokers)[index]
+def _preferred_leader_of(topic: Topic, partition: int, brokers: tuple[int, ...]) -> int:
+    return preferred_leaders(topic.topic_id, topic.partition_count, brokers)[partition]
 
 
 @lru_cache(maxsize=4_096)
-def shares(topic_id: str, partitions: int, brokers: tuple[int, ...]) -> tuple[int, ...]:
+def preferred_leaders(topic_id: str, partitions: int, brokers: tuple[int, ...]) -> tuple[int, ...]:
     """The broker that each partition of a topic should be led by: every broker has as many, give or take one.
 
     Whoever knows the same brokers comes to the same shares, and few move when a broker comes or goes:
@@ -279,9 +293,9 @@ def shares(topic_id: str, partitions: int, brokers: tuple[int, ...]) -> tuple[in
     least, more = divmod(partitions, len(brokers))
     load = dict.fromkeys(brokers, 0)
     chosen = []
-    for index in range(partitions):
+    for partition in range(partitions):
         ranked = sorted(
-            brokers, key=lambda b: mmh3.hash(f"{topic_id}/{index}/{b}", signed=False), reverse=True
+            brokers, key=lambda b: mmh3.hash(f"{topic_id}/{partition}/{b}", signed=False), reverse=True
         )
         taken = next(b for b in ranked if load[b] < least or (load[b] == least and more))
         more -= load[taken] == least

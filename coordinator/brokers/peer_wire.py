@@ -7,7 +7,7 @@ from functools import cache
 import msgspec
 import pyarrow as pa
 
-from ingest.writer import Appended, Outcome
+from ingest.writer import Appended, AppendOutcome
 from log_tables.arrow_bounds import check_stream
 from log_tables.errors import InvalidArgument, LakelogError
 from log_tables.layout import TIMESTAMP
@@ -112,23 +112,23 @@ def _stamp(entry: Entry) -> _Stamp:
     return _Stamp(stamp, entry.expected_offset)
 
 
-def encode_outcomes(outcomes: Sequence[Outcome]) -> bytes:
+def encode_outcomes(outcomes: Sequence[AppendOutcome]) -> bytes:
     """What became of the entries, in their order."""
     return msgspec.json.encode([_answer(outcome) for outcome in outcomes])
 
 
-def _answer(outcome: Outcome) -> _Answer:
+def _answer(outcome: AppendOutcome) -> _Answer:
     if isinstance(outcome, LakelogError):
         return _Answer(error=outcome.code, message=outcome.message, details=outcome.details)
     return _Answer(outcome.base_offset, outcome.count, outcome.duplicate, outcome.append_time_us)
 
 
-def decode_outcomes(body: bytes, partition: int) -> list[Outcome]:
+def decode_outcomes(body: bytes, partition: int) -> list[AppendOutcome]:
     """The outcomes of entries of `partition`. Raises ValueError for any other body."""
     return [_outcome(answer, partition) for answer in _answers.decode(body)]
 
 
-def _outcome(answer: _Answer, partition: int) -> Outcome:
+def _outcome(answer: _Answer, partition: int) -> AppendOutcome:
     if answer.error is not None:
         return _kinds().get(answer.error, LakelogError)(answer.message, **answer.details)
     return Appended(partition, answer.base_offset, answer.count, answer.duplicate, answer.append_time_us)

@@ -11,7 +11,7 @@ from yarl import URL
 
 from coordinator.brokers.brokers import Brokers
 from coordinator.brokers.peer_wire import decode_outcomes, encode_entries
-from ingest.writer import Acks, Outcome
+from ingest.writer import Acks, AppendOutcome
 from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.cluster.topic import Topic
 from log_tables.errors import LakelogError, OutcomeUnknown, Unreachable
@@ -80,44 +80,44 @@ class Peers:
             await self._session.close()
 
     async def append(
-        self, broker: BrokerRecord, topic: Topic, index: int, entries: Sequence[Entry], acks: Acks
-    ) -> list[Outcome]:
+        self, broker: BrokerRecord, topic: Topic, partition: int, entries: Sequence[Entry], acks: Acks
+    ) -> list[AppendOutcome]:
         """Append entries to one partition, in their order, where `broker` leads it.
 
         What the other one raises is an outcome, NotLeader too.
         """
-        query = {**_place(topic, index), "acks": acks.value}
+        query = {**_query(topic, partition), "acks": acks.value}
         body = (
             await asyncio.to_thread(encode_entries, entries) if _large(entries) else encode_entries(entries)
         )
         headers = {"Content-Type": ARROW}
 
         async def sent() -> bytes:
-            async with self._asked(broker, "POST", "/peer/append", query, headers, body) as answer:
+            async with self._request(broker, "POST", "/peer/append", query, headers, body) as answer:
                 return await answer.read()
 
-        return _outcomes(broker, await self._watched(broker, sent()), index, len(entries))
+        return _outcomes(broker, await self._while_alive(broker, sent()), partition, len(entries))
 
-    async def lead(self, broker: BrokerRecord, topic: Topic, index: int) -> None:
+    async def request_takeover(self, broker: BrokerRecord, topic: Topic, partition: int) -> None:
         """Have `broker` lead a partition that this gateway has just given up. Raises NotLeader."""
 
         async def sent() -> bytes:
-            async with self._asked(broker, "POST", "/peer/lead", _place(topic, index)) as answer:
+            async with self._request(broker, "POST", "/peer/lead", _query(topic, partition)) as answer:
                 return await answer.read()
 
-        outcome = _outcomes(broker, await self._watched(broker, sent()), index, 1)[0]
+        outcome = _outcomes(broker, await self._while_alive(broker, sent()), partition, 1)[0]
         if isinstance(outcome, LakelogError):
             raise outcome
 
-    async def answers(self, broker: BrokerRecord) -> bool:
+    async def ping(self, broker: BrokerRecord) -> bool:
         """Whether `broker` answers at all."""
         try:
-            async with asyncio.timeout(PING_S), self._asked(broker, "GET", "/peer/ping"):
+            async with asyncio.timeout(PING_S), self._request(broker, "GET", "/peer/ping"):
                 return True
         except (TimeoutError, LakelogError):
             return False
 
-    async def pass_on(
+    async def forward(
         self, broker: BrokerRecord, method: str, path: str, headers: Mapping[str, str], body: bytes
     ) -> aiohttp.ClientResponse:
         """Send a request as it came, its path escaped and with its query; the answer's body is read later.
@@ -127,21 +127,21 @@ class Peers:
 
         async def sent() -> aiohttp.ClientResponse:
             url = URL(broker.url.rstrip("/") + path, encoded=True)
-            async with _explained(broker):
-                answer = await self._open().request(
-                    method, url, headers=self._meant(broker, headers), data=body
+            async with _translated(broker):
+                answer = await self._opened().request(
+                    method, url, headers=self._headers(broker, headers), data=body
                 )
             try:
-                self._check(broker, answer)
+                self._check_sender(broker, answer)
             except Unreachable:
                 answer.close()
                 raise
             return answer
 
-        return await self._watched(broker, sent())
+        return await self._while_alive(broker, sent())
 
     @asynccontextmanager
-    async def _asked(
+    async def _request(
         self,
         broker: BrokerRecord,
         method: str,
@@ -152,19 +152,19 @@ class Peers:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         url = broker.url.rstrip("/") + path
         async with (
-            _explained(broker),
-            self._open().request(
-                method, url, params=query, headers=self._meant(broker, headers), data=body
+            _translated(broker),
+            self._opened().request(
+                method, url, params=query, headers=self._headers(broker, headers), data=body
             ) as answer,
         ):
-            self._check(broker, answer)
+            self._check_sender(broker, answer)
             yield answer
 
-    def _meant(self, broker: BrokerRecord, headers: Mapping[str, str] | None) -> dict[str, str]:
+    def _headers(self, broker: BrokerRecord, headers: Mapping[str, str] | None) -> dict[str, str]:
         target = self._brokers.target_of(broker)
         return {**(headers or {}), TARGET: target, ASKER: self._brokers.asker(target)}
 
-    def _check(self, broker: BrokerRecord, answer: aiohttp.ClientResponse) -> None:
+    def _check_sender(self, broker: BrokerRecord, answer: aiohttp.ClientResponse) -> None:
         """Raise Unreachable for the answer of anybody else, or of one that does not find this gateway in its
         own root: nothing was done where it was meant to be.
         """
@@ -174,7 +174,7 @@ class Peers:
                 "the request"
             )
 
-    async def _watched(self, broker: BrokerRecord, sending: Coroutine[Any, Any, Answer]) -> Answer:
+    async def _while_alive(self, broker: BrokerRecord, sending: Coroutine[Any, Any, Answer]) -> Answer:
         """What `sending` gives; given up when the other gateway is no more, or silent."""
         task = asyncio.ensure_future(sending)
         try:
@@ -193,9 +193,9 @@ class Peers:
 
     async def is_lost(self, broker: BrokerRecord) -> bool:
         """Whether `broker` gives no sign of life and cannot be reached either."""
-        return self._brokers.is_silent(broker.id) and not await self.answers(broker)
+        return self._brokers.is_silent(broker.id) and not await self.ping(broker)
 
-    def _open(self) -> aiohttp.ClientSession:
+    def _opened(self) -> aiohttp.ClientSession:
         assert self._session is not None
         return self._session
 
@@ -211,7 +211,7 @@ def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
 
 
 @asynccontextmanager
-async def _explained(broker: BrokerRecord) -> AsyncIterator[None]:
+async def _translated(broker: BrokerRecord) -> AsyncIterator[None]:
     """Errors of the connection as ours."""
     try:
         yield
@@ -226,7 +226,7 @@ async def _explained(broker: BrokerRecord) -> AsyncIterator[None]:
         ) from None
 
 
-def _outcomes(broker: BrokerRecord, said: bytes, partition: int, count: int) -> list[Outcome]:
+def _outcomes(broker: BrokerRecord, said: bytes, partition: int, count: int) -> list[AppendOutcome]:
     """The outcomes of `count` entries; one error may stand for all. Raises OutcomeUnknown."""
     try:
         outcomes = decode_outcomes(said, partition)
@@ -245,8 +245,8 @@ def _large(entries: Sequence[Entry]) -> bool:
     return size > INLINE_MAX_BYTES or len(entries) > INLINE_MAX_ENTRIES
 
 
-def _place(topic: Topic, index: int) -> dict[str, str]:
-    return {"topic": topic.name, "topic_id": topic.topic_id, "partition": str(index)}
+def _query(topic: Topic, partition: int) -> dict[str, str]:
+    return {"topic": topic.name, "topic_id": topic.topic_id, "partition": str(partition)}
 
 
 def _name(broker: BrokerRecord) -> str:

@@ -15,7 +15,7 @@ from coordinator.brokers.peers import Peers
 from ingest.buffer import Room
 from ingest.settings import Settings
 from ingest.wide import Wide
-from ingest.writer import Acks, Appended, Outcome, Writer
+from ingest.writer import Acks, Appended, AppendOutcome, Writer
 from log_tables.clock import Clock
 from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.cluster.topic import Topic
@@ -67,10 +67,10 @@ class Router:
     def sticky_partition(self, topic: Topic) -> int:
         """Where records without a key go now: to a partition of this gateway's, if it has one."""
         chosen = self._writer.sticky_partition(topic)
-        if self._leadership.leader(topic, chosen) == self._brokers.id:
+        if self._leadership.leader_id(topic, chosen) == self._brokers.id:
             return chosen
         # The nearest: to ask for all of them, of thousands, would take a good part of a second.
-        mine = next(self._leadership.mine(topic, first=chosen), None)
+        mine = next(self._leadership.led_here(topic, first=chosen), None)
         return chosen if mine is None else self._writer.sticky_partition(topic, [mine])
 
     async def append(
@@ -81,7 +81,7 @@ class Router:
         room: Room,
         again: Again | None = None,
         in_turn: bool = False,
-    ) -> list[Outcome]:
+    ) -> list[AppendOutcome]:
         """Append each entry to its partition, those of one in order; one outcome for each, in order.
 
         What failed was not written, unless its error is OutcomeUnknown. With acks 0 and 1 the answer comes
@@ -99,33 +99,33 @@ class Router:
                 self._turn(topic, part, None if again is None else partial(again, place))
                 for place, part in enumerate(parts)
             ]
-            self._in_background(self._unheard(topic, turns, room))
+            self._in_background(self._append_answered(topic, turns, room))
             return [Appended(partition, None, entry.batch.num_rows) for partition, entry in parts]
         if self._turns and not in_turn:
-            await self._after_unheard(topic, parts)
+            await self._after_answered(topic, parts)
         return await self._append(topic, parts, acks, room)
 
     async def _append(
         self, topic: Topic, parts: Sequence[tuple[int, Entry]], acks: Acks, room: Room
-    ) -> list[Outcome]:
+    ) -> list[AppendOutcome]:
         if self._is_wide(parts):
-            return await self._rest(topic, parts, Acks.ALL, room, [None] * len(parts))
+            return await self._append_left(topic, parts, Acks.ALL, room, [None] * len(parts))
         if all(self._writer.leads(topic, partition) for partition, _ in parts):
             outcomes = await self._writer.append(topic, parts, acks, room)
             if not any(map(_may_be_repeated, outcomes, (entry for _, entry in parts))):
                 return outcomes
-            return await self._rest(topic, parts, acks, room, outcomes)
-        return await self._rest(topic, parts, acks, room, [None] * len(parts))
+            return await self._append_left(topic, parts, acks, room, outcomes)
+        return await self._append_left(topic, parts, acks, room, [None] * len(parts))
 
-    async def append_asked(
-        self, topic: Topic, index: int, entries: Sequence[Entry], acks: Acks, room: Room
-    ) -> list[Outcome]:
+    async def append_forwarded(
+        self, topic: Topic, partition: int, entries: Sequence[Entry], acks: Acks, room: Room
+    ) -> list[AppendOutcome]:
         """The same for entries of one partition that another gateway has sent here: they go no further."""
         try:
-            await self._leadership.lead(topic, index, asked=True)
+            await self._leadership.become_leader(topic, partition, forwarded=True)
         except LakelogError as error:
             return [error] * len(entries)
-        return await self._writer.append(topic, [(index, entry) for entry in entries], acks, room)
+        return await self._writer.append(topic, [(partition, entry) for entry in entries], acks, room)
 
     async def close(self) -> None:
         """Finish what was answered before it was appended."""
@@ -135,46 +135,46 @@ class Router:
     async def at_leader(
         self,
         topic: Topic,
-        index: int,
+        partition: int,
         here: Callable[[], Awaitable[Answer]],
         there: Callable[[BrokerRecord], Awaitable[Answer]],
-        again: Callable[[LakelogError], bool],
+        may_retry: Callable[[LakelogError], bool],
     ) -> Answer:
         """What `here` or `there` gives, wherever the partition is led; repeated elsewhere after an error that
-        `again` says may be repeated, while leadership moves.
+        `may_retry` says may be repeated, while leadership moves.
         """
         deadline, pause_s = self._clock.monotonic() + self._patience_s, PAUSE_FIRST_S
         while True:
-            broker = await self._leadership.find(topic, index)
+            broker = await self._leadership.find_leader(topic, partition)
             try:
                 if broker is None:
-                    await self._leadership.lead(topic, index)
+                    await self._leadership.become_leader(topic, partition)
                     return await here()
-                await self._check_reached(broker)
+                await self._check_reachable(broker)
                 self._forwarded()
                 return await there(broker)
             except LakelogError as error:
                 if broker is not None and isinstance(error, Unreachable):
-                    self._leadership.not_reached(broker.id)
-                if self._clock.monotonic() + pause_s > deadline or not again(error):
+                    self._leadership.note_unreachable(broker.id)
+                if self._clock.monotonic() + pause_s > deadline or not may_retry(error):
                     raise
             await asyncio.sleep(pause_s * (0.5 + self._clock.random() / 2))
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
-            await self._leadership.look(topic, index)
+            await self._leadership.refresh_leader(topic, partition)
 
-    async def _check_reached(self, broker: BrokerRecord) -> None:
+    async def _check_reachable(self, broker: BrokerRecord) -> None:
         """Raise Unreachable for a silent gateway that does not answer: what was sent to it might be lost."""
         if await self._peers.is_lost(broker):
             raise Unreachable(f"broker {broker.id} is silent and does not answer; repeat the request")
 
-    async def _rest(
+    async def _append_left(
         self,
         topic: Topic,
         parts: Sequence[tuple[int, Entry]],
         acks: Acks,
         room: Room,
-        outcomes: Sequence[Outcome | None],
-    ) -> list[Outcome]:
+        outcomes: Sequence[AppendOutcome | None],
+    ) -> list[AppendOutcome]:
         """`outcomes`, and what becomes of the parts that have none yet or may be repeated."""
         left: dict[int, list[int]] = {}
         for place, ((partition, entry), outcome) in enumerate(zip(parts, outcomes, strict=True)):
@@ -182,12 +182,12 @@ class Router:
                 left.setdefault(partition, []).append(place)
         done = [*outcomes]
 
-        async def one(index: int) -> list[Outcome]:
-            return await self._one(topic, index, [parts[i][1] for i in left[index]], acks, room)
+        async def one(number: int) -> list[AppendOutcome]:
+            return await self._append_to_one(topic, number, [parts[i][1] for i in left[number]], acks, room)
 
-        async def in_turn(index: int) -> list[Outcome]:
+        async def in_turn(number: int) -> list[AppendOutcome]:
             async with self._wide.turn:
-                return await one(index)
+                return await one(number)
 
         if len(left) > self._wide.at_once:
             answers = await self._wide.each(in_turn, [*left])
@@ -198,29 +198,29 @@ class Router:
                 done[place] = outcome
         return [outcome for outcome in done if outcome is not None]
 
-    async def _one(
-        self, topic: Topic, index: int, entries: Sequence[Entry], acks: Acks, room: Room
-    ) -> list[Outcome]:
+    async def _append_to_one(
+        self, topic: Topic, partition: int, entries: Sequence[Entry], acks: Acks, room: Room
+    ) -> list[AppendOutcome]:
         """Append entries to one partition, in their order."""
 
-        def again(error: LakelogError) -> bool:
+        def may_retry(error: LakelogError) -> bool:
             return all(_may_be_repeated(error, entry) for entry in entries)
 
-        def raised(outcomes: list[Outcome]) -> list[Outcome]:
+        def raised(outcomes: list[AppendOutcome]) -> list[AppendOutcome]:
             """`outcomes`, or the first error if none was written and it may be repeated."""
             first = outcomes[0]
             if isinstance(first, LakelogError) and all(map(_may_be_repeated, outcomes, entries)):
                 raise first
             return outcomes
 
-        async def here() -> list[Outcome]:
-            return raised(await self._writer.append(topic, [(index, e) for e in entries], acks, room))
+        async def here() -> list[AppendOutcome]:
+            return raised(await self._writer.append(topic, [(partition, e) for e in entries], acks, room))
 
-        async def there(broker: BrokerRecord) -> list[Outcome]:
-            return raised(await self._peers.append(broker, topic, index, entries, acks))
+        async def there(broker: BrokerRecord) -> list[AppendOutcome]:
+            return raised(await self._peers.append(broker, topic, partition, entries, acks))
 
         try:
-            return await self.at_leader(topic, index, here, there, again)
+            return await self.at_leader(topic, partition, here, there, may_retry)
         except LakelogError as error:
             return [error] * len(entries)
 
@@ -228,7 +228,7 @@ class Router:
         at_once = self._wide.at_once
         return len(parts) > at_once and len({partition for partition, _ in parts}) > at_once
 
-    async def _unheard(self, topic: Topic, turns: Sequence["_Turn"], room: Room) -> None:
+    async def _append_answered(self, topic: Topic, turns: Sequence["_Turn"], room: Room) -> None:
         """Appends that were answered before (acks=0)."""
         wide = self._is_wide([turn.part for turn in turns])
 
@@ -256,7 +256,7 @@ class Router:
 
     async def _in_turn(self, topic: Topic, turn: "_Turn", wide: bool, room: Room) -> None:
         acks = Acks.ALL if wide else Acks.LEADER
-        outcome: Outcome | None
+        outcome: AppendOutcome | None
         async with self._wide.turn if wide else nullcontext():
             [outcome] = await self._append(topic, [turn.part], acks, room)
         if isinstance(outcome, TopicDeleted) and turn.again is not None:
@@ -264,7 +264,7 @@ class Router:
         if isinstance(outcome, LakelogError):
             _log.warning("records of %s sent with acks=0 are lost: %s", topic.name, outcome)
 
-    async def _after_unheard(self, topic: Topic, parts: Sequence[tuple[int, Entry]]) -> None:
+    async def _after_answered(self, topic: Topic, parts: Sequence[tuple[int, Entry]]) -> None:
         """Wait until what was answered before it was sequenced is: who sends more comes after it."""
         turns = [self._turns.get((topic.name, partition)) for partition, _ in parts]
         under_way = [turn for turn in turns if turn is not None]
@@ -302,7 +302,7 @@ async def _raised(act: Awaitable[None]) -> LakelogError | None:
     return None
 
 
-def _may_be_repeated(outcome: Outcome, entry: Entry) -> bool:
+def _may_be_repeated(outcome: AppendOutcome, entry: Entry) -> bool:
     """Whether nothing was written, or a repeat would write nothing more."""
     return isinstance(outcome, NotLeader | Unreachable) or (
         isinstance(outcome, OutcomeUnknown) and entry.producer is not None

@@ -16,7 +16,7 @@ from functools import partial
 from itertools import islice
 
 from ingest.buffer import Buffer, Room
-from ingest.writer import Acks, Appended, Outcome
+from ingest.writer import Acks, Appended, AppendOutcome
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import Intent, Placed
 from log_tables.cluster.topic import Topic
@@ -42,7 +42,7 @@ PAUSE_FIRST_S = 0.05
 PAUSE_MAX_S = 5.0
 """Between two attempts, ever longer."""
 
-Append = Callable[[Topic, Sequence[tuple[int, Entry]], Acks, Room], Awaitable[list[Outcome]]]
+Append = Callable[[Topic, Sequence[tuple[int, Entry]], Acks, Room], Awaitable[list[AppendOutcome]]]
 Done = asyncio.Future[tuple[Placed, ...] | None]
 """Where a transaction's records are, once they are there; None when another process has to see to it."""
 

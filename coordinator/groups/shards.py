@@ -56,7 +56,7 @@ class Shards:
     ) -> None:
         self._cluster, self._leadership, self._settings, self._clock = cluster, leadership, settings, clock
         self._consumers, self._transactions = consumers, transactions
-        leadership.before_leaving(self._leave)
+        leadership.before_hand_over(self._leave)
         self._shards: dict[int, Shard] = {}
         self._loading: dict[int, asyncio.Task[Shard]] = {}
         self._read: dict[int, tuple[tuple[int, int], asyncio.Task[list[Group]]]] = {}
@@ -193,7 +193,7 @@ class Shards:
         return shard
 
     async def _load(self, index: int) -> Shard:
-        accumulator = await self._leadership.lead(await self._topic(), index)
+        accumulator = await self._leadership.become_leader(await self._topic(), index)
         shard = Shard(self._cluster, accumulator, self._clock)
         await asyncio.to_thread(self._cluster.refresh)  # the groups may know of topics that we do not
         await asyncio.to_thread(shard.read)
@@ -303,7 +303,7 @@ class Shards:
             shard = self._shards.get(index)
             if shard is not None and shard.leading:
                 continue
-            mine = await self._leadership.may_lead(topic, index)
+            mine = await self._leadership.should_lead(topic, index)
             if mine and any(group.transactions.pending for group in await self._seen(index)):
                 await self._shard(index)
 

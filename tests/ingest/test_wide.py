@@ -18,7 +18,7 @@ from coordinator.brokers.router import Router
 from ingest.buffer import Room
 from ingest.settings import Settings
 from ingest.wide import Wide
-from ingest.writer import CLAIM_THREADS, Acks, Appended, Outcome
+from ingest.writer import CLAIM_THREADS, Acks, Appended, AppendOutcome
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic
 from log_tables.partition.partition import Entry
@@ -95,7 +95,7 @@ class Here:
 
     async def append(
         self, topic: Topic, *partitions: int, acks: Acks = Acks.ALL, value: bytes = b"v"
-    ) -> list[Outcome]:
+    ) -> list[AppendOutcome]:
         batch = input_batch([Record(value)], self.gateway.clock.now_us())
         with self.gateway.buffer.room(topic.name) as room:
             room.grow(100)

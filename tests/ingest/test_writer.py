@@ -13,7 +13,7 @@ import pytest
 
 from ingest.buffer import Buffer
 from ingest.settings import Settings
-from ingest.writer import Acks, Appended, Outcome, Writer
+from ingest.writer import Acks, Appended, AppendOutcome, Writer
 from log_tables.clock import SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic
@@ -46,10 +46,10 @@ def run(root: Path | Store, scenario: Callable[[Cluster, Writer], Awaitable[None
 
 async def append(
     writer: Writer, topic: Topic, *parts: tuple[int, bytes], acks: Acks = Acks.ALL
-) -> list[Outcome]:
+) -> list[AppendOutcome]:
     """Lead the partitions, and append."""
     for index, _ in parts:
-        await writer.lead(topic, index)
+        await writer.accumulator_for(topic, index)
     with Buffer(1 << 20).room(topic.name) as room:
         entries = [(partition, Entry(batch(value))) for partition, value in parts]
         return await writer.append(topic, entries, acks, room)
@@ -95,11 +95,11 @@ def test_a_topic_that_was_deleted_is_led_and_kept_no_longer(store_root: Path) ->
         topic = cluster.topic("t")
         await append(writer, topic, (0, b"old"))
         await writer.forget()
-        assert writer.led() == [(topic, 0)]
+        assert writer.led_partitions() == [(topic, 0)]
         await asyncio.to_thread(Cluster.open(open_store(store_root)).delete_topic, "t")
         await asyncio.to_thread(cluster.refresh)
         await writer.forget()
-        assert writer.led() == []
+        assert writer.led_partitions() == []
         kept = weakref.ref(topic)
         del topic
         gc.collect()
@@ -125,7 +125,7 @@ def test_a_fenced_writer_claims_again_for_the_next_request(store_root: Path) -> 
 def test_records_answered_early_hold_their_room_until_they_are_durable(store_root: Path) -> None:
     async def scenario(cluster: Cluster, writer: Writer) -> None:
         topic, buffer = cluster.topic("t"), Buffer(1_000)
-        await writer.lead(topic, 0)
+        await writer.accumulator_for(topic, 0)
         with buffer.room("t") as room:
             room.grow(600)
             [outcome] = await writer.append(topic, [(0, Entry(batch(b"early")))], Acks.LEADER, room)
@@ -165,11 +165,11 @@ def test_a_partition_that_is_released_is_committed_and_taken_again(store_root: P
     async def scenario(cluster: Cluster, writer: Writer) -> None:
         topic = cluster.topic("t")
         await append(writer, topic, (0, b"not durable yet"), acks=Acks.LEADER)
-        assert writer.led() == [(topic, 0)]
+        assert writer.led_partitions() == [(topic, 0)]
         await writer.release(topic, 0)
         assert topic.partition(0).high_watermark == 1
         assert not writer.leads(topic, 0)
-        assert writer.led() == []
+        assert writer.led_partitions() == []
         assert await append(writer, topic, (0, b"again")) == [Appended(0, 1, 1)]
 
     run(store_root, scenario)
@@ -178,7 +178,7 @@ def test_a_partition_that_is_released_is_committed_and_taken_again(store_root: P
 def test_what_comes_while_a_partition_is_released_is_not_lost_in_silence(store_root: Path) -> None:
     async def scenario(cluster: Cluster, writer: Writer) -> None:
         topic = cluster.topic("t")
-        accumulator = await writer.lead(topic, 0)
+        accumulator = await writer.accumulator_for(topic, 0)
         releasing = asyncio.create_task(accumulator.release())
         await asyncio.wait({releasing})
         with pytest.raises(NotLeader):
@@ -215,7 +215,7 @@ def test_what_comes_after_a_refused_entry_is_refused_too(store_root: Path) -> No
     async def scenario(cluster: Cluster, writer: Writer) -> None:
         topic, buffer = cluster.topic("t"), Buffer(1 << 20)
         with buffer.room("t") as room, ThreadPoolExecutor(1) as pool:
-            await writer.lead(topic, 0)
+            await writer.accumulator_for(topic, 0)
             copy = asyncio.create_task(writer.append(topic, epochs(), Acks.ALL, room))
             await asyncio.wait({copy}, timeout=0)
             asyncio.get_running_loop().set_default_executor(pool)
@@ -224,7 +224,7 @@ def test_what_comes_after_a_refused_entry_is_refused_too(store_root: Path) -> No
             await asyncio.wait({again}, timeout=0)
             failing.set()
             await copy
-            await writer.lead(topic, 0)
+            await writer.accumulator_for(topic, 0)
             thread.set()
             outcomes = await again
         assert [type(outcome) for outcome in outcomes] == [NotLeader, NotLeader]

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from coordinator.brokers.leadership import shares
+from coordinator.brokers.leadership import preferred_leaders
 from lakelog.client.client import Client
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
@@ -112,7 +112,8 @@ class Several:
         """Whether each partition that was claimed is led by whom it should be led by."""
         alive = tuple(sorted(each["broker"] for each in brokers(self.running()[0].url) if each["alive"]))
         return all(
-            partition.snapshot.leader_broker == shares(topic.topic_id, topic.partition_count, alive)[index]
+            partition.snapshot.leader_broker
+            == preferred_leaders(topic.topic_id, topic.partition_count, alive)[index]
             for topic in self._topics()
             for index, partition in enumerate(topic.partitions())
             if partition.snapshot.leader_epoch

@@ -150,7 +150,7 @@ def test_a_long_poll_goes_on_with_the_topic_that_is_there(tmp_path: Path, path: 
     async def scenario(here: Here) -> None:
         await here.known()
         if led:
-            await here.gateway.writer.lead(here.gateway.cluster.topic("t"), 0)
+            await here.gateway.writer.accumulator_for(here.gateway.cluster.topic("t"), 0)
         await here.join()
         waiting = asyncio.create_task(here.client.get(path, params={"timeout": LONG_MS}))
         await waits(here)

@@ -117,7 +117,7 @@ def run(scenario: Callable[[Shard, ManualClock], Awaitable[None]]) -> None:
         cluster.create_topic("t")
         writer = Writer(cluster, Settings(linger_ms=0, commits_per_second_max=0), clock)
         await writer.start()
-        shard = Shard(cluster, await writer.lead(cluster.topic("t"), 0), clock)
+        shard = Shard(cluster, await writer.accumulator_for(cluster.topic("t"), 0), clock)
         shard.follow({"t": TopicState("id", 1)})
         await scenario(shard, clock)
         await shard.wait_all_durable()

@@ -214,7 +214,7 @@ def test_what_one_leads_is_told_to_the_others(tmp_path: Path) -> None:
         for seat in (one, two):
             await seat.brokers.start()
         for leads in ({"t": [0, 2]}, {"t": [2], "u": [0]}, {}):
-            two.brokers.lead(leads)
+            two.brokers.announce_led(leads)
             assert two.brokers.all()[2].leads == leads
             await until(lambda: bool(one.listed()) and one.brokers.all()[2].leads == leads, "it is told")  # noqa: B023
         for seat in (two, one):
@@ -231,7 +231,7 @@ def test_who_is_replaced_at_its_url_hears_of_it(tmp_path: Path, leads: dict[str,
             await seat.brokers.start()
         assert (old.brokers.id, new.brokers.id) == (1, 1)
         old.cluster.refresh(wait=True)
-        old.brokers.lead(leads)
+        old.brokers.announce_led(leads)
         await until(lambda: old.replaced == ["http://same"], "the old one has heard of it")
         await old.brokers.close()
         assert new.listed() == {1: "http://same"}

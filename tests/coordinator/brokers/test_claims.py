@@ -113,11 +113,11 @@ def test_who_is_silent_and_cannot_be_reached_is_replaced(tmp_path: Path) -> None
     async def scenario(gateway: Gateway, topic: Topic) -> None:
         await until_silent(gateway, gone.id)
         with pytest.raises(NotLeader):
-            await gateway.leadership.lead(topic, 0)
-        assert await gateway.leadership.find(topic, 0) == gone, "nobody has tried to reach it"
-        gateway.leadership.not_reached(gone.id)
-        assert await gateway.leadership.find(topic, 0) is None
-        await gateway.leadership.lead(topic, 0)
+            await gateway.leadership.become_leader(topic, 0)
+        assert await gateway.leadership.find_leader(topic, 0) == gone, "nobody has tried to reach it"
+        gateway.leadership.note_unreachable(gone.id)
+        assert await gateway.leadership.find_leader(topic, 0) is None
+        await gateway.leadership.become_leader(topic, 0)
         assert (epoch(topic), topic.partition(0).snapshot.leader_broker) == (2, gateway.brokers.id)
 
     run(tmp_path, scenario)
@@ -130,11 +130,11 @@ def test_who_is_silent_and_answers_goes_on_leading(tmp_path: Path, asked: bool) 
 
         async def scenario(gateway: Gateway, topic: Topic) -> None:
             await until_silent(gateway, other.id)
-            gateway.leadership.not_reached(other.id)
+            gateway.leadership.note_unreachable(other.id)
             with pytest.raises(NotLeader):
-                await gateway.leadership.lead(topic, 0, asked=asked)
+                await gateway.leadership.become_leader(topic, 0, forwarded=asked)
             assert epoch(topic) == 1
-            assert await gateway.leadership.find(topic, 0) == other, "it can be reached again"
+            assert await gateway.leadership.find_leader(topic, 0) == other, "it can be reached again"
 
         run(tmp_path, scenario)
 
@@ -147,10 +147,10 @@ def test_who_answers_for_another_is_not_believed(tmp_path: Path) -> None:
             with pytest.raises(Unreachable):
                 await gateway.peers.append(other, topic, 0, [entry(b"a")], Acks.ALL)
             with pytest.raises(Unreachable):
-                await gateway.peers.pass_on(other, "GET", "/consumers/g/offsets", {}, b"")
+                await gateway.peers.forward(other, "GET", "/consumers/g/offsets", {}, b"")
             await until_silent(gateway, other.id)
-            gateway.leadership.not_reached(other.id)
-            await gateway.leadership.lead(topic, 0)
+            gateway.leadership.note_unreachable(other.id)
+            await gateway.leadership.become_leader(topic, 0)
             assert epoch(topic) == 2
 
         run(tmp_path, scenario)
@@ -162,9 +162,9 @@ def test_who_has_come_just_now_is_asked_for(tmp_path: Path) -> None:
     async def scenario(gateway: Gateway, topic: Topic) -> None:
         fresh = cluster.metadata_log.register_broker("http://127.0.0.1:10")
         cluster.claim(cluster.topic("t"), 0, fresh.id)
-        await gateway.leadership.look(topic, 0)
+        await gateway.leadership.refresh_leader(topic, 0)
         assert gateway.cluster.metadata_log.brokers.get(fresh.id) is None, "it is not known here yet"
-        assert await gateway.leadership.find(topic, 0) == fresh
+        assert await gateway.leadership.find_leader(topic, 0) == fresh
 
     run(tmp_path, scenario)
 
@@ -174,8 +174,8 @@ def test_who_has_left_is_replaced_at_once(tmp_path: Path) -> None:
     cluster.metadata_log.remove_broker(gone)
 
     async def scenario(gateway: Gateway, topic: Topic) -> None:
-        assert await gateway.leadership.find(topic, 0) is None
-        await gateway.leadership.lead(topic, 0)
+        assert await gateway.leadership.find_leader(topic, 0) is None
+        await gateway.leadership.become_leader(topic, 0)
         assert epoch(topic) == 2
 
     run(tmp_path, scenario)

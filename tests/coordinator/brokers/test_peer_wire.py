@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.brokers.peer_wire import decode_entries, decode_outcomes, encode_entries, encode_outcomes
-from ingest.writer import Appended, Outcome
+from ingest.writer import Appended, AppendOutcome
 from log_tables.errors import BufferFull, InvalidArgument, InvalidRecord, LakelogError, OffsetMismatch
 from log_tables.partition.partition import Entry, Producer
 from log_tables.record import Record, input_batch
@@ -59,7 +59,7 @@ def test_every_error_comes_out_as_it_went_in(kind: type[LakelogError]) -> None:
 
 
 def test_outcomes_keep_their_order() -> None:
-    sent: list[Outcome] = [
+    sent: list[AppendOutcome] = [
         OffsetMismatch("first", log_end_offset=4),
         Appended(0, 1, 1),
         OffsetMismatch("last"),

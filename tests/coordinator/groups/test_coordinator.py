@@ -49,7 +49,7 @@ class Running:
         return cls(gateway)
 
     async def put(self, count: int) -> None:
-        accumulator = await self.gateway.writer.lead(self.gateway.cluster.topic("t"), 0)
+        accumulator = await self.gateway.writer.accumulator_for(self.gateway.cluster.topic("t"), 0)
         records = [Record(b"%d" % index) for index in range(count)]
         _, done = accumulator.add(Entry(input_batch(records, self.gateway.clock.now_us())))
         await done
@@ -318,7 +318,7 @@ async def leave_pending(running: Running, group: str, value: bytes) -> int:
     known, _ = step(Group(group), TopicsChanged({"t": TopicState(topic.topic_id, 1)}), 0)
     _, records = step(known, Transact(None, None, {}, (staged,), "", "", (), 7, 1_000), 0)
     log, index = await running.shards.home(group)
-    accumulator = await gateway.writer.lead(log, index)
+    accumulator = await gateway.writer.accumulator_for(log, index)
     _, done = accumulator.add(Entry(input_batch([encode(*record) for record in records], 0)))
     await done
     return index
@@ -333,7 +333,7 @@ def test_what_is_pending_is_applied_by_who_was_handed_the_partition(tmp_path: Pa
         there = await Running.at(root)
         index = await leave_pending(here, "g", b"x")
         log, _ = await there.shards.home("g")
-        await there.gateway.writer.lead(log, index)
+        await there.gateway.writer.accumulator_for(log, index)
         await there.shards.start()
         out = there.gateway.cluster.topic("t").partition(0)
 

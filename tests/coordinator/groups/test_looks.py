@@ -147,7 +147,7 @@ def test_many_who_look_at_once_leave_the_threads_to_others(
     async def scenario() -> None:
         here = open_gateway(Settings(data=str(tmp_path / "root"), linger_ms=0), "http://test")
         await here.writer.start()
-        accumulator = await here.writer.lead(here.cluster.create_topic("t"), 0)
+        accumulator = await here.writer.accumulator_for(here.cluster.create_topic("t"), 0)
         await accumulator.add(Entry(input_batch([Record(b"1")], here.clock.now_us())))[1]
         consumers = [await joined(here, f"g{number}") for number in range(MANY)]
         log = here.cluster.metadata_log.partition

@@ -109,7 +109,7 @@ def run(
         await gateway.writer.start()
         topic = gateway.cluster.create_topic("t")
         if led:
-            await gateway.writer.lead(topic, 0)
+            await gateway.writer.accumulator_for(topic, 0)
         partition = topic.partition(0)
         partition.table.store = store = FaultyStore(gateway.cluster.store)
         await scenario(Here(gateway, partition, store, clock, root))

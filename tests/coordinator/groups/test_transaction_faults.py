@@ -15,7 +15,7 @@ from coordinator.groups.shard import Shard
 from coordinator.groups.transactions import Asked, Transacted, Transactions
 from ingest.buffer import Buffer, Room
 from ingest.settings import Settings
-from ingest.writer import Acks, Outcome, Writer
+from ingest.writer import Acks, AppendOutcome, Writer
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import Placed
@@ -99,7 +99,7 @@ class Gateway:
 
     async def start(self) -> None:
         await self.writer.start()
-        accumulator = await self.writer.lead(self.cluster.topic(CONSUMER_OFFSETS), 0)
+        accumulator = await self.writer.accumulator_for(self.cluster.topic(CONSUMER_OFFSETS), 0)
         self.shard = Shard(self.cluster, accumulator, self.clock)
         await asyncio.to_thread(self.shard.read)
         topics = self.cluster.topics(include_internal=True)
@@ -108,9 +108,9 @@ class Gateway:
 
     async def _append(
         self, topic: Topic, parts: Sequence[tuple[int, Entry]], acks: Acks, room: Room
-    ) -> list[Outcome]:
+    ) -> list[AppendOutcome]:
         for partition, _ in parts:
-            await self.writer.lead(topic, partition)
+            await self.writer.accumulator_for(topic, partition)
         return await self.writer.append(topic, parts, acks, room)
 
     async def serve(self, client: Client) -> None:
