@@ -33,9 +33,10 @@ check: setup ## Format, lint, types and import directions
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-format: $(VENV)/.dev ## Format, and fix what can be fixed
+format: $(VENV)/.dev ## Format code and pages, and fix what can be fixed
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
+	$(BIN)/python scripts/wrap.py *.md docs/*.md docs/decisions/*.md
 
 torture: setup ## The long versions of the tests that break things; LAKELOG_SEED=n repeats a run
 	LAKELOG_SEED=$(LAKELOG_SEED) $(BIN)/python -m pytest -m torture \
