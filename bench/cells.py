@@ -18,7 +18,7 @@ from bench.peers import Peers
 from log_tables.clock import SystemClock, timer
 from log_tables.layout import partition_directory, topic_directory
 from log_tables.limits import MIB
-from log_tables.partition.partition import Entry, Partition
+from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import binary_array, input_batch_from_columns
 from log_tables.store.store import open_store
 from log_tables.table.table import create_table
@@ -167,7 +167,7 @@ def fill(root: Path, records: int) -> None:
         partition.claim("bench")
         for start in range(0, share, 250_000):
             values = binary_array(texts[start : start + 250_000])
-            partition.append([Entry(input_batch_from_columns(values, now_us=clock.now_us()))])
+            partition.append([AppendRequest(input_batch_from_columns(values, now_us=clock.now_us()))])
 
 
 def memory(_seconds: int) -> Figures:
@@ -189,7 +189,7 @@ def open_partition(_seconds: int) -> Figures:
         partition.claim("bench")
         batch = input_batch_from_columns(binary_array([b"x" * 100]), now_us=clock.now_us())
         for index in range(10_000):
-            partition.append([Entry(batch)])
+            partition.append([AppendRequest(batch)])
             if index == 9_949:
                 partition.checkpoint()
         begin = timer()

@@ -15,7 +15,7 @@ from bench.spark_load import TOPIC
 from log_tables.clock import SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.layout import OFFSET, VALUE, partition_directory, topic_directory
-from log_tables.partition.partition import Entry, Partition
+from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import binary_array, input_batch_from_columns, int64s
 from log_tables.store.store import open_store
 
@@ -61,7 +61,7 @@ def fill(
 def append(partition: Partition, segments: int, rows: int, events: Events, now_us: int) -> None:
     """Append `segments` segments of `rows` events of the time `now_us`, with the checkpoints that are due."""
     for _ in range(segments):
-        partition.append([Entry(events.batch(rows, now_us))])
+        partition.append([AppendRequest(events.batch(rows, now_us))])
         if partition.checkpoint_due():
             partition.checkpoint()
 

@@ -5,7 +5,7 @@ import pyarrow as pa
 from bench import load
 from log_tables.clock import SystemClock
 from log_tables.cluster.cluster import Cluster
-from log_tables.partition.partition import Entry, Partition
+from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import binary_array, input_batch_from_columns
 from log_tables.store.store import open_store
 
@@ -32,6 +32,6 @@ def fill(root: str, partitions: int, segments: int, rows: int = SEGMENT_ROWS) ->
 
 def append(partition: Partition, values: pa.Array, clock: SystemClock) -> None:
     """One segment of these values."""
-    partition.append([Entry(input_batch_from_columns(values, now_us=clock.now_us()))])
+    partition.append([AppendRequest(input_batch_from_columns(values, now_us=clock.now_us()))])
     if partition.checkpoint_due():
         partition.checkpoint()

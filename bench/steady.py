@@ -27,7 +27,7 @@ from jobs.state import table_of
 from log_tables.clock import ManualClock, timer
 from log_tables.cluster.cluster import Cluster
 from log_tables.layout import log_directory
-from log_tables.partition.partition import Entry, Partition
+from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import binary_array, input_batch_from_columns
 from log_tables.segments import rewrite
 from log_tables.store.store import Store, open_store
@@ -107,7 +107,7 @@ def _produce(partition: Partition, values: pa.Array, clock: ManualClock) -> list
         clock.advance(STEP_MS)
         batch = input_batch_from_columns(values.slice(start, _RECORDS), now_us=clock.now_us())
         begin = timer()
-        partition.append([Entry(batch)])
+        partition.append([AppendRequest(batch)])
         took.append((timer() - begin) * 1e3)
         if partition.checkpoint_due():
             partition.checkpoint()

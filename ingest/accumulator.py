@@ -14,18 +14,18 @@ from ingest.bucket import CommitBucket
 from log_tables.clock import Clock
 from log_tables.errors import LakelogError, NotLeader, OutcomeUnknown
 from log_tables.limits import BATCH_MAX_BYTES
-from log_tables.partition.partition import Entry, Partition, Sequenced
+from log_tables.partition.partition import AppendRequest, Partition, SequencedAppend
 
 
 @dataclass(slots=True)
 class _Waiting:
-    sequenced: Sequenced
+    sequenced: SequencedAppend
     size_bytes: int
     arrived: float
     done: "asyncio.Future[int | None]"
 
 
-Ticket = tuple[Sequenced, "asyncio.Future[int | None]"]
+Ticket = tuple[SequencedAppend, "asyncio.Future[int | None]"]
 """An entry's place, and what is done when it is durable, with the append's time in microseconds if any."""
 
 
@@ -71,7 +71,7 @@ class Accumulator:
         """Whether nothing waits to be committed."""
         return self._drain is None
 
-    def add(self, entry: Entry) -> Ticket:
+    def add(self, entry: AppendRequest) -> Ticket:
         """Sequence `entry` now; its future is done when it is durable.
 
         Raises what Partition.sequence raises.

@@ -17,7 +17,7 @@ from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic
 from log_tables.errors import LakelogError, NotLeader, OffsetMismatch, SequenceGap, StaleProducerEpoch
-from log_tables.partition.partition import Entry, Sequenced
+from log_tables.partition.partition import AppendRequest, SequencedAppend
 
 COMMIT_THREADS = 16
 """Commits under way at once: they wait for the disk, and a slow partition must not stop the others."""
@@ -57,7 +57,7 @@ class Appended:
 AppendOutcome = Appended | LakelogError
 
 
-def _appended(partition: int, sequenced: Sequenced, append_time_us: int | None) -> Appended:
+def _appended(partition: int, sequenced: SequencedAppend, append_time_us: int | None) -> Appended:
     return Appended(partition, sequenced.base_offset, sequenced.count, sequenced.duplicate, append_time_us)
 
 
@@ -100,7 +100,7 @@ class Writer:
         return self._route(topic).sticky.partition(topic.partition_count, among)
 
     async def append(
-        self, topic: Topic, parts: Sequence[tuple[int, Entry]], acks: Acks, room: Room
+        self, topic: Topic, parts: Sequence[tuple[int, AppendRequest]], acks: Acks, room: Room
     ) -> list[AppendOutcome]:
         """Append each entry to its partition, those of one in order; one outcome for each.
 
@@ -121,7 +121,7 @@ class Writer:
         ]
 
     async def _sequence(
-        self, topic: Topic, parts: Sequence[tuple[int, Entry]]
+        self, topic: Topic, parts: Sequence[tuple[int, AppendRequest]]
     ) -> list[Ticket | LakelogError]:
         tickets: list[Ticket | LakelogError] = []
         refused: dict[int, LakelogError] = {}
@@ -134,7 +134,9 @@ class Writer:
             tickets.append(ticket)
         return tickets
 
-    async def _sequence_one(self, topic: Topic, partition: int, entry: Entry) -> Ticket | LakelogError:
+    async def _sequence_one(
+        self, topic: Topic, partition: int, entry: AppendRequest
+    ) -> Ticket | LakelogError:
         try:
             accumulator = self._led_accumulator(topic, partition)
             term = accumulator.partition.term
@@ -152,7 +154,7 @@ class Writer:
             return error
 
     async def _durable(
-        self, parts: Sequence[tuple[int, Entry]], tickets: Sequence[Ticket | LakelogError]
+        self, parts: Sequence[tuple[int, AppendRequest]], tickets: Sequence[Ticket | LakelogError]
     ) -> list[AppendOutcome]:
         outcomes: list[AppendOutcome] = []
         for (partition, _), ticket in zip(parts, tickets, strict=True):
@@ -169,7 +171,7 @@ class Writer:
     async def _finish(
         self,
         topic: Topic,
-        parts: Sequence[tuple[int, Entry]],
+        parts: Sequence[tuple[int, AppendRequest]],
         tickets: Sequence[Ticket | LakelogError],
         room: Room,
     ) -> None:

@@ -21,7 +21,7 @@ from ingest.buffer import Room
 from ingest.writer import Acks, Appended, AppendOutcome
 from log_tables.cluster.topic import Topic, check_writable
 from log_tables.errors import BufferFull, InvalidArgument, LakelogError, TopicDeleted
-from log_tables.partition.partition import Entry
+from log_tables.partition.partition import AppendRequest
 from log_tables.topic_partition import TopicIdPartition
 
 
@@ -63,7 +63,7 @@ def body_refused(error: LakelogError) -> Response:
 
 
 async def _appended(
-    here: Gateway, at: TopicIdPartition, entries: list[Entry], acks: Acks, room: Room
+    here: Gateway, at: TopicIdPartition, entries: list[AppendRequest], acks: Acks, room: Room
 ) -> list[AppendOutcome]:
     """What becomes of entries; whatever is raised is an outcome."""
     try:

@@ -22,7 +22,7 @@ from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord, LakelogError, RecordTooLarge, TopicDeleted, UnknownPartition
 from log_tables.limits import APPENDS_AT_ONCE
-from log_tables.partition.partition import Entry, Producer
+from log_tables.partition.partition import AppendRequest, ProducerStamp
 
 Make = Callable[[Topic, int, Room], list[Part]]
 """Gives the parts of all records of a request for a topic and its sticky partition, the same records each
@@ -43,13 +43,15 @@ class Appending:
     make: Make
     large: bool
     acks: Acks
-    stamp: Producer | None = None
+    stamp: ProducerStamp | None = None
     expected_offset: int | None = None
     in_turn: bool = False
 
-    def entries(self, parts: list[Part]) -> list[tuple[int, Entry]]:
+    def entries(self, parts: list[Part]) -> list[tuple[int, AppendRequest]]:
         """What is appended of `parts`, each to its partition."""
-        return [(part.partition, Entry(part.batch, self.stamp, self.expected_offset)) for part in parts]
+        return [
+            (part.partition, AppendRequest(part.batch, self.stamp, self.expected_offset)) for part in parts
+        ]
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ from ingest.writer import Acks, Appended, AppendOutcome
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidArgument, UnknownPartition
 from log_tables.limits import PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX, SEQUENCE_MODULUS
-from log_tables.partition.partition import Producer
+from log_tables.partition.partition import ProducerStamp
 
 router = APIRouter(tags=["v2 produce"], route_class=StrictRoute)
 
@@ -84,7 +84,7 @@ async def _produce(
     name: str,
     partition: int | None,
     acks_name: str,
-    stamp: Producer | None = None,
+    stamp: ProducerStamp | None = None,
     expected: int | None = None,
 ) -> Response:
     here = gateway(request)
@@ -155,12 +155,12 @@ def _acks(name: str) -> Acks:
         raise InvalidArgument(f"acks={name[:40]!r} is not known; use 0, 1 or all") from None
 
 
-def _stamp(producer_id: str | None, epoch: str | None, sequence: str | None) -> Producer | None:
+def _stamp(producer_id: str | None, epoch: str | None, sequence: str | None) -> ProducerStamp | None:
     if producer_id is None and epoch is None and sequence is None:
         return None
     if producer_id is None or epoch is None or sequence is None:
         raise InvalidArgument("Producer-Id, Producer-Epoch and Producer-Seq belong together; send all three")
-    return Producer(
+    return ProducerStamp(
         _required("Producer-Id", producer_id, PRODUCER_ID_MAX),
         _required("Producer-Epoch", epoch, PRODUCER_EPOCH_MAX),
         _required("Producer-Seq", sequence, SEQUENCE_MODULUS - 1),

@@ -24,7 +24,7 @@ from ingest.buffer import Room
 from log_tables.cluster.group_log import Placed, check_retry_key
 from log_tables.cluster.topic import Topic
 from log_tables.errors import RetryKeyReused, UnknownPartition, UnknownTopic
-from log_tables.segments.staging import Part
+from log_tables.segments.staging import PartitionRecords
 
 router = APIRouter(
     prefix="/consumers/{group}",
@@ -172,9 +172,9 @@ async def _asked(
     return await worked_out(large, asked)
 
 
-def _parts(here: Gateway, sent: TransactionBody, topic: Topic, sticky: int) -> list[Part]:
+def _parts(here: Gateway, sent: TransactionBody, topic: Topic, sticky: int) -> list[PartitionRecords]:
     parts = sent.parts(topic, sticky, here.clock.now_us())
-    return [Part(topic.name, topic.topic_id, part.partition, [part.batch]) for part in parts]
+    return [PartitionRecords(topic.name, topic.topic_id, part.partition, [part.batch]) for part in parts]
 
 
 def _answer(number: int, placed: tuple[Placed, ...], earlier: bool) -> V2Response:

@@ -19,7 +19,7 @@ from coordinator.groups.events import OffsetAndMetadata
 from ingest.buffer import Room
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord
-from log_tables.segments.staging import Staged
+from log_tables.segments.staging import StagedFile
 from log_tables.topic_partition import TopicPartition
 
 ARROW_METADATA = b"transaction"
@@ -40,7 +40,7 @@ class Frame(msgspec.Struct, forbid_unknown_fields=True):
 
     generation: int | None = None
     offsets: list[Offset] = []
-    staged: tuple[Staged, ...] = ()
+    staged: tuple[StagedFile, ...] = ()
     forget: tuple[str, ...] = ()
 
     def places(self, step: int) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -18,7 +18,7 @@ from log_tables.limits import (
     SEQUENCE_MODULUS,
     STREAM_RECORDS_MAX,
 )
-from log_tables.partition.partition import Entry, Producer
+from log_tables.partition.partition import AppendRequest, ProducerStamp
 from log_tables.record import INPUT_SCHEMA, check_timestamps, int64s
 
 _STAMPS = b"lakelog.stamps"
@@ -55,7 +55,7 @@ _stamps = msgspec.json.Decoder(list[_Stamp])
 _answers = msgspec.json.Decoder(list[_Answer])
 
 
-def encode_entries(entries: Sequence[Entry]) -> bytes:
+def encode_entries(entries: Sequence[AppendRequest]) -> bytes:
     """Entries of one partition, in their order, as one body."""
     stamps = msgspec.json.encode([_stamp(entry) for entry in entries])
     sink = pa.BufferOutputStream()
@@ -66,7 +66,7 @@ def encode_entries(entries: Sequence[Entry]) -> bytes:
     return body
 
 
-def decode_entries(body: bytes, hold: Callable[[int], None] = lambda _: None) -> list[Entry]:
+def decode_entries(body: bytes, hold: Callable[[int], None] = lambda _: None) -> list[AppendRequest]:
     """The entries of such a body; `hold` is told what they take, before anything is made of it.
 
     Raises InvalidArgument for any other body, InvalidRecord for too many, and what `hold` raises.
@@ -90,12 +90,12 @@ def decode_entries(body: bytes, hold: Callable[[int], None] = lambda _: None) ->
     if len(stamps) != len(batches):
         raise InvalidArgument(f"{len(batches)} batches have {len(stamps)} stamps; use the public API")
     return [
-        Entry(batch, _producer(stamp), stamp.expected_offset)
+        AppendRequest(batch, _producer(stamp), stamp.expected_offset)
         for batch, stamp in zip(batches, stamps, strict=True)
     ]
 
 
-def _producer(stamp: _Stamp) -> Producer | None:
+def _producer(stamp: _Stamp) -> ProducerStamp | None:
     """Raises InvalidArgument for numbers that no txn can hold, or that are not a client's."""
     if stamp.producer is None:
         return None
@@ -103,10 +103,10 @@ def _producer(stamp: _Stamp) -> Producer | None:
     limits = (id_max, PRODUCER_EPOCH_MAX, SEQUENCE_MODULUS - 1)
     if not all(0 <= given <= most for given, most in zip(stamp.producer, limits, strict=False)):
         raise InvalidArgument(f"the producer {stamp.producer} is out of range; use the public API")
-    return Producer(*stamp.producer)
+    return ProducerStamp(*stamp.producer)
 
 
-def _stamp(entry: Entry) -> _Stamp:
+def _stamp(entry: AppendRequest) -> _Stamp:
     made = entry.producer
     stamp = None if made is None else (made.id, made.epoch, made.sequence, made.kept)
     return _Stamp(stamp, entry.expected_offset)

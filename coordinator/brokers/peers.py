@@ -16,7 +16,7 @@ from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.cluster.topic import Topic
 from log_tables.errors import LakelogError, OutcomeUnknown, Unreachable
 from log_tables.limits import PEER_KEPT_S
-from log_tables.partition.partition import Entry
+from log_tables.partition.partition import AppendRequest
 
 CONNECT_S = 1.0
 """How long another gateway may take to accept a connection."""
@@ -80,7 +80,7 @@ class Peers:
             await self._session.close()
 
     async def append(
-        self, broker: BrokerRecord, topic: Topic, partition: int, entries: Sequence[Entry], acks: Acks
+        self, broker: BrokerRecord, topic: Topic, partition: int, entries: Sequence[AppendRequest], acks: Acks
     ) -> list[AppendOutcome]:
         """Append entries to one partition, in their order, where `broker` leads it.
 
@@ -239,7 +239,7 @@ def _outcomes(broker: BrokerRecord, said: bytes, partition: int, count: int) -> 
     return outcomes
 
 
-def _large(entries: Sequence[Entry]) -> bool:
+def _large(entries: Sequence[AppendRequest]) -> bool:
     """Whether to encode them would take long on the event loop."""
     size = sum(entry.size_bytes for entry in entries)
     return size > INLINE_MAX_BYTES or len(entries) > INLINE_MAX_ENTRIES

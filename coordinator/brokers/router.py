@@ -21,7 +21,7 @@ from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.cluster.topic import Topic
 from log_tables.errors import LakelogError, NotLeader, OutcomeUnknown, TopicDeleted, Unreachable
 from log_tables.limits import APPENDS_AT_ONCE
-from log_tables.partition.partition import Entry
+from log_tables.partition.partition import AppendRequest
 
 PATIENCE_S = 3.0
 """How long, beyond leader_timeout_ms, a request waits for a partition whose leader is gone."""
@@ -76,7 +76,7 @@ class Router:
     async def append(
         self,
         topic: Topic,
-        parts: Sequence[tuple[int, Entry]],
+        parts: Sequence[tuple[int, AppendRequest]],
         acks: Acks,
         room: Room,
         again: Again | None = None,
@@ -106,7 +106,7 @@ class Router:
         return await self._append(topic, parts, acks, room)
 
     async def _append(
-        self, topic: Topic, parts: Sequence[tuple[int, Entry]], acks: Acks, room: Room
+        self, topic: Topic, parts: Sequence[tuple[int, AppendRequest]], acks: Acks, room: Room
     ) -> list[AppendOutcome]:
         if self._is_wide(parts):
             return await self._append_left(topic, parts, Acks.ALL, room, [None] * len(parts))
@@ -118,7 +118,7 @@ class Router:
         return await self._append_left(topic, parts, acks, room, [None] * len(parts))
 
     async def append_forwarded(
-        self, topic: Topic, partition: int, entries: Sequence[Entry], acks: Acks, room: Room
+        self, topic: Topic, partition: int, entries: Sequence[AppendRequest], acks: Acks, room: Room
     ) -> list[AppendOutcome]:
         """The same for entries of one partition that another gateway has sent here: they go no further."""
         try:
@@ -170,7 +170,7 @@ class Router:
     async def _append_left(
         self,
         topic: Topic,
-        parts: Sequence[tuple[int, Entry]],
+        parts: Sequence[tuple[int, AppendRequest]],
         acks: Acks,
         room: Room,
         outcomes: Sequence[AppendOutcome | None],
@@ -199,7 +199,7 @@ class Router:
         return [outcome for outcome in done if outcome is not None]
 
     async def _append_to_one(
-        self, topic: Topic, partition: int, entries: Sequence[Entry], acks: Acks, room: Room
+        self, topic: Topic, partition: int, entries: Sequence[AppendRequest], acks: Acks, room: Room
     ) -> list[AppendOutcome]:
         """Append entries to one partition, in their order."""
 
@@ -224,7 +224,7 @@ class Router:
         except LakelogError as error:
             return [error] * len(entries)
 
-    def _is_wide(self, parts: Sequence[tuple[int, Entry]]) -> bool:
+    def _is_wide(self, parts: Sequence[tuple[int, AppendRequest]]) -> bool:
         at_once = self._wide.at_once
         return len(parts) > at_once and len({partition for partition, _ in parts}) > at_once
 
@@ -246,7 +246,7 @@ class Router:
                 await asyncio.gather(*map(one, turns))
 
     def _turn(
-        self, topic: Topic, part: tuple[int, Entry], again: Callable[[Acks], Awaitable[None]] | None
+        self, topic: Topic, part: tuple[int, AppendRequest], again: Callable[[Acks], Awaitable[None]] | None
     ) -> "_Turn":
         """The turn of a part after those that were answered before it, wherever its partition is led."""
         at = (topic.name, part[0])  # also of one that was made again
@@ -264,7 +264,7 @@ class Router:
         if isinstance(outcome, LakelogError):
             _log.warning("records of %s sent with acks=0 are lost: %s", topic.name, outcome)
 
-    async def _after_answered(self, topic: Topic, parts: Sequence[tuple[int, Entry]]) -> None:
+    async def _after_answered(self, topic: Topic, parts: Sequence[tuple[int, AppendRequest]]) -> None:
         """Wait until what was answered before it was sequenced is: who sends more comes after it."""
         turns = [self._turns.get((topic.name, partition)) for partition, _ in parts]
         under_way = [turn for turn in turns if turn is not None]
@@ -283,7 +283,7 @@ class _Turn:
     is left to do when the topic turns out to be deleted.
     """
 
-    part: tuple[int, Entry]
+    part: tuple[int, AppendRequest]
     again: Callable[[Acks], Awaitable[None]] | None
     before: "asyncio.Future[None] | None"
     over: "asyncio.Future[None]"
@@ -302,7 +302,7 @@ async def _raised(act: Awaitable[None]) -> LakelogError | None:
     return None
 
 
-def _may_be_repeated(outcome: AppendOutcome, entry: Entry) -> bool:
+def _may_be_repeated(outcome: AppendOutcome, entry: AppendRequest) -> bool:
     """Whether nothing was written, or a repeat would write nothing more."""
     return isinstance(outcome, NotLeader | Unreachable) or (
         isinstance(outcome, OutcomeUnknown) and entry.producer is not None

@@ -29,8 +29,8 @@ from log_tables.errors import (
     TransactionLost,
 )
 from log_tables.limits import SEQUENCE_MODULUS, STAGED_BATCH_BYTES
-from log_tables.partition.partition import Entry, Producer
-from log_tables.segments.staging import Run, Staged, read_run
+from log_tables.partition.partition import AppendRequest, ProducerStamp
+from log_tables.segments.staging import StagedFile, StagedRun, read_run
 from log_tables.store.store import Store
 from log_tables.topic_partition import TopicIdPartition
 
@@ -42,7 +42,7 @@ PAUSE_FIRST_S = 0.05
 PAUSE_MAX_S = 5.0
 """Between two attempts, ever longer."""
 
-Append = Callable[[Topic, Sequence[tuple[int, Entry]], Acks, Room], Awaitable[list[AppendOutcome]]]
+Append = Callable[[Topic, Sequence[tuple[int, AppendRequest]], Acks, Room], Awaitable[list[AppendOutcome]]]
 Done = asyncio.Future[tuple[Placed, ...] | None]
 """Where a transaction's records are, once they are there; None when another process has to see to it."""
 
@@ -108,7 +108,7 @@ class _Part:
     """What one transaction has for one partition: how many entries of it were read, and are durable."""
 
     intent: Intent
-    runs: list[tuple[Staged, Run]]
+    runs: list[tuple[StagedFile, StagedRun]]
     finish: Callable[["_Part"], None]
     placed: list[Placed] = field(default_factory=list)
     read: int = 0
@@ -137,12 +137,12 @@ def _follows(last: Placed, base_offset: int | None) -> bool:
     return last.base_offset + last.count == base_offset
 
 
-def _entries(store: Store, part: _Part) -> Iterator[Entry]:
+def _entries(store: Store, part: _Part) -> Iterator[AppendRequest]:
     """The entries of a part, the same ones every time. Blocking."""
     sequence, intent = 0, part.intent
     for staged, run in part.runs:
         for batch in read_run(store, staged, run):
-            yield Entry(batch, Producer(intent.producer_id, intent.epoch, sequence, kept=True))
+            yield AppendRequest(batch, ProducerStamp(intent.producer_id, intent.epoch, sequence, kept=True))
             sequence = (sequence + batch.num_rows) % SEQUENCE_MODULUS
 
 
@@ -157,7 +157,7 @@ class Applier:
         """Append what a transaction has staged, in each partition after those that came here before."""
         done: Done = asyncio.get_running_loop().create_future()
         applying = Applying(done)
-        runs: dict[TopicIdPartition, list[tuple[Staged, Run]]] = {}
+        runs: dict[TopicIdPartition, list[tuple[StagedFile, StagedRun]]] = {}
         for staged in intent.staged:
             for run in staged.runs:
                 at = TopicIdPartition(run.topic, run.topic_id, run.partition)
@@ -205,8 +205,8 @@ class _Lane:
         self._means, self._ended = means, ended
         self._at = self._name, self._topic_id, self._partition = at
         self._parts: deque[_Part] = deque()
-        self._reading: Iterator[Entry] | None = None
-        self._read: deque[tuple[_Part, Entry]] = deque()
+        self._reading: Iterator[AppendRequest] | None = None
+        self._read: deque[tuple[_Part, AppendRequest]] = deque()
         self._waiting: list[Applying] = []
         self._task: asyncio.Task[None] | None = None
         self.lost: Loss | None = None

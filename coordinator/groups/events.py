@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from log_tables.cluster.group_log import MemberConfig, Placed
-from log_tables.segments.staging import Staged
+from log_tables.segments.staging import StagedFile
 from log_tables.topic_partition import TopicPartition
 
 
@@ -120,7 +120,7 @@ class Transact:
     member: str | None
     generation: int | None
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    staged: tuple[Staged, ...]
+    staged: tuple[StagedFile, ...]
     key: str
     digest: str
     forget: tuple[str, ...]

@@ -22,7 +22,7 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import Records, encode, replay
 from log_tables.errors import LakelogError, NotLeader, Retriable
 from log_tables.limits import GROUPS_LOOKED_AT
-from log_tables.partition.partition import Entry
+from log_tables.partition.partition import AppendRequest
 from log_tables.record import input_batch
 
 
@@ -178,7 +178,7 @@ class Shard:
         name, places = before.id, new_places(before, records)
         batch = input_batch([encode(key, value) for key, value in records], self._clock.now_us())
         rests_on = partial(make_durable, self._cluster, places) if places else None
-        _, done = self._accumulator.add(Entry(batch, rests_on=rests_on))
+        _, done = self._accumulator.add(AppendRequest(batch, rests_on=rests_on))
         self._appended[name] = done
         done.add_done_callback(lambda done: self._on_appended(name, done))
 

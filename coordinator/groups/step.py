@@ -56,7 +56,7 @@ from log_tables.errors import (
     UnknownTopic,
 )
 from log_tables.limits import SUBSCRIPTION_MAX_CHARS
-from log_tables.segments.staging import Staged
+from log_tables.segments.staging import StagedFile
 from log_tables.topic_partition import TopicPartition
 
 
@@ -252,7 +252,7 @@ def _check_transacting(group: Group, member: Member, event: Transact) -> None:
         )
 
 
-def _check_staged(group: Group, staged: Iterable[Staged]) -> None:
+def _check_staged(group: Group, staged: Iterable[StagedFile]) -> None:
     for run in (run for file in staged for run in file.runs):
         check_writable(run.topic)
         if group.check(TopicPartition(run.topic, run.partition)).topic_id != run.topic_id:

@@ -23,7 +23,7 @@ from log_tables.cluster.group_log import Placed
 from log_tables.errors import Conflict, InvalidArgument, LakelogError, NotLeader
 from log_tables.partition.sequencer import kept_producer_id
 from log_tables.segments import staging
-from log_tables.segments.staging import Part, Run, Staged
+from log_tables.segments.staging import PartitionRecords, StagedFile, StagedRun
 from log_tables.topic_partition import TopicPartition
 
 APPLY_WAIT_S = 10.0
@@ -45,8 +45,8 @@ class Asked:
     """A transaction that a client asks for: records here and in staged files, offsets to commit with them."""
 
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    parts: Sequence[Part] = ()
-    staged: tuple[Staged, ...] = ()
+    parts: Sequence[PartitionRecords] = ()
+    staged: tuple[StagedFile, ...] = ()
     generation: int | None = None
     key: str = ""
     digest: str = ""
@@ -196,7 +196,7 @@ class Transactions:
         for task in self._tasks:
             task.cancel()
 
-    def _event(self, member: str | None, asked: Asked, staged: tuple[Staged, ...]) -> Transact:
+    def _event(self, member: str | None, asked: Asked, staged: tuple[StagedFile, ...]) -> Transact:
         return Transact(
             member,
             asked.generation,
@@ -209,7 +209,7 @@ class Transactions:
             self._clock.now_ms(),
         )
 
-    async def _stage(self, name: str, asked: Asked) -> tuple[Staged, ...]:
+    async def _stage(self, name: str, asked: Asked) -> tuple[StagedFile, ...]:
         """What is staged, in files that are there. Raises InvalidArgument, StoreUnavailable."""
         store = self._cluster.store
         if asked.staged:
@@ -218,7 +218,7 @@ class Transactions:
             return asked.staged
         return await asyncio.to_thread(staging.stage, store, self._clock, name, asked.parts), *asked.staged
 
-    def _check_unused(self, group: Group, staged: Iterable[Staged]) -> None:
+    def _check_unused(self, group: Group, staged: Iterable[StagedFile]) -> None:
         """Raise InvalidArgument for a file of another transaction, which will be deleted with that."""
         pending = (file.path for intent in group.transactions.pending.values() for file in intent.staged)
         used = self._spent.union(pending) if staged else self._spent
@@ -295,7 +295,7 @@ class Transactions:
         if group.marking is not None:
             group.marking.cancel()
             group.marking = None
-        files: list[Staged] = []
+        files: list[StagedFile] = []
         with suppress(NotLeader):  # then who took over applies them, and writes nothing
             for number, applied in [*group.applied.items()]:
                 files += group.shard.group(name).transactions.pending[number].staged
@@ -307,14 +307,14 @@ class Transactions:
         if not group.under_way or not group.shard.leading:
             del self._groups[name]
 
-    async def _tidy(self, shard: Shard, name: str, files: Sequence[Staged]) -> None:
+    async def _tidy(self, shard: Shard, name: str, files: Sequence[StagedFile]) -> None:
         with suppress(LakelogError):  # they stay for who applies them again, or for a vacuum
             await shard.wait_durable(name)
             shard.check_leading()
             await self._delete(files)
         self._spent -= {file.path for file in files}
 
-    async def _delete(self, files: Iterable[Staged]) -> None:
+    async def _delete(self, files: Iterable[StagedFile]) -> None:
         """Remove staged files that nothing names; what stays is a vacuum's."""
         with suppress(LakelogError):
             await asyncio.to_thread(staging.delete, self._cluster.store, files)
@@ -331,13 +331,13 @@ class Transactions:
             task.exception()  # who waited for it, if anybody still did, has heard of it
 
 
-def _planned(parts: Iterable[Part]) -> tuple[Staged, ...]:
+def _planned(parts: Iterable[PartitionRecords]) -> tuple[StagedFile, ...]:
     """What `parts` are going to be, to see whether that may be."""
-    runs = tuple(Run(part.topic, part.topic_id, part.partition, 0, 0, 0) for part in parts)
-    return (Staged("", runs),) if runs else ()
+    runs = tuple(StagedRun(part.topic, part.topic_id, part.partition, 0, 0, 0) for part in parts)
+    return (StagedFile("", runs),) if runs else ()
 
 
-def _unplaced(staged: Iterable[Staged]) -> tuple[Placed, ...]:
+def _unplaced(staged: Iterable[StagedFile]) -> tuple[Placed, ...]:
     counts: dict[tuple[str, int], int] = {}
     for run in (run for file in staged for run in file.runs):
         at = (run.topic, run.partition)

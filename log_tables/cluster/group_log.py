@@ -14,7 +14,7 @@ from log_tables.layout import staging_seal
 from log_tables.limits import BATCH_MAX_BYTES, PRODUCER_EPOCH_MAX
 from log_tables.partition.partition import Partition
 from log_tables.record import Record, to_records
-from log_tables.segments.staging import Staged
+from log_tables.segments.staging import StagedFile
 
 NAME_MAX_CHARS = 249
 """Of a group, a member or a retry key: as long as a topic's."""
@@ -146,7 +146,7 @@ class Intent(msgspec.Struct, frozen=True, omit_defaults=True):
 
     producer_id: int
     epoch: int
-    staged: tuple[Staged, ...]
+    staged: tuple[StagedFile, ...]
     key: str = ""
 
 

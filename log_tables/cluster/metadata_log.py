@@ -32,7 +32,7 @@ from log_tables.layout import (
     topic_directory,
 )
 from log_tables.limits import BATCH_MAX_BYTES, METADATA_ATTEMPTS_MAX, METADATA_PAUSE_S
-from log_tables.partition.partition import Entry, Partition
+from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch, to_records
 from log_tables.store.store import Store
 from log_tables.table.table import create_table
@@ -283,7 +283,7 @@ class MetadataLog:
                     made = decide()
                     if made is not None:
                         batch = input_batch([encode(made)], self._clock.now_us())
-                        self.partition.append([Entry(batch, expected_offset=self._next)])
+                        self.partition.append([AppendRequest(batch, expected_offset=self._next)])
                         self.refresh()
                     return made
             except (NotLeader, OffsetMismatch):

@@ -12,7 +12,7 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.errors import CorruptLog, NotLeader, TopicExists
 from log_tables.layout import MAINTENANCE
 from log_tables.limits import BATCH_MAX_BYTES, METADATA_ATTEMPTS_MAX, METADATA_PAUSE_S
-from log_tables.partition.partition import Entry, Partition
+from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch, to_records
 
 RUNS_RETENTION_MS = 30 * 24 * 60 * 60 * 1000
@@ -63,7 +63,7 @@ def record_runs(cluster: Cluster, runs: Sequence[Run]) -> None:
         try:
             if not partition.leading:
                 partition.claim(cluster.url)
-            partition.append([Entry(batch)])
+            partition.append([AppendRequest(batch)])
             return
         except NotLeader:
             # Another scheduler records its runs: take turns.

@@ -42,7 +42,13 @@ from log_tables.limits import (
     TIMESTAMP_MIN_US,
 )
 from log_tables.partition.remote import RemoteRoot, RemoteTier
-from log_tables.partition.sequencer import Entry, Producer, Sequenced, Sequencer, producers_of
+from log_tables.partition.sequencer import (
+    AppendRequest,
+    ProducerStamp,
+    SequencedAppend,
+    Sequencer,
+    producers_of,
+)
 from log_tables.record import RECORD_SCHEMA, constant_timestamps, int64s, with_offsets
 from log_tables.segments import segment as segments
 from log_tables.store.store import Store
@@ -50,7 +56,15 @@ from log_tables.table.commit import Commit, CommitInfo, ProducedBatch, Txn
 from log_tables.table.snapshot import ProducerState, Segment, Snapshot, timestamp_text, timestamp_us
 from log_tables.table.table import Table, commit_info, topic_deleted
 
-__all__ = ["Entry", "Partition", "PartitionConfig", "Producer", "ReadPlan", "Sequenced", "partition_for_key"]
+__all__ = [
+    "AppendRequest",
+    "Partition",
+    "PartitionConfig",
+    "ProducerStamp",
+    "ReadPlan",
+    "SequencedAppend",
+    "partition_for_key",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,24 +218,24 @@ class Partition:
         with self._committing:
             self._step_down()
 
-    def sequence(self, entry: Entry) -> Sequenced:
-        """Give the records of `entry` their offsets, provisional until `commit`.
+    def sequence(self, request: AppendRequest) -> SequencedAppend:
+        """Give the records of `request` their offsets, provisional until `commit`.
 
         Raises NotLeader, TopicDeleted, OffsetMismatch, SequenceGap, StaleProducerEpoch, ProducerTaken;
         InvalidArgument without records.
         """
-        if entry.batch.num_rows == 0:
+        if request.batch.num_rows == 0:
             raise InvalidArgument("an append needs at least one record; send some")
         with self._sequencing:
             if self._sequencer is None or not self.leading:
                 raise self._not_leader()
-            return self._sequencer.sequence(entry)
+            return self._sequencer.sequence(request)
 
-    def commit(self, batch: Sequence[Sequenced]) -> int | None:
-        """Make sequenced entries durable, all or none, in the order in which they were sequenced.
+    def commit(self, batch: Sequence[SequencedAppend]) -> int | None:
+        """Make sequenced requests durable, all or none, in the order in which they were sequenced.
 
         `batch` begins where the last commit ended; of what was sequenced since nothing may be left out but
-        from the end. What the entries rest on is made durable first. Returns the time of the append in
+        from the end. What the requests rest on is made durable first. Returns the time of the append in
         microseconds for a LogAppendTime topic, else None. Whatever is raised (NotLeader, TopicDeleted,
         OutcomeUnknown, StoreUnavailable, …), this process has stopped leading and everything sequenced and
         not committed is void.
@@ -241,14 +255,14 @@ class Partition:
         self._notify()
         return append_time
 
-    def append(self, entries: Sequence[Entry]) -> list[Sequenced]:
+    def append(self, requests: Sequence[AppendRequest]) -> list[SequencedAppend]:
         """Sequence and commit: an append for callers that need no batching over requests.
 
-        All or none: when one entry is refused after others were sequenced, this process stops leading.
+        All or none: when one request is refused after others were sequenced, this process stops leading.
         """
-        sequenced: list[Sequenced] = []
+        sequenced: list[SequencedAppend] = []
         try:
-            sequenced.extend(self.sequence(entry) for entry in entries)
+            sequenced.extend(self.sequence(request) for request in requests)
         except LakelogError:
             if sequenced:
                 self.resign()
@@ -256,12 +270,12 @@ class Partition:
         self.commit(sequenced)
         return sequenced
 
-    def _write(self, fresh: list[Sequenced]) -> int | None:
+    def _write(self, fresh: list[SequencedAppend]) -> int | None:
         base, epoch = fresh[0].base_offset, self._epoch
         assert base is not None
         for item in fresh:
-            if item.entry.rests_on is not None:
-                item.entry.rests_on()
+            if item.request.rests_on is not None:
+                item.request.rests_on()
         append_time = self._append_time() if self.config.log_append_time else None
         records = _records(fresh, base, append_time)
         data = segments.encode(records, self.config.compression)
@@ -516,7 +530,7 @@ class Partition:
         )
 
 
-def _in_turn(batch: Sequence[Sequenced], high_watermark: int) -> bool:
+def _in_turn(batch: Sequence[SequencedAppend], high_watermark: int) -> bool:
     """Whether `batch` follows the high watermark, and each repeat in it what it is a repeat of."""
     end = high_watermark
     for item in batch:
@@ -530,8 +544,8 @@ def _in_turn(batch: Sequence[Sequenced], high_watermark: int) -> bool:
     return True
 
 
-def _records(fresh: Sequence[Sequenced], base: int, append_time: int | None) -> pa.RecordBatch:
-    batches = [item.entry.batch for item in fresh]
+def _records(fresh: Sequence[SequencedAppend], base: int, append_time: int | None) -> pa.RecordBatch:
+    batches = [item.request.batch for item in fresh]
     count = sum(batch.num_rows for batch in batches)
     records = with_offsets(batches, np.arange(base, base + count, dtype=np.int64))
     if append_time is None:
@@ -539,7 +553,7 @@ def _records(fresh: Sequence[Sequenced], base: int, append_time: int | None) -> 
     return records.set_column(1, RECORD_SCHEMA.field(1), constant_timestamps(append_time, count))
 
 
-def _append_txns(fresh: list[Sequenced], end: int, now_ms: int) -> tuple[Txn, ...]:
+def _append_txns(fresh: list[SequencedAppend], end: int, now_ms: int) -> tuple[Txn, ...]:
     states: Mapping[int, ProducerState] = producers_of(fresh)
     txns = [Txn(TXN_HIGH_WATERMARK, end)]
     for producer_id, state in states.items():
@@ -556,12 +570,12 @@ def _timed(segment: Segment, snapshot: Snapshot, now_ms: int) -> Segment:
 
 
 def _append_commit(
-    info: CommitInfo, txns: tuple[Txn, ...], fresh: list[Sequenced], segment: Segment
+    info: CommitInfo, txns: tuple[Txn, ...], fresh: list[SequencedAppend], segment: Segment
 ) -> Commit:
     produced = tuple(
         ProducedBatch(stamp.id, stamp.epoch, stamp.sequence, item.base_offset or 0, item.count)
         for item in fresh
-        if (stamp := item.entry.producer) is not None
+        if (stamp := item.request.producer) is not None
     )
     info = replace(info, operationParameters={"mode": "Append"}, isBlindAppend=True, producers=produced)
     return Commit(info, txns=txns, adds=(segment.add(data_change=True),))

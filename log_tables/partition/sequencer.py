@@ -18,7 +18,7 @@ from log_tables.table.snapshot import ProducerState, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Producer:
+class ProducerStamp:
     """An idempotent producer's stamp on a batch: `sequence` is that of its first record.
 
     One that is `kept` is lakelog's own, and never forgotten, however long it is idle.
@@ -41,7 +41,7 @@ def kept_producer_id(clock: Clock) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AppendRequest:
     """Records of one request for one partition: `batch` has INPUT_SCHEMA.
 
     With `expected_offset` the append happens only if the log ends exactly there. `rests_on` makes durable
@@ -50,7 +50,7 @@ class Entry:
     """
 
     batch: pa.RecordBatch
-    producer: Producer | None = None
+    producer: ProducerStamp | None = None
     expected_offset: int | None = None
     rests_on: Callable[[], None] | None = None
     size_bytes: int = field(init=False, compare=False)
@@ -60,13 +60,13 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Sequenced:
-    """An entry and its place in the log. A repeat is `duplicate`: it holds the place of the first time,
+class SequencedAppend:
+    """A request and where it is in the log. A repeat is `duplicate`: it holds the place of the first time,
     or None when that is no longer known, and writes nothing. `log_end` is where the log ends behind it, with
     all that it may rest on; `term` is the leadership it was given in.
     """
 
-    entry: Entry
+    request: AppendRequest
     base_offset: int | None
     count: int
     duplicate: bool
@@ -86,27 +86,29 @@ class Sequencer:
     def __post_init__(self) -> None:
         self.log_end = self.snapshot.high_watermark
 
-    def sequence(self, entry: Entry) -> Sequenced:
-        """The next offsets for `entry`.
+    def sequence(self, request: AppendRequest) -> SequencedAppend:
+        """The next offsets for `request`.
 
         Raises OffsetMismatch, SequenceGap, StaleProducerEpoch, ProducerTaken.
         """
-        repeat = None if entry.producer is None else self._repeat(entry.producer, entry.batch.num_rows)
+        repeat = None if request.producer is None else self._repeat(request.producer, request.batch.num_rows)
         if repeat is not None:
-            return Sequenced(entry, repeat.base, entry.batch.num_rows, True, self.log_end, self.term)
-        if entry.expected_offset is not None and entry.expected_offset != self.log_end:
+            return SequencedAppend(
+                request, repeat.base, request.batch.num_rows, True, self.log_end, self.term
+            )
+        if request.expected_offset is not None and request.expected_offset != self.log_end:
             raise OffsetMismatch(
-                f"the log ends at offset {self.log_end}, not at the expected {entry.expected_offset}; "
+                f"the log ends at offset {self.log_end}, not at the expected {request.expected_offset}; "
                 "read on from there and decide again",
                 log_end_offset=self.log_end,
             )
-        base, count = self.log_end, entry.batch.num_rows
+        base, count = self.log_end, request.batch.num_rows
         self.log_end = base + count
-        if entry.producer is not None:
-            self._producers[entry.producer.id] = _after(entry.producer, count, self.log_end)
-        return Sequenced(entry, base, count, False, self.log_end, self.term)
+        if request.producer is not None:
+            self._producers[request.producer.id] = _after(request.producer, count, self.log_end)
+        return SequencedAppend(request, base, count, False, self.log_end, self.term)
 
-    def _repeat(self, stamp: Producer, count: int) -> "_Repeat | None":
+    def _repeat(self, stamp: ProducerStamp, count: int) -> "_Repeat | None":
         """The first place of a repeated batch, None when `stamp` is the next in turn."""
         known = self._producers.get(stamp.id) or self.snapshot.producer(stamp.id)
         _check_whose(stamp, known)
@@ -130,7 +132,7 @@ class Sequencer:
         )
 
 
-def _check_whose(stamp: Producer, known: ProducerState | None) -> None:
+def _check_whose(stamp: ProducerStamp, known: ProducerState | None) -> None:
     """Raise ProducerTaken when a client uses a producer that lakelog keeps, or has used one before lakelog.
 
     Where nothing is known yet the id tells. A root of an older version keeps producers with ids of clients.
@@ -147,7 +149,7 @@ def _check_whose(stamp: Producer, known: ProducerState | None) -> None:
         )
 
 
-def _after(stamp: Producer, count: int, end_offset: int) -> ProducerState:
+def _after(stamp: ProducerStamp, count: int, end_offset: int) -> ProducerState:
     following = (stamp.sequence + count) % SEQUENCE_MODULUS
     return ProducerState(stamp.epoch, following, end_offset, stamp.kept)
 
@@ -157,11 +159,11 @@ class _Repeat:
     base: int | None
 
 
-def producers_of(sequenced: list[Sequenced]) -> Mapping[int, ProducerState]:
-    """The state of each producer after these entries: what the commit's txns say."""
+def producers_of(sequenced: list[SequencedAppend]) -> Mapping[int, ProducerState]:
+    """The state of each producer after these requests: what the commit's txns say."""
     states: dict[int, ProducerState] = {}
     for item in sequenced:
-        stamp = item.entry.producer
+        stamp = item.request.producer
         if stamp is not None and item.base_offset is not None:
             states[stamp.id] = _after(stamp, item.count, item.base_offset + item.count)
     return states

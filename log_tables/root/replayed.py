@@ -18,7 +18,7 @@ from log_tables.layout import producer_of_txn
 from log_tables.limits import PRODUCER_EPOCH_MAX
 from log_tables.record import Record, to_records
 from log_tables.segments import segment as segments
-from log_tables.segments.staging import Staged
+from log_tables.segments.staging import StagedFile
 from log_tables.store.store import Store
 from log_tables.table.commit import Txn
 from log_tables.table.snapshot import Snapshot
@@ -71,7 +71,7 @@ class Replayed:
     def _reached(self, producer_id: int, epoch: int) -> None:
         self.epochs[producer_id] = max(epoch, self.epochs.get(producer_id, -1))
 
-    def staged(self) -> dict[str, Staged]:
+    def staged(self) -> dict[str, StagedFile]:
         """The staged files that transactions name which are not applied yet, by path."""
         return {file.path: file for intent in self.pending.values() for file in intent.staged}
 

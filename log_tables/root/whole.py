@@ -29,7 +29,7 @@ from log_tables.limits import SIGNS_OF_LIFE, TABLES_CHECKED_AT_ONCE
 from log_tables.partition.partition import Partition
 from log_tables.root.listed_brokers import find_living
 from log_tables.root.replayed import Replayed, applied
-from log_tables.segments.staging import Staged
+from log_tables.segments.staging import StagedFile
 from log_tables.store.store import Store
 from log_tables.table.commit import read_commit
 from log_tables.table.snapshot import Snapshot
@@ -201,7 +201,7 @@ def _ahead(tables: Mapping[TopicIdPartition, Snapshot], groups: Replayed) -> Ite
                 )
 
 
-def _is_staged(store: Store, file: Staged) -> bool:
+def _is_staged(store: Store, file: StagedFile) -> bool:
     try:
         return store.head(file.path).size == sum(run.length for run in file.runs)
     except ObjectMissing:

@@ -37,7 +37,7 @@ _CHECKED_AT_ONCE = 16
 """Files that are looked for side by side: an object store takes a while for each."""
 
 
-class Run(msgspec.Struct, frozen=True):
+class StagedRun(msgspec.Struct, frozen=True):
     """The records of one partition: `length` bytes from byte `start` of a staged file.
 
     `topic_id` is the incarnation of the topic that they are meant for.
@@ -51,14 +51,14 @@ class Run(msgspec.Struct, frozen=True):
     records: int
 
 
-class Staged(msgspec.Struct, frozen=True):
+class StagedFile(msgspec.Struct, frozen=True):
     """A staged file, and what is in it, in order: what a transaction names."""
 
     path: str
-    runs: tuple[Run, ...]
+    runs: tuple[StagedRun, ...]
 
 
-class Part(NamedTuple):
+class PartitionRecords(NamedTuple):
     """Records for one partition: batches of INPUT_SCHEMA, at least one record in all."""
 
     topic: str
@@ -67,16 +67,16 @@ class Part(NamedTuple):
     batches: Iterable[pa.RecordBatch]
 
 
-def stage(store: Store, clock: Clock, group: str, parts: Iterable[Part]) -> Staged:
+def stage(store: Store, clock: Clock, group: str, parts: Iterable[PartitionRecords]) -> StagedFile:
     """Put `parts`, at least one, into a new staged file, as Draft.put does."""
-    draft = Draft()
+    draft = StagedFileWriter()
     for part in parts:
         for batch in part.batches:
             draft.add(part.topic, part.topic_id, part.partition, batch)
     return draft.put(store, clock, group)
 
 
-class Draft:
+class StagedFileWriter:
     """A staged file in the making: records are encoded as they come, while more are waited for."""
 
     def __init__(self) -> None:
@@ -96,23 +96,23 @@ class Draft:
         _check_fits(topic, partition, encoded.unpacked + batch_bytes(batch))
         encoded.add(batch)
 
-    def put(self, store: Store, clock: Clock, group: str) -> Staged:
+    def put(self, store: Store, clock: Clock, group: str) -> StagedFile:
         """Make it a staged file for a transaction of the consumer group `group`; it has at least one record.
 
         The file is durable on return. Raises StoreUnavailable, InvalidArgument as `add` does.
         """
         assert self._runs, "nothing is staged"
-        runs: list[Run] = []
+        runs: list[StagedRun] = []
         data: list[pa.Buffer] = []
         start = 0
         for (topic, topic_id, partition), encoded in self._runs.items():
             data.append(encoded.finish())
             _check_fits(topic, partition, data[-1].size)
-            runs.append(Run(topic, topic_id, partition, start, data[-1].size, encoded.records))
+            runs.append(StagedRun(topic, topic_id, partition, start, data[-1].size, encoded.records))
             start += data[-1].size
         path = staging_path(clock.unique_id(), _seal(group, runs))
         store.put_new(path, b"".join(data))
-        return Staged(path, tuple(runs))
+        return StagedFile(path, tuple(runs))
 
 
 class _Encoded:
@@ -134,7 +134,7 @@ class _Encoded:
         return self._sink.getvalue()
 
 
-def _seal(group: str, runs: Sequence[Run]) -> str:
+def _seal(group: str, runs: Sequence[StagedRun]) -> str:
     """16 hexadecimal digits that no other group and no other runs have."""
     return hashlib.sha256(msgspec.json.encode((group, runs))).hexdigest()[:16]
 
@@ -148,7 +148,7 @@ def _check_fits(topic: str, partition: int, size: int) -> None:
         )
 
 
-def read_run(store: Store, staged: Staged, run: Run) -> Iterator[pa.RecordBatch]:
+def read_run(store: Store, staged: StagedFile, run: StagedRun) -> Iterator[pa.RecordBatch]:
     """The records of `run`, in order: batches of INPUT_SCHEMA, the same ones every time.
 
     Raises CorruptSegment for a file that is missing or does not hold the run, StoreUnavailable.
@@ -171,14 +171,14 @@ def read_run(store: Store, staged: Staged, run: Run) -> Iterator[pa.RecordBatch]
         yield from reader
 
 
-def _not_the_run(staged: Staged, run: Run, why: str) -> CorruptSegment:
+def _not_the_run(staged: StagedFile, run: StagedRun, why: str) -> CorruptSegment:
     return CorruptSegment(
         f"the staged file {staged.path} should hold {run.records} records for {run.topic}-{run.partition}, "
         f"and {why}; restore it from a backup, or stage the records again"
     )
 
 
-def check(store: Store, group: str, files: Sequence[Staged]) -> None:
+def check(store: Store, group: str, files: Sequence[StagedFile]) -> None:
     """Raise InvalidArgument unless a transaction of `group` may name `files` now: each was staged for the
     group with these runs, none of them too large to be read, is there, whole and durable, and too young for
     a vacuum for hours to come.
@@ -195,7 +195,7 @@ def check(store: Store, group: str, files: Sequence[Staged]) -> None:
     store.make_durable(STAGING)
 
 
-def _check_seal(group: str, staged: Staged) -> None:
+def _check_seal(group: str, staged: StagedFile) -> None:
     seal = staging_seal(staged.path)
     if seal is None:
         raise InvalidArgument(
@@ -208,7 +208,7 @@ def _check_seal(group: str, staged: Staged) -> None:
         )
 
 
-def _check_there(store: Store, staged: Staged) -> None:
+def _check_there(store: Store, staged: StagedFile) -> None:
     try:
         found = store.head(staged.path)
     except ObjectMissing:
@@ -227,7 +227,7 @@ def _check_there(store: Store, staged: Staged) -> None:
         )
 
 
-def delete(store: Store, staged: Iterable[Staged]) -> None:
+def delete(store: Store, staged: Iterable[StagedFile]) -> None:
     """Remove staged files that nobody needs (any more). Raises StoreUnavailable."""
     for file in staged:
         store.delete(file.path)

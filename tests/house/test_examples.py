@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from examples import delays_by_day, latest_by_plane, topic_to_topic, with_names
 from lakelog.client.client import Client
 from log_tables.cluster.cluster import Cluster
-from log_tables.partition.partition import Entry, partition_for_key
+from log_tables.partition.partition import AppendRequest, partition_for_key
 from log_tables.record import Record, input_batch
 from log_tables.store.store import open_store
 from tests.kit.gateway import running_gateway
@@ -46,7 +46,7 @@ class Flights:
         self.count += count
         for index, partition in enumerate(self._partitions):
             mine = [record for record in records if partition_for_key(record.key or b"", 2) == index]
-            partition.append([Entry(input_batch(mine, 0))])
+            partition.append([AppendRequest(input_batch(mine, 0))])
 
 
 @pytest.fixture

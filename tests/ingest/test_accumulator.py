@@ -12,7 +12,7 @@ from ingest.accumulator import Accumulator, Limits
 from ingest.bucket import CommitBucket
 from log_tables.clock import SystemClock
 from log_tables.errors import NotLeader, OffsetMismatch, OutcomeUnknown, PutRefused
-from log_tables.partition.partition import Partition, Producer
+from log_tables.partition.partition import Partition, ProducerStamp
 from log_tables.store.store import open_store
 from log_tables.table.table import create_table
 from log_tables.testing import Fault, FaultyStore, refused
@@ -59,7 +59,7 @@ class Bench:
     def _count(self) -> None:
         self.sealed += 1
 
-    def add(self, *values: bytes, producer: Producer | None = None) -> "asyncio.Future[int | None]":
+    def add(self, *values: bytes, producer: ProducerStamp | None = None) -> "asyncio.Future[int | None]":
         _, done = self.accumulator.add(entry(*values, producer=producer))
         return done
 
@@ -165,9 +165,9 @@ def test_a_repeat_waits_for_the_first_time_and_writes_nothing(store_root: Path) 
 
     async def scenario() -> None:
         bench = Bench(store_root, nth_segment(1, gate))
-        first = bench.add(b"a", producer=Producer(1, 0, 0))
+        first = bench.add(b"a", producer=ProducerStamp(1, 0, 0))
         await reached(gate)
-        sequenced, again = bench.accumulator.add(entry(b"a", producer=Producer(1, 0, 0)))
+        sequenced, again = bench.accumulator.add(entry(b"a", producer=ProducerStamp(1, 0, 0)))
         assert (sequenced.duplicate, sequenced.base_offset) == (True, 0)
         assert not again.done()
         gate.open()

@@ -21,7 +21,7 @@ from ingest.wide import Wide
 from ingest.writer import CLAIM_THREADS, Acks, Appended, AppendOutcome
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic
-from log_tables.partition.partition import Entry
+from log_tables.partition.partition import AppendRequest
 from log_tables.record import Record, input_batch
 from log_tables.store.store import open_store
 from log_tables.testing import HoldingStore
@@ -100,7 +100,7 @@ class Here:
         with self.gateway.buffer.room(topic.name) as room:
             room.grow(100)
             return await self.router.append(
-                topic, [(index, Entry(batch)) for index in partitions], acks, room
+                topic, [(index, AppendRequest(batch)) for index in partitions], acks, room
             )
 
     def told(self, index: int) -> list[bytes | None]:

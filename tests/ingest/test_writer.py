@@ -18,7 +18,7 @@ from log_tables.clock import SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic
 from log_tables.errors import NotLeader, TopicDeleted, UnknownTopic
-from log_tables.partition.partition import Entry, Producer
+from log_tables.partition.partition import AppendRequest, ProducerStamp
 from log_tables.record import Record, input_batch
 from log_tables.store.store import Store, open_store
 from log_tables.testing import Fault, FaultyStore, refused
@@ -51,7 +51,7 @@ async def append(
     for index, _ in parts:
         await writer.accumulator_for(topic, index)
     with Buffer(1 << 20).room(topic.name) as room:
-        entries = [(partition, Entry(batch(value))) for partition, value in parts]
+        entries = [(partition, AppendRequest(batch(value))) for partition, value in parts]
         return await writer.append(topic, entries, acks, room)
 
 
@@ -114,7 +114,7 @@ def test_a_fenced_writer_claims_again_for_the_next_request(store_root: Path) -> 
         await append(writer, topic, (0, b"mine"))
         other = Cluster.open(open_store(store_root)).topic("t").partition(0)
         other.claim("http://there")
-        other.append([Entry(batch(b"theirs"))])
+        other.append([AppendRequest(batch(b"theirs"))])
         [fenced] = await append(writer, topic, (0, b"void"))
         assert isinstance(fenced, NotLeader)
         assert await append(writer, topic, (0, b"mine again")) == [Appended(0, 2, 1)]
@@ -128,7 +128,7 @@ def test_records_answered_early_hold_their_room_until_they_are_durable(store_roo
         await writer.accumulator_for(topic, 0)
         with buffer.room("t") as room:
             room.grow(600)
-            [outcome] = await writer.append(topic, [(0, Entry(batch(b"early")))], Acks.LEADER, room)
+            [outcome] = await writer.append(topic, [(0, AppendRequest(batch(b"early")))], Acks.LEADER, room)
         assert outcome == Appended(0, 0, 1)
         assert buffer.used == 600
         await writer.close()
@@ -154,7 +154,7 @@ def test_nothing_is_appended_to_a_partition_that_was_not_taken(store_root: Path)
     async def scenario(cluster: Cluster, writer: Writer) -> None:
         topic = cluster.topic("t")
         with Buffer(1 << 20).room("t") as room:
-            [refused] = await writer.append(topic, [(0, Entry(batch(b"x")))], Acks.ALL, room)
+            [refused] = await writer.append(topic, [(0, AppendRequest(batch(b"x")))], Acks.ALL, room)
         assert isinstance(refused, NotLeader)
         assert topic.partition(0).snapshot.leader_epoch == 0
 
@@ -182,7 +182,7 @@ def test_what_comes_while_a_partition_is_released_is_not_lost_in_silence(store_r
         releasing = asyncio.create_task(accumulator.release())
         await asyncio.wait({releasing})
         with pytest.raises(NotLeader):
-            accumulator.add(Entry(batch(b"late")))
+            accumulator.add(AppendRequest(batch(b"late")))
 
     run(store_root, scenario)
 
@@ -209,8 +209,8 @@ def test_what_comes_after_a_refused_entry_is_refused_too(store_root: Path) -> No
         failing.wait()
         return refused(perform)
 
-    def epochs() -> list[tuple[int, Entry]]:
-        return [(0, Entry(batch(b"%d" % epoch), Producer(7, epoch, 0))) for epoch in (5, 6)]
+    def epochs() -> list[tuple[int, AppendRequest]]:
+        return [(0, AppendRequest(batch(b"%d" % epoch), ProducerStamp(7, epoch, 0))) for epoch in (5, 6)]
 
     async def scenario(cluster: Cluster, writer: Writer) -> None:
         topic, buffer = cluster.topic("t"), Buffer(1 << 20)

@@ -16,12 +16,12 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import Intent, IntentKey, encode
 from log_tables.layout import CONSUMER_OFFSETS, STAGING
 from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS, LOG_RETENTION_MS
-from log_tables.partition.partition import Entry
+from log_tables.partition.partition import AppendRequest
 from log_tables.record import Record, input_batch
 from log_tables.root.fsck import check
 from log_tables.segments import staging
 from log_tables.segments.rewrite import commit_merge, merge
-from log_tables.segments.staging import Part, Staged
+from log_tables.segments.staging import PartitionRecords, StagedFile
 from log_tables.store.objects import TEMPORARY_PREFIX
 from log_tables.store.store import open_store
 from log_tables.testing import ClockedStore, FaultyStore
@@ -227,9 +227,9 @@ def staged_files(cluster: Cluster) -> list[str]:
     return [item.path for item in cluster.store.list(f"{STAGING}/")]
 
 
-def stage(cluster: Cluster) -> Staged:
+def stage(cluster: Cluster) -> StagedFile:
     """Stage a record, for a transaction that is to come."""
-    parts = [Part("t", cluster.topic("t").topic_id, 0, [input_batch([Record(b"v")], 0)])]
+    parts = [PartitionRecords("t", cluster.topic("t").topic_id, 0, [input_batch([Record(b"v")], 0)])]
     return staging.stage(cluster.store, cluster.clock, "g", parts)
 
 
@@ -253,14 +253,14 @@ def test_what_a_transaction_still_needs_stays_however_old(cluster: Cluster, cloc
     kept, old = stage(cluster), stage(cluster)
     groups = cluster.claim(cluster.create_topic(CONSUMER_OFFSETS, internal=True), 0)
     key = IntentKey("g", 1)
-    groups.append([Entry(input_batch([encode(key, Intent(1, 1, (kept,)))], 0))])
+    groups.append([AppendRequest(input_batch([encode(key, Intent(1, 1, (kept,)))], 0))])
     clock.advance(DAY_MS + 1)
     previews = [said for _, _, said in Maintenance(cluster, no_spark).previews() if "staged" in said]
     assert len(previews) == 1
     assert previews[0].endswith(f"; 1 staged files ({cluster.store.head(old.path).size:,} bytes)")
     run(cluster)
     assert staged_files(cluster) == [kept.path]
-    groups.append([Entry(input_batch([encode(key, None)], 0))])
+    groups.append([AppendRequest(input_batch([encode(key, None)], 0))])
     run(cluster)
     assert staged_files(cluster) == []
 

@@ -15,7 +15,7 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.config import TopicConfig
 from log_tables.layout import CLUSTER_METADATA
 from log_tables.limits import REPLAY_SEGMENT_RECORDS
-from log_tables.partition.partition import Entry, Partition
+from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch
 from log_tables.root.fsck import check
 from log_tables.segments import cleaner, key_shuffle, rewrite
@@ -185,7 +185,7 @@ class Keyed:
     def put(self, index: int, *rows: tuple[bytes | None, bytes | None]) -> None:
         """One commit of these keys and values."""
         made = [Record(value, key, (), self.clock.now_us()) for key, value in rows]
-        self.partitions[index].append([Entry(input_batch(made, 0))])
+        self.partitions[index].append([AppendRequest(input_batch(made, 0))])
         self.models[index].append(made)
 
     def write(self, commits: int, rows: int) -> None:

@@ -3,7 +3,7 @@
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import Committed, Key, OffsetKey, Value, encode
 from log_tables.layout import CONSUMER_OFFSETS
-from log_tables.partition.partition import Entry
+from log_tables.partition.partition import AppendRequest
 from log_tables.record import input_batch
 
 
@@ -12,7 +12,7 @@ def say(cluster: Cluster, *records: tuple[Key, Value | None], index: int = 0) ->
     if cluster.cached_topic(CONSUMER_OFFSETS) is None:
         cluster.create_topic(CONSUMER_OFFSETS, 2, internal=True)
     log = cluster.claim(cluster.topic(CONSUMER_OFFSETS), index)
-    log.append([Entry(input_batch([encode(key, value) for key, value in records], 0))])
+    log.append([AppendRequest(input_batch([encode(key, value) for key, value in records], 0))])
 
 
 def commit(cluster: Cluster, group: str, topic: str, partition: int, offset: int, index: int = 0) -> None:

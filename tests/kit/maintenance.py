@@ -12,7 +12,7 @@ from jobs.spread import Spark
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.home import remember
-from log_tables.partition.partition import Entry, Partition
+from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch
 from log_tables.root.fsck import check
 from log_tables.store.store import Store, open_store
@@ -83,7 +83,7 @@ class Root:
         at_us = self.clock.now_us() - 1_000 * age_ms
         value = self.clock.random_hex(3_000 if name == FAR else 6).encode()
         rows = [Record(value, b"%d" % (number % 3), (("h", None),)), Record(None, b"x%d" % number)]
-        partition.append([Entry(input_batch(rows, at_us))])
+        partition.append([AppendRequest(input_batch(rows, at_us))])
 
     def opened(self, store: Store | None = None) -> Cluster:
         """The cluster as another process opens it."""

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from log_tables.clock import Clock
 from log_tables.layout import TXN_CLEANED, checkpoint_version, commit_version, log_directory, segment_name
-from log_tables.partition.partition import Entry, Partition, PartitionConfig, Producer
+from log_tables.partition.partition import AppendRequest, Partition, PartitionConfig, ProducerStamp
 from log_tables.record import Record, input_batch, to_records
 from log_tables.segments.segment import describe, encode, read
 from log_tables.store.store import Store
@@ -32,20 +32,20 @@ def another(partition: Partition, store: Store | None = None) -> Partition:
 
 def entry(
     *values: bytes | None,
-    producer: Producer | None = None,
+    producer: ProducerStamp | None = None,
     expected_offset: int | None = None,
     at_us: int = 1_000_000,
     keys: Sequence[bytes | None] | None = None,
-) -> Entry:
+) -> AppendRequest:
     """Records of these values, all at the time `at_us`."""
     records = [Record(value, key) for value, key in zip(values, keys or [None] * len(values), strict=True)]
-    return Entry(input_batch(records, at_us), producer, expected_offset)
+    return AppendRequest(input_batch(records, at_us), producer, expected_offset)
 
 
 def append(
     partition: Partition,
     *values: bytes | None,
-    producer: Producer | None = None,
+    producer: ProducerStamp | None = None,
     expected_offset: int | None = None,
     at_us: int = 1_000_000,
 ) -> int | None:

@@ -22,7 +22,7 @@ from lakelog.spark.source.stream import StreamReader
 from log_tables.clock import Clock, SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.layout import log_directory
-from log_tables.partition.partition import Entry, Partition
+from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch
 from log_tables.segments import rewrite
 from log_tables.store.store import Store
@@ -66,7 +66,7 @@ class Topics:
         self.put(name, index, *[Record(b"v")] * count, at_ms=at_ms)
 
     def put(self, name: str, index: int, *records: Record, at_ms: int = NOW_MS) -> None:
-        self.partition(name, index).append([Entry(input_batch(records, at_ms * 1000))])
+        self.partition(name, index).append([AppendRequest(input_batch(records, at_ms * 1000))])
 
     def merge(self, name: str = "t", index: int = 0) -> None:
         """All segments become one, and the old files are removed, as compaction and vacuum do it."""

@@ -20,13 +20,13 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.sweep import sweep
 from log_tables.errors import AlreadyExists, InvalidArgument, Retriable, TopicExists, UnknownTopic
 from log_tables.layout import STAGING, VALUE
-from log_tables.partition.partition import Partition, Producer
+from log_tables.partition.partition import Partition, ProducerStamp
 from log_tables.partition.remote import RemoteRoot
 from log_tables.partition.tier import remove_expired
 from log_tables.record import Record, input_batch
 from log_tables.segments import staging
 from log_tables.segments.rewrite import commit_merge, merge
-from log_tables.segments.staging import Part, Staged
+from log_tables.segments.staging import PartitionRecords, StagedFile
 from log_tables.store.local import LocalStore
 from log_tables.store.store import Store
 from log_tables.table.table import Table, create_table
@@ -59,7 +59,7 @@ def produce(world: World, partition: Partition, numbers: Iterable[int]) -> None:
         def step(number: int = number, value: bytes = value) -> None:
             if not partition.leading:
                 partition.claim("http://here")
-            append(partition, value, producer=Producer(7, 0, number))
+            append(partition, value, producer=ProducerStamp(7, 0, number))
 
         again(step)
         world.holds(number, value)
@@ -171,7 +171,7 @@ def create(cluster: Cluster, name: str) -> None:
 
 
 def say(cluster: Cluster, name: str) -> None:
-    append(cluster.claim(cluster.topic(name), 1), name.encode(), producer=Producer(7, 0, 0))
+    append(cluster.claim(cluster.topic(name), 1), name.encode(), producer=ProducerStamp(7, 0, 0))
 
 
 def delete(cluster: Cluster) -> None:
@@ -200,7 +200,7 @@ def staged_files(world: World, here: Store, _: Store) -> None:
     """What is named in a record is there until another record says that it is done with."""
     partition = lead(world, here)
     produce(world, partition, range(1))
-    parts = [Part("t", "id", 0, [input_batch([Record(b"staged")], 0)])]
+    parts = [PartitionRecords("t", "id", 0, [input_batch([Record(b"staged")], 0)])]
     staged = staging.stage(open_copy(world), world.clock, "g", parts)
 
     def stage() -> None:
@@ -211,7 +211,7 @@ def staged_files(world: World, here: Store, _: Store) -> None:
             found = [item.path for item in here.list(f"{STAGING}/")]
             if not found:
                 raise
-            named = Staged(found[-1], staged.runs)
+            named = StagedFile(found[-1], staged.runs)
         with suppress(InvalidArgument):
             staging.check(here, "g", [named])
             intent = msgspec.json.encode(named)
@@ -224,7 +224,7 @@ def staged_files(world: World, here: Store, _: Store) -> None:
     world.age()
     partition.refresh(wait=True)
     partition.table.make_durable()
-    named = {msgspec.json.decode(value, type=Staged).path for value in _intents(partition)}
+    named = {msgspec.json.decode(value, type=StagedFile).path for value in _intents(partition)}
     again(lambda: staging.vacuum(here, named))
     again(stage)
     world.told("named again", _readable)
@@ -241,7 +241,7 @@ def _intents(partition: Partition) -> Iterator[bytes]:
 
 def _readable(left: Left) -> None:
     for intent in _intents(left.partition()):
-        staged = msgspec.json.decode(intent, type=Staged)
+        staged = msgspec.json.decode(intent, type=StagedFile)
         read = staging.read_run(left.here, staged, staged.runs[0])
         assert [value for batch in read for value in batch.column(VALUE).to_pylist()] == [b"staged"]
 

@@ -19,9 +19,9 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import OffsetKey, committed_offsets, pending_files
 from log_tables.errors import OutcomeUnknown, Retriable
 from log_tables.layout import CONSUMER_OFFSETS
-from log_tables.partition.partition import Entry
+from log_tables.partition.partition import AppendRequest
 from log_tables.record import Record, input_batch
-from log_tables.segments.staging import Part
+from log_tables.segments.staging import PartitionRecords
 from log_tables.store.store import Store
 from tests.coordinator.groups.test_transaction_faults import IN0, Gateway
 from tests.kit.disk import death, once
@@ -37,7 +37,7 @@ def make_topics(store: Store, world: World) -> None:
     cluster.create_topic("out")
     cluster.create_topic(CONSUMER_OFFSETS, 1, {"cleanup.policy": "compact"}, internal=True)
     records = [Record(b"x")] * TRANSACTIONS_MAX
-    cluster.claim(cluster.topic("in"), 0).append([Entry(input_batch(records, 0))])
+    cluster.claim(cluster.topic("in"), 0).append([AppendRequest(input_batch(records, 0))])
     world.told("topics", agree)
 
 
@@ -82,7 +82,9 @@ async def have_done(world: World, gateway: Gateway, number: int) -> None:
         with suppress(Retriable, OutcomeUnknown):
             if gateway.shard is not None and not gateway.shard.leading:
                 await gateway.start()
-            part = Part("out", gateway.cluster.topic("out").topic_id, 0, [input_batch([record(number)], 0)])
+            part = PartitionRecords(
+                "out", gateway.cluster.topic("out").topic_id, 0, [input_batch([record(number)], 0)]
+            )
             done = await gateway.transact(
                 Asked({IN0: OffsetAndMetadata(number + 1)}, [part], key=f"k{number}")
             )

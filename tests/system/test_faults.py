@@ -9,7 +9,7 @@ from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.sweep import sweep
 from log_tables.errors import OutcomeUnknown, Retriable, TopicExists
-from log_tables.partition.partition import Partition, Producer
+from log_tables.partition.partition import Partition, ProducerStamp
 from log_tables.root.fsck import check
 from log_tables.store.store import Store, open_store
 from log_tables.testing import (
@@ -45,7 +45,7 @@ def produce_all(store: Store, clock: ManualClock) -> None:
     partition = cluster.topic("t").partition(0)
     sequence = 0
     for batch in BATCHES:
-        while not acknowledged(partition, batch, Producer(7, 0, sequence)):
+        while not acknowledged(partition, batch, ProducerStamp(7, 0, sequence)):
             continue
         sequence += len(batch)
     partition.checkpoint()
@@ -62,7 +62,7 @@ def create(cluster: Cluster) -> None:
             continue
 
 
-def acknowledged(partition: Partition, batch: tuple[bytes, ...], stamp: Producer) -> bool:
+def acknowledged(partition: Partition, batch: tuple[bytes, ...], stamp: ProducerStamp) -> bool:
     try:
         if not partition.leading:
             partition.claim("http://here")

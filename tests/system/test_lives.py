@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
-from log_tables.partition.sequencer import Entry
+from log_tables.partition.sequencer import AppendRequest
 from log_tables.record import Record, input_batch
 from log_tables.store.store import open_store
 from tests.kit.history import (
@@ -112,7 +112,7 @@ def test_lives_are_what_the_metadata_log_and_the_tables_of_deleted_topics_tell(t
     for number, value in enumerate((b'"a"', b'"b"')):
         cluster.create_topic(TOPIC, 2)
         leader = cluster.claim(cluster.topic(TOPIC), 1)
-        leader.append([Entry(input_batch([Record(value)], 0))])
+        leader.append([AppendRequest(input_batch([Record(value)], 0))])
         changes.append(ok(Create(TOPIC), 10 * number, Changed(sure=True)))
         if number == 0:
             cluster.delete_topic(TOPIC)

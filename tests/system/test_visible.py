@@ -23,13 +23,13 @@ from log_tables.cluster.sweep import sweep
 from log_tables.errors import AlreadyExists, LakelogError, OutcomeUnknown, TopicExists, UnknownTopic
 from log_tables.layout import CLUSTER_METADATA, CONSUMER_OFFSETS, STAGING, checkpoint_path
 from log_tables.limits import CONFIRMATION_MAX_AGE_S
-from log_tables.partition.partition import Entry, Partition
+from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.partition.remote import RemoteRoot
 from log_tables.partition.tier import commit_move
 from log_tables.record import Record, input_batch
 from log_tables.segments import staging
 from log_tables.segments.rewrite import commit_merge, merge
-from log_tables.segments.staging import Part, Staged
+from log_tables.segments.staging import PartitionRecords, StagedFile
 from log_tables.store.local import LocalStore
 from log_tables.store.store import Store
 from log_tables.table.snapshot import Snapshot
@@ -313,8 +313,8 @@ def a_setting_by_which_records_are_deleted(world: World) -> tuple[Step, Step]:
 # Staged files
 
 
-def staged_file(world: World) -> Staged:
-    part = Part("t", "id", 0, [input_batch([Record(b"staged")], 0)])
+def staged_file(world: World) -> StagedFile:
+    part = PartitionRecords("t", "id", 0, [input_batch([Record(b"staged")], 0)])
     return staging.stage(here(world), world.clock, "g", [part])
 
 
@@ -326,7 +326,7 @@ def a_staged_file_that_is_named(world: World) -> tuple[Step, Step]:
     def name() -> None:
         for item in [*here(world).list(f"{STAGING}/")]:
             if item.path not in seen:
-                named = Staged(item.path, runs)
+                named = StagedFile(item.path, runs)
                 staging.check(here(world), "g", [named])
                 write_intent(partition, Intent(1, 0, (named,)))
 
@@ -363,7 +363,7 @@ def with_groups(world: World) -> Partition:
 
 def write_intent(partition: Partition, intent: Intent | None) -> None:
     record = group_log.encode(IntentKey("g", 1), intent)
-    partition.append([Entry(input_batch([record], 0))])
+    partition.append([AppendRequest(input_batch([record], 0))])
 
 
 CASES: list[Case] = [

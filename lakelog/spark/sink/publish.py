@@ -8,7 +8,7 @@ import msgspec
 from lakelog.client.client import DEFAULT_URL, Client, quoted
 from log_tables.clock import Clock
 from log_tables.errors import OutcomeUnknown, Retriable
-from log_tables.segments.staging import Staged
+from log_tables.segments.staging import StagedFile
 
 REMEMBERED_BATCHES = 10_000
 """Micro-batches of a query whose retry keys a gateway remembers, for up to a day. Spark's checkpoint goes
@@ -36,7 +36,7 @@ def of_micro_batch(group: str, batch_id: int) -> Transaction:
     return Transaction(group, str(batch_id), (str(old),) if old >= 0 else ())
 
 
-def publish(url: str | None, transaction: Transaction, staged: Sequence[Staged], clock: Clock) -> bool:
+def publish(url: str | None, transaction: Transaction, staged: Sequence[StagedFile], clock: Clock) -> bool:
     """Append what is in `staged`, all or none, through the gateway at `url`.
 
     When this returns, the transaction is there for good: with what is in `staged`, or (False) since an

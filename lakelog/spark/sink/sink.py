@@ -18,7 +18,7 @@ from lakelog.spark.worker import store_at
 from log_tables.clock import SystemClock
 from log_tables.errors import InvalidArgument, LakelogError
 from log_tables.segments import staging
-from log_tables.segments.staging import Staged
+from log_tables.segments.staging import StagedFile
 
 Messages = Sequence[WriterCommitMessage | None]
 
@@ -90,7 +90,7 @@ def _received(messages: Iterable[WriterCommitMessage | None]) -> list[StagedRows
     return [message for message in messages if isinstance(message, StagedRows)]
 
 
-def _staged(messages: Messages) -> list[Staged]:
+def _staged(messages: Messages) -> list[StagedFile]:
     return [file for message in _received(messages) for file in message.staged]
 
 
@@ -104,7 +104,7 @@ def _discard(options: SinkOptions, messages: Messages) -> None:
         _delete(options, _staged(messages))
 
 
-def _delete(options: SinkOptions, staged: Iterable[Staged]) -> None:
+def _delete(options: SinkOptions, staged: Iterable[StagedFile]) -> None:
     """What cannot be deleted now, a vacuum finds."""
     with suppress(LakelogError):
         staging.delete(store_at(options.place), staged)

@@ -24,7 +24,7 @@ from log_tables.errors import LakelogError, UnknownTopic
 from log_tables.limits import STAGED_FILE_BYTES
 from log_tables.record import batch_bytes, cut
 from log_tables.segments import staging
-from log_tables.segments.staging import Draft, Staged
+from log_tables.segments.staging import StagedFile, StagedFileWriter
 
 _QUERY_ID = "sql.streaming.queryId"
 """The local property in which a task finds the id of its streaming query, which is the checkpoint's."""
@@ -42,7 +42,7 @@ class StagedRows(WriterCommitMessage):
     """What a task tells the driver: the files that it has staged, and for a transaction of which group."""
 
     group: str
-    staged: tuple[Staged, ...]
+    staged: tuple[StagedFile, ...]
 
 
 def stream_group() -> str:
@@ -82,9 +82,9 @@ class _Stager:
         self._clock, self._group, self._topic = clock, group, options.topic
         self._store, self._cluster = store_at(options.place), _cluster_at(options.place)
         self._topics: dict[str, Topic] = {}
-        self._draft = Draft()
+        self._draft = StagedFileWriter()
         self._bytes = 0
-        self._staged: list[Staged] = []
+        self._staged: list[StagedFile] = []
         # Micro-batches are small: tasks that all began with partition 0 would leave the others empty.
         self._sticky = clock.random()
 
@@ -104,7 +104,7 @@ class _Stager:
         if self._bytes >= STAGED_FILE_BYTES:
             self._flush()
 
-    def finish(self) -> tuple[Staged, ...]:
+    def finish(self) -> tuple[StagedFile, ...]:
         """Stage what waits; returns all files, in order."""
         if self._bytes:
             self._flush()
@@ -117,7 +117,7 @@ class _Stager:
 
     def _flush(self) -> None:
         self._staged.append(self._draft.put(self._store, self._clock, self._group))
-        self._draft, self._bytes = Draft(), 0
+        self._draft, self._bytes = StagedFileWriter(), 0
 
     def _named(self, name: str) -> Topic:
         """The topic as the first of the task's rows that names it finds it."""

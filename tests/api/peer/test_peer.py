@@ -28,7 +28,7 @@ from log_tables.errors import (
 )
 from log_tables.layout import broker_path
 from log_tables.limits import MIB
-from log_tables.partition.partition import Entry, Producer
+from log_tables.partition.partition import AppendRequest, ProducerStamp
 from log_tables.store.store import open_store
 from tests.kit.gateway import RunningGateway, running_gateway
 from tests.kit.partitions import entry
@@ -193,7 +193,11 @@ def test_what_gateways_ask_is_not_part_of_the_public_api(gateway: RunningGateway
 
 
 def test_entries_are_appended_in_their_order(gateway: RunningGateway, topic: str) -> None:
-    stamped = [entry(b"a"), entry(b"b", b"c", producer=Producer(9, 0, 0)), entry(b"d", expected_offset=3)]
+    stamped = [
+        entry(b"a"),
+        entry(b"b", b"c", producer=ProducerStamp(9, 0, 0)),
+        entry(b"d", expected_offset=3),
+    ]
     assert outcomes(append(gateway, topic, encode_entries(stamped))) == [
         Appended(0, 0, 1),
         Appended(0, 1, 2),
@@ -201,7 +205,7 @@ def test_entries_are_appended_in_their_order(gateway: RunningGateway, topic: str
     ]
     (again,) = outcomes(append(gateway, topic, encode_entries(stamped[1:2])))
     assert (again.base_offset, again.duplicate) == (1, True)
-    (gap,) = outcomes(append(gateway, topic, encode_entries([entry(b"z", producer=Producer(9, 0, 5))])))
+    (gap,) = outcomes(append(gateway, topic, encode_entries([entry(b"z", producer=ProducerStamp(9, 0, 5))])))
     assert (type(gap), gap.details) == (SequenceGap, {"expected": 2})
     assert state(gateway, topic) == ([(1, 4), (0, 0)], 0)
 
@@ -294,7 +298,7 @@ def test_a_record_larger_than_the_topic_takes_is_refused(gateway: RunningGateway
 
 
 def test_an_entry_without_records_is_refused(gateway: RunningGateway, topic: str) -> None:
-    nothing = encode_entries([Entry(entry(b"a").batch.slice(0, 0), None, None)])
+    nothing = encode_entries([AppendRequest(entry(b"a").batch.slice(0, 0), None, None)])
     (error,) = outcomes(append(gateway, topic, nothing))
     assert type(error) is InvalidArgument
     assert state(gateway, topic)[0][0][1] == 0

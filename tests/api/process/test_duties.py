@@ -12,7 +12,7 @@ from log_tables.clock import ManualClock, SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.layout import checkpoint_version, commit_version, log_directory
 from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS, LOG_RETENTION_MS, TOMBSTONE_RETENTION_MS
-from log_tables.partition.partition import Entry, Partition, Producer
+from log_tables.partition.partition import AppendRequest, Partition, ProducerStamp
 from log_tables.record import Record, input_batch
 from log_tables.store.store import open_store
 from tests.kit.partitions import append
@@ -29,7 +29,7 @@ def partition(cluster: Cluster) -> Partition:
     found = cluster.create_topic("t").partition(0)
     found.claim("http://first")
     for number in range(CHECKPOINT_INTERVAL_COMMITS):
-        found.append([Entry(input_batch([Record(b"%d" % number)], number))])
+        found.append([AppendRequest(input_batch([Record(b"%d" % number)], number))])
     return found
 
 
@@ -44,7 +44,7 @@ def log_versions(cluster: Cluster, partition: Partition) -> tuple[list[int], lis
 def test_a_checkpoint_that_is_due_is_written_once(cluster: Cluster, partition: Partition) -> None:
     checkpoint(cluster)
     assert log_versions(cluster, partition)[1] == [partition.snapshot.version]
-    partition.append([Entry(input_batch([Record(b"one more")], 0))])
+    partition.append([AppendRequest(input_batch([Record(b"one more")], 0))])
     checkpoint(cluster)
     assert log_versions(cluster, partition)[1] == [partition.snapshot.version - 1]
 
@@ -76,7 +76,7 @@ def test_what_is_old_is_forgotten_of_what_another_gateway_leads(tmp_path: Path, 
     partition = follower.create_topic("t").partition(0)
     other = Cluster.open(follower.store, clock, "http://other")
     leader = other.claim(other.topic("t"), 0)
-    append(leader, b"0", producer=Producer(7, 0, 0))
+    append(leader, b"0", producer=ProducerStamp(7, 0, 0))
     append(leader, b"1")
     leader.truncate(1)
     partition.refresh()

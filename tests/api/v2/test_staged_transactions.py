@@ -12,7 +12,7 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.layout import STAGING
 from log_tables.record import Record, input_batch
 from log_tables.segments import staging
-from log_tables.segments.staging import Part, Staged
+from log_tables.segments.staging import PartitionRecords, StagedFile
 from log_tables.store.store import open_store
 from tests.kit.gateway import RunningGateway
 from tests.kit.support import wait_until
@@ -20,16 +20,16 @@ from tests.kit.support import wait_until
 JSON = "application/vnd.kafka.json.v2+json"
 
 
-def stage(gateway: RunningGateway, topic: str, *values: bytes, partition: int = 0) -> Staged:
+def stage(gateway: RunningGateway, topic: str, *values: bytes, partition: int = 0) -> StagedFile:
     """Stage records for a partition of `topic`, for the group of the same name."""
     store = open_store(gateway.data)
     topic_id = Cluster.open(store, create=False).topic(topic).topic_id
     batch = input_batch([Record(value) for value in values], 0)
-    return staging.stage(store, SystemClock(), topic, [Part(topic, topic_id, partition, [batch])])
+    return staging.stage(store, SystemClock(), topic, [PartitionRecords(topic, topic_id, partition, [batch])])
 
 
 def transact(
-    gateway: RunningGateway, group: str, key: str, staged: Sequence[Staged] = (), **more: Any
+    gateway: RunningGateway, group: str, key: str, staged: Sequence[StagedFile] = (), **more: Any
 ) -> tuple[int, dict[str, Any]]:
     """(Status, answer) of a transaction of nobody in `group`."""
     body = msgspec.json.encode({"staged": staged, **more})
@@ -96,7 +96,7 @@ def test_staged_files_that_cannot_be_used_are_refused(
     else:
         change: dict[str, Any] = {"records": 2} if wrong == "miscounted" else {"topic": "nowhere"}
         run = msgspec.structs.replace(staged.runs[0], **change)
-        staged = Staged(staged.path, (run,))
+        staged = StagedFile(staged.path, (run,))
     _, answer = transact(gateway, topic, "1", [staged])
     assert answer["error_code"] == code
     assert values(gateway, topic) == []

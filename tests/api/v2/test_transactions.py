@@ -28,7 +28,7 @@ from log_tables.errors import (
 from log_tables.layout import CONSUMER_OFFSETS, STAGING
 from log_tables.record import Record, input_batch
 from log_tables.root.fsck import check
-from log_tables.segments.staging import Part, stage
+from log_tables.segments.staging import PartitionRecords, stage
 from log_tables.store.store import open_store
 from tests.kit.consumers import Instance, settle
 from tests.kit.gateway import RunningGateway, running_gateway, start_gateway
@@ -216,7 +216,9 @@ def test_what_was_staged_before_is_appended_and_the_file_goes(scene: Scene) -> N
     store = open_store(scene.gateway.data)
     topic = Cluster.open(store, create=False).topic(scene.results)
     batch = input_batch([Record(b"1"), Record(b"2")], 0)
-    staged = stage(store, SystemClock(), scene.group, [Part(topic.name, topic.topic_id, 1, [batch])])
+    staged = stage(
+        store, SystemClock(), scene.group, [PartitionRecords(topic.name, topic.topic_id, 1, [batch])]
+    )
     body = {"staged": [{"path": staged.path, "runs": [_json(run) for run in staged.runs]}]}
     scene.instance.delete()
     answer = scene.transact(body, "k", member="")

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from coordinator.brokers.peer_wire import decode_entries, decode_outcomes, encode_entries, encode_outcomes
 from ingest.writer import Appended, AppendOutcome
 from log_tables.errors import BufferFull, InvalidArgument, InvalidRecord, LakelogError, OffsetMismatch
-from log_tables.partition.partition import Entry, Producer
+from log_tables.partition.partition import AppendRequest, ProducerStamp
 from log_tables.record import Record, input_batch
 from tests.kit.partitions import entry
 
-STAMPED = Producer(2**62, 7, 11, True)
+STAMPED = ProducerStamp(2**62, 7, 11, True)
 ENTRIES = [
     entry(b"a", None, keys=[None, b"k"]),
-    entry(b"b", producer=Producer(1, 0, 0)),
+    entry(b"b", producer=ProducerStamp(1, 0, 0)),
     entry(b"c", producer=STAMPED, expected_offset=2**40),
-    Entry(input_batch([Record(b"d", headers=[("h", b"1"), ("h", None), ("", b"")])], 5), None, 0),
+    AppendRequest(input_batch([Record(b"d", headers=[("h", b"1"), ("h", None), ("", b"")])], 5), None, 0),
 ]
 
 
@@ -126,7 +126,7 @@ def test_records_without_a_time_are_refused() -> None:
     batch = entry(b"a").batch
     timeless = batch.set_column(0, batch.schema.field(0), pa.nulls(1, batch.schema.field(0).type))
     with pytest.raises(InvalidArgument, match="time"):
-        decode_entries(encode_entries([Entry(timeless, None, None)]))
+        decode_entries(encode_entries([AppendRequest(timeless, None, None)]))
 
 
 def test_other_columns_are_refused() -> None:

@@ -16,10 +16,10 @@ from coordinator.groups.step import step
 from ingest.settings import Settings
 from log_tables.cluster.group_log import MemberConfig, encode
 from log_tables.errors import Damaged, LakelogError, UnknownMember
-from log_tables.partition.partition import Entry, Partition
+from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch
 from log_tables.segments import staging
-from log_tables.segments.staging import Part
+from log_tables.segments.staging import PartitionRecords
 from log_tables.topic_partition import TopicPartition
 from tests.kit.partitions import values
 from tests.kit.support import wait_until
@@ -51,7 +51,7 @@ class Running:
     async def put(self, count: int) -> None:
         accumulator = await self.gateway.writer.accumulator_for(self.gateway.cluster.topic("t"), 0)
         records = [Record(b"%d" % index) for index in range(count)]
-        _, done = accumulator.add(Entry(input_batch(records, self.gateway.clock.now_us())))
+        _, done = accumulator.add(AppendRequest(input_batch(records, self.gateway.clock.now_us())))
         await done
 
     async def join(self, name: str, **config: object) -> None:
@@ -313,13 +313,13 @@ async def leave_pending(running: Running, group: str, value: bytes) -> int:
     """
     gateway = running.gateway
     topic = gateway.cluster.topic("t")
-    part = Part("t", topic.topic_id, 0, [input_batch([Record(value)], 0)])
+    part = PartitionRecords("t", topic.topic_id, 0, [input_batch([Record(value)], 0)])
     staged = await asyncio.to_thread(staging.stage, gateway.cluster.store, gateway.clock, group, [part])
     known, _ = step(Group(group), TopicsChanged({"t": TopicState(topic.topic_id, 1)}), 0)
     _, records = step(known, Transact(None, None, {}, (staged,), "", "", (), 7, 1_000), 0)
     log, index = await running.shards.home(group)
     accumulator = await gateway.writer.accumulator_for(log, index)
-    _, done = accumulator.add(Entry(input_batch([encode(*record) for record in records], 0)))
+    _, done = accumulator.add(AppendRequest(input_batch([encode(*record) for record in records], 0)))
     await done
     return index
 

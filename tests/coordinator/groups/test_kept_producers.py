@@ -14,7 +14,7 @@ from log_tables.cluster.group_log import TransactionsKey, TransactionsValue, rep
 from log_tables.errors import ProducerTaken, SequenceGap, StaleProducerEpoch
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.limits import KEPT_PRODUCER_ID_MIN, PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX
-from log_tables.partition.partition import Producer, partition_for_key
+from log_tables.partition.partition import ProducerStamp, partition_for_key
 from log_tables.partition.sequencer import client_producer_id, kept_producer_id
 from log_tables.store.store import open_store
 from log_tables.table.snapshot import ProducerState
@@ -87,7 +87,7 @@ OLD = PRODUCER_ID_MAX - 7
 def test_in_an_older_root_the_leader_knows_whose_a_producer_is(tmp_path: Path) -> None:
     cluster = Cluster.open(open_store(tmp_path / "root"))
     out = cluster.claim(cluster.create_topic("out"), 0)
-    out.append([entry(b'"paid-1"', producer=Producer(OLD, 1, 0, kept=True))])
+    out.append([entry(b'"paid-1"', producer=ProducerStamp(OLD, 1, 0, kept=True))])
     index = partition_for_key(b"pay", 2)
     say(cluster, (TransactionsKey("pay"), TransactionsValue(OLD, 1)), index=index)
     with running_gateway(tmp_path / "root", linger_ms=0) as gateway:
@@ -110,7 +110,7 @@ def test_ids_that_are_drawn_are_on_their_side(seed: int) -> None:
 
 IDS = (1, OLD, PRODUCER_ID_MAX, KEPT_PRODUCER_ID_MIN, 2**63 - 1)
 stamps = st.builds(
-    Producer, st.sampled_from(IDS), st.sampled_from([0, 1, 2, 3, PRODUCER_EPOCH_MAX]), st.integers(0, 3)
+    ProducerStamp, st.sampled_from(IDS), st.sampled_from([0, 1, 2, 3, PRODUCER_EPOCH_MAX]), st.integers(0, 3)
 )
 
 
@@ -119,12 +119,12 @@ stamps = st.builds(
     st.lists(st.one_of(stamps, st.sampled_from(["transaction", "again"])), max_size=30),
 )
 def test_whatever_clients_send_a_groups_transactions_are_there_once_and_in_order(
-    own: int, happens: list[Producer | str]
+    own: int, happens: list[ProducerStamp | str]
 ) -> None:
     """Clients send any stamp, the group its transactions, now and then an older one again."""
     leader, number, there = sequencer(1, **{f"p{own}": ProducerState(0, 1, 1, kept=True)}), 0, []
     for what in happens:
-        if isinstance(what, Producer):
+        if isinstance(what, ProducerStamp):
             if what.id == own or what.id > PRODUCER_ID_MAX:
                 with pytest.raises(ProducerTaken):
                     leader.sequence(entry(b"forged", producer=what))
@@ -133,7 +133,7 @@ def test_whatever_clients_send_a_groups_transactions_are_there_once_and_in_order
                     leader.sequence(entry(b"forged", producer=what))
         else:
             number += what == "transaction"
-            stamp = Producer(own, number, 0, kept=True)
+            stamp = ProducerStamp(own, number, 0, kept=True)
             if number:
                 found = leader.sequence(entry(b"paid", producer=stamp))
                 assert found.duplicate == (number in there)

@@ -23,7 +23,7 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import MemberConfig
 from log_tables.errors import StoreUnavailable, TopicDeleted, UnknownTopic
 from log_tables.limits import MIB
-from log_tables.partition.partition import Entry
+from log_tables.partition.partition import AppendRequest
 from log_tables.record import Record, input_batch
 from log_tables.testing import Call, FaultyStore, HoldingStore
 from log_tables.topic_partition import TopicIdPartition
@@ -148,7 +148,7 @@ def test_many_who_look_at_once_leave_the_threads_to_others(
         here = open_gateway(Settings(data=str(tmp_path / "root"), linger_ms=0), "http://test")
         await here.writer.start()
         accumulator = await here.writer.accumulator_for(here.cluster.create_topic("t"), 0)
-        await accumulator.add(Entry(input_batch([Record(b"1")], here.clock.now_us())))[1]
+        await accumulator.add(AppendRequest(input_batch([Record(b"1")], here.clock.now_us())))[1]
         consumers = [await joined(here, f"g{number}") for number in range(MANY)]
         log = here.cluster.metadata_log.partition
         log.table.store = store = HoldingStore(here.cluster.store, log.directory, {"get"})

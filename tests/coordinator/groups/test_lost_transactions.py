@@ -22,7 +22,7 @@ from log_tables.cluster.group_log import (
 )
 from log_tables.errors import Conflict, TransactionLost
 from log_tables.limits import KEPT_PRODUCER_ID_MIN, PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX
-from log_tables.partition.partition import Entry, Producer
+from log_tables.partition.partition import AppendRequest, ProducerStamp
 from log_tables.record import Record, input_batch
 from log_tables.root.fsck import check
 from log_tables.root.kept_producers import heard, shared
@@ -41,9 +41,9 @@ OLD = PRODUCER_ID_MAX - 7
 """A group's producer in a root of an older version: a client could name it."""
 
 
-async def write_as(gateway: Gateway, stamp: Producer) -> None:
+async def write_as(gateway: Gateway, stamp: ProducerStamp) -> None:
     """Append a record to the first partition of `out` with any stamp, as nobody can over HTTP."""
-    entry = Entry(input_batch([Record(b"forged")], 0), stamp)
+    entry = AppendRequest(input_batch([Record(b"forged")], 0), stamp)
     with Buffer(1 << 30).room("out") as room:
         topic = gateway.cluster.topic("out")
         (outcome,) = await gateway._append(topic, [(0, entry)], Acks.ALL, room)
@@ -78,7 +78,7 @@ def test_a_producer_that_was_outbid_is_an_error_to_everybody_until_it_is_given_u
         done = await gateway.transact(Asked({}, staged=(gateway.staged("out"),)))
         assert await done.where() == (Placed("out", 0, BATCHES, 0),)
         own = gateway.group.transactions.producer_id
-        await write_as(gateway, Producer(own, epoch, 0, kept=True))
+        await write_as(gateway, ProducerStamp(own, epoch, 0, kept=True))
         assert f"is at epoch {epoch}, and the group has committed up to 1" in check(store).problems[0]
         asked = Asked({}, staged=(gateway.staged("out", "other"),), key="k", digest="d")
         await lost((await gateway.transact(asked)).where())
@@ -114,7 +114,7 @@ def test_what_an_older_version_left_pending_is_applied_unless_a_client_was_there
         gateway = Gateway(store, seed=1)
         if forged:
             await gateway.writer.start()
-            await write_as(gateway, Producer(OLD, PRODUCER_EPOCH_MAX, 0))
+            await write_as(gateway, ProducerStamp(OLD, PRODUCER_EPOCH_MAX, 0))
             assert f"producer {OLD}" in check(store).problems[0]
         await gateway.start()
         found = await gateway.known("k")

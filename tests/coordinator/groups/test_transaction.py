@@ -58,7 +58,7 @@ from log_tables.errors import (
     UnknownTopic,
 )
 from log_tables.limits import KEPT_PRODUCER_ID_MIN, PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX, RETRY_RETENTION_MS
-from log_tables.segments.staging import Run, Staged
+from log_tables.segments.staging import StagedFile, StagedRun
 from log_tables.topic_partition import TopicPartition
 
 TOPICS = {"in": TopicState("id-in", 2), "out": TopicState("id-out", 2), "__x": TopicState("id-x", 1)}
@@ -68,14 +68,14 @@ AT_MS = 1_000
 MANUAL = MemberConfig(auto_commit=False)
 
 
-def staged(name: str = "a", topic: str = "out", topic_id: str = "id-out", partition: int = 0) -> Staged:
+def staged(name: str = "a", topic: str = "out", topic_id: str = "id-out", partition: int = 0) -> StagedFile:
     path = f"staging/{name.encode().hex():0>32}-{0:0>16}.arrow"
-    return Staged(path, (Run(topic, topic_id, partition, 0, 10, 2),))
+    return StagedFile(path, (StagedRun(topic, topic_id, partition, 0, 10, 2),))
 
 
 def transact(
     member: str | None = None,
-    *files: Staged,
+    *files: StagedFile,
     offsets: dict[TopicPartition, int] | None = None,
     generation: int | None = None,
     key: str = "",
@@ -196,7 +196,7 @@ def test_nobody_from_outside_transacts_while_members_share_topics() -> None:
         (staged(topic="__x", topic_id="id-x"), InvalidTopicName),
     ],
 )
-def test_records_for_what_is_not_there_are_refused(file: Staged, error: type[LakelogError]) -> None:
+def test_records_for_what_is_not_there_are_refused(file: StagedFile, error: type[LakelogError]) -> None:
     Driven().refuse(transact(None, file), error, "topic")
 
 

@@ -22,11 +22,11 @@ from log_tables.cluster.group_log import Placed
 from log_tables.cluster.topic import Topic
 from log_tables.errors import Conflict, InvalidArgument, OutcomeUnknown, PutRefused, Retriable
 from log_tables.layout import CONSUMER_OFFSETS, STAGING
-from log_tables.partition.partition import Entry
+from log_tables.partition.partition import AppendRequest
 from log_tables.record import Record, input_batch
 from log_tables.root.fsck import check
 from log_tables.segments import staging
-from log_tables.segments.staging import Part, Staged
+from log_tables.segments.staging import PartitionRecords, StagedFile
 from log_tables.store.store import Store, open_store
 from log_tables.testing import (
     Failure,
@@ -62,7 +62,7 @@ class Client:
         """The next transaction: BATCHES records for each partition of OUT, and the offset after them."""
         number = len(self.answers)
         parts = [
-            Part(name, cluster.topic(name).topic_id, partition, batches(number, name, partition))
+            PartitionRecords(name, cluster.topic(name).topic_id, partition, batches(number, name, partition))
             for name in OUT
             for partition in range(2)
         ]
@@ -107,7 +107,7 @@ class Gateway:
         self.transactions.recover(self.shard)
 
     async def _append(
-        self, topic: Topic, parts: Sequence[tuple[int, Entry]], acks: Acks, room: Room
+        self, topic: Topic, parts: Sequence[tuple[int, AppendRequest]], acks: Acks, room: Room
     ) -> list[AppendOutcome]:
         for partition, _ in parts:
             await self.writer.accumulator_for(topic, partition)
@@ -125,9 +125,12 @@ class Gateway:
         assert self.shard is not None
         return await self.transactions.transact(self.shard, "g", None, asked, lambda _group: None)
 
-    def staged(self, *topics: str) -> Staged:
+    def staged(self, *topics: str) -> StagedFile:
         """Records for the first partition of each of `topics`, in one file."""
-        parts = [Part(name, self.cluster.topic(name).topic_id, 0, batches(0, name, 0)) for name in topics]
+        parts = [
+            PartitionRecords(name, self.cluster.topic(name).topic_id, 0, batches(0, name, 0))
+            for name in topics
+        ]
         return staging.stage(self.cluster.store, self.clock, "g", parts)
 
     async def known(self, key: str) -> Transacted | None:
@@ -150,7 +153,7 @@ def make_topics(store: Store) -> None:
     cluster.create_topic(CONSUMER_OFFSETS, 1, {"cleanup.policy": "compact"}, internal=True)
     source = cluster.topic("in").partition(0)
     source.claim("http://nowhere")
-    source.append([Entry(input_batch([Record(b"x")] * TRANSACTIONS, 0))])
+    source.append([AppendRequest(input_batch([Record(b"x")] * TRANSACTIONS, 0))])
 
 
 async def live(store: Store, client: Client, seed: int) -> Gateway:

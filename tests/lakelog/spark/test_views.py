@@ -8,7 +8,7 @@ import pytest
 
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument, LakelogError, UnknownTopic
-from log_tables.partition.partition import Entry, Partition
+from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch
 from log_tables.sql.lag import LAG_SCHEMA, OFFSETS_SCHEMA
 from log_tables.sql.tables import TABLES
@@ -38,7 +38,7 @@ def append(
     if not partition.leading:
         partition.claim("")
     records = [Record(value, key=key, headers=[("h", b"\x00")]) for value in values]
-    partition.append([Entry(input_batch(records, at_us))])
+    partition.append([AppendRequest(input_batch(records, at_us))])
 
 
 def register(spark: "SparkSession", cluster: Cluster, **options: Any) -> list[str]:

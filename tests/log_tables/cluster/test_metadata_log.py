@@ -21,7 +21,7 @@ from log_tables.cluster.metadata_log import (
 )
 from log_tables.errors import BrokerReplaced, CorruptLog
 from log_tables.layout import CLUSTER_METADATA
-from log_tables.partition.partition import Entry
+from log_tables.partition.partition import AppendRequest
 from log_tables.record import Record, input_batch
 from log_tables.root.fsck import check
 from log_tables.segments import cleaner
@@ -75,7 +75,7 @@ def test_records_come_back_as_they_were(record: MetadataRecord, key: bytes) -> N
 )
 def test_a_spoilt_record_is_named(cluster: Cluster, key: bytes | None, value: bytes | None) -> None:
     cluster.create_topic("t")
-    cluster.metadata_log.partition.append([Entry(input_batch([Record(value, key)], 0))])
+    cluster.metadata_log.partition.append([AppendRequest(input_batch([Record(value, key)], 0))])
     with pytest.raises(CorruptLog, match="offset 1 of topics/__cluster_metadata/0"):
         another(cluster)
     with pytest.raises(CorruptLog, match="offset 1 of topics/__cluster_metadata/0"):
@@ -88,7 +88,7 @@ def test_a_spoilt_record_of_a_gateway_is_passed_over(
     cluster: Cluster, key: bytes, value: bytes | None
 ) -> None:
     cluster.create_topic("t")
-    cluster.metadata_log.partition.append([Entry(input_batch([Record(value, key)], 0))])
+    cluster.metadata_log.partition.append([AppendRequest(input_batch([Record(value, key)], 0))])
     cluster.create_topic("u")
     assert [topic.name for topic in another(cluster).topics()] == ["t", "u"]
     assert another(cluster).metadata_log.brokers == {}

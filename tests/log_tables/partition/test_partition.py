@@ -28,7 +28,13 @@ from log_tables.errors import (
 from log_tables.layout import producer_end_txn, producer_sequence_txn
 from log_tables.limits import SEQUENCE_MODULUS
 from log_tables.partition import partition as partitions
-from log_tables.partition.partition import Entry, Partition, PartitionConfig, Producer, partition_for_key
+from log_tables.partition.partition import (
+    AppendRequest,
+    Partition,
+    PartitionConfig,
+    ProducerStamp,
+    partition_for_key,
+)
 from log_tables.record import RECORD_SCHEMA, Record, input_batch, to_records
 from log_tables.root.fsck import check_partition
 from log_tables.segments import rewrite
@@ -90,7 +96,9 @@ def test_records_are_read_back_in_order_with_their_offsets(partition: Partition)
         Record(None, b"k", (), 4),
         Record(b"", None, (), 9_000_000),
     ]
-    made = partition.append([Entry(input_batch(rows[:2], 0)), Entry(input_batch(rows[2:], 0))])
+    made = partition.append(
+        [AppendRequest(input_batch(rows[:2], 0)), AppendRequest(input_batch(rows[2:], 0))]
+    )
     assert [(item.base_offset, item.count) for item in made] == [(0, 2), (2, 1)]
     expected = [Record(r.value, r.key, r.headers, r.timestamp_us, n) for n, r in enumerate(rows)]
     assert records(partition) == expected
@@ -129,7 +137,7 @@ def test_what_is_committed_out_of_turn_is_refused_and_nothing_written(partition:
 
 def test_an_append_of_which_one_entry_is_refused_leaves_nothing_behind(partition: Partition) -> None:
     with pytest.raises(SequenceGap):
-        partition.append([entry(b"good"), entry(b"bad", producer=Producer(7, 0, 5))])
+        partition.append([entry(b"good"), entry(b"bad", producer=ProducerStamp(7, 0, 5))])
     if not partition.leading:
         partition.claim("http://first")
     assert append(partition, b"next") == 0
@@ -207,7 +215,9 @@ def test_only_the_columns_asked_for_are_read(partition: Partition) -> None:
 
 def test_what_comes_from_memory_equals_what_comes_from_the_store(partition: Partition) -> None:
     append_each(partition, [b"a", b"b", b"c"])
-    partition.append([Entry(input_batch([Record(None, b"k", (("h", None),), n) for n in range(9)], 0))])
+    partition.append(
+        [AppendRequest(input_batch([Record(None, b"k", (("h", None),), n) for n in range(9)], 0))]
+    )
     for start in range(12):
         fresh = another(partition)
         assert partition.fetch(start, 50).equals(fresh.fetch(start, 50))
@@ -324,7 +334,7 @@ def test_gaps_in_a_large_segment_are_found_by_row_groups(
 def test_a_position_is_the_earliest_offset_at_or_after_a_time(partition: Partition) -> None:
     times = [[5, 3], [9_000, 1_000], [2_000], [9_001, 8_000, 20_000], [4]]
     for stamps in times:
-        partition.append([Entry(input_batch([Record(b"", timestamp_us=t) for t in stamps], 0))])
+        partition.append([AppendRequest(input_batch([Record(b"", timestamp_us=t) for t in stamps], 0))])
     flat = [stamp for stamps in times for stamp in stamps]
     for reader in (partition, another(partition)):
         for sought in {0, 20_001, 10**9, *flat, *(t + 1 for t in flat), *(t - 1 for t in flat)}:
@@ -619,7 +629,7 @@ def test_who_reads_hears_of_a_commit(partition: Partition) -> None:
 
 
 def test_a_repeat_writes_nothing_and_gets_its_offsets_again(partition: Partition) -> None:
-    once = entry(b"a", b"b", producer=Producer(7, 0, 0))
+    once = entry(b"a", b"b", producer=ProducerStamp(7, 0, 0))
     append(partition, b"before")
     first = partition.append([once])[0]
     version = partition.snapshot.version
@@ -629,9 +639,9 @@ def test_a_repeat_writes_nothing_and_gets_its_offsets_again(partition: Partition
 
 
 def test_a_repeat_survives_a_claim_a_checkpoint_and_another_process(partition: Partition) -> None:
-    once = entry(b"a", b"b", producer=Producer(7, 3, 0))
+    once = entry(b"a", b"b", producer=ProducerStamp(7, 3, 0))
     partition.append([once])
-    following = entry(b"c", producer=Producer(7, 3, 2))
+    following = entry(b"c", producer=ProducerStamp(7, 3, 2))
     for checkpointed in (False, True, True):
         if checkpointed:
             partition.checkpoint()
@@ -643,16 +653,16 @@ def test_a_repeat_survives_a_claim_a_checkpoint_and_another_process(partition: P
     assert partition.append([once])[0].base_offset is None
     assert values(another(partition)) == [b"a", b"b", b"c"]
     with pytest.raises(SequenceGap) as gap:
-        append(partition, b"x", producer=Producer(7, 3, 4))
+        append(partition, b"x", producer=ProducerStamp(7, 3, 4))
     assert gap.value.details == {"expected": 3}
     with pytest.raises(StaleProducerEpoch):
-        append(partition, b"x", producer=Producer(7, 2, 3))
-    assert append(partition, b"d", producer=Producer(7, 4, 0)) == 3
+        append(partition, b"x", producer=ProducerStamp(7, 2, 3))
+    assert append(partition, b"d", producer=ProducerStamp(7, 4, 0)) == 3
     assert sound(partition)
 
 
 def test_a_repeat_of_what_is_not_committed_yet_waits_for_it(partition: Partition) -> None:
-    once = entry(b"a", producer=Producer(7, 0, 0))
+    once = entry(b"a", producer=ProducerStamp(7, 0, 0))
     first, again = partition.sequence(once), partition.sequence(once)
     assert (again.base_offset, again.duplicate) == (0, True)
     partition.commit([first, again])
@@ -660,7 +670,7 @@ def test_a_repeat_of_what_is_not_committed_yet_waits_for_it(partition: Partition
 
 
 def test_a_repeat_is_not_acknowledged_before_the_first_is_durable(partition: Partition) -> None:
-    once = entry(b"a", producer=Producer(7, 0, 0))
+    once = entry(b"a", producer=ProducerStamp(7, 0, 0))
     first, again = partition.sequence(once), partition.sequence(once)
     with pytest.raises(NotLeader):
         partition.commit([again])
@@ -670,7 +680,7 @@ def test_a_repeat_is_not_acknowledged_before_the_first_is_durable(partition: Par
 
 
 def test_a_repeat_of_what_failed_is_appended(store: Store, partition: Partition) -> None:
-    once = entry(b"a", producer=Producer(7, 0, 0))
+    once = entry(b"a", producer=ProducerStamp(7, 0, 0))
     other = another(partition, FaultyStore(store, [Fault(1, refused, {"put_new"})]))
     other.claim("http://second")
     first, again = other.sequence(once), other.sequence(once)
@@ -686,9 +696,9 @@ def test_a_repeat_of_what_failed_is_appended(store: Store, partition: Partition)
 
 def test_a_producer_that_was_idle_for_long_is_forgotten(store: Store, clock: ManualClock) -> None:
     partition = new_partition(store, clock, PartitionConfig(producer_expiration_ms=DAY_MS))
-    append(partition, b"old", producer=Producer(1, 5, 0))
+    append(partition, b"old", producer=ProducerStamp(1, 5, 0))
     clock.advance(DAY_MS - 1)
-    append(partition, b"young", producer=Producer(2, 0, 0))
+    append(partition, b"young", producer=ProducerStamp(2, 0, 0))
     partition.checkpoint()
     assert another(partition).snapshot.producer(1) is not None
     clock.advance(1)
@@ -698,9 +708,9 @@ def test_a_producer_that_was_idle_for_long_is_forgotten(store: Store, clock: Man
     assert other.snapshot.producer(2) is not None
     other.claim("http://second")
     with pytest.raises(SequenceGap) as raised:
-        append(other, b"x", producer=Producer(1, 5, 1))
+        append(other, b"x", producer=ProducerStamp(1, 5, 1))
     assert raised.value.details == {"expected": 0}
-    assert append(other, b"anew", producer=Producer(1, 0, 0)) == 2
+    assert append(other, b"anew", producer=ProducerStamp(1, 0, 0)) == 2
     assert sound(other)
 
 
@@ -711,12 +721,12 @@ def test_sequences_wrap_around_in_the_log_too(partition: Partition, clock: Manua
     txns = tuple(Txn(name, version, clock.now_ms()) for name, version in numbers.items())
     partition.table.transact(lambda _: Commit(commit_info(clock, "TWO BILLION RECORDS LATER"), txns=txns))
     partition.claim("http://first")
-    wrapping = entry(b"a", b"b", b"c", producer=Producer(7, 0, last))
+    wrapping = entry(b"a", b"b", b"c", producer=ProducerStamp(7, 0, last))
     assert partition.append([wrapping])[0].base_offset == 0
     other = another(partition)
     other.claim("http://second")
     assert other.append([wrapping])[0].base_offset == 0
-    assert append(other, b"d", producer=Producer(7, 0, 1)) == 3
+    assert append(other, b"d", producer=ProducerStamp(7, 0, 1)) == 3
     assert values(another(partition)) == [b"a", b"b", b"c", b"d"]
     assert sound(other)
 
@@ -760,7 +770,7 @@ def test_an_append_whose_outcome_stays_unknown_ends_the_leadership(
     faulty = FaultyStore(store, [Fault(n, unavailable, COMMITS) for n in range(2, 40)])
     other = another(partition, faulty)
     other.claim("http://second")
-    once = entry(b"a", producer=Producer(7, 0, 0))
+    once = entry(b"a", producer=ProducerStamp(7, 0, 0))
     waiting = [other.sequence(once), other.sequence(entry(b"b"))]
     with pytest.raises(OutcomeUnknown):
         other.commit(waiting[:1])
@@ -785,7 +795,7 @@ def test_an_append_that_lands_after_all_is_not_doubled_by_its_repeat(
 
     other = another(partition, FaultyStore(store, [Fault(n, delayed, COMMITS) for n in range(2, 40)]))
     other.claim("http://second")
-    once = entry(b"a", producer=Producer(7, 0, 0))
+    once = entry(b"a", producer=ProducerStamp(7, 0, 0))
     with pytest.raises(OutcomeUnknown):
         other.append([once])
     late[0]()
@@ -929,7 +939,7 @@ def test_a_table_is_what_arrow_makes_of_a_fetch(partition: Partition) -> None:
 
 
 def test_a_producer_that_is_kept_is_never_forgotten(partition: Partition, clock: ManualClock) -> None:
-    for stamp in (Producer(1, 0, 0, kept=True), Producer(2, 0, 0)):
+    for stamp in (ProducerStamp(1, 0, 0, kept=True), ProducerStamp(2, 0, 0)):
         partition.append([entry(b"x", producer=stamp)])
     clock.advance(2 * DAY_MS)
     partition.checkpoint()

@@ -21,7 +21,13 @@ from hypothesis.stateful import (
 
 from log_tables.clock import ManualClock
 from log_tables.errors import NotLeader, OffsetMismatch, OutcomeUnknown, StoreUnavailable
-from log_tables.partition.partition import Entry, Partition, PartitionConfig, Producer, Sequenced
+from log_tables.partition.partition import (
+    AppendRequest,
+    Partition,
+    PartitionConfig,
+    ProducerStamp,
+    SequencedAppend,
+)
 from log_tables.root.fsck import check_partition
 from log_tables.segments import rewrite
 from log_tables.store.store import Store, open_store
@@ -64,7 +70,7 @@ class Process:
 
     partition: Partition
     store: FaultyStore
-    pending: list[Sequenced] = field(default_factory=list)
+    pending: list[SequencedAppend] = field(default_factory=list)
 
 
 @dataclass
@@ -83,13 +89,13 @@ class Client:
         self.batches.append((last[0] + len(last[1]), values))
         return self.batches[-1]
 
-    def entry(self, batch: tuple[int, list[bytes]]) -> Entry:
-        return entry(*batch[1], producer=Producer(self.number, 0, batch[0]))
+    def entry(self, batch: tuple[int, list[bytes]]) -> AppendRequest:
+        return entry(*batch[1], producer=ProducerStamp(self.number, 0, batch[0]))
 
 
-def values_of(items: list[Sequenced]) -> list[bytes]:
+def values_of(items: list[SequencedAppend]) -> list[bytes]:
     """What committing `items` adds to the log."""
-    batches = [item.entry.batch.column("value").to_pylist() for item in items if not item.duplicate]
+    batches = [item.request.batch.column("value").to_pylist() for item in items if not item.duplicate]
     return [value for batch in batches for value in batch]
 
 
@@ -197,7 +203,7 @@ class Log(RuleBasedStateMachine):
         pending = self.processes[process].pending
         self._commit(process, pending[: round(share * len(pending))] or pending[:1])
 
-    def _commit(self, process: int, batch: list[Sequenced]) -> bool:
+    def _commit(self, process: int, batch: list[SequencedAppend]) -> bool:
         """Whether `batch` was acknowledged: by the one who claimed last, or as nothing but repeats."""
         found = self.processes[process]
         values = values_of(batch)

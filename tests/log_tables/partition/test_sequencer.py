@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 from log_tables.errors import OffsetMismatch, ProducerTaken, SequenceGap, StaleProducerEpoch
 from log_tables.layout import TXN_HIGH_WATERMARK, producer_end_txn, producer_sequence_txn
 from log_tables.limits import KEPT_PRODUCER_ID_MIN, PRODUCER_EPOCH_MAX, SEQUENCE_MODULUS
-from log_tables.partition.sequencer import Entry, Producer, Sequenced, Sequencer, producers_of
+from log_tables.partition.sequencer import (
+    AppendRequest,
+    ProducerStamp,
+    SequencedAppend,
+    Sequencer,
+    producers_of,
+)
 from log_tables.table.commit import Metadata, Protocol, Txn
 from log_tables.table.snapshot import ProducerState, Snapshot
 from tests.kit.partitions import entry
@@ -28,11 +34,11 @@ def sequencer(log_end: int = 0, **known: ProducerState) -> Sequencer:
     return Sequencer(Snapshot(3, Protocol(1, 2), Metadata("id", "{}"), (), txns), term=4)
 
 
-def batch(sequence: int, count: int = 1, epoch: int = 0, number: int = 7) -> Entry:
-    return entry(*[b"x"] * count, producer=Producer(number, epoch, sequence))
+def batch(sequence: int, count: int = 1, epoch: int = 0, number: int = 7) -> AppendRequest:
+    return entry(*[b"x"] * count, producer=ProducerStamp(number, epoch, sequence))
 
 
-def place(found: Sequenced) -> tuple[int | None, bool]:
+def place(found: SequencedAppend) -> tuple[int | None, bool]:
     return found.base_offset, found.duplicate
 
 
@@ -153,7 +159,7 @@ def test_a_conditional_append_at_another_end_is_refused_and_names_it(expected: i
 
 def test_a_repeat_of_a_conditional_append_is_a_repeat_not_a_mismatch() -> None:
     leader = sequencer(5)
-    once = entry(b"a", producer=Producer(7, 0, 0), expected_offset=5)
+    once = entry(b"a", producer=ProducerStamp(7, 0, 0), expected_offset=5)
     assert place(leader.sequence(once)) == (5, False)
     assert place(leader.sequence(once)) == (5, True)
 
@@ -161,7 +167,7 @@ def test_a_repeat_of_a_conditional_append_is_a_repeat_not_a_mismatch() -> None:
 def test_a_refused_entry_changes_nothing() -> None:
     leader = sequencer(5)
     with pytest.raises(OffsetMismatch):
-        leader.sequence(entry(b"a", producer=Producer(7, 0, 0), expected_offset=9))
+        leader.sequence(entry(b"a", producer=ProducerStamp(7, 0, 0), expected_offset=9))
     assert place(leader.sequence(batch(0))) == (5, False)
 
 
@@ -184,7 +190,7 @@ def test_whatever_is_repeated_each_batch_gets_offsets_once(
     start = (SEQUENCE_MODULUS - before_wrap) % SEQUENCE_MODULUS
     leader = sequencer(0, **{f"p{n}": ProducerState(0, start, 0) for n in range(3)})
     following = [start] * 3
-    sent: list[tuple[Entry, int | None]] = []
+    sent: list[tuple[AppendRequest, int | None]] = []
     for number, count, again in sends:
         if again and sent:
             old, base = sent[(number * 7 + count) % len(sent)]
@@ -204,17 +210,19 @@ def test_whatever_is_repeated_each_batch_gets_offsets_once(
 @pytest.mark.parametrize(
     ("known", "stamp"),
     [
-        (ProducerState(1, 1, 5, kept=True), Producer(7, 1, 1)),
-        (ProducerState(1, 1, 5, kept=True), Producer(7, 1, 0)),  # not as a repeat either
-        (ProducerState(1, 1, 5, kept=True), Producer(7, 2, 0)),
-        (ProducerState(1, 1, 5), Producer(7, 1, 1, kept=True)),
-        (ProducerState(1, 1, 5), Producer(7, 1, 0, kept=True)),
-        (ProducerState(1, 1, 5), Producer(7, 2, 0, kept=True)),
-        (None, Producer(KEPT_PRODUCER_ID_MIN, 0, 0)),
-        (None, Producer(2**63 - 1, 0, 0)),
+        (ProducerState(1, 1, 5, kept=True), ProducerStamp(7, 1, 1)),
+        (ProducerState(1, 1, 5, kept=True), ProducerStamp(7, 1, 0)),  # not as a repeat either
+        (ProducerState(1, 1, 5, kept=True), ProducerStamp(7, 2, 0)),
+        (ProducerState(1, 1, 5), ProducerStamp(7, 1, 1, kept=True)),
+        (ProducerState(1, 1, 5), ProducerStamp(7, 1, 0, kept=True)),
+        (ProducerState(1, 1, 5), ProducerStamp(7, 2, 0, kept=True)),
+        (None, ProducerStamp(KEPT_PRODUCER_ID_MIN, 0, 0)),
+        (None, ProducerStamp(2**63 - 1, 0, 0)),
     ],
 )
-def test_producers_of_lakelog_and_of_clients_never_meet(known: ProducerState | None, stamp: Producer) -> None:
+def test_producers_of_lakelog_and_of_clients_never_meet(
+    known: ProducerState | None, stamp: ProducerStamp
+) -> None:
     leader = sequencer(5) if known is None else sequencer(5, p7=known)
     with pytest.raises(ProducerTaken, match=str(stamp.id)):
         leader.sequence(entry(b"x", producer=stamp))
@@ -223,6 +231,6 @@ def test_producers_of_lakelog_and_of_clients_never_meet(known: ProducerState | N
 
 def test_what_is_sequenced_and_not_committed_yet_has_an_owner_too() -> None:
     leader = sequencer(5)
-    leader.sequence(entry(b"x", producer=Producer(7, 0, 0, kept=True)))
+    leader.sequence(entry(b"x", producer=ProducerStamp(7, 0, 0, kept=True)))
     with pytest.raises(ProducerTaken):
-        leader.sequence(entry(b"x", producer=Producer(7, 1, 0)))
+        leader.sequence(entry(b"x", producer=ProducerStamp(7, 1, 0)))

@@ -32,7 +32,7 @@ from log_tables.root.adopt import adopt
 from log_tables.root.copy import copy_root
 from log_tables.root.fsck import check
 from log_tables.root.whole import check_home, inspect
-from log_tables.segments.staging import Part, stage
+from log_tables.segments.staging import PartitionRecords, stage
 from log_tables.store.store import ObjectInfo, Store, open_store
 from log_tables.testing import Crash, Fault, FaultyStore, StoreWrapper, crash_after, crash_before
 from tests.kit.consumers import JSON
@@ -176,7 +176,7 @@ def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
     remember(made.store)
     made.metadata_log.register_broker("http://original")
     topic = made.topic("t")
-    part = Part("t", topic.topic_id, 0, [entry(b"pending").batch])
+    part = PartitionRecords("t", topic.topic_id, 0, [entry(b"pending").batch])
     staged = stage(made.store, clock, "g", [part])
     say(made, (IntentKey("g", 1), Intent(7, 1, (staged,))))
     say(made, (OffsetKey("g", "t", 0), Committed(4, topic.topic_id)))

@@ -20,12 +20,12 @@ from log_tables.cluster.group_log import (
 from log_tables.errors import CorruptLog
 from log_tables.layout import CONSUMER_OFFSETS, commit_path, partition_directory, topic_directory
 from log_tables.limits import KEPT_PRODUCER_ID_MIN
-from log_tables.partition.partition import Producer
+from log_tables.partition.partition import ProducerStamp
 from log_tables.partition.tier import remove_expired
 from log_tables.root.copy import copy_root
 from log_tables.root.fsck import check
 from log_tables.root.whole import check_home, inspect
-from log_tables.segments.staging import Part, stage
+from log_tables.segments.staging import PartitionRecords, stage
 from log_tables.store.store import Store, open_store
 from log_tables.testing import StoreWrapper
 from tests.kit.groups import say
@@ -83,14 +83,14 @@ def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
 def transact(cluster: Cluster, number: int) -> None:
     """Commit transaction `number` of group `g`, and apply it."""
     say(cluster, (TransactionsKey("g"), TransactionsValue(APPLIER, number)))
-    applier = Producer(APPLIER, number, 0, True)
+    applier = ProducerStamp(APPLIER, number, 0, True)
     append(cluster.claim(cluster.topic("t"), 0), b"of a transaction", producer=applier)
 
 
 def test_staged_files_of_one_partition_are_applied_while_another_is_read(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    part = Part("t", cluster.topic("t").topic_id, 0, [entry(b"pending").batch])
+    part = PartitionRecords("t", cluster.topic("t").topic_id, 0, [entry(b"pending").batch])
     staged = stage(cluster.store, cluster.clock, "g", [part])
     say(cluster, (IntentKey("g", 1), Intent(7, 1, (staged,))))
 
@@ -109,7 +109,7 @@ def test_a_staged_file_that_is_gone_leads_to_a_look_at_every_partition(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     """It waits by what partition 1 says; by the time it is read, partition 1 says that it was applied."""
-    part = Part("t", cluster.topic("t").topic_id, 0, [entry(b"pending").batch])
+    part = PartitionRecords("t", cluster.topic("t").topic_id, 0, [entry(b"pending").batch])
     staged = stage(cluster.store, cluster.clock, "h", [part])
     say(cluster, (IntentKey("h", 1), Intent(7, 1, (staged,))), index=1)
 
@@ -124,7 +124,7 @@ def test_a_staged_file_that_is_gone_leads_to_a_look_at_every_partition(
 
 
 def test_a_staged_file_that_stays_away_is_told(cluster: Cluster, tmp_path: Path) -> None:
-    part = Part("t", cluster.topic("t").topic_id, 0, [entry(b"pending").batch])
+    part = PartitionRecords("t", cluster.topic("t").topic_id, 0, [entry(b"pending").batch])
     staged = stage(cluster.store, cluster.clock, "g", [part])
     say(cluster, (IntentKey("g", 1), Intent(7, 1, (staged,))))
     cluster.store.delete(staged.path)

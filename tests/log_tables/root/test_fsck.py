@@ -13,7 +13,7 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument
 from log_tables.layout import TXN_HIGH_WATERMARK, TXN_LEADER, checkpoint_path, commit_path
 from log_tables.limits import LOG_RETENTION_MS
-from log_tables.partition.partition import Partition, Producer
+from log_tables.partition.partition import Partition, ProducerStamp
 from log_tables.record import Record, input_batch, with_offsets
 from log_tables.root.fsck import check
 from log_tables.segments.rewrite import commit_merge, merge
@@ -41,7 +41,7 @@ def partition(store: Store, clock: ManualClock) -> Partition:
     cluster = Cluster.open(store, clock, "http://first")
     partition = cluster.claim(cluster.create_topic("t"), 0)
     for number in range(3):
-        append(partition, b"a", b"b", producer=Producer(7, 0, 2 * number), at_us=-1_500 + number)
+        append(partition, b"a", b"b", producer=ProducerStamp(7, 0, 2 * number), at_us=-1_500 + number)
     return partition
 
 
@@ -95,12 +95,12 @@ def test_what_was_merged_compacted_truncated_checkpointed_and_cleaned_is_sound(
     partition.truncate(1)
     partition.checkpoint()
     thin_out(partition, partition.snapshot.segments[-1:], lambda offset: offset == 5)
-    append(partition, b"c", producer=Producer(7, 0, 6))
+    append(partition, b"c", producer=ProducerStamp(7, 0, 6))
     assert problems(partition) == []
     clock.advance(LOG_RETENTION_MS + 1)
     partition.checkpoint()
     assert partition.clean_log() > 0
-    append(partition, b"d", producer=Producer(7, 1, 0))
+    append(partition, b"d", producer=ProducerStamp(7, 1, 0))
     found = check(store).partitions[1]
     assert (found.problems, found.unreferenced) == ([], 3)
     assert (found.records, found.log_start, found.high_watermark) == (7, 1, 8)
@@ -216,7 +216,7 @@ def test_sequences_that_have_a_gap_or_a_repeat_are_named(
 
 
 def test_an_epoch_that_moves_back_is_named(partition: Partition) -> None:
-    append(partition, b"c", producer=Producer(7, 3, 0))
+    append(partition, b"c", producer=ProducerStamp(7, 3, 0))
     commit = appended(partition, 7)
     info = replace(commit.info, producers=(ProducedBatch(7, 2, 1, 7, 2),))
     commit_unchecked(partition, changed(commit, info=info))

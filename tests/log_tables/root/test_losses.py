@@ -9,7 +9,7 @@ from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import CorruptLog, ForeignCommit, TopicDeleted
 from log_tables.layout import commit_path, last_checkpoint_path, log_directory
-from log_tables.partition.partition import Entry, Partition
+from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch
 from log_tables.root import fsck
 from log_tables.store.store import open_store
@@ -28,7 +28,7 @@ def appended(cluster: Cluster, count: int, partitions: int = 1) -> Partition:
     partition = cluster.create_topic("t", partitions).partition(0)
     partition.claim("http://here")
     for _ in range(count):
-        partition.append([Entry(input_batch([Record(b"1")], 0))])
+        partition.append([AppendRequest(input_batch([Record(b"1")], 0))])
     return partition
 
 
@@ -94,7 +94,7 @@ def test_the_check_names_a_commit_that_was_lost_after_a_checkpoint(cluster: Clus
     partition = appended(cluster, 5)
     partition.checkpoint()
     for _ in range(5):
-        partition.append([Entry(input_batch([Record(b"1")], 0))])
+        partition.append([AppendRequest(input_batch([Record(b"1")], 0))])
     for version in (0, CLAIMED + 6):
         cluster.store.delete(commit_path(partition.directory, version))
     (problem,) = fsck.check(cluster.store).problems

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from log_tables.clock import ManualClock
 from log_tables.layout import TXN_CLEANED, TXN_HIGH_WATERMARK
 from log_tables.limits import DELETE_HORIZON_STEPS, DIRTY_RECORDS_MIN, REPLAY_SEGMENT_RECORDS
-from log_tables.partition.partition import Entry, Partition
+from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, binary_array, input_batch, with_offsets
 from log_tables.root.fsck import check_partition
 from log_tables.segments import rewrite
@@ -194,7 +194,7 @@ class Compaction(RuleBasedStateMachine):
     def append(self, rows: list[tuple[bytes | None, bytes | None]], age_ms: int) -> None:
         stamp = (self.clock.now_ms() - age_ms) * 1_000
         made = [Record(value, key, (), stamp) for key, value in rows]
-        self.partition.append([Entry(input_batch(made, 0))])
+        self.partition.append([AppendRequest(input_batch(made, 0))])
         self.model.append(made)
 
     @rule(ms=st.one_of(st.integers(0, 50), st.just(1_000)))

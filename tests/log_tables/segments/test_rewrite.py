@@ -16,7 +16,7 @@ from log_tables.clock import ManualClock
 from log_tables.errors import CorruptLog, CorruptSegment, InvalidArgument, LakelogError
 from log_tables.layout import commit_path
 from log_tables.limits import DELETE_HORIZON_STEPS, DIRTY_RECORDS_MIN, KIB, MIB
-from log_tables.partition.partition import Entry, Partition, Producer
+from log_tables.partition.partition import AppendRequest, Partition, ProducerStamp
 from log_tables.record import RECORD_SCHEMA, Record, input_batch
 from log_tables.root.fsck import check_partition
 from log_tables.segments import rewrite
@@ -67,7 +67,7 @@ def partition(store: Store, clock: ManualClock) -> Partition:
             Record(b"%d" % number, b"key", (("h", b"%d" % number),), 1_000 - number),
             Record(None, None, (), 5_000_000 + number),
         ]
-        partition.append([Entry(input_batch(rows, 0), Producer(7, 0, 2 * number))])
+        partition.append([AppendRequest(input_batch(rows, 0), ProducerStamp(7, 0, 2 * number))])
     return partition
 
 
@@ -86,7 +86,7 @@ def test_a_merge_changes_nothing_that_a_reader_sees(
     assert rewrite.commit_merge(partition.table, inputs, made)
     assert records(another(partition)) == before
     assert len(partition.snapshot.segments) == 5 - (end - first) + 1
-    assert append(partition, b"next", producer=Producer(7, 0, 10)) == 10
+    assert append(partition, b"next", producer=ProducerStamp(7, 0, 10)) == 10
     assert check_partition(partition.table.store, TABLE).problems == []
 
 

@@ -16,7 +16,7 @@ from log_tables.limits import MIB, STAGED_BATCH_BYTES, STAGED_MAX_AGE_MS, STAGIN
 from log_tables.record import INPUT_SCHEMA, Record, batch_bytes, input_batch
 from log_tables.root import fsck
 from log_tables.segments import staging
-from log_tables.segments.staging import Part, Run, Staged
+from log_tables.segments.staging import PartitionRecords, StagedFile, StagedRun
 from log_tables.store.store import Store, open_store
 from log_tables.testing import ClockedStore, Fault, FaultyStore, refused
 from tests.kit.support import S3Server
@@ -40,8 +40,11 @@ def staged_in(store: Store) -> list[str]:
     return [item.path for item in store.list(f"{STAGING}/")]
 
 
-def two_parts() -> list[Part]:
-    return [Part("t", "id", 0, [BATCH]), Part("u", "other", 3, [BATCH.slice(1), BATCH.slice(0, 1)])]
+def two_parts() -> list[PartitionRecords]:
+    return [
+        PartitionRecords("t", "id", 0, [BATCH]),
+        PartitionRecords("u", "other", 3, [BATCH.slice(1), BATCH.slice(0, 1)]),
+    ]
 
 
 @pytest.mark.parametrize("place", ["directory", "s3", "memory"])
@@ -66,7 +69,7 @@ def test_what_is_staged_is_read(
 
 
 def test_records_that_come_by_turns_are_one_run_a_partition(store: Store, clock: ManualClock) -> None:
-    draft = staging.Draft()
+    draft = staging.StagedFileWriter()
     for number in range(3):
         draft.add("t", "id", 0, BATCH.slice(number, 1))
         draft.add("t", "id", 1, BATCH.slice(2 - number, 1))
@@ -79,7 +82,7 @@ def test_records_that_come_by_turns_are_one_run_a_partition(store: Store, clock:
 
 def test_what_names_a_file_travels_as_json(store: Store, clock: ManualClock) -> None:
     staged = staging.stage(store, clock, GROUP, two_parts())
-    assert msgspec.json.decode(msgspec.json.encode(staged), type=Staged) == staged
+    assert msgspec.json.decode(msgspec.json.encode(staged), type=StagedFile) == staged
 
 
 def test_a_run_is_cut_the_same_at_every_reading_into_batches_that_fit_memory(
@@ -88,7 +91,7 @@ def test_a_run_is_cut_the_same_at_every_reading_into_batches_that_fit_memory(
     """A record that is larger than a batch may be comes alone."""
     sizes = [3 * MIB] * 5 + [STAGED_BATCH_BYTES + MIB] + [10] * 1000
     large = input_batch([Record(bytes(size)) for size in sizes], 0)
-    staged = staging.stage(store, clock, GROUP, [Part("t", "id", 0, [large.slice(0, 0), large])])
+    staged = staging.stage(store, clock, GROUP, [PartitionRecords("t", "id", 0, [large.slice(0, 0), large])])
     (run,) = staged.runs
     once, again = ([*staging.read_run(store, staged, run)] for _ in range(2))
     assert once == again
@@ -104,7 +107,7 @@ def test_more_than_one_may_hold_of_a_partition_is_refused_before_a_file_is_there
     """The bound is of each partition, and what is staged below it is read."""
     monkeypatch.setattr(staging, "STAGED_RUN_MAX_BYTES", MIB)
     half = input_batch([Record(bytes(20_000))] * 25, 0)
-    draft = staging.Draft()
+    draft = staging.StagedFileWriter()
     for partition in (0, 0, 1):
         draft.add("t", "id", partition, half)
     with pytest.raises(InvalidArgument, match=f"t-0 are too many for one staged file, which holds {MIB}"):
@@ -121,7 +124,7 @@ def test_what_is_too_large_only_when_it_is_encoded_is_refused(
 ) -> None:
     """Each batch has a head of its own."""
     monkeypatch.setattr(staging, "STAGED_RUN_MAX_BYTES", 10_000)
-    draft = staging.Draft()
+    draft = staging.StagedFileWriter()
     for _ in range(100):
         draft.add("t", "id", 0, BATCH.slice(0, 1))
     with pytest.raises(InvalidArgument, match="too many for one staged file"):
@@ -134,7 +137,7 @@ def test_a_transaction_is_refused_a_file_that_is_too_large_and_reads_it_once_com
 ) -> None:
     """Who staged it, or committed it, did not know the bound."""
     large = input_batch([Record(bytes([n]) * 5_000) for n in range(200)], 0)
-    staged = staging.stage(store, clock, GROUP, [Part("t", "id", 0, [large])])
+    staged = staging.stage(store, clock, GROUP, [PartitionRecords("t", "id", 0, [large])])
     (run,) = staged.runs
     monkeypatch.setattr(staging, "STAGED_RUN_MAX_BYTES", run.length - 1)
     with pytest.raises(InvalidArgument, match=f"{run.length} bytes for t-0 are too many"):
@@ -145,7 +148,7 @@ def test_a_transaction_is_refused_a_file_that_is_too_large_and_reads_it_once_com
 def test_of_a_run_one_batch_is_in_memory_at_a_time(store: Store, clock: ManualClock) -> None:
     """So a run may unpack to more than its reader has."""
     batches = [input_batch([Record(bytes(STAGED_BATCH_BYTES - 100))], 0)] * 20
-    staged = staging.stage(store, clock, GROUP, [Part("t", "id", 0, batches)])
+    staged = staging.stage(store, clock, GROUP, [PartitionRecords("t", "id", 0, batches)])
     before = pa.total_allocated_bytes()
     for batch in staging.read_run(store, staged, staged.runs[0]):
         assert pa.total_allocated_bytes() - before < 4 * STAGED_BATCH_BYTES
@@ -156,7 +159,7 @@ def test_a_batch_that_says_more_than_any_that_was_staged_is_damage(
     store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     staged = staging.stage(
-        store, clock, GROUP, [Part("t", "id", 0, [input_batch([Record(bytes(5_000))], 0)])]
+        store, clock, GROUP, [PartitionRecords("t", "id", 0, [input_batch([Record(bytes(5_000))], 0)])]
     )
     monkeypatch.setattr(staging, "STAGED_UNPACKED_MAX_BYTES", 4_999)
     with pytest.raises(CorruptSegment, match="unpacks to more than 4999 bytes"):
@@ -169,17 +172,17 @@ def test_a_put_that_is_refused_leaves_nothing(store: Store, clock: ManualClock) 
     assert staged_in(store) == []
 
 
-def _missing(store: Store, staged: Staged) -> Staged:
+def _missing(store: Store, staged: StagedFile) -> StagedFile:
     store.delete(staged.path)
     return staged
 
 
-def _cut_short(store: Store, staged: Staged) -> Staged:
+def _cut_short(store: Store, staged: StagedFile) -> StagedFile:
     store.put(staged.path, store.get(staged.path)[:-40])
     return staged
 
 
-def _other_records(store: Store, staged: Staged) -> Staged:
+def _other_records(store: Store, staged: StagedFile) -> StagedFile:
     store.put(staged.path, store.get(staged.path)[: staged.runs[0].length] * 2)
     return msgspec.structs.replace(
         staged, runs=[msgspec.structs.replace(run, records=4) for run in staged.runs]
@@ -188,7 +191,7 @@ def _other_records(store: Store, staged: Staged) -> Staged:
 
 @pytest.mark.parametrize("damage", [_missing, _cut_short, _other_records])
 def test_a_damaged_file_is_told_as_such(
-    damage: Callable[[Store, Staged], Staged], store: Store, clock: ManualClock
+    damage: Callable[[Store, StagedFile], StagedFile], store: Store, clock: ManualClock
 ) -> None:
     staged = damage(store, staging.stage(store, clock, GROUP, two_parts()))
     with pytest.raises(CorruptSegment, match=staged.path):
@@ -200,7 +203,7 @@ def test_a_damaged_file_is_told_as_such(
 )
 def test_only_a_staged_file_can_be_named(path: str, store: Store) -> None:
     with pytest.raises(InvalidArgument, match="is not the path of a staged file"):
-        staging.check(store, GROUP, [Staged(path, ())])
+        staging.check(store, GROUP, [StagedFile(path, ())])
 
 
 def test_a_file_that_was_used_cannot_be_named_again(store: Store, clock: ManualClock) -> None:
@@ -217,7 +220,7 @@ def test_a_file_that_was_cut_short_cannot_be_named(store: Store, clock: ManualCl
         staging.check(store, GROUP, [staged])
 
 
-Runs = tuple[Run, ...]
+Runs = tuple[StagedRun, ...]
 
 
 def _without_the_last(runs: Runs) -> Runs:
@@ -251,7 +254,7 @@ def test_a_file_is_named_with_the_runs_that_it_was_staged_with(
     """What is committed can be applied: all of it."""
     staged = staging.stage(store, clock, GROUP, two_parts())
     with pytest.raises(InvalidArgument, match="was not staged with these runs"):
-        staging.check(store, GROUP, [Staged(staged.path, change(staged.runs))])
+        staging.check(store, GROUP, [StagedFile(staged.path, change(staged.runs))])
 
 
 def test_only_the_group_that_it_was_staged_for_can_name_a_file(store: Store, clock: ManualClock) -> None:

@@ -11,7 +11,7 @@ from log_tables.cluster.group_log import GroupKey, GroupValue, OffsetKey
 from log_tables.cluster.run_log import RUNS_SCHEMA
 from log_tables.errors import CorruptLog
 from log_tables.layout import CONSUMER_OFFSETS
-from log_tables.partition.partition import Entry, Partition
+from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch
 from log_tables.sql.lag import LAG_SCHEMA, OFFSETS_SCHEMA, Lag, group_offsets, lag
 from log_tables.sql.tables import LAG_TABLE, OFFSETS_TABLE, TABLES, tables
@@ -195,6 +195,6 @@ def test_offsets_of_an_earlier_topic_of_the_name_are_not_shown(cluster: Cluster)
 def test_a_log_of_groups_that_cannot_be_read_is_named(cluster: Cluster) -> None:
     cluster.create_topic(CONSUMER_OFFSETS, internal=True)
     log = cluster.claim(cluster.topic(CONSUMER_OFFSETS), 0)
-    log.append([Entry(input_batch([Record(b"{}", key=b"no JSON")], 0))])
+    log.append([AppendRequest(input_batch([Record(b"{}", key=b"no JSON")], 0))])
     with pytest.raises(CorruptLog, match="offset 0 of topics/__consumer_offsets/0"):
         tables(cluster, [LAG_TABLE])

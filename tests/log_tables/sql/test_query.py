@@ -9,7 +9,7 @@ import pytest
 
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument, StoreUnavailable
-from log_tables.partition.partition import Entry, Partition
+from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch
 from log_tables.sql.query import query, query_stream
 from log_tables.store.store import open_store
@@ -29,7 +29,7 @@ def append(partition: Partition, *values: bytes | None, key: bytes | None = None
     if not partition.leading:
         partition.claim("")
     records = [Record(value, key=key, headers=[("h", b"\x00")]) for value in values]
-    partition.append([Entry(input_batch(records, NOW_US))])
+    partition.append([AppendRequest(input_batch(records, NOW_US))])
 
 
 def rows(cluster: Cluster, sql: str) -> list[tuple[object, ...]]:

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from log_tables.clock import ManualClock
-from log_tables.partition.partition import Entry, Partition, PartitionConfig, Producer
+from log_tables.partition.partition import AppendRequest, Partition, PartitionConfig, ProducerStamp
 from log_tables.record import Record, input_batch
 from log_tables.segments import rewrite
 from log_tables.segments.segment import COMPRESSIONS
@@ -48,8 +48,8 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[Row]]:
     partition.claim("one")
     for number, compression in enumerate((*COMPRESSIONS, *COMPRESSIONS)):
         partition.config = PartitionConfig(compression)
-        stamp = Producer(7, 0, number * len(RECORDS))
-        partition.append([Entry(input_batch(RECORDS, clock.now_us()), stamp)])
+        stamp = ProducerStamp(7, 0, number * len(RECORDS))
+        partition.append([AppendRequest(input_batch(RECORDS, clock.now_us()), stamp)])
         if number == 6:
             partition.checkpoint()
             partition.claim("two")

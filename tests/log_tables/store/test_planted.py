@@ -16,10 +16,10 @@ from log_tables.cluster.metadata_log import decode as decode_metadata
 from log_tables.cluster.metadata_log import encode as encode_metadata
 from log_tables.errors import CorruptLog, Damaged, ForeignCommit
 from log_tables.layout import CONSUMER_OFFSETS, commit_path, segment_name
-from log_tables.partition.partition import Entry, Partition
+from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch
 from log_tables.root.fsck import check
-from log_tables.segments.staging import Run, Staged
+from log_tables.segments.staging import StagedFile, StagedRun
 from log_tables.sql.query import query
 from log_tables.store.store import Store, open_store
 from log_tables.table.checkpoint import write_checkpoint
@@ -133,7 +133,7 @@ def test_a_gateway_says_damaged_and_takes_no_more_for_the_partition(tmp_path: Pa
 
 def appended_record(cluster: Cluster, partition: Partition, record: Record) -> None:
     partition.claim("http://here")
-    partition.append([Entry(input_batch([record], 0))])
+    partition.append([AppendRequest(input_batch([record], 0))])
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def appended_record(cluster: Cluster, partition: Partition, record: Record) -> N
 )
 def test_an_intent_that_names_no_staged_file_is_damage(cluster: Cluster, path: str) -> None:
     groups = cluster.create_topic(CONSUMER_OFFSETS, 1, internal=True).partition(0)
-    intent = Intent(1, 1, (Staged(path, (Run("t", "id", 0, 0, 1, 1),)),))
+    intent = Intent(1, 1, (StagedFile(path, (StagedRun("t", "id", 0, 0, 1, 1),)),))
     appended_record(cluster, groups, encode_group(IntentKey("g", 1), intent))
     with pytest.raises(CorruptLog, match="not the path of a staged file"):
         pending_files([groups])
