@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from api.decimals import decimal
 from api.errors import add_error_handlers, error_response
 from api.gateway import Gateway, gateway
 from api.media import Format
@@ -94,9 +95,10 @@ def _named(request: Request) -> TopicIdPartition:
     """Raises InvalidArgument."""
     query = request.query_params
     partition = query.get("partition", "")
-    if not partition.removeprefix("-").isdecimal() or len(partition) > 9 or not partition.isascii():
+    number = decimal(partition)
+    if number is None or abs(number) >= 2**31:
         raise InvalidArgument(f"partition={partition[:40]!r} is not a number; use the public API")
-    return TopicIdPartition(query.get("topic", ""), query.get("topic_id", ""), int(partition))
+    return TopicIdPartition(query.get("topic", ""), query.get("topic_id", ""), number)
 
 
 def _acks(request: Request) -> Acks:

@@ -1,39 +1,74 @@
-"""Routes that know their query: a parameter that is misspelt is refused, as a misspelt field of a body is."""
+"""Routes that know their parameters: one that is misspelt is refused, as a misspelt field of a body is.
 
-from collections.abc import Callable, Coroutine
+So is one that is given twice, and a number that is not written as one.
+"""
+
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, get_args
 
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.decimals import decimal
 from log_tables.errors import InvalidArgument
 
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class StrictRoute(APIRoute):
-    """A route that takes the query parameters which its function declares, and no others."""
+    """A route that takes the query parameters which its function declares, once each, and no others."""
 
     def get_route_handler(self) -> _Handler:
-        handle, known = super().get_route_handler(), _query_names(self.dependant)
+        handle, dependants = super().get_route_handler(), [*_all_of(self.dependant)]
+        known = frozenset(field.alias for each in dependants for field in each.query_params)
+        in_path = _numbers(field for each in dependants for field in each.path_params)
+        in_query = _numbers(field for each in dependants for field in each.query_params)
 
         async def strict(request: Request) -> Response:
+            _check_numbers(request.path_params, in_path)
             if request.scope["query_string"]:
-                for name in request.query_params:
-                    if name not in known:
-                        raise _unknown(name, known)
+                _check_names(request.query_params, known)
+                _check_numbers(request.query_params, in_query)
             return await handle(request)
 
         return strict
 
 
-def _query_names(dependant: Dependant) -> frozenset[str]:
-    """What a route takes in its query, by itself and by what it depends on."""
-    names = frozenset(field.alias for field in dependant.query_params)
-    return names.union(*map(_query_names, dependant.dependencies))
+def _all_of(dependant: Dependant) -> Iterable[Dependant]:
+    """A route's own parameters, and those of what it depends on."""
+    yield dependant
+    for each in dependant.dependencies:
+        yield from _all_of(each)
+
+
+def _numbers(fields: Iterable[Any]) -> frozenset[str]:
+    """The names of those parameters that are whole numbers."""
+    kinds = ((field.alias, field.field_info.annotation) for field in fields)
+    return frozenset(name for name, kind in kinds if int in (kind, *get_args(kind)))
+
+
+def _check_names(query: QueryParams, known: frozenset[str]) -> None:
+    names = [name for name, _ in query.multi_items()]
+    for name in names:
+        if name not in known:
+            raise _unknown(name, known)
+    for name in known:
+        if names.count(name) > 1:
+            raise InvalidArgument(
+                f"the query parameter {name!r} is given {names.count(name)} times; give it once"
+            )
+
+
+def _check_numbers(given: Mapping[str, str], numbers: frozenset[str]) -> None:
+    for name in numbers:
+        if name in given and decimal(given[name]) is None:
+            raise InvalidArgument(
+                f"{name} = {given[name][:40]!r} is not a whole number; write its digits, as 10"
+            )
 
 
 def _unknown(name: str, known: frozenset[str]) -> InvalidArgument:

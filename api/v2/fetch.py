@@ -10,6 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from api.decimals import decimal
 from api.errors import error_responses
 from api.gateway import Gateway, gateway
 from api.media import Format, accepted_format
@@ -86,10 +87,10 @@ def _start(partition: Partition, offset: str) -> int:
         return partition.log_start
     if offset == _LATEST:
         return partition.high_watermark
-    digits = offset.removeprefix("-")
-    if not (digits.isascii() and digits.isdecimal()) or len(digits) > 19:
+    number = decimal(offset)
+    if number is None:
         raise InvalidOffset(f"offset {offset[:40]!r} is not a number; send one, earliest or latest")
-    return int(offset)
+    return number
 
 
 def _headers(plan: ReadPlan, following: int) -> dict[str, str]:

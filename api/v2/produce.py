@@ -8,6 +8,7 @@ from fastapi import APIRouter, Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.decimals import decimal
 from api.errors import error_responses
 from api.gateway import Gateway, gateway
 from api.media import Format, content_format
@@ -172,6 +173,7 @@ def _number(name: str, text: str | None, high: int) -> int | None:
 
 
 def _required(name: str, text: str, high: int) -> int:
-    if not (text.isascii() and text.isdecimal()) or len(text) > 19 or int(text) > high:
+    number = decimal(text)
+    if number is None or not 0 <= number <= high:
         raise InvalidArgument(f"{name}: {text[:40]!r} is not a number from 0 to {high}")
-    return int(text)
+    return number

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+from api.decimals import decimal
 from log_tables.errors import InvalidArgument
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -10,8 +11,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def microseconds(timestamp: str) -> int:
     """A time in microseconds since 1970 UTC. Raises InvalidArgument."""
     try:
-        if timestamp.removeprefix("-").isdecimal():
-            moment = _EPOCH + timedelta(milliseconds=int(timestamp))
+        milliseconds = decimal(timestamp)
+        if milliseconds is not None:
+            moment = _EPOCH + timedelta(milliseconds=milliseconds)
+        elif timestamp.isdecimal():  # which ISO-8601 would read as a date without its dashes
+            raise ValueError
         else:
             # In a query the + of a time zone is a space, unless the client has escaped it.
             text = timestamp.replace(" ", "+") if "T" in timestamp else timestamp

@@ -17,6 +17,8 @@ class Route(NamedTuple):
     method: str
     template: str
     query: tuple[str, ...]
+    numbers: tuple[str, ...] = ()
+    """Parameters that are whole numbers, of the path or the query."""
 
     def path(self, **names: str) -> str:
         """The path with `names` in its places."""
@@ -28,7 +30,14 @@ def routes(client: httpx.Client) -> Iterator[Route]:
     for template, methods in client.get("/openapi.json").json()["paths"].items():
         for method, route in methods.items():
             named = [each["name"] for each in route.get("parameters", []) if each["in"] == "query"]
-            yield Route(method.upper(), template, tuple(named))
+            yield Route(method.upper(), template, tuple(named), tuple(_numbers(route)))
+
+
+def _numbers(route: Any) -> Iterator[str]:
+    for each in route.get("parameters", []):
+        kinds = [each["schema"], *each["schema"].get("anyOf", [])]
+        if any(kind.get("type") == "integer" for kind in kinds):
+            yield each["name"]
 
 
 class World:

@@ -1,4 +1,8 @@
-"""Every route refuses a query parameter that it does not know, and takes a slash at the end of its path."""
+"""Every route refuses a query parameter that it does not know or is given twice, and numbers that are written
+in another way; it takes a slash at the end of its path.
+"""
+
+from urllib.parse import quote
 
 import pytest
 
@@ -25,6 +29,48 @@ def test_every_route_refuses_a_parameter_that_it_does_not_know(world: World) -> 
             tried += 1
     assert tried > 50
     assert world.state() == before
+
+
+def test_every_route_refuses_a_parameter_that_is_given_twice(world: World) -> None:
+    before, tried = world.state(), 0
+    for route in routes(world.gateway.client):
+        for name in route.query:
+            path = f"{route.path(**world.names)}?{name}=0&{name}=0"
+            answer = world.send(route.method, path, world.body_of(route))
+            assert (answer.status_code, answer.json()["error_code"]) == (400, 40002), (route, answer.text)
+            assert f"'{name}' is given 2 times" in answer.json()["message"]
+            tried += 1
+    assert tried > 10
+    assert world.state() == before
+
+
+LAX = ["+0", "0.0", "0_0", "00", "-0", " 0", "0 ", "0x0", "1e0", "\u0660", "", "1" * 30]
+
+
+def test_every_route_refuses_a_number_that_is_not_written_as_one(world: World) -> None:
+    before, tried = world.state(), 0
+    for route in routes(world.gateway.client):
+        for name in route.numbers:
+            for lax in map(quote, LAX):
+                if name not in route.query and not lax:
+                    continue  # another path
+                names = world.names if name in route.query else {**world.names, name: lax}
+                query = f"?{name}={lax}" if name in route.query else ""
+                path = route.path(**names) + query
+                answer = world.send(route.method, path, world.body_of(route))
+                found = (answer.status_code, answer.json()["error_code"])
+                assert found == (400, 40002), (route, path, answer.text)
+                tried += 1
+    assert tried > 10 * len(LAX)
+    assert world.state() == before
+
+
+@pytest.mark.parametrize("query", ["records?offset", "offsets?timestamp"])
+def test_a_number_among_words_is_written_as_one_too(world: World, query: str) -> None:
+    for lax in map(quote, LAX):
+        path = f"/topics/{world.topic}/partitions/0/{query}={lax}"
+        assert world.gateway.client.get(path).status_code == 400, path
+    assert world.gateway.client.get(f"/topics/{world.topic}/partitions/0/{query}=0").status_code == 200
 
 
 def test_the_name_of_an_unknown_parameter_is_shown_only_so_far(world: World) -> None:
