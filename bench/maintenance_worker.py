@@ -17,7 +17,7 @@ from bench.maintenance_load import content, files, table
 from bench.spark_job import Job
 from bench.spark_worker import work
 from jobs import key_compaction, segment_compaction
-from jobs.outcome import Outcome
+from jobs.outcome import JobOutcome
 from jobs.state import look
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
@@ -60,7 +60,7 @@ def _copy(job: Job, name: str) -> Path:
     return Path(shutil.copytree(job.source, Path(job.directory, name)))
 
 
-def _merge(spark: SparkSession, job: Job, root: Path) -> tuple[float, list[Outcome]]:
+def _merge(spark: SparkSession, job: Job, root: Path) -> tuple[float, list[JobOutcome]]:
     """Seconds from opening the root, and what was done, which was one Spark job."""
     tracker = spark.sparkContext.statusTracker()
     spark.sparkContext.setJobGroup(root.name, root.name)
@@ -76,7 +76,7 @@ def _merge(spark: SparkSession, job: Job, root: Path) -> tuple[float, list[Outco
     return seconds, done
 
 
-def _check(done: Sequence[Outcome]) -> None:
+def _check(done: Sequence[JobOutcome]) -> None:
     failed = [outcome for outcome in done if outcome.error]
     if failed or not done:
         raise RuntimeError(f"{len(done)} partitions, failed: {failed[:3]}")

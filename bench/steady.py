@@ -20,9 +20,9 @@ from bench.cells import Figures, scratch
 from bench.spark_load import TOPIC
 from jobs import housekeeping, retention, segment_compaction
 from jobs.maintenance import Job, Maintenance
-from jobs.outcome import Outcome
-from jobs.segment_compaction import Merge
-from jobs.spread import Spark
+from jobs.outcome import JobOutcome
+from jobs.segment_compaction import MergeStep
+from jobs.spread import SparkProvider
 from jobs.state import table_of
 from log_tables.clock import ManualClock, timer
 from log_tables.cluster.cluster import Cluster
@@ -112,7 +112,7 @@ def _produce(partition: Partition, values: pa.Array, clock: ManualClock) -> list
         if partition.checkpoint_due():
             partition.checkpoint()
         if clock.now_ms() % TIDY_MS == 0:
-            partition.clean_log()
+            partition.delete_expired_log()
     return took
 
 
@@ -131,7 +131,7 @@ def _round(store: Store, partition: Partition, clock: ManualClock, appended: int
     )
 
 
-def _merge(_: Spark, cluster: Cluster, steps: Sequence[Merge]) -> Iterator[Outcome]:
+def _merge(_: SparkProvider, cluster: Cluster, steps: Sequence[MergeStep]) -> Iterator[JobOutcome]:
     """What `segment_compaction.run` does, step by step in this process."""
     for step in steps:
         begun = cluster.clock.boottime()
@@ -139,7 +139,9 @@ def _merge(_: Spark, cluster: Cluster, steps: Sequence[Merge]) -> Iterator[Outco
         table = table_of(cluster, step.topic, step.partition, step.directory, step.remote)
         done = rewrite.commit_merge(table, step.inputs, made, begun)
         error = None if done else "overtaken, though nobody else is there"
-        yield Outcome(segment_compaction.NAME, step.topic, step.partition, len(step.inputs), 1, error=error)
+        yield JobOutcome(
+            segment_compaction.NAME, step.topic, step.partition, len(step.inputs), 1, error=error
+        )
 
 
 def _no_spark() -> SparkSession:

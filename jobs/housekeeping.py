@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from jobs.outcome import Outcome, reason
-from jobs.spread import Spark
+from jobs.outcome import JobOutcome, reason
+from jobs.spread import SparkProvider
 from jobs.state import OPENED_AT_ONCE, PartitionState, partition_of, remote_of, table_of
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
@@ -34,7 +34,7 @@ TEMPORARY_MAX_AGE_MS = 60 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Tidy:
+class TidyStep:
     """Tidy up one table of a partition: the remote one if `remote`. With `clean` its directory is listed."""
 
     topic: str
@@ -50,23 +50,23 @@ class Tidy:
         return " and ".join(what) + (" (remote)" if self.remote else "")
 
 
-def plan(states: Sequence[PartitionState], now_ms: int) -> tuple[Tidy, ...]:
+def plan(states: Sequence[PartitionState], now_ms: int) -> tuple[TidyStep, ...]:
     """What is due; `now_ms` is milliseconds since 1970."""
     return tuple(step for state in states for step in _steps(state, now_ms))
 
 
-def _steps(state: PartitionState, now_ms: int) -> Iterator[Tidy]:
+def _steps(state: PartitionState, now_ms: int) -> Iterator[TidyStep]:
     clean = state.tidied_ms is None or abs(now_ms - state.tidied_ms) >= TIDY_INTERVAL_MS
     checkpoint = state.snapshot.version - state.checkpointed >= CHECKPOINT_INTERVAL_COMMITS
     if checkpoint or clean:
-        yield Tidy(state.topic, state.partition, state.directory, False, checkpoint, clean)
+        yield TidyStep(state.topic, state.partition, state.directory, False, checkpoint, clean)
     if state.remote is not None and clean:
         # It sees few commits, and every run opens it.
         checkpoint = state.remote.version > state.remote_checkpointed
-        yield Tidy(state.topic, state.partition, state.directory, True, checkpoint, clean)
+        yield TidyStep(state.topic, state.partition, state.directory, True, checkpoint, clean)
 
 
-def run(_: Spark, cluster: Cluster, steps: Sequence[Tidy]) -> Iterator[Outcome]:
+def run(_: SparkProvider, cluster: Cluster, steps: Sequence[TidyStep]) -> Iterator[JobOutcome]:
     """Do `steps` side by side; then remove the files of deleted topics, what killed puts left, and what was
     staged for transactions that never came.
     """
@@ -76,7 +76,7 @@ def run(_: Spark, cluster: Cluster, steps: Sequence[Tidy]) -> Iterator[Outcome]:
         yield from _sweep(cluster, any(step.clean and step.remote for step in steps))
 
 
-def _sweep(cluster: Cluster, remote: bool) -> Iterator[Outcome]:
+def _sweep(cluster: Cluster, remote: bool) -> Iterator[JobOutcome]:
     """Staged files that went, and what failed: told of the metadata log, which says what is to be removed."""
     started = timer()
     try:
@@ -86,11 +86,11 @@ def _sweep(cluster: Cluster, remote: bool) -> Iterator[Outcome]:
         if staged:
             size = sum(file.size for file in staged)
             seconds = timer() - started
-            yield Outcome(NAME, CLUSTER_METADATA, 0, len(staged), 0, bytes_before=size, seconds=seconds)
+            yield JobOutcome(NAME, CLUSTER_METADATA, 0, len(staged), 0, bytes_before=size, seconds=seconds)
         if remote:
             remote_of(cluster).store.remove_temporaries(TEMPORARY_MAX_AGE_MS)
     except LakelogError as error:
-        yield Outcome(NAME, CLUSTER_METADATA, 0, seconds=timer() - started, error=error.message)
+        yield JobOutcome(NAME, CLUSTER_METADATA, 0, seconds=timer() - started, error=error.message)
 
 
 def _vacuum_staged(cluster: Cluster, dry_run: bool = False) -> list[ObjectInfo]:
@@ -105,7 +105,7 @@ def _vacuum_staged(cluster: Cluster, dry_run: bool = False) -> list[ObjectInfo]:
     return staging.vacuum(cluster.store, pending_files(partitions), dry_run)
 
 
-def _tidy(cluster: Cluster, step: Tidy) -> Outcome | None:
+def _tidy(cluster: Cluster, step: TidyStep) -> JobOutcome | None:
     """What was done, None when there was nothing to do."""
     started = timer()
     try:
@@ -113,14 +113,14 @@ def _tidy(cluster: Cluster, step: Tidy) -> Outcome | None:
         table = _table(cluster, step)
         if step.checkpoint:
             table.checkpoint(partition.config.producer_expiration_ms)
-        cleaned = table.clean_log() if step.clean else 0
+        cleaned = table.delete_expired_log() if step.clean else 0
         swept = vacuum(table) if step.clean else None
     except LakelogError as error:
-        return Outcome(NAME, step.topic, step.partition, seconds=timer() - started, error=reason(error))
+        return JobOutcome(NAME, step.topic, step.partition, seconds=timer() - started, error=reason(error))
     deleted, size = (0, 0) if swept is None else (swept.deleted, swept.deleted_bytes)
     if not (step.checkpoint or cleaned or deleted):
         return None
-    return Outcome(
+    return JobOutcome(
         NAME,
         step.topic,
         step.partition,
@@ -131,7 +131,7 @@ def _tidy(cluster: Cluster, step: Tidy) -> Outcome | None:
     )
 
 
-def preview(cluster: Cluster, step: Tidy) -> str | None:
+def preview(cluster: Cluster, step: TidyStep) -> str | None:
     """What `step` would do, after a look at the table; None for nothing.
 
     Raises what opening and listing the table raise.
@@ -139,7 +139,7 @@ def preview(cluster: Cluster, step: Tidy) -> str | None:
     if not step.clean:
         return str(step)
     table = _table(cluster, step)
-    found, commits = vacuum(table, dry_run=True), table.clean_log(dry_run=True)
+    found, commits = vacuum(table, dry_run=True), table.delete_expired_log(dry_run=True)
     of_root = step.topic == CLUSTER_METADATA and not step.remote
     staged = _vacuum_staged(cluster, dry_run=True) if of_root else []
     if not (step.checkpoint or commits or found.deleted or found.marked or found.waiting or staged):
@@ -152,5 +152,5 @@ def preview(cluster: Cluster, step: Tidy) -> str | None:
     )
 
 
-def _table(cluster: Cluster, step: Tidy) -> Table:
+def _table(cluster: Cluster, step: TidyStep) -> Table:
     return table_of(cluster, step.topic, step.partition, step.directory, step.remote)

@@ -11,9 +11,9 @@ from functools import partial
 from itertools import accumulate
 from typing import Any
 
-from jobs.outcome import Outcome
+from jobs.outcome import JobOutcome
 from jobs.rewritten import committed
-from jobs.spread import Failure, Spark, batches, halving
+from jobs.spread import Failure, SparkProvider, batches, halving
 from jobs.state import PartitionState, partition_of
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
@@ -32,7 +32,7 @@ BUCKET_RECORDS = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Compact:
+class CompactStep:
     """Compact `inputs`, all of a partition's segments that may be touched, by key."""
 
     topic: str
@@ -54,7 +54,7 @@ class Compact:
         return f"compact {len(self.inputs)} segments ({self.records:,} records) by key"
 
 
-def plan(states: Sequence[PartitionState], now_ms: int) -> tuple[Compact, ...]:
+def plan(states: Sequence[PartitionState], now_ms: int) -> tuple[CompactStep, ...]:
     """Which partitions to compact: those that are dirty enough; `now_ms` is milliseconds since 1970.
 
     None of which a part is in the remote root, where a record would be back whose tombstone goes here: a move
@@ -65,7 +65,7 @@ def plan(states: Sequence[PartitionState], now_ms: int) -> tuple[Compact, ...]:
     return tuple(step for step in found if step is not None)
 
 
-def _compact(state: PartitionState, now_ms: int) -> Compact | None:
+def _compact(state: PartitionState, now_ms: int) -> CompactStep | None:
     config = state.config
     inputs = cleanable(state.snapshot, now_ms, config.min_compaction_lag_ms)
     if is_internal(state.topic):
@@ -75,7 +75,7 @@ def _compact(state: PartitionState, now_ms: int) -> Compact | None:
     if not due:
         return None
     cleaning = Cleaning.of(state.snapshot, now_ms, config.delete_retention_ms)
-    return Compact(
+    return CompactStep(
         state.topic, state.partition, state.directory, inputs, config["compression.type"], cleaning
     )
 
@@ -86,7 +86,7 @@ def dirty_ratio(segments: Sequence[Segment], cleaned: int) -> float:
     return dirty / max(1, sum(segment.size for segment in segments))
 
 
-def run(spark: Spark, cluster: Cluster, steps: Sequence[Compact]) -> Iterator[Outcome]:
+def run(spark: SparkProvider, cluster: Cluster, steps: Sequence[CompactStep]) -> Iterator[JobOutcome]:
     """Do `steps` in one Spark job, then commit each; a lot of bytes is several such jobs."""
     for batch in batches(steps, lambda step: step.size_bytes):
         begun, started = cluster.clock.boottime(), timer()
@@ -96,7 +96,9 @@ def run(spark: Spark, cluster: Cluster, steps: Sequence[Compact]) -> Iterator[Ou
             yield committed(NAME, step, result, commit, timer() - started)
 
 
-def compacted(spark: Spark, store: Store, steps: Sequence[Compact]) -> list[tuple[Segment, ...] | Failure]:
+def compacted(
+    spark: SparkProvider, store: Store, steps: Sequence[CompactStep]
+) -> list[tuple[Segment, ...] | Failure]:
     """For each step the segments that its inputs become, written and not committed."""
     by_step = key_groups(store, steps)
     tasks = [group for groups_ in by_step for group in groups_]
@@ -138,7 +140,7 @@ def compacted(spark: Spark, store: Store, steps: Sequence[Compact]) -> list[tupl
     return [_of_step([results[group.number] for group in groups_]) for groups_ in by_step]
 
 
-def key_groups(store: Store, steps: Sequence[Compact]) -> list[list[KeyGroup]]:
+def key_groups(store: Store, steps: Sequence[CompactStep]) -> list[list[KeyGroup]]:
     """The tasks of each step, numbered over all."""
     runs = [[*groups(step.inputs, COMPACTED_SEGMENT_BYTES)] for step in steps]
     buckets = [-(-step.records // BUCKET_RECORDS) for step in steps]
@@ -174,6 +176,6 @@ def _of_step(results: Sequence[tuple[Segment | None, str]]) -> tuple[Segment, ..
     return tuple(segment for segment, _ in results if segment is not None)
 
 
-def _commit(cluster: Cluster, step: Compact, begun: float, made: Sequence[Segment]) -> bool:
+def _commit(cluster: Cluster, step: CompactStep, begun: float, made: Sequence[Segment]) -> bool:
     table = partition_of(cluster, step.topic, step.partition, step.directory).table
     return commit_compaction(table, step.inputs, made, step.inputs[-1].last_offset + 1, begun)

@@ -5,11 +5,11 @@ from dataclasses import asdict
 from typing import Any, NamedTuple, Protocol
 
 from jobs import housekeeping, key_compaction, retention, segment_compaction, tiering
-from jobs.outcome import Outcome
-from jobs.spread import Spark
-from jobs.state import PartitionState, Unreadable, look
+from jobs.outcome import JobOutcome
+from jobs.spread import SparkProvider
+from jobs.state import PartitionState, UnreadablePartition, look
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.run_log import Run, record_runs
+from log_tables.cluster.run_log import JobRun, record_runs
 from log_tables.errors import InvalidArgument, LakelogError
 from log_tables.layout import MAINTENANCE
 
@@ -34,7 +34,7 @@ class Job(NamedTuple):
 
     name: str
     plan: Callable[[Sequence[PartitionState], int], Sequence[Step]]
-    run: Callable[[Spark, Cluster, Sequence[Any]], Iterable[Outcome]]
+    run: Callable[[SparkProvider, Cluster, Sequence[Any]], Iterable[JobOutcome]]
     preview: Callable[[Cluster, Any], str | None] = lambda _, step: str(step)
 
 
@@ -67,7 +67,7 @@ def jobs_named(names: Sequence[str]) -> tuple[Job, ...]:
 class Maintenance:
     """The jobs of one root, for one scheduler process; not for several threads."""
 
-    def __init__(self, cluster: Cluster, spark: Spark, jobs: Sequence[Job] = JOBS) -> None:
+    def __init__(self, cluster: Cluster, spark: SparkProvider, jobs: Sequence[Job] = JOBS) -> None:
         self._cluster, self._spark, self._jobs = cluster, spark, jobs
         self._tidied: dict[str, int] = {}
 
@@ -90,13 +90,13 @@ class Maintenance:
         except LakelogError as error:
             return f"{step}: {error.message}"
 
-    def run(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Outcome]:
+    def run(self, stop: Callable[[], bool] = lambda: False) -> Iterator[JobOutcome]:
         """Do every job once, recording what it did, until `stop` says so between two of them.
 
         A partition that fails stands in nobody's way: its outcome has an error, and the next run tries again.
         """
         run, started_ms = self._cluster.clock.unique_id(), self._cluster.clock.now_ms()
-        told: set[Unreadable] = set()
+        told: set[UnreadablePartition] = set()
         unrecorded: str | None = None
         for job in self._jobs:
             if stop():
@@ -114,20 +114,20 @@ class Maintenance:
                 unrecorded = error.message
             yield from done
         if unrecorded is not None:
-            yield Outcome(RECORD, MAINTENANCE, 0, error=unrecorded)
+            yield JobOutcome(RECORD, MAINTENANCE, 0, error=unrecorded)
 
-    def _remember(self, steps: Sequence[Step], done: Sequence[Outcome], now_ms: int) -> None:
+    def _remember(self, steps: Sequence[Step], done: Sequence[JobOutcome], now_ms: int) -> None:
         """Note which directories were tidied up: to list them costs too much for every run."""
         failed = {(outcome.topic, outcome.partition) for outcome in done if outcome.error}
-        tidied = (step for step in steps if isinstance(step, housekeeping.Tidy) and step.clean)
+        tidied = (step for step in steps if isinstance(step, housekeeping.TidyStep) and step.clean)
         done_at = {step.directory: now_ms for step in tidied if (step.topic, step.partition) not in failed}
         self._tidied |= done_at
 
 
-def _failed(found: Iterable[Unreadable]) -> Iterator[Outcome]:
+def _failed(found: Iterable[UnreadablePartition]) -> Iterator[JobOutcome]:
     for one in sorted(found, key=lambda one: (one.topic, one.partition)):
-        yield Outcome(LOOK, one.topic, one.partition, error=one.reason)
+        yield JobOutcome(LOOK, one.topic, one.partition, error=one.reason)
 
 
-def _row(outcome: Outcome, run: str, started_ms: int) -> Run:
-    return Run(run, started_ms, **asdict(outcome))
+def _row(outcome: JobOutcome, run: str, started_ms: int) -> JobRun:
+    return JobRun(run, started_ms, **asdict(outcome))

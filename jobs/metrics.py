@@ -2,7 +2,7 @@
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 
-from jobs.outcome import Outcome
+from jobs.outcome import JobOutcome
 
 
 class Metrics:
@@ -36,7 +36,7 @@ class Metrics:
             registry=registry,
         )
 
-    def partition_done(self, outcome: Outcome) -> None:
+    def partition_done(self, outcome: JobOutcome) -> None:
         """A job is done with a partition."""
         self._partitions.labels(outcome.job, "failed" if outcome.failed else "done").inc()
         if not outcome.error:

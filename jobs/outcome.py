@@ -17,7 +17,7 @@ def reason(error: LakelogError) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class JobOutcome:
     """What one job did to one partition.
 
     Files and bytes are those that took part: what was there before and what stands in their place after.

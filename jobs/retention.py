@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from jobs.outcome import Outcome, reason
-from jobs.spread import Spark
+from jobs.outcome import JobOutcome, reason
+from jobs.spread import SparkProvider
 from jobs.state import OPENED_AT_ONCE, PartitionState, partition_of
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
@@ -22,7 +22,7 @@ NAME = "retention"
 
 
 @dataclass(frozen=True, slots=True)
-class Expire:
+class ExpireStep:
     """Delete what is below offset `before` of a partition: `segments` whole ones."""
 
     topic: str
@@ -40,7 +40,7 @@ class Expire:
         )
 
 
-def plan(states: Sequence[PartitionState], now_ms: int) -> tuple[Expire, ...]:
+def plan(states: Sequence[PartitionState], now_ms: int) -> tuple[ExpireStep, ...]:
     """What is to be deleted, by the settings of each topic; `now_ms` is milliseconds since 1970.
 
     Nothing while the remote tier is unknown: a young segment there keeps the old ones after it.
@@ -77,8 +77,8 @@ def too_many(segments: Sequence[Segment], retention_bytes: int | None) -> int:
     return len(segments)
 
 
-def _expire(state: PartitionState, gone: Sequence[Segment]) -> Expire:
-    return Expire(
+def _expire(state: PartitionState, gone: Sequence[Segment]) -> ExpireStep:
+    return ExpireStep(
         state.topic,
         state.partition,
         state.directory,
@@ -89,16 +89,16 @@ def _expire(state: PartitionState, gone: Sequence[Segment]) -> Expire:
     )
 
 
-def run(_: Spark, cluster: Cluster, steps: Sequence[Expire]) -> Iterator[Outcome]:
+def run(_: SparkProvider, cluster: Cluster, steps: Sequence[ExpireStep]) -> Iterator[JobOutcome]:
     """Do `steps`, each in one commit, without Spark: there is nothing to compute."""
 
-    def expire(step: Expire) -> Outcome:
+    def expire(step: ExpireStep) -> JobOutcome:
         started = timer()
         try:
             partition_of(cluster, step.topic, step.partition, step.directory).truncate(step.before)
         except LakelogError as error:
-            return Outcome(NAME, step.topic, step.partition, error=reason(error))
-        return Outcome(
+            return JobOutcome(NAME, step.topic, step.partition, error=reason(error))
+        return JobOutcome(
             NAME,
             step.topic,
             step.partition,

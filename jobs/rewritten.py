@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from jobs.outcome import OVERTAKEN, Outcome, reason
+from jobs.outcome import OVERTAKEN, JobOutcome, reason
 from jobs.spread import Failure
 from log_tables.errors import LakelogError
 from log_tables.table.snapshot import Segment
@@ -26,20 +26,20 @@ def committed(
     made: Sequence[Segment] | Failure,
     commit: Callable[[Sequence[Segment]], bool],
     seconds: float,
-) -> Outcome:
+) -> JobOutcome:
     """The outcome of `step`, of which `made` was written in `seconds`.
 
     `commit` puts that in the place of the inputs; it returns False when another process was faster.
     """
     if isinstance(made, Failure):
-        return Outcome(job, step.topic, step.partition, seconds=seconds, error=str(made))
+        return JobOutcome(job, step.topic, step.partition, seconds=seconds, error=str(made))
     try:
         error = None if commit(made) else OVERTAKEN
     except LakelogError as raised:
         error = reason(raised)
     if error is not None:
-        return Outcome(job, step.topic, step.partition, seconds=seconds, error=error)
-    return Outcome(
+        return JobOutcome(job, step.topic, step.partition, seconds=seconds, error=error)
+    return JobOutcome(
         job,
         step.topic,
         step.partition,

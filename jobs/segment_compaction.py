@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, takewhile
 
-from jobs.outcome import Outcome
+from jobs.outcome import JobOutcome
 from jobs.rewritten import committed
-from jobs.spread import Failure, Spark, batches, spread
+from jobs.spread import Failure, SparkProvider, batches, spread
 from jobs.state import PartitionState, store_of, table_of
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.config import TopicConfig
 from log_tables.limits import LAST_MERGE_GROWTH, MERGE_GROWTH
-from log_tables.segments.rewrite import Merging, commit_merge, merged
+from log_tables.segments.rewrite import MergeTask, commit_merge, run_merge
 from log_tables.table.snapshot import Segment
 
 NAME = "segment_compaction"
@@ -69,7 +69,7 @@ def _worthwhile(chunk: tuple[Segment, ...], growth: int) -> Iterator[tuple[Segme
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
+class MergeStep:
     """Put one segment in the place of `inputs`, neighbours in order: in the remote table if `remote`."""
 
     topic: str
@@ -91,12 +91,12 @@ class Merge:
         )
 
 
-def plan(states: Sequence[PartitionState], now_ms: int) -> tuple[Merge, ...]:
+def plan(states: Sequence[PartitionState], now_ms: int) -> tuple[MergeStep, ...]:
     """What is to be merged, by the settings of each topic; `now_ms` is milliseconds since 1970."""
     return tuple(step for state in states for step in _merges(state, now_ms))
 
 
-def _merges(state: PartitionState, now_ms: int) -> Iterator[Merge]:
+def _merges(state: PartitionState, now_ms: int) -> Iterator[MergeStep]:
     segments, cleaned = state.snapshot.segments, state.snapshot.cleaned
     border = next((at for at, item in enumerate(segments) if item.last_offset >= cleaned), len(segments))
     # What a compaction by key has seen stays apart from what is new, or all would count as new.
@@ -108,26 +108,26 @@ def _merges(state: PartitionState, now_ms: int) -> Iterator[Merge]:
             yield _merge(state, True, inputs)
 
 
-def _merge(state: PartitionState, remote: bool, inputs: tuple[Segment, ...]) -> Merge:
+def _merge(state: PartitionState, remote: bool, inputs: tuple[Segment, ...]) -> MergeStep:
     compression = state.config["compression.type"]
-    return Merge(state.topic, state.partition, state.directory, remote, inputs, compression)
+    return MergeStep(state.topic, state.partition, state.directory, remote, inputs, compression)
 
 
-def run(spark: Spark, cluster: Cluster, steps: Sequence[Merge]) -> Iterator[Outcome]:
+def run(spark: SparkProvider, cluster: Cluster, steps: Sequence[MergeStep]) -> Iterator[JobOutcome]:
     """Do `steps`, each a task of one Spark job, then commit them; a lot of bytes is several such jobs."""
     for batch in batches(steps, lambda step: step.size_bytes):
         begun, started = cluster.clock.boottime(), timer()
-        made = spread(spark, merged, [_merging(cluster, step) for step in batch])
+        made = spread(spark, run_merge, [_merge_task(cluster, step) for step in batch])
         for step, result in zip(batch, made, strict=True):
             found = result if isinstance(result, Failure) else (result,)
             yield committed(NAME, step, found, partial(_commit, cluster, step, begun), timer() - started)
 
 
-def _merging(cluster: Cluster, step: Merge) -> Merging:
+def _merge_task(cluster: Cluster, step: MergeStep) -> MergeTask:
     store = store_of(cluster, step.remote)
-    return Merging(store.url, dict(store.options), step.directory, step.inputs, step.compression)
+    return MergeTask(store.url, dict(store.options), step.directory, step.inputs, step.compression)
 
 
-def _commit(cluster: Cluster, step: Merge, begun: float, made: Sequence[Segment]) -> bool:
+def _commit(cluster: Cluster, step: MergeStep, begun: float, made: Sequence[Segment]) -> bool:
     table = table_of(cluster, step.topic, step.partition, step.directory, step.remote)
     return commit_merge(table, step.inputs, made[0], begun)

@@ -13,7 +13,7 @@ from log_tables.errors import LakelogError
 from log_tables.limits import MIB
 
 Item = TypeVar("Item")
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 ITEMS_OF_A_CORE = 16
 """Tasks of a job for each core: enough to even out large items, and few enough for thousands of tiny ones."""
@@ -21,7 +21,7 @@ ITEMS_OF_A_CORE = 16
 JOB_BYTES = 64 * 1024 * MIB
 """What one Spark job rewrites: it is committed in time, and not lost when the next one is killed."""
 
-Spark = Callable[[], SparkSession]
+SparkProvider = Callable[[], SparkSession]
 """The session, started when a job first needs it."""
 
 
@@ -35,14 +35,16 @@ class Failure(str):
     __slots__ = ()
 
 
-def spread(spark: Spark, function: Callable[[Item], Made], items: Sequence[Item]) -> list[Made | Failure]:
+def spread(
+    spark: SparkProvider, function: Callable[[Item], Result], items: Sequence[Item]
+) -> list[Result | Failure]:
     """`function` of each item, in order, as one Spark job.
 
     What an item raises is a Failure in its place, and nobody else's.
     """
     said = f"{function.__module__}.{function.__qualname__}"
 
-    def attempt(item: Item) -> tuple[Made] | str:
+    def attempt(item: Item) -> tuple[Result] | str:
         try:
             return (function(item),)
         except LakelogError as error:
@@ -50,7 +52,7 @@ def spread(spark: Spark, function: Callable[[Item], Made], items: Sequence[Item]
         except Exception as error:  # noqa: BLE001 -- told as the item's failure
             return f"{said}: {type(error).__name__}: {error}"
 
-    def job(part: Sequence[Item]) -> list[Made | Failure]:
+    def job(part: Sequence[Item]) -> list[Result | Failure]:
         context = spark().sparkContext
         tasks = min(len(part), ITEMS_OF_A_CORE * context.defaultParallelism)
         found = context.parallelize(part, tasks).map(attempt).collect()
@@ -74,8 +76,8 @@ def batches(items: Sequence[Item], size: Callable[[Item], int]) -> Iterator[Sequ
 
 
 def halving(
-    job: Callable[[Sequence[Item]], list[Made | Failure]], items: Sequence[Item]
-) -> list[Made | Failure]:
+    job: Callable[[Sequence[Item]], list[Result | Failure]], items: Sequence[Item]
+) -> list[Result | Failure]:
     """What `job`, a Spark job, makes of each item.
 
     When all of it fails, because an item takes its worker with it, the items are tried in halves: in the end

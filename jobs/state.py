@@ -55,7 +55,7 @@ class PartitionState:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadablePartition:
     """A partition whose table cannot be opened, and why."""
 
     topic: str
@@ -65,7 +65,7 @@ class Unreadable:
 
 def look(
     cluster: Cluster, tidied: Mapping[str, int] = MappingProxyType({})
-) -> tuple[list[PartitionState], list[Unreadable]]:
+) -> tuple[list[PartitionState], list[UnreadablePartition]]:
     """Every partition of the root as it is now, internal ones too, in order of their names.
 
     `tidied` holds when which directories were last tidied up (milliseconds since 1970).
@@ -77,8 +77,8 @@ def look(
         found = [*pool.map(lambda at: _look(cluster, at[0], at[1], tidied), _places(cluster))]
     states = [state for state in found if isinstance(state, PartitionState)]
     # Nothing is said of a topic that was deleted since the metadata log was read.
-    unreadable = [state for state in found if isinstance(state, Unreadable)]
-    cut_off = [Unreadable(s.topic, s.partition, s.unreachable) for s in states if s.unreachable]
+    unreadable = [state for state in found if isinstance(state, UnreadablePartition)]
+    cut_off = [UnreadablePartition(s.topic, s.partition, s.unreachable) for s in states if s.unreachable]
     return states, [*unreadable, *cut_off]
 
 
@@ -126,7 +126,7 @@ def _places(cluster: Cluster) -> Iterator[tuple[str, int]]:
 
 def _look(
     cluster: Cluster, topic: str, index: int, tidied: Mapping[str, int]
-) -> PartitionState | Unreadable | None:
+) -> PartitionState | UnreadablePartition | None:
     try:
         if topic == CLUSTER_METADATA:
             partition, config = cluster.metadata_log.partition, _COMPACTED
@@ -140,7 +140,7 @@ def _look(
     except UnknownTopic:
         return None
     except LakelogError as error:
-        return Unreadable(topic, index, error.message)
+        return UnreadablePartition(topic, index, error.message)
     state = PartitionState(
         topic,
         index,

@@ -8,16 +8,16 @@ then here (log_tables/partition/tier.py).
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from jobs.outcome import Outcome, reason
+from jobs.outcome import JobOutcome, reason
 from jobs.retention import too_many, too_old
 from jobs.segment_compaction import runs
-from jobs.spread import JOB_BYTES, Failure, Spark, batches, spread
+from jobs.spread import JOB_BYTES, Failure, SparkProvider, batches, spread
 from jobs.state import PartitionState, partition_of, remote_of
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import LakelogError
 from log_tables.limits import MIB
-from log_tables.partition.tier import Copying, commit_move, copied, remove_expired
+from log_tables.partition.tier import CopyTask, commit_move, remove_expired, run_copy
 from log_tables.table.snapshot import Segment
 
 NAME = "tiering"
@@ -27,7 +27,7 @@ COPY_BYTES = 256 * MIB
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class MoveStep:
     """Move `segments`, the first of a partition, to the remote table, which ends at offset `held`.
 
     Without segments a move is completed that was killed before. `expired` remote ones go: those below
@@ -51,13 +51,13 @@ class Move:
         )
 
 
-def plan(states: Sequence[PartitionState], now_ms: int) -> tuple[Move, ...]:
+def plan(states: Sequence[PartitionState], now_ms: int) -> tuple[MoveStep, ...]:
     """What is to move, by the settings of each topic; `now_ms` is milliseconds since 1970."""
     found = (_move(state, now_ms) for state in states if not state.unreachable)
     return tuple(step for step in found if step is not None)
 
 
-def _move(state: PartitionState, now_ms: int) -> Move | None:
+def _move(state: PartitionState, now_ms: int) -> MoveStep | None:
     segments = movable(state, now_ms) if state.config.remote_storage else ()
     held, expired, left_behind = 0, 0, False
     if state.remote is not None:
@@ -66,7 +66,7 @@ def _move(state: PartitionState, now_ms: int) -> Move | None:
         left_behind = any(item.last_offset < held for item in state.snapshot.segments[:-1])
     if not (segments or expired or left_behind):
         return None
-    return Move(
+    return MoveStep(
         state.topic,
         state.partition,
         state.directory,
@@ -105,12 +105,12 @@ def _up_to(most_bytes: int, segments: Iterable[Segment]) -> Iterator[Segment]:
             return
 
 
-def run(spark: Spark, cluster: Cluster, steps: Sequence[Move]) -> Iterator[Outcome]:
+def run(spark: SparkProvider, cluster: Cluster, steps: Sequence[MoveStep]) -> Iterator[JobOutcome]:
     """Copy what `steps` move in one Spark job, then commit each; a lot of bytes is several such jobs."""
     for batch in batches(steps, lambda step: sum(segment.size for segment in step.segments)):
         started = timer()
-        tasks = [(at, task) for at, step in enumerate(batch) for task in _copyings(cluster, step)]
-        made = spread(spark, copied, [task for _, task in tasks])
+        tasks = [(at, task) for at, step in enumerate(batch) for task in _copy_tasks(cluster, step)]
+        made = spread(spark, run_copy, [task for _, task in tasks])
         of_step: list[list[Sequence[Segment] | Failure]] = [[] for _ in batch]
         for (at, _), result in zip(tasks, made, strict=True):
             of_step[at].append(result)
@@ -118,35 +118,35 @@ def run(spark: Spark, cluster: Cluster, steps: Sequence[Move]) -> Iterator[Outco
             yield _committed(cluster, step, results, timer() - started)
 
 
-def _copyings(cluster: Cluster, step: Move) -> Iterator[Copying]:
+def _copy_tasks(cluster: Cluster, step: MoveStep) -> Iterator[CopyTask]:
     """The tasks of a step: parts of its segments, of about COPY_BYTES."""
     part: list[Segment] = []
     for segment in step.segments:
         if part and sum(item.size for item in part) + segment.size > COPY_BYTES:
-            yield _copying(cluster, step, part)
+            yield _copy_task(cluster, step, part)
             part = []
         part.append(segment)
     if part:
-        yield _copying(cluster, step, part)
+        yield _copy_task(cluster, step, part)
 
 
-def _copying(cluster: Cluster, step: Move, part: Sequence[Segment]) -> Copying:
+def _copy_task(cluster: Cluster, step: MoveStep, part: Sequence[Segment]) -> CopyTask:
     store, remote = cluster.store, remote_of(cluster)
     options = tuple(store.options.items())
-    return Copying(store.url, remote.url, options, step.directory, tuple(part), step.held, step.compression)
+    return CopyTask(store.url, remote.url, options, step.directory, tuple(part), step.held, step.compression)
 
 
 def _committed(
-    cluster: Cluster, step: Move, results: Sequence[Sequence[Segment] | Failure], seconds: float
-) -> Outcome:
+    cluster: Cluster, step: MoveStep, results: Sequence[Sequence[Segment] | Failure], seconds: float
+) -> JobOutcome:
     there, failed = _copied_first(results)
     try:
         moved, gone = _commit(cluster, step, there)
     except LakelogError as error:
         failed = failed or reason(error)
     if failed is not None:
-        return Outcome(NAME, step.topic, step.partition, seconds=seconds, error=failed)
-    return Outcome(
+        return JobOutcome(NAME, step.topic, step.partition, seconds=seconds, error=failed)
+    return JobOutcome(
         NAME,
         step.topic,
         step.partition,
@@ -170,7 +170,7 @@ def _copied_first(results: Sequence[Sequence[Segment] | Failure]) -> tuple[list[
 
 
 def _commit(
-    cluster: Cluster, step: Move, there: Sequence[Segment]
+    cluster: Cluster, step: MoveStep, there: Sequence[Segment]
 ) -> tuple[Sequence[Segment], Sequence[Segment]]:
     """The segments that moved, and those that retention took out of the remote table."""
     local = partition_of(cluster, step.topic, step.partition, step.directory).table

@@ -15,7 +15,7 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.sweep import sweep
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.partition.partition import Partition
-from log_tables.segments.rewrite import clean_if_dirty
+from log_tables.segments.rewrite import compact_if_dirty
 
 CHECKPOINT_INTERVAL_S = 1.0
 """How often partitions are asked whether a checkpoint is due."""
@@ -97,14 +97,14 @@ def compact(cluster: Cluster) -> None:
     topic = cluster.cached_topic(CONSUMER_OFFSETS)
     for _, partition in [] if topic is None else topic.opened():
         if partition.leading:
-            clean_if_dirty(partition.table, partition.config.compression)
+            compact_if_dirty(partition.table, partition.config.compression)
 
 
 def clean(cluster: Cluster) -> None:
     """Delete log files that no reader needs any more, and what killed puts left behind."""
     for partition in _opened(cluster):
         if partition.leading:
-            partition.clean_log()
+            partition.delete_expired_log()
         else:
             partition.prune()  # its leader's checkpoints forget what is old, and nobody tells us
     cluster.store.remove_temporaries(TEMPORARY_MAX_AGE_MS)

@@ -21,7 +21,7 @@ from api.wire.beside import INLINE_MAX_ROWS, is_large, worked_out
 from api.wire.transaction import TransactionBody, decode_transaction
 from coordinator.groups.transactions import Asked, Transacted
 from ingest.buffer import Room
-from log_tables.cluster.group_log import Placed, check_retry_key
+from log_tables.cluster.group_log import AppendedRange, check_retry_key
 from log_tables.cluster.topic import Topic
 from log_tables.errors import RetryKeyReused, UnknownPartition, UnknownTopic
 from log_tables.segments.staging import PartitionRecords
@@ -177,7 +177,7 @@ def _parts(here: Gateway, sent: TransactionBody, topic: Topic, sticky: int) -> l
     return [PartitionRecords(topic.name, topic.topic_id, part.partition, [part.batch]) for part in parts]
 
 
-def _answer(number: int, placed: tuple[Placed, ...], earlier: bool) -> V2Response:
+def _answer(number: int, placed: tuple[AppendedRange, ...], earlier: bool) -> V2Response:
     offsets = [
         {"topic": p.topic, "partition": p.partition, "base_offset": p.base_offset, "count": p.count}
         for p in placed

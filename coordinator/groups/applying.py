@@ -18,7 +18,7 @@ from itertools import islice
 from ingest.buffer import Buffer, Room
 from ingest.writer import Acks, Appended, AppendOutcome
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.group_log import Intent, Placed
+from log_tables.cluster.group_log import AppendedRange, Intent
 from log_tables.cluster.topic import Topic
 from log_tables.errors import (
     Conflict,
@@ -43,7 +43,7 @@ PAUSE_MAX_S = 5.0
 """Between two attempts, ever longer."""
 
 Append = Callable[[Topic, Sequence[tuple[int, AppendRequest]], Acks, Room], Awaitable[list[AppendOutcome]]]
-Done = asyncio.Future[tuple[Placed, ...] | None]
+Done = asyncio.Future[tuple[AppendedRange, ...] | None]
 """Where a transaction's records are, once they are there; None when another process has to see to it."""
 
 Loss = CorruptSegment | TransactionLost
@@ -83,7 +83,7 @@ class Applying:
     def __post_init__(self) -> None:
         self.done.add_done_callback(lambda _: self._changed.set())
 
-    async def placed(self) -> tuple[Placed, ...] | None:
+    async def placed(self) -> tuple[AppendedRange, ...] | None:
         """Where the records are, once they are there; None when another process has to see to it.
 
         Raises CorruptSegment, TransactionLost while they cannot be.
@@ -110,7 +110,7 @@ class _Part:
     intent: Intent
     runs: list[tuple[StagedFile, StagedRun]]
     finish: Callable[["_Part"], None]
-    placed: list[Placed] = field(default_factory=list)
+    placed: list[AppendedRange] = field(default_factory=list)
     read: int = 0
     durable: int = 0
     read_whole: bool = False
@@ -126,12 +126,12 @@ class _Part:
         topic, partition = self.runs[0][1].topic, self.runs[0][1].partition
         last = self.placed[-1] if self.placed else None
         if last is not None and _follows(last, base_offset):
-            self.placed[-1] = Placed(topic, partition, last.count + count, last.base_offset)
+            self.placed[-1] = AppendedRange(topic, partition, last.count + count, last.base_offset)
         else:
-            self.placed.append(Placed(topic, partition, count, base_offset))
+            self.placed.append(AppendedRange(topic, partition, count, base_offset))
 
 
-def _follows(last: Placed, base_offset: int | None) -> bool:
+def _follows(last: AppendedRange, base_offset: int | None) -> bool:
     if last.base_offset is None or base_offset is None:
         return last.base_offset is base_offset
     return last.base_offset + last.count == base_offset
@@ -162,7 +162,7 @@ class Applier:
             for run in staged.runs:
                 at = TopicIdPartition(run.topic, run.topic_id, run.partition)
                 runs.setdefault(at, []).append((staged, run))
-        placed: dict[TopicIdPartition, list[Placed]] = {}
+        placed: dict[TopicIdPartition, list[AppendedRange]] = {}
 
         def finish(at: TopicIdPartition, part: _Part) -> None:
             placed[at] = part.placed

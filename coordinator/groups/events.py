@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from log_tables.cluster.group_log import MemberConfig, Placed
+from log_tables.cluster.group_log import AppendedRange, MemberConfig
 from log_tables.segments.staging import StagedFile
 from log_tables.topic_partition import TopicPartition
 
@@ -135,7 +135,7 @@ class Applied:
     """
 
     number: int
-    placed: tuple[Placed, ...]
+    placed: tuple[AppendedRange, ...]
     lost: bool = False
 
 

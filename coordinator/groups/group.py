@@ -7,7 +7,7 @@ from functools import lru_cache
 from coordinator.groups.events import TopicState
 from coordinator.groups.pattern import matching
 from coordinator.groups.transaction import TransactionState
-from log_tables.cluster.group_log import Committed, MemberConfig
+from log_tables.cluster.group_log import MemberConfig, OffsetValue
 from log_tables.cluster.topic import check_public, is_internal
 from log_tables.errors import NotAssigned, UnknownMember, UnknownPartition, UnknownTopic
 from log_tables.topic_partition import TopicPartition
@@ -61,7 +61,7 @@ class Group:
     id: str
     generation: int = 0
     members: Mapping[str, Member] = field(default_factory=dict)
-    offsets: Mapping[TopicPartition, Committed] = field(default_factory=dict)
+    offsets: Mapping[TopicPartition, OffsetValue] = field(default_factory=dict)
     topics: Mapping[str, TopicState] = field(default_factory=dict)
     target: Mapping[str, Partitions] = field(default_factory=dict)
     idle_ms: int = 0
@@ -135,7 +135,7 @@ class Group:
                     f"{at.topic!r} (now); poll, and go by the assignment"
                 )
 
-    def committed(self, at: TopicPartition) -> Committed | None:
+    def committed(self, at: TopicPartition) -> OffsetValue | None:
         """The offset committed for a partition of the topic as it is now."""
         found, topic = self.offsets.get(at), self.topics.get(at.topic)
         return found if found and topic and found.topic_id == topic.topic_id else None

@@ -7,7 +7,6 @@ from coordinator.groups import transaction
 from coordinator.groups.events import TopicState
 from coordinator.groups.group import Group, Member
 from log_tables.cluster.group_log import (
-    Committed,
     GroupKey,
     GroupValue,
     Intent,
@@ -16,6 +15,7 @@ from log_tables.cluster.group_log import (
     MemberKey,
     MemberValue,
     OffsetKey,
+    OffsetValue,
     Retry,
     RetryKey,
     TransactionsKey,
@@ -62,7 +62,7 @@ def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[
     """
     generations: dict[str, GroupValue] = {}
     members: defaultdict[str, dict[str, Member]] = defaultdict(dict)
-    offsets: defaultdict[str, dict[TopicPartition, Committed]] = defaultdict(dict)
+    offsets: defaultdict[str, dict[TopicPartition, OffsetValue]] = defaultdict(dict)
     topics: defaultdict[str, dict[str, TopicState]] = defaultdict(dict)
     counts: dict[str, TransactionsValue] = {}
     intents: defaultdict[str, dict[int, Intent]] = defaultdict(dict)
@@ -76,7 +76,7 @@ def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[
             case MemberKey(group, member), MemberValue():
                 members[group][member] = _remembered(member, value, now_ms)
                 topics[group] |= {name: TopicState(topic_id, 0) for name, topic_id in value.topic_ids.items()}
-            case OffsetKey(group, topic, partition), Committed():
+            case OffsetKey(group, topic, partition), OffsetValue():
                 offsets[group][TopicPartition(topic, partition)] = value
             case TransactionsKey(group), TransactionsValue():
                 counts[group] = value

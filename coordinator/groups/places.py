@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from coordinator.groups.group import Group
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.group_log import Committed, MemberKey, MemberValue, OffsetKey, Records
+from log_tables.cluster.group_log import MemberKey, MemberValue, OffsetKey, OffsetValue, Records
 from log_tables.cluster.topic import Topic
 from log_tables.errors import Damaged, NotFound
 from log_tables.layout import partition_directory
@@ -31,7 +31,7 @@ def new_places(before: Group, records: Records) -> list[Noted]:
     found = []
     for key, value in records:
         match key, value:
-            case OffsetKey(_, topic, partition), Committed(offset, topic_id):
+            case OffsetKey(_, topic, partition), OffsetValue(offset, topic_id):
                 known = before.offsets.get(TopicPartition(topic, partition))
                 if known is None or (known.topic_id, known.offset) != (topic_id, offset):
                     found.append(Noted(topic, topic_id, partition, offset))

@@ -36,11 +36,11 @@ from coordinator.groups.group import NOTHING, Group, Member
 from coordinator.groups.group_records import counting, saying
 from coordinator.groups.pattern import matching
 from log_tables.cluster.group_log import (
-    Committed,
     GroupKey,
     Key,
     MemberKey,
     OffsetKey,
+    OffsetValue,
     Records,
 )
 from log_tables.cluster.topic import check_public, check_writable
@@ -279,7 +279,7 @@ def _with_offsets(
 ) -> tuple[Group, Records]:
     """`group` with these offsets committed; `movers` go on from there, wherever they were set to."""
     made = {
-        at: Committed(place.offset, group.check(at).topic_id, place.metadata, at_ms, by)
+        at: OffsetValue(place.offset, group.check(at).topic_id, place.metadata, at_ms, by)
         for at, place in offsets.items()
     }
     records: Records = [(OffsetKey(group.id, *at), committed) for at, committed in made.items()]

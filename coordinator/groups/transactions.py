@@ -19,7 +19,7 @@ from coordinator.groups.shard import Shard
 from ingest.buffer import Buffer
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.group_log import Placed
+from log_tables.cluster.group_log import AppendedRange
 from log_tables.errors import Conflict, InvalidArgument, LakelogError, NotLeader
 from log_tables.partition.sequencer import kept_producer_id
 from log_tables.segments import staging
@@ -58,10 +58,10 @@ class Transacted:
     """A transaction that is committed; `applying` is what applies it, if that is not known to be done."""
 
     number: int
-    placed: tuple[Placed, ...]
+    placed: tuple[AppendedRange, ...]
     applying: Applying | None = None
 
-    async def where(self) -> tuple[Placed, ...]:
+    async def where(self) -> tuple[AppendedRange, ...]:
         """Where its records are, waiting for that; without offsets after APPLY_WAIT_S, or if another process
         applies it. Raises Damaged when they are not there, and cannot be as things stand.
         """
@@ -337,9 +337,9 @@ def _planned(parts: Iterable[PartitionRecords]) -> tuple[StagedFile, ...]:
     return (StagedFile("", runs),) if runs else ()
 
 
-def _unplaced(staged: Iterable[StagedFile]) -> tuple[Placed, ...]:
+def _unplaced(staged: Iterable[StagedFile]) -> tuple[AppendedRange, ...]:
     counts: dict[tuple[str, int], int] = {}
     for run in (run for file in staged for run in file.runs):
         at = (run.topic, run.partition)
         counts[at] = counts.get(at, 0) + run.records
-    return tuple(Placed(topic, partition, count) for (topic, partition), count in counts.items())
+    return tuple(AppendedRange(topic, partition, count) for (topic, partition), count in counts.items())

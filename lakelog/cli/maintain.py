@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from jobs.maintenance import Maintenance
     from jobs.metrics import Metrics
-    from jobs.outcome import Outcome
+    from jobs.outcome import JobOutcome
     from log_tables.cluster.cluster import Cluster
 
 _log = logging.getLogger(__name__)
@@ -141,7 +141,7 @@ class _Runner:
         Raises typer.Exit when Spark cannot be had, or not again in this process.
         """
         began = timer()
-        outcomes: list[Outcome] = []
+        outcomes: list[JobOutcome] = []
         error: Exception | None = None
         from jobs.spread import SparkGone
         from lakelog.spark.jre import JavaMissing
@@ -167,7 +167,7 @@ class _Runner:
             console.print(f"{len(outcomes)} partitions changed in {timer() - began:.1f} s")
         return failed
 
-    def _tell(self, outcome: "Outcome") -> None:
+    def _tell(self, outcome: "JobOutcome") -> None:
         if self._metrics is not None:
             self._metrics.partition_done(outcome)
         if self._json:
@@ -176,13 +176,13 @@ class _Runner:
             console.print(_sentence(outcome))
 
 
-def _row(outcome: "Outcome") -> dict[str, Any]:
+def _row(outcome: "JobOutcome") -> dict[str, Any]:
     from dataclasses import asdict
 
     return asdict(outcome)
 
 
-def _sentence(outcome: "Outcome") -> str:
+def _sentence(outcome: "JobOutcome") -> str:
     where = f"{outcome.job} {outcome.topic}-{outcome.partition}"
     if outcome.error:
         return f"{where}: {'failed: ' if outcome.failed else ''}{outcome.error}"

@@ -52,7 +52,7 @@ from log_tables.segments.segment import SegmentCache
 from log_tables.store.store import Store, open_store, overlap
 from log_tables.table.table import create_table, topic_deleted
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 _INCARNATION = re.compile(r"(?P<name>[a-zA-Z0-9._-]+)(~(?P<number>\d+))?")
 
@@ -190,7 +190,7 @@ class Cluster:
         """Whether `topic` is, as last refreshed, the one of its name."""
         return self._topics.get(topic.name) is topic
 
-    def with_current_topic(self, name: str, act: Callable[[Topic], Answer]) -> Answer:
+    def with_current_topic(self, name: str, act: Callable[[Topic], Result]) -> Result:
         """What `act` gives for the topic `name`: again with the newest one, where it failed for an old one.
 
         Raises UnknownTopic, and what `act` raises for the topic as it is now.

@@ -109,7 +109,7 @@ class MemberValue(msgspec.Struct, frozen=True, omit_defaults=True):
     topic_ids: dict[str, str] = {}
 
 
-class Committed(msgspec.Struct, frozen=True):
+class OffsetValue(msgspec.Struct, frozen=True):
     """A committed offset: that of the next record to read, of the topic's incarnation `topic_id`.
 
     `committed_ms` is the time of the commit in milliseconds since 1970, `member` who made it (empty: nobody
@@ -150,7 +150,7 @@ class Intent(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str = ""
 
 
-class Placed(msgspec.Struct, frozen=True, omit_defaults=True):
+class AppendedRange(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where `count` records of a transaction are, one after the other; None: that is no longer known."""
 
     topic: str
@@ -169,11 +169,11 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
     number: int
     digest: str
     committed_ms: int
-    placed: tuple[Placed, ...] | None = None
+    placed: tuple[AppendedRange, ...] | None = None
     lost: bool = False
 
 
-Value = GroupValue | MemberValue | Committed | TransactionsValue | Intent | Retry
+Value = GroupValue | MemberValue | OffsetValue | TransactionsValue | Intent | Retry
 Records = list[tuple[Key, Value | None]]
 
 _decode_key = msgspec.json.Decoder(Key).decode
@@ -181,7 +181,7 @@ _encode = msgspec.json.Encoder().encode
 _VALUES: dict[type[Key], msgspec.json.Decoder[Value]] = {
     GroupKey: msgspec.json.Decoder(GroupValue),
     MemberKey: msgspec.json.Decoder(MemberValue),
-    OffsetKey: msgspec.json.Decoder(Committed),
+    OffsetKey: msgspec.json.Decoder(OffsetValue),
     TransactionsKey: msgspec.json.Decoder(TransactionsValue),
     IntentKey: msgspec.json.Decoder(Intent),
     RetryKey: msgspec.json.Decoder(Retry),
@@ -254,13 +254,13 @@ def replay(partition: Partition) -> Iterator[tuple[Key, Value | None]]:
         offset = plan.end
 
 
-def committed_offsets(partitions: Iterable[Partition]) -> dict[OffsetKey, Committed]:
+def committed_offsets(partitions: Iterable[Partition]) -> dict[OffsetKey, OffsetValue]:
     """What every group has committed, by `partitions` of `__consumer_offsets` as last refreshed."""
-    found: dict[OffsetKey, Committed] = {}
+    found: dict[OffsetKey, OffsetValue] = {}
     for partition in partitions:
         for key, value in replay(partition):
             if isinstance(key, OffsetKey):
-                if isinstance(value, Committed):
+                if isinstance(value, OffsetValue):
                     found[key] = value
                 else:
                     found.pop(key, None)

@@ -36,7 +36,7 @@ RUNS_SCHEMA = pa.schema(
 """The table `maintenance_runs`: one row for each partition that a job changed, or could not change."""
 
 
-class Run(msgspec.Struct, frozen=True):
+class JobRun(msgspec.Struct, frozen=True):
     """One row of RUNS_SCHEMA; `started_ms` is milliseconds since 1970."""
 
     run: str
@@ -53,7 +53,7 @@ class Run(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-def record_runs(cluster: Cluster, runs: Sequence[Run]) -> None:
+def record_runs(cluster: Cluster, runs: Sequence[JobRun]) -> None:
     """Append `runs`, in one commit. Raises NotLeader when too many others append, StoreUnavailable, …"""
     if not runs:
         return
@@ -104,9 +104,9 @@ def _read(partition: Partition) -> Iterator[pa.RecordBatch]:
         at = plan.end
 
 
-def _decoded(record: Record) -> Run:
+def _decoded(record: Record) -> JobRun:
     try:
-        return msgspec.json.decode(record.value or b"", type=Run)
+        return msgspec.json.decode(record.value or b"", type=JobRun)
     except msgspec.MsgspecError as error:
         raise CorruptLog(
             f"the record at offset {record.offset} of {MAINTENANCE} is no maintenance run ({error}); delete "
@@ -114,6 +114,6 @@ def _decoded(record: Record) -> Run:
         ) from None
 
 
-def _row(run: Run) -> dict[str, object]:
+def _row(run: JobRun) -> dict[str, object]:
     row = msgspec.structs.asdict(run)
     return {**row, "started_at": row.pop("started_ms") * 1000}

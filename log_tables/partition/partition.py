@@ -490,9 +490,9 @@ class Partition:
         """Write a checkpoint of what is known now; off the append path."""
         self.table.checkpoint(self.config.producer_expiration_ms)
 
-    def clean_log(self) -> int:
+    def delete_expired_log(self) -> int:
         """Delete log files that no reader needs any more; returns how many."""
-        return self.table.clean_log()
+        return self.table.delete_expired_log()
 
     def on_commit(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` (in any thread) whenever the high watermark has moved, or the topic is known to be

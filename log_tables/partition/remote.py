@@ -31,7 +31,7 @@ from log_tables.store.store import Store
 from log_tables.table.snapshot import Segment, Snapshot
 from log_tables.table.table import Table, create_table
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 class RemoteRoot:
@@ -249,7 +249,7 @@ class RemoteTier:
             raise no_remote_root(self._directory)
         return root
 
-    def _asked(self, ask: Callable[[], Answer]) -> Answer:
+    def _asked(self, ask: Callable[[], Result]) -> Result:
         try:
             return ask()
         except StoreUnavailable as error:

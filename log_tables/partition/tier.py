@@ -28,7 +28,7 @@ from log_tables.table.table import Table, commit_info
 
 
 @dataclass(frozen=True, slots=True)
-class Copying:
+class CopyTask:
     """What one task copies: `segments`, neighbours in order, of the table at `directory`.
 
     `local` and `remote` are the URLs of the roots, `options` those of both; `held` is the high watermark of
@@ -44,7 +44,7 @@ class Copying:
     compression: str
 
 
-def copied(task: Copying) -> tuple[Segment, ...]:
+def run_copy(task: CopyTask) -> tuple[Segment, ...]:
     """`copy` in a process that has nothing open."""
     local, remote = _store(task.local, task.options), _store(task.remote, task.options)
     return copy(local, remote, task.directory, task.segments, task.held, task.compression, SystemClock())

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from log_tables.cluster.group_log import (
-    Committed,
     Intent,
     IntentKey,
     OffsetKey,
+    OffsetValue,
     TransactionsValue,
     decode,
 )
@@ -39,7 +39,7 @@ def records(store: Store, directory: str, snapshot: Snapshot, start: int = 0) ->
 class Replayed:
     """The groups of some partitions of `__consumer_offsets`, as far as they were followed."""
 
-    offsets: dict[OffsetKey, Committed] = field(default_factory=dict)
+    offsets: dict[OffsetKey, OffsetValue] = field(default_factory=dict)
     pending: dict[IntentKey, Intent] = field(default_factory=dict)
     epochs: dict[int, int] = field(default_factory=dict)
     """By the id of a group's own producer, the epoch of the newest transaction that was ever committed."""
@@ -56,7 +56,7 @@ class Replayed:
 
     def _take(self, key: object, value: object) -> None:
         match key, value:
-            case OffsetKey(), Committed():
+            case OffsetKey(), OffsetValue():
                 self.offsets[key] = value
             case OffsetKey(), None:
                 self.offsets.pop(key, None)

@@ -21,19 +21,19 @@ from log_tables.segments import cleaner
 from log_tables.segments import segment as segments
 from log_tables.segments.cleaner import Cleaning
 from log_tables.segments.digest import Digest
-from log_tables.segments.segment import Description, SegmentWriter
+from log_tables.segments.segment import SegmentStats, SegmentWriter
 from log_tables.store.store import Store, open_store
 from log_tables.table.commit import Commit, Txn
 from log_tables.table.snapshot import Horizons, Segment, Snapshot
 from log_tables.table.table import Table, commit_info
 
 __all__ = [
-    "Merging",
-    "clean",
-    "clean_if_dirty",
+    "MergeTask",
     "commit_compaction",
     "commit_merge",
     "compact",
+    "compact_by_key",
+    "compact_if_dirty",
     "keys",
     "latest",
     "merge",
@@ -64,7 +64,7 @@ def tail(
 
 
 @dataclass(frozen=True, slots=True)
-class Merging:
+class MergeTask:
     """What one task merges: `inputs`, neighbours in order, of the table at `directory` below `url`."""
 
     url: str
@@ -74,7 +74,7 @@ class Merging:
     compression: str
 
 
-def merged(task: Merging) -> Segment:
+def run_merge(task: MergeTask) -> Segment:
     """`merge` in a process that has nothing open."""
     store = open_store(task.url, task.options, create=False)
     return merge(store, task.directory, task.inputs, task.compression, SystemClock())
@@ -166,7 +166,7 @@ def commit_compaction(
     return _replace(table, "COMPACT", inputs, made, cleaned, begun)
 
 
-def clean(
+def compact_by_key(
     table: Table,
     compression: str,
     min_compaction_lag_ms: int = 0,
@@ -193,12 +193,12 @@ def clean(
     return commit_compaction(table, inputs, kept, inputs[-1].last_offset + 1, begun)
 
 
-def clean_if_dirty(table: Table, compression: str) -> bool:
+def compact_if_dirty(table: Table, compression: str) -> bool:
     """`clean` by Kafka's defaults, if enough has come since the last time (`cleaner.is_dirty`).
 
     Returns and raises as `clean` does.
     """
-    return cleaner.is_dirty(table.snapshot) and clean(table, compression)
+    return cleaner.is_dirty(table.snapshot) and compact_by_key(table, compression)
 
 
 def _read(store: Store, table: str, inputs: Sequence[Segment]) -> Iterator[pa.RecordBatch]:
@@ -259,9 +259,9 @@ def _put(
     return found.segment(path, data.size, newest.modification_time, horizons)
 
 
-def _checked(data: pa.Buffer, digest: bytes, newest: Segment) -> Description:
+def _checked(data: pa.Buffer, digest: bytes, newest: Segment) -> SegmentStats:
     """What the file `data` holds, if that is in order and has this `digest`. Raises CorruptSegment."""
-    found, read, ordered = Description(), Digest(), True
+    found, read, ordered = SegmentStats(), Digest(), True
     try:
         for batch in segments.decode(data):
             offsets = int64s(batch.column(OFFSET))

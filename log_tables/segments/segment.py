@@ -102,7 +102,7 @@ def decode(data: pa.Buffer) -> Iterator[pa.RecordBatch]:
                 yield conform(batch)
 
 
-class Description:
+class SegmentStats:
     """What the stats of a segment say, gathered from the batches that it holds, at least one record."""
 
     def __init__(self) -> None:
@@ -151,7 +151,7 @@ def describe(
     path: str, batch: pa.RecordBatch, size: int, modification_time: int, horizons: Horizons = ()
 ) -> Segment:
     """The Segment (its Delta stats) of a file `path` of `size` bytes that holds `batch`."""
-    description = Description()
+    description = SegmentStats()
     description.add(batch)
     return description.segment(path, size, modification_time, horizons)
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.group_log import Committed, OffsetKey, committed_offsets
+from log_tables.cluster.group_log import OffsetKey, OffsetValue, committed_offsets
 from log_tables.errors import UnknownTopic
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.partition.partition import Partition
@@ -60,7 +60,7 @@ class Lag:
 class GroupOffsets(NamedTuple):
     """The committed offsets of topics that there are, and the partitions that they are of."""
 
-    committed: Mapping[OffsetKey, Committed]
+    committed: Mapping[OffsetKey, OffsetValue]
     partitions: Mapping[tuple[str, int], Partition]
 
 

@@ -12,11 +12,11 @@ from log_tables.layout import TXN_HIGH_WATERMARK, TXN_LEADER
 from log_tables.table.commit import VACUUM, Commit, Txn
 from log_tables.table.snapshot import Segment, Snapshot, segment_of
 
-Broken = str | None
+Violation = str | None
 _FOREIGN = "it was made by another tool"
 
 
-class Kind(Enum):
+class CommitKind(Enum):
     """What a commit does to the log."""
 
     APPEND = "append"
@@ -25,7 +25,7 @@ class Kind(Enum):
     MAINTENANCE = "maintenance"
 
 
-def appends_are_contiguous(before: Snapshot, commit: Commit) -> Broken:
+def appends_are_contiguous(before: Snapshot, commit: Commit) -> Violation:
     """An append begins at the high watermark, holds every offset from there on, and moves it to its end."""
     if len(commit.adds) != 1 or commit.removes:
         return f"an append has {len(commit.adds)} adds and {len(commit.removes)} removes, not exactly one add"
@@ -48,7 +48,7 @@ def appends_are_contiguous(before: Snapshot, commit: Commit) -> Broken:
     return None
 
 
-def tiers_follow_the_high_watermark(before: Snapshot, commit: Commit) -> Broken:
+def tiers_follow_the_high_watermark(before: Snapshot, commit: Commit) -> Violation:
     """A move into a remote table puts segments behind what is there; its end is the new high watermark.
 
     Only the remote table is looked at: whether what lies between was deleted is for who commits to see.
@@ -68,19 +68,19 @@ def tiers_follow_the_high_watermark(before: Snapshot, commit: Commit) -> Broken:
     return None
 
 
-def high_watermark_never_moves_back(before: Snapshot, after: Snapshot) -> Broken:
+def high_watermark_never_moves_back(before: Snapshot, after: Snapshot) -> Violation:
     if after.high_watermark < before.high_watermark:
         return f"the high watermark moved back from {before.high_watermark} to {after.high_watermark}"
     return None
 
 
-def log_start_never_moves_back(before: Snapshot, after: Snapshot) -> Broken:
+def log_start_never_moves_back(before: Snapshot, after: Snapshot) -> Violation:
     if after.log_start < before.log_start:
         return f"the log start moved back from {before.log_start} to {after.log_start}"
     return None
 
 
-def cleaned_never_moves_back(before: Snapshot, after: Snapshot) -> Broken:
+def cleaned_never_moves_back(before: Snapshot, after: Snapshot) -> Violation:
     """Nor is it ever above the high watermark: what is not there yet cannot have been cleaned."""
     if after.cleaned < before.cleaned:
         return f"compaction by key moved back from offset {before.cleaned} to {after.cleaned}"
@@ -89,26 +89,26 @@ def cleaned_never_moves_back(before: Snapshot, after: Snapshot) -> Broken:
     return None
 
 
-def tiered_never_moves_back(before: Snapshot, after: Snapshot) -> Broken:
+def tiered_never_moves_back(before: Snapshot, after: Snapshot) -> Violation:
     if after.tiered < before.tiered:
         return f"the border to the remote tier moved back from {before.tiered} to {after.tiered}"
     return None
 
 
-def leader_epoch_never_moves_back(before: Snapshot, after: Snapshot) -> Broken:
+def leader_epoch_never_moves_back(before: Snapshot, after: Snapshot) -> Violation:
     if after.leader_epoch < before.leader_epoch:
         return f"the leader epoch moved back from {before.leader_epoch} to {after.leader_epoch}"
     return None
 
 
-def nothing_follows_a_deletion(before: Snapshot, _: Snapshot) -> Broken:
+def nothing_follows_a_deletion(before: Snapshot, _: Snapshot) -> Violation:
     """The claim that says that the topic is deleted is the last commit of ours in its log."""
     if before.deleted:
         return "the topic was deleted before, and nothing is committed after that"
     return None
 
 
-def segments_are_ordered(after: Snapshot) -> Broken:
+def segments_are_ordered(after: Snapshot) -> Violation:
     """Segments do not overlap, hold offsets below the high watermark, and none counts more than its span."""
     end = 0
     for segment in after.segments:
@@ -125,7 +125,7 @@ def segments_are_ordered(after: Snapshot) -> Broken:
     return None
 
 
-def segments_begin_at_the_border(after: Snapshot) -> Broken:
+def segments_begin_at_the_border(after: Snapshot) -> Violation:
     """What is below the border is in the remote tier alone, and the border at most at the high watermark."""
     if after.tiered > after.high_watermark:
         return f"the remote tier ends at {after.tiered}, above the high watermark {after.high_watermark}"
@@ -137,7 +137,7 @@ def segments_begin_at_the_border(after: Snapshot) -> Broken:
     return None
 
 
-def modification_time_is_monotone(after: Snapshot) -> Broken:
+def modification_time_is_monotone(after: Snapshot) -> Violation:
     """`modificationTime` grows with the base offset: Delta's streaming source orders its first read by it."""
     previous: Segment | None = None
     for segment in after.segments:
@@ -147,7 +147,7 @@ def modification_time_is_monotone(after: Snapshot) -> Broken:
     return None
 
 
-def rewrite_keeps_records(before: Snapshot, commit: Commit) -> Broken:
+def rewrite_keeps_records(before: Snapshot, commit: Commit) -> Violation:
     """Maintenance leaves as many records as it removes; fewer only when it says `dataChange: true`."""
     if not (commit.adds or commit.removes):
         return None
@@ -159,7 +159,7 @@ def rewrite_keeps_records(before: Snapshot, commit: Commit) -> Broken:
     return None
 
 
-def adds_lie_within_removes(before: Snapshot, commit: Commit) -> Broken:
+def adds_lie_within_removes(before: Snapshot, commit: Commit) -> Violation:
     """Maintenance puts records only where it took some away, and takes away only what is there."""
     known = {segment.path: segment for segment in before.segments}
     missing = [remove.path for remove in commit.removes if remove.path not in known]
@@ -181,11 +181,11 @@ def _covered(segment: Segment, ranges: list[tuple[int, int]]) -> bool:
     return starts and ends
 
 
-def first_broken(results: Iterable[Broken]) -> Broken:
+def first_broken(results: Iterable[Violation]) -> Violation:
     return next((result for result in results if result is not None), None)
 
 
-_STEPS: tuple[Callable[[Snapshot, Snapshot], Broken], ...] = (
+_STEPS: tuple[Callable[[Snapshot, Snapshot], Violation], ...] = (
     high_watermark_never_moves_back,
     log_start_never_moves_back,
     cleaned_never_moves_back,
@@ -193,7 +193,7 @@ _STEPS: tuple[Callable[[Snapshot, Snapshot], Broken], ...] = (
     leader_epoch_never_moves_back,
     nothing_follows_a_deletion,
 )
-_STATES: tuple[Callable[[Snapshot], Broken], ...] = (
+_STATES: tuple[Callable[[Snapshot], Violation], ...] = (
     segments_are_ordered,
     segments_begin_at_the_border,
     modification_time_is_monotone,
@@ -218,24 +218,24 @@ def gaps(snapshot: Snapshot, begin: int, end: int) -> Iterator[str]:
         yield f"offsets {expected}-{end - 1} are missing at the end"
 
 
-def broken_step(before: Snapshot, commit: Commit) -> Broken:
+def broken_step(before: Snapshot, commit: Commit) -> Violation:
     """The first invariant that `commit`, as the version after `before`, would break."""
     kind = kind_of(before, commit)
     after = before.apply(commit)
     steps = (check(before, after) for check in _STEPS)
-    if kind is Kind.APPEND:
+    if kind is CommitKind.APPEND:
         return first_broken((appends_are_contiguous(before, commit), *steps, _tail_is_monotone(after)))
-    if kind is Kind.CLAIM:
+    if kind is CommitKind.CLAIM:
         return first_broken(steps)
     checks = _STATES if commit.adds else (segments_begin_at_the_border,)
     states = (check(after) for check in checks)
-    if kind is Kind.TIER:
+    if kind is CommitKind.TIER:
         return first_broken((tiers_follow_the_high_watermark(before, commit), *steps, *states))
     rewrite = (adds_lie_within_removes(before, commit), *steps, *states)
     return first_broken((*rewrite, rewrite_keeps_records(before, commit)))
 
 
-def _tail_is_monotone(after: Snapshot) -> Broken:
+def _tail_is_monotone(after: Snapshot) -> Violation:
     """The two checks of a whole snapshot, for the segment that an append has put at its end."""
     tail = after.segments[-2:]
     if len(tail) == 2 and tail[1].modification_time < tail[0].modification_time:
@@ -243,25 +243,25 @@ def _tail_is_monotone(after: Snapshot) -> Broken:
     return None
 
 
-def kind_of(before: Snapshot, commit: Commit) -> Kind:
+def kind_of(before: Snapshot, commit: Commit) -> CommitKind:
     """What `commit` is, by the transaction that it carries. A remote table has no appends, but moves."""
     if _txn(commit, TXN_LEADER) is not None and _txn(commit, TXN_LEADER) != before.leader_epoch:
-        return Kind.CLAIM
+        return CommitKind.CLAIM
     if _txn(commit, TXN_HIGH_WATERMARK) is not None:
-        return Kind.APPEND if before.cluster is None else Kind.TIER
-    return Kind.MAINTENANCE
+        return CommitKind.APPEND if before.cluster is None else CommitKind.TIER
+    return CommitKind.MAINTENANCE
 
 
-def classify(table: str, before: Snapshot, commit: Commit) -> Kind:
+def classify(table: str, before: Snapshot, commit: Commit) -> CommitKind:
     """What the commit after `before`, made by somebody else, does to the log.
 
     Raises ForeignCommit, naming the version and the operation, for one that no lakelog made and that is not
     harmless: nothing may change a log but what keeps its invariants (design: commit protocol, case 4).
     """
-    reason: Broken
+    reason: Violation
     if _is_harmless(commit):
         if not is_ours(commit) or commit.info.operation == VACUUM:
-            return Kind.MAINTENANCE
+            return CommitKind.MAINTENANCE
         raise _foreign_commit(table, before.version + 1, commit, "it has lost its actions")
     try:
         reason = broken_step(before, commit) or _table_stays(before, commit) if is_ours(commit) else _FOREIGN
@@ -302,7 +302,7 @@ def _foreign_commit(table: str, version: int, commit: Commit, reason: str) -> Fo
     )
 
 
-def _table_stays(before: Snapshot, commit: Commit) -> Broken:
+def _table_stays(before: Snapshot, commit: Commit) -> Violation:
     if commit.protocol is not None and commit.protocol != before.protocol:
         return "it changes the protocol of the table"
     if commit.metadata is not None and commit.metadata.schemaString != before.metadata.schemaString:

@@ -53,7 +53,7 @@ from log_tables.table.snapshot import (
     open_checkpoint,
 )
 
-Seen = TypeVar("Seen")
+Result = TypeVar("Result")
 
 
 def create_table(
@@ -143,7 +143,7 @@ class Looks:
         """Whether a look has ended that began after `begun` was `came`."""
         return self._done > came
 
-    def look(self, act: Callable[[], Seen]) -> Seen:
+    def look(self, act: Callable[[], Result]) -> Result:
         """One more look; the caller lets only one begin at a time."""
         self.begun += 1
         seen = act()
@@ -329,7 +329,7 @@ class Table:
             self._checkpointed = max(self._checkpointed, snapshot.version)
             self._snapshot = self._snapshot.pruned(now_ms, producer_expiration_ms)
 
-    def clean_log(self, dry_run: bool = False) -> int:
+    def delete_expired_log(self, dry_run: bool = False) -> int:
         """Delete commits and checkpoints before the newest checkpoint; returns how many files.
 
         With `dry_run` none is deleted. Never one younger than LOG_RETENTION_MS by the store's own clock: a

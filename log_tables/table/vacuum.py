@@ -32,7 +32,7 @@ _names_decoder = msgspec.json.Decoder(list[str])
 
 
 @dataclass(frozen=True, slots=True)
-class Vacuumed:
+class VacuumResult:
     """What a vacuum did, or would do: files that it marked, files marked before that are not due yet, and
     files that it deleted, with their bytes.
     """
@@ -54,7 +54,7 @@ class _Found:
     due_ledgers: list[str] = field(default_factory=list)
 
 
-def vacuum(table: Table, dry_run: bool = False) -> Vacuumed:
+def vacuum(table: Table, dry_run: bool = False) -> VacuumResult:
     """Mark the unreferenced files of `table`, and delete those whose mark is old enough.
 
     Of segment files alone, below the high watermark; whatever else is there is not touched. With `dry_run`
@@ -69,7 +69,7 @@ def vacuum(table: Table, dry_run: bool = False) -> Vacuumed:
         _mark(table, found)
         deleted = _sweep(table, found)
     size = sum(found.due[name] for name in deleted)
-    return Vacuumed(len(found.unmarked), found.waiting, len(deleted), size)
+    return VacuumResult(len(found.unmarked), found.waiting, len(deleted), size)
 
 
 def retention_ms(snapshot: Snapshot) -> int:

@@ -187,7 +187,7 @@ def test_every_invariant_is_documented_by_its_name() -> None:
         name
         for name, function in inspect.getmembers(invariant, inspect.isfunction)
         if function.__module__ == invariant.__name__
-        and inspect.signature(function).return_annotation == invariant.Broken
+        and inspect.signature(function).return_annotation == invariant.Violation
         and not name.startswith(("_", "broken_", "first_"))
     }
     assert documented == predicates
@@ -217,8 +217,8 @@ def test_the_commits_in_the_format_keep_the_invariants() -> None:
     append, merge = (decode(text.encode(), "docs/FORMAT.md") for text in commits())
     empty = Snapshot(-1, Protocol(1, 2), Metadata("id", "{}"))
     assert invariant.broken_step(empty, append) is None
-    assert kind_of(empty, append) is invariant.Kind.APPEND
-    assert kind_of(empty, merge) is invariant.Kind.MAINTENANCE
+    assert kind_of(empty, append) is invariant.CommitKind.APPEND
+    assert kind_of(empty, merge) is invariant.CommitKind.MAINTENANCE
 
 
 def test_the_bounds_in_the_format_hold_the_record_that_they_are_about() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from jobs import housekeeping
-from jobs.housekeeping import TIDY_INTERVAL_MS, Tidy
+from jobs.housekeeping import TIDY_INTERVAL_MS, TidyStep
 from jobs.maintenance import JOBS, Maintenance
-from jobs.outcome import Outcome
+from jobs.outcome import JobOutcome
 from jobs.state import look
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
@@ -67,7 +67,7 @@ def test_what_is_due(
     assert planned(version, checkpointed, tidied_ms) == expected
 
 
-def remote_tidied(version: int, checkpointed: int, tidied_ms: int | None) -> list[Tidy]:
+def remote_tidied(version: int, checkpointed: int, tidied_ms: int | None) -> list[TidyStep]:
     state = replace(
         a_state([]),
         remote=a_snapshot([a_segment(0)], version=version),
@@ -80,8 +80,8 @@ def remote_tidied(version: int, checkpointed: int, tidied_ms: int | None) -> lis
 def test_a_remote_table_gets_a_checkpoint_when_it_is_tidied_up_and_has_changed() -> None:
     """It sees a commit a run at most, and is opened by each."""
     assert remote_tidied(7, 3, NOW_MS) == []
-    assert remote_tidied(7, 3, None) == [Tidy("t", 3, "topics/t/3", True, True, True)]
-    assert remote_tidied(7, 7, None) == [Tidy("t", 3, "topics/t/3", True, False, True)]
+    assert remote_tidied(7, 3, None) == [TidyStep("t", 3, "topics/t/3", True, True, True)]
+    assert remote_tidied(7, 7, None) == [TidyStep("t", 3, "topics/t/3", True, False, True)]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_remote_table_gets_a_checkpoint_when_it_is_tidied_up_and_has_changed()
     ],
 )
 def test_a_step_says_what_it_is(checkpoint: bool, clean: bool, remote: bool, says: str) -> None:
-    assert str(Tidy("t", 3, "topics/t/3", remote, checkpoint, clean)) == says
+    assert str(TidyStep("t", 3, "topics/t/3", remote, checkpoint, clean)) == says
 
 
 # On tables.
@@ -112,7 +112,7 @@ def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
     return made
 
 
-def run(cluster: Cluster, tidied: dict[str, int] | None = None) -> list[Outcome]:
+def run(cluster: Cluster, tidied: dict[str, int] | None = None) -> list[JobOutcome]:
     """One run of this job, on a cluster as another process opens it."""
     cluster = Cluster.open(cluster.store, cluster.clock, create=False)
     states, unreadable = look(cluster, tidied or {})

@@ -8,7 +8,7 @@ from hypothesis import settings
 
 from jobs import key_compaction
 from jobs.outcome import OVERTAKEN
-from jobs.spread import Spark
+from jobs.spread import SparkProvider
 from jobs.state import PartitionState, look
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
@@ -199,12 +199,12 @@ class Keyed:
     def _drawn(self, below: int) -> int:
         return int(self.clock.random() * below)
 
-    def plan(self) -> Sequence[key_compaction.Compact]:
+    def plan(self) -> Sequence[key_compaction.CompactStep]:
         """What is due for the topic."""
         states = [state for state in look(self.cluster)[0] if state.topic == "t"]
         return key_compaction.plan(states, self.clock.now_ms())
 
-    def compact(self, spark: Spark, steps: Sequence[key_compaction.Compact]) -> list[str | None]:
+    def compact(self, spark: SparkProvider, steps: Sequence[key_compaction.CompactStep]) -> list[str | None]:
         """Do `steps`, and the same with the models of those that succeed; returns the errors."""
         outcomes = list(key_compaction.run(spark, self.cluster, steps))
         for step, outcome in zip(steps, outcomes, strict=True):

@@ -12,7 +12,7 @@ import pytest
 
 from jobs import housekeeping
 from jobs.maintenance import JOBS, Job, Maintenance, jobs_named
-from jobs.outcome import OVERTAKEN, Outcome
+from jobs.outcome import OVERTAKEN, JobOutcome
 from jobs.spread import Failure, spread
 from log_tables.clock import ManualClock
 from log_tables.cluster import cluster
@@ -52,7 +52,7 @@ def root(tmp_path: Path) -> Root:
     return Root(tmp_path)
 
 
-def by_job(outcomes: list[Outcome]) -> dict[str, set[str]]:
+def by_job(outcomes: list[JobOutcome]) -> dict[str, set[str]]:
     """Which topics each job has changed."""
     found: dict[str, set[str]] = {}
     for outcome in outcomes:
@@ -233,7 +233,7 @@ def test_two_schedulers_at_once_lose_and_double_nothing(tmp_path: Path) -> None:
     root = Root(tmp_path, partitions=2)
     together = threading.Barrier(2)
 
-    def schedule(_: int) -> list[Outcome]:
+    def schedule(_: int) -> list[JobOutcome]:
         opened = root.opened()
         together.wait()
         return [outcome for _ in range(3) for outcome in run(opened)]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from jobs import retention
-from jobs.outcome import GONE, Outcome
-from jobs.retention import Expire
+from jobs.outcome import GONE, JobOutcome
+from jobs.retention import ExpireStep
 from jobs.state import PartitionState, look
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
@@ -83,7 +83,7 @@ def test_a_log_that_starts_inside_a_segment_counts_that_segment_whole() -> None:
 
 def test_a_step_says_what_goes() -> None:
     (step,) = retention.plan([a_state(aged(*AGES), retention_ms=25)], NOW_MS)
-    assert step == Expire("t", 3, "topics/t/3", 30, 3, 30, 300)
+    assert step == ExpireStep("t", 3, "topics/t/3", 30, 3, 30, 300)
     assert str(step) == "delete 3 segments (30 records, 300 bytes) below offset 30"
 
 
@@ -148,7 +148,7 @@ def cluster(store_root: Path, clock: ManualClock) -> Cluster:
     return made
 
 
-def expire(cluster: Cluster) -> list[Outcome]:
+def expire(cluster: Cluster) -> list[JobOutcome]:
     """One run of this job."""
     states, unreadable = look(cluster)
     assert unreadable == []

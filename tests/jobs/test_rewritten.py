@@ -4,15 +4,15 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from jobs.outcome import GONE, OVERTAKEN, Outcome
+from jobs.outcome import GONE, OVERTAKEN, JobOutcome
 from jobs.rewritten import committed
-from jobs.segment_compaction import Merge
+from jobs.segment_compaction import MergeStep
 from jobs.spread import Failure
 from log_tables.errors import UnknownTopic
 from log_tables.table.snapshot import Segment
 from tests.kit.states import a_segment, aged
 
-STEP = Merge("t", 3, "topics/t/3", False, tuple(aged(0, 0, 0)), "zstd")
+STEP = MergeStep("t", 3, "topics/t/3", False, tuple(aged(0, 0, 0)), "zstd")
 MADE = (a_segment(0, 30, size=250),)
 
 
@@ -31,13 +31,17 @@ def in_vain(_: Sequence[Segment]) -> bool:
 @pytest.mark.parametrize(
     ("made", "commit", "expected"),
     [
-        (MADE, in_time, Outcome("job", "t", 3, 3, 1, 300, 250, 30, 1.5)),
-        (MADE, too_late, Outcome("job", "t", 3, seconds=1.5, error=OVERTAKEN)),
-        (MADE, in_vain, Outcome("job", "t", 3, seconds=1.5, error=GONE)),
-        (Failure("the task failed"), in_time, Outcome("job", "t", 3, seconds=1.5, error="the task failed")),
+        (MADE, in_time, JobOutcome("job", "t", 3, 3, 1, 300, 250, 30, 1.5)),
+        (MADE, too_late, JobOutcome("job", "t", 3, seconds=1.5, error=OVERTAKEN)),
+        (MADE, in_vain, JobOutcome("job", "t", 3, seconds=1.5, error=GONE)),
+        (
+            Failure("the task failed"),
+            in_time,
+            JobOutcome("job", "t", 3, seconds=1.5, error="the task failed"),
+        ),
     ],
 )
 def test_what_became_of_a_rewrite(
-    made: Sequence[Segment] | Failure, commit: Callable[[Sequence[Segment]], bool], expected: Outcome
+    made: Sequence[Segment] | Failure, commit: Callable[[Sequence[Segment]], bool], expected: JobOutcome
 ) -> None:
     assert committed("job", STEP, made, commit, 1.5) == expected

@@ -7,7 +7,7 @@ import pytest
 
 from jobs import tiering
 from jobs.state import PartitionState, look
-from jobs.tiering import Move
+from jobs.tiering import MoveStep
 from log_tables.clock import ManualClock
 from tests.kit.no_spark import in_process
 from tests.kit.partitions import append_each, held
@@ -82,7 +82,7 @@ def test_what_is_going_to_be_merged_stays_and_all_after_it() -> None:
 
 def test_a_log_without_a_remote_table_has_all_before_it() -> None:
     (step,) = tiering.plan([a_state(aged(*AGES), local_retention_ms=45, **APART)], NOW_MS)
-    assert step == Move("t", 3, "topics/t/3", tuple(aged(*AGES)[:1]), 0, "zstd", 0, 0)
+    assert step == MoveStep("t", 3, "topics/t/3", tuple(aged(*AGES)[:1]), 0, "zstd", 0, 0)
     assert str(step) == "move 1 segments (100 bytes) to the remote root, delete 0 there"
 
 
@@ -92,7 +92,7 @@ THERE = aged(90, 80, 70)
 HERE = aged(*AGES, base=30)
 
 
-def plan(here: int = 0, **given: Any) -> Move | None:
+def plan(here: int = 0, **given: Any) -> MoveStep | None:
     """The plan for the segments HERE but for the first `here`, of which those THERE come before."""
     settings = {**APART, "tiered": 30 + 10 * here, **given}
     steps = tiering.plan([a_state(HERE[here:], **settings)], NOW_MS)

@@ -1,7 +1,7 @@
 """What groups have committed, written to `__consumer_offsets` as a coordinator does it, without one."""
 
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.group_log import Committed, Key, OffsetKey, Value, encode
+from log_tables.cluster.group_log import Key, OffsetKey, OffsetValue, Value, encode
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.partition.partition import AppendRequest
 from log_tables.record import input_batch
@@ -17,5 +17,5 @@ def say(cluster: Cluster, *records: tuple[Key, Value | None], index: int = 0) ->
 
 def commit(cluster: Cluster, group: str, topic: str, partition: int, offset: int, index: int = 0) -> None:
     """Let `group` go on at `offset`; partition `index` is where the group is kept."""
-    committed = Committed(offset, cluster.topic(topic).topic_id, committed_ms=cluster.clock.now_ms())
+    committed = OffsetValue(offset, cluster.topic(topic).topic_id, committed_ms=cluster.clock.now_ms())
     say(cluster, (OffsetKey(group, topic, partition), committed), index=index)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from jobs.maintenance import JOBS, Job, Maintenance
-from jobs.outcome import Outcome
-from jobs.spread import Spark
+from jobs.outcome import JobOutcome
+from jobs.spread import SparkProvider
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.home import remember
@@ -130,7 +130,7 @@ class Root:
         assert run(self.opened()) == []
 
 
-def run(cluster: Cluster, spark: Spark = in_process, jobs: Sequence[Job] = JOBS) -> list[Outcome]:
+def run(cluster: Cluster, spark: SparkProvider = in_process, jobs: Sequence[Job] = JOBS) -> list[JobOutcome]:
     """One run of a scheduler that has just been started."""
     return list(Maintenance(cluster, spark, jobs).run())
 
@@ -138,13 +138,15 @@ def run(cluster: Cluster, spark: Spark = in_process, jobs: Sequence[Job] = JOBS)
 def interrupted(job: Job, meanwhile: Callable[[], None]) -> Job:
     """`job`, with something that another process does after it has planned."""
 
-    def interrupted_run(spark: Spark, cluster: Cluster, steps: Sequence[object]) -> Sequence[Outcome]:
+    def interrupted_run(
+        spark: SparkProvider, cluster: Cluster, steps: Sequence[object]
+    ) -> Sequence[JobOutcome]:
         meanwhile()
         return list(job.run(spark, cluster, steps))
 
     return job._replace(run=interrupted_run)
 
 
-def errors(outcomes: Sequence[Outcome]) -> dict[str, str]:
+def errors(outcomes: Sequence[JobOutcome]) -> dict[str, str]:
     """What failed, by `topic/partition`."""
     return {f"{o.topic}-{o.partition}": o.error for o in outcomes if o.error is not None}

@@ -118,7 +118,7 @@ def a_checkpoint_behind_which_commits_are_deleted(world: World) -> tuple[Step, S
 
     def clean() -> None:
         world.age()
-        another(partition, here(world)).clean_log()
+        another(partition, here(world)).delete_expired_log()
         world.check(lambda path: "checkpoint" not in path)
 
     return another(partition, here(world)).checkpoint, clean
@@ -136,7 +136,7 @@ def a_checkpoint_behind_which_an_older_one_is_deleted(world: World) -> tuple[Ste
 
     def clean() -> None:
         world.age()
-        another(partition, here(world)).clean_log()
+        another(partition, here(world)).delete_expired_log()
         world.check(lambda path: older not in path)
 
     return another(partition, here(world)).checkpoint, clean
@@ -341,7 +341,9 @@ def a_transaction_that_is_done_with_its_files(world: World) -> tuple[Step, Step]
         world.age()
         cluster = cluster_of(world)
         directory = cluster.metadata_log.partition.directory
-        step = housekeeping.Tidy(CLUSTER_METADATA, 0, directory, remote=False, checkpoint=False, clean=True)
+        step = housekeeping.TidyStep(
+            CLUSTER_METADATA, 0, directory, remote=False, checkpoint=False, clean=True
+        )
         list(housekeeping.run(no_spark, cluster, [step]))
         world.check(lambda path: f"/{STAGING}" in path)  # nobody has fsynced that deletion, and it may last
 

@@ -17,16 +17,16 @@ from api.process.server import open_gateway
 from ingest.settings import Settings
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import (
-    Committed,
     GroupKey,
     GroupValue,
     MemberConfig,
     MemberKey,
     MemberValue,
     OffsetKey,
+    OffsetValue,
 )
 from log_tables.cluster.metadata_log import TopicRecord, decode
-from log_tables.cluster.run_log import Run, record_runs
+from log_tables.cluster.run_log import JobRun, record_runs
 from log_tables.layout import CLUSTER_METADATA, CONSUMER_OFFSETS, MAINTENANCE, TOPICS
 from log_tables.partition.partition import Partition, partition_for_key
 from log_tables.record import Record, to_records
@@ -81,7 +81,7 @@ class World:
         headers = {"Content-Type": "application/vnd.kafka.json.v2+json"}
         sent = self.client.post("/consumers/g/transactions", json={"records": records}, headers=headers)
         sent.raise_for_status()
-        run = Run("r", 0, "merge", self.topic, 0, error=SECRET)
+        run = JobRun("r", 0, "merge", self.topic, 0, error=SECRET)
         record_runs(Cluster.open(open_store(gateway.data)), [run])
 
     def new_topic(self) -> str:
@@ -250,7 +250,7 @@ def test_what_an_older_gateway_let_a_group_do_gives_no_records(tmp_path: Path, b
     member = MemberValue(config, topics, assigned=by_hand, owned=owned, epoch=1, topic_ids=ids)
     index = partition_for_key(b"g", 2)
     say(cluster, (MemberKey("g", "i"), member), index=index)
-    say(cluster, (OffsetKey("g", CONSUMER_OFFSETS, 0), Committed(0, topic_id)), index=index)
+    say(cluster, (OffsetKey("g", CONSUMER_OFFSETS, 0), OffsetValue(0, topic_id)), index=index)
     with running_gateway(tmp_path / "root") as gateway:
         headers = {"Accept": "application/vnd.kafka.binary.v2+json"}
         answer = gateway.client.get(f"{INSTANCE}/records?timeout=0", headers=headers)

@@ -24,13 +24,13 @@ from coordinator.groups.group import Group, Member, Partitions
 from coordinator.groups.group_records import restore
 from coordinator.groups.step import step
 from log_tables.cluster.group_log import (
-    Committed,
     GroupKey,
     GroupValue,
     MemberConfig,
     MemberKey,
     MemberValue,
     OffsetKey,
+    OffsetValue,
     Records,
 )
 from log_tables.errors import (
@@ -415,7 +415,7 @@ def test_the_slow_and_the_dead_of_one_moment_are_both_seen_to() -> None:
 
 def test_a_commit_is_kept_with_what_was_said_beside_it() -> None:
     driven = Driven().joined("a").stable()
-    expected = Committed(7, "id-t", "note", 123, "a")
+    expected = OffsetValue(7, "id-t", "note", 123, "a")
     assert driven.happen(Commit("a", {T0: OffsetAndMetadata(7, "note")}, 123)) == [
         (OffsetKey("g", "t", 0), expected)
     ]
@@ -456,7 +456,7 @@ def test_a_reset_waits_until_nobody_shares_or_is_forced() -> None:
     driven.happen(Seek("a", {T0: 50, T1: 60}))
     driven.refuse(Reset({T0: OffsetAndMetadata(3)}, 9), GroupNotEmpty, "force it")
     driven.happen(Reset({T0: OffsetAndMetadata(3, "n")}, 9, force=True))
-    assert driven.group.offsets == {T0: Committed(3, "id-t", "n", 9, "")}
+    assert driven.group.offsets == {T0: OffsetValue(3, "id-t", "n", 9, "")}
     assert driven.member("a").positions == {T1: 60}
     assert driven.restored().member("a").positions == {T1: 60}
     driven.happen(Leave("a"), Reset({T0: OffsetAndMetadata(1)}, 9))

@@ -12,9 +12,9 @@ from ingest.writer import Acks, Appended
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import (
+    AppendedRange,
     Intent,
     IntentKey,
-    Placed,
     Retry,
     RetryKey,
     TransactionsKey,
@@ -76,7 +76,7 @@ def test_a_producer_that_was_outbid_is_an_error_to_everybody_until_it_is_given_u
         await gateway.start()
         assert gateway.shard is not None
         done = await gateway.transact(Asked({}, staged=(gateway.staged("out"),)))
-        assert await done.where() == (Placed("out", 0, BATCHES, 0),)
+        assert await done.where() == (AppendedRange("out", 0, BATCHES, 0),)
         own = gateway.group.transactions.producer_id
         await write_as(gateway, ProducerStamp(own, epoch, 0, kept=True))
         assert f"is at epoch {epoch}, and the group has committed up to 1" in check(store).problems[0]
@@ -96,7 +96,7 @@ def test_a_producer_that_was_outbid_is_an_error_to_everybody_until_it_is_given_u
         gateway.shard.apply("g", Delete(force=True))
         await gateway.shard.wait_durable("g")
         again = await gateway.transact(Asked({}, staged=(gateway.staged("out"),), key="k", digest="d"))
-        assert await again.where() == (Placed("out", 0, BATCHES, BATCHES + 1),)
+        assert await again.where() == (AppendedRange("out", 0, BATCHES, BATCHES + 1),)
         assert gateway.group.transactions.producer_id != own
         await gateway.stop()
         wanted = expected(0, "out", 0)
@@ -122,9 +122,9 @@ def test_what_an_older_version_left_pending_is_applied_unless_a_client_was_there
         if forged:
             await lost(found.where())
         else:
-            assert await found.where() == (Placed("out", 0, BATCHES, 0),)
+            assert await found.where() == (AppendedRange("out", 0, BATCHES, 0),)
         done = await gateway.transact(Asked({}, staged=(gateway.staged("other"),)))
-        assert await done.where() == (Placed("other", 0, BATCHES, 0),)
+        assert await done.where() == (AppendedRange("other", 0, BATCHES, 0),)
         assert gateway.group.transactions.producer_id >= KEPT_PRODUCER_ID_MIN
         assert gateway.group.transactions.number == 2
         await gateway.stop()

@@ -27,12 +27,12 @@ from coordinator.groups.group import Group
 from coordinator.groups.group_records import restore
 from coordinator.groups.step import step
 from log_tables.cluster.group_log import (
-    Committed,
+    AppendedRange,
     Intent,
     IntentKey,
     MemberConfig,
     OffsetKey,
-    Placed,
+    OffsetValue,
     Records,
     Retry,
     RetryKey,
@@ -118,7 +118,7 @@ def test_offsets_intent_retry_key_and_count_are_one_append() -> None:
     driven = Driven()
     records = driven.happen(transact(None, staged(), offsets={IN0: 5}, key="k"))
     assert records == [
-        (OffsetKey("g", "in", 0), Committed(5, "id-in", "", AT_MS)),
+        (OffsetKey("g", "in", 0), OffsetValue(5, "id-in", "", AT_MS)),
         (TransactionsKey("g"), TransactionsValue(PRODUCER, 1)),
         (IntentKey("g", 1), Intent(PRODUCER, 1, (staged(),), "k")),
         (RetryKey("g", "k"), Retry(1, "d", AT_MS)),
@@ -135,7 +135,7 @@ def test_without_records_nothing_is_pending() -> None:
 
 def test_what_is_applied_is_not_pending_any_more_and_its_key_knows_where_it_is() -> None:
     driven = Driven(transact(None, staged(), key="k"))
-    placed = (Placed("out", 0, 2, 17),)
+    placed = (AppendedRange("out", 0, 2, 17),)
     assert driven.happen(Applied(1, placed)) == [
         (IntentKey("g", 1), None),
         (RetryKey("g", "k"), Retry(1, "d", AT_MS, placed)),
@@ -289,7 +289,7 @@ def test_a_group_is_deleted_with_its_transactions_once_they_are_applied() -> Non
 
 
 def test_the_records_are_read_as_they_were_written() -> None:
-    driven = Driven(transact(None, staged(), key="k"), Applied(1, (Placed("out", 0, 2),)))
+    driven = Driven(transact(None, staged(), key="k"), Applied(1, (AppendedRange("out", 0, 2),)))
     for key, value in driven.records:
         assert decode(encode(key, value), "") == (key, value)
 
@@ -378,7 +378,7 @@ class Machine(RuleBasedStateMachine):
         key = self.model.pending.pop(number)
         if key in self.model.keys and self.model.keys[key][0] == number:
             self.model.keys[key] = (*self.model.keys[key][:3], True)
-        self._happen(Applied(number, (Placed("out", 0, 2, number),)))
+        self._happen(Applied(number, (AppendedRange("out", 0, 2, number),)))
 
     @rule(hours=st.integers(1, 30))
     def wait(self, hours: int) -> None:

@@ -18,7 +18,7 @@ from ingest.settings import Settings
 from ingest.writer import Acks, AppendOutcome, Writer
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.group_log import Placed
+from log_tables.cluster.group_log import AppendedRange
 from log_tables.cluster.topic import Topic
 from log_tables.errors import Conflict, InvalidArgument, OutcomeUnknown, PutRefused, Retriable
 from log_tables.layout import CONSUMER_OFFSETS, STAGING
@@ -52,7 +52,7 @@ BATCHES = 2
 class Client:
     """What somebody wants to have done, in order, and what was answered: outlives every gateway."""
 
-    answers: list[tuple[Placed, ...]] = field(default_factory=list)
+    answers: list[tuple[AppendedRange, ...]] = field(default_factory=list)
 
     @property
     def key(self) -> str:
@@ -319,7 +319,7 @@ def test_a_transaction_whose_commit_failed_for_a_moment_is_repeated_with_its_fil
             await gateway.transact(asked)
         await gateway.start()
         done = await gateway.transact(asked)
-        assert await done.where() == (Placed("out", 0, BATCHES, 0),)
+        assert await done.where() == (AppendedRange("out", 0, BATCHES, 0),)
         with pytest.raises(InvalidArgument, match="belongs to another transaction"):
             await gateway.transact(Asked({}, staged=asked.staged, key="l", digest="d"))
         await gateway.stop()

@@ -362,7 +362,7 @@ class Log(RuleBasedStateMachine):
     @rule(process=who, minutes=st.integers(0, 90))
     def sleep_and_clean(self, process: int, minutes: int) -> None:
         self._sleep(minutes * 60)
-        self._attempt(process, self.processes[process].partition.clean_log)
+        self._attempt(process, self.processes[process].partition.delete_expired_log)
 
     # What happens to processes.
 

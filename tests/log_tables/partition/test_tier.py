@@ -14,7 +14,7 @@ from log_tables.layout import PROPERTY_CLUSTER, REMOTE_MARK
 from log_tables.limits import REMOTE_LOOK_S
 from log_tables.partition.partition import Partition
 from log_tables.partition.remote import RemoteRoot
-from log_tables.partition.tier import Copying, commit_move, copied, remove_expired
+from log_tables.partition.tier import CopyTask, commit_move, remove_expired, run_copy
 from log_tables.record import to_records
 from log_tables.segments.rewrite import commit_merge, merge
 from log_tables.segments.segment import read
@@ -120,9 +120,9 @@ def test_a_task_copies_with_nothing_but_what_it_is_told(
     remote = root.make_table(TABLE)
     wanted = partition.snapshot.segments[:3]
     local = partition.table.store.url
-    task = Copying(local, away.as_uri(), (("secret_key", "hush"),), TABLE, wanted, 0, "zstd")
+    task = CopyTask(local, away.as_uri(), (("secret_key", "hush"),), TABLE, wanted, 0, "zstd")
     assert "hush" not in repr(task)  # Spark may log it
-    made = copied(task)
+    made = run_copy(task)
     assert bases(commit_move(partition.table, remote, made)) == [0, 2, 4]
     assert held(root, root.table(TABLE).snapshot.segments) == VALUES[:6]
 

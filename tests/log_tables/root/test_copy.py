@@ -17,10 +17,10 @@ import pytest
 from log_tables.clock import ManualClock, SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import (
-    Committed,
     Intent,
     IntentKey,
     OffsetKey,
+    OffsetValue,
     TransactionsKey,
     TransactionsValue,
 )
@@ -179,7 +179,7 @@ def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
     part = PartitionRecords("t", topic.topic_id, 0, [entry(b"pending").batch])
     staged = stage(made.store, clock, "g", [part])
     say(made, (IntentKey("g", 1), Intent(7, 1, (staged,))))
-    say(made, (OffsetKey("g", "t", 0), Committed(4, topic.topic_id)))
+    say(made, (OffsetKey("g", "t", 0), OffsetValue(4, topic.topic_id)))
     return made
 
 

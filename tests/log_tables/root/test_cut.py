@@ -10,10 +10,10 @@ import pytest
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import (
-    Committed,
     Intent,
     IntentKey,
     OffsetKey,
+    OffsetValue,
     TransactionsKey,
     TransactionsValue,
 )
@@ -76,7 +76,7 @@ def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
     made = Cluster.open(open_store(tmp_path / "here"), clock)
     append(made.claim(made.create_topic("t"), 0), b"first")
     transact(made, 1)
-    say(made, (OffsetKey("h", "t", 0), Committed(2, made.topic("t").topic_id)), index=1)
+    say(made, (OffsetKey("h", "t", 0), OffsetValue(2, made.topic("t").topic_id)), index=1)
     return made
 
 
@@ -156,7 +156,7 @@ def test_no_group_is_ahead_of_what_another_groups_transaction_wrote(cluster: Clu
     def consume() -> None:
         transact(cluster, 2)
         append(cluster.claim(cluster.topic("t"), 0), b"plain")
-        say(cluster, (OffsetKey("h", "t", 0), Committed(4, cluster.topic("t").topic_id)), index=1)
+        say(cluster, (OffsetKey("h", "t", 0), OffsetValue(4, cluster.topic("t").topic_id)), index=1)
 
     source = Busy(cluster.store, meets, consume)
     made = copied(source, cluster, tmp_path / "copy")

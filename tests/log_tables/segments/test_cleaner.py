@@ -218,7 +218,7 @@ class Compaction(RuleBasedStateMachine):
 
     def perform(self, lag_ms: int, retention_ms: int, segment_bytes: int, end: int | None) -> bool:
         """Compact up to `end`, if there is anything to do; whether that was done."""
-        committed = rewrite.clean(self.partition.table, "zstd", lag_ms, retention_ms, segment_bytes)
+        committed = rewrite.compact_by_key(self.partition.table, "zstd", lag_ms, retention_ms, segment_bytes)
         assert committed == (end is not None)
         return committed
 

@@ -251,7 +251,7 @@ def test_a_merge_that_slept_past_a_cleanup_ends_without_harm(
     clock.advance(HOUR_MS + 1)
     partition.refresh()
     partition.checkpoint()
-    assert partition.clean_log() > 0
+    assert partition.delete_expired_log() > 0
     assert not rewrite.commit_merge(other.table, inputs, made)
     assert list(held(another(partition))) == list(range(3, 12))
     assert another(partition).snapshot == another(other).snapshot
@@ -311,7 +311,7 @@ LEFT = {2: b"x", 5: None, 6: None, 7: b"2", 8: b"3"}
 
 
 def clean(partition: Partition, lag_ms: int = 0, retention_ms: int = DAY_MS) -> bool:
-    return rewrite.clean(partition.table, "zstd", lag_ms, retention_ms)
+    return rewrite.compact_by_key(partition.table, "zstd", lag_ms, retention_ms)
 
 
 def test_the_latest_of_each_key_is_left_at_its_offset(keyed: Partition) -> None:
@@ -403,7 +403,7 @@ def test_what_nothing_happens_to_is_not_written_again(keyed: Partition) -> None:
     table = keyed.table
     for first in range(0, 4, 2):
         put(keyed, (b"%d" % first, b"x"), (b"%d" % (first + 1), b"x"))
-    assert rewrite.clean(table, "zstd", segment_bytes=1)
+    assert rewrite.compact_by_key(table, "zstd", segment_bytes=1)
     assert [(s.base_offset, s.records) for s in keyed.snapshot.segments] == [(2, 5), (9, 2), (11, 2)]
     assert keyed.snapshot.segments[0] == before.segments[0]
     assert keyed.snapshot.cleaned == 13
@@ -412,15 +412,15 @@ def test_what_nothing_happens_to_is_not_written_again(keyed: Partition) -> None:
 def test_an_empty_log_is_not_compacted(store: Store, clock: ManualClock) -> None:
     partition = new_partition(store, clock)
     assert not clean(partition)
-    assert not rewrite.clean_if_dirty(partition.table, "zstd")
+    assert not rewrite.compact_if_dirty(partition.table, "zstd")
 
 
 def test_a_log_is_compacted_when_it_is_dirty(keyed: Partition) -> None:
-    assert not rewrite.clean_if_dirty(keyed.table, "zstd")
+    assert not rewrite.compact_if_dirty(keyed.table, "zstd")
     put(keyed, *[(b"%d" % (n % 7), b"x") for n in range(DIRTY_RECORDS_MIN)])
-    assert rewrite.clean_if_dirty(keyed.table, "zstd")
+    assert rewrite.compact_if_dirty(keyed.table, "zstd")
     assert len(held(keyed)) == len(LEFT) + 7
-    assert not rewrite.clean_if_dirty(keyed.table, "zstd")
+    assert not rewrite.compact_if_dirty(keyed.table, "zstd")
 
 
 def test_delta_rs_reads_what_is_left_and_the_tags_are_texts(store_root: Path, clock: ManualClock) -> None:
@@ -532,7 +532,7 @@ def test_a_compaction_that_fails_at_any_write_is_made_whole_by_the_next(
     faulty = FaultyStore(store, [Fault(nth, failure)])
     dying = another(keyed, faulty)
     try:
-        rewrite.clean(dying.table, "zstd", segment_bytes=200)
+        rewrite.compact_by_key(dying.table, "zstd", segment_bytes=200)
     except (Crash, LakelogError):
         pass
     assert faulty.writes() >= nth

@@ -28,7 +28,7 @@ from log_tables.root.fsck import check_partition
 from log_tables.store.store import Store, open_store
 from log_tables.table import invariant
 from log_tables.table.commit import ENGINE, Add, Commit, CommitInfo, Metadata, Protocol, Txn
-from log_tables.table.invariant import Kind, broken_state, broken_step, classify
+from log_tables.table.invariant import CommitKind, broken_state, broken_step, classify
 from log_tables.table.snapshot import Segment, Snapshot
 from log_tables.testing import ClockedStore
 from tests.kit.partitions import TABLE, another, append, append_each, log_versions, new_partition, values
@@ -62,17 +62,17 @@ def rewritten(made: list[Segment], gone: list[Segment], data_change: bool = Fals
 
 
 GOOD = {
-    "an append": (appended(segment(10, 12, modified=50)), Kind.APPEND),
-    "a claim": (Commit(OURS, txns=(Txn(TXN_LEADER, 2),)), Kind.CLAIM),
-    "a merge": (rewritten([segment(0, 9, modified=50)], list(BEFORE.segments)), Kind.MAINTENANCE),
-    "a removal": (rewritten([], [BEFORE.segments[0]], data_change=True), Kind.MAINTENANCE),
+    "an append": (appended(segment(10, 12, modified=50)), CommitKind.APPEND),
+    "a claim": (Commit(OURS, txns=(Txn(TXN_LEADER, 2),)), CommitKind.CLAIM),
+    "a merge": (rewritten([segment(0, 9, modified=50)], list(BEFORE.segments)), CommitKind.MAINTENANCE),
+    "a removal": (rewritten([], [BEFORE.segments[0]], data_change=True), CommitKind.MAINTENANCE),
     "a compaction": (
         rewritten([segment(1, 4, records=2)], [BEFORE.segments[0]], data_change=True),
-        Kind.MAINTENANCE,
+        CommitKind.MAINTENANCE,
     ),
-    "a log start": (Commit(OURS, txns=(Txn(TXN_LOG_START, 3),)), Kind.MAINTENANCE),
-    "nothing": (Commit(CommitInfo(operation="VACUUM END")), Kind.MAINTENANCE),
-    "a vacuum": (Commit(CommitInfo(operation="VACUUM", engineInfo=OURS.engineInfo)), Kind.MAINTENANCE),
+    "a log start": (Commit(OURS, txns=(Txn(TXN_LOG_START, 3),)), CommitKind.MAINTENANCE),
+    "nothing": (Commit(CommitInfo(operation="VACUUM END")), CommitKind.MAINTENANCE),
+    "a vacuum": (Commit(CommitInfo(operation="VACUUM", engineInfo=OURS.engineInfo)), CommitKind.MAINTENANCE),
 }
 
 
@@ -103,7 +103,7 @@ REMOTE = changed(BEFORE, metadata=Metadata("id", "{}", configuration={PROPERTY_C
 def test_a_remote_table_takes_moves_that_only_add_behind_what_it_holds() -> None:
     two = moved(segment(12, 15, modified=50), segment(18, 19, modified=60))  # 10-11 and 16-17 were deleted
     assert broken_step(REMOTE, two) is None
-    assert classify(TABLE, REMOTE, two) is Kind.TIER
+    assert classify(TABLE, REMOTE, two) is CommitKind.TIER
     assert "begins at offset 9, below the high watermark 10" in (
         broken_step(REMOTE, moved(segment(9, 12, modified=50))) or ""
     )
@@ -120,7 +120,7 @@ def test_a_remote_table_takes_moves_that_only_add_behind_what_it_holds() -> None
 
 def test_the_border_to_the_remote_tier_only_moves_forward_and_nothing_is_below_it() -> None:
     step = tiered([BEFORE.segments[0]], 5)
-    assert classify(TABLE, BEFORE, step) is Kind.MAINTENANCE
+    assert classify(TABLE, BEFORE, step) is CommitKind.MAINTENANCE
     after = BEFORE.apply(step)
     assert (BEFORE.tiered, after.tiered) == (0, 5)
     assert broken_step(after, tiered([], 4)) == "the border to the remote tier moved back from 5 to 4"
@@ -195,7 +195,7 @@ def test_a_change_of_schema_or_protocol_is_refused_even_from_us() -> None:
     ):
         with pytest.raises(ForeignCommit, match=r"changes the (schema|protocol) of the table"):
             classify(TABLE, BEFORE, commit)
-    assert classify(TABLE, BEFORE, Commit(OURS, metadata=Metadata("id", "{}"))) is Kind.MAINTENANCE
+    assert classify(TABLE, BEFORE, Commit(OURS, metadata=Metadata("id", "{}"))) is CommitKind.MAINTENANCE
 
 
 def test_an_add_without_offsets_has_no_place_in_the_log() -> None:
@@ -303,7 +303,7 @@ def test_the_log_before_a_foreign_commit_is_never_cleaned(clock: ManualClock, st
     write_deltalake(by_another_tool(partition), ROW, mode="overwrite")
     by_another_tool(partition).create_checkpoint()
     clock.advance(LOG_RETENTION_MS + 1)
-    assert partition.clean_log() == 0
+    assert partition.delete_expired_log() == 0
     assert log_versions(partition)[0] == [0, 1, 2, 3, 4, 5]
 
 

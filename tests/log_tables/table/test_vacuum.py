@@ -40,7 +40,7 @@ from log_tables.table import vacuum as vacuums
 from log_tables.table.commit import read_commit
 from log_tables.table.snapshot import Segment
 from log_tables.table.table import Table
-from log_tables.table.vacuum import Vacuumed, vacuum
+from log_tables.table.vacuum import VacuumResult, vacuum
 from log_tables.testing import (
     WRITES,
     ClockedStore,
@@ -59,7 +59,7 @@ from tests.kit.support import S3Server
 
 DAY_MS = 24 * 60 * 60 * 1000
 HOUR_MS = 60 * 60 * 1000
-NOTHING = Vacuumed(0, 0, 0, 0)
+NOTHING = VacuumResult(0, 0, 0, 0)
 ORPHAN = segment_name(0, "0123abcd")
 
 
@@ -75,7 +75,7 @@ class World:
         self.clock.advance(ms)
         self.store_clock.advance(ms)
 
-    def vacuum(self, store: Store | None = None) -> Vacuumed:
+    def vacuum(self, store: Store | None = None) -> VacuumResult:
         """One by a process that has just opened the table."""
         return vacuum(Table(store or self.store, TABLE, self.clock))
 
@@ -129,13 +129,13 @@ def before(step: Callable[[], object]) -> Failure:
 
 def test_removed_files_go_a_day_after_they_were_marked(merged: World) -> None:
     size = sum(remove.size or 0 for remove in merged.partition.snapshot.tombstones.values())
-    assert merged.vacuum() == Vacuumed(3, 0, 0, 0)
-    assert merged.vacuum() == Vacuumed(0, 3, 0, 0)
+    assert merged.vacuum() == VacuumResult(3, 0, 0, 0)
+    assert merged.vacuum() == VacuumResult(0, 3, 0, 0)
     merged.wait(FILE_RETENTION_MS)
-    assert merged.vacuum() == Vacuumed(0, 3, 0, 0)
+    assert merged.vacuum() == VacuumResult(0, 3, 0, 0)
     assert len(merged.files()) == 4
     merged.wait(1)
-    assert merged.vacuum() == Vacuumed(0, 0, 3, size)
+    assert merged.vacuum() == VacuumResult(0, 0, 3, size)
     assert merged.files() == merged.live()
     assert merged.ledgers() == []
     assert merged.vacuum() == NOTHING
@@ -189,7 +189,7 @@ def test_a_dry_run_says_what_would_be_and_changes_nothing(merged: World) -> None
         said = vacuum(table, dry_run=True)
         assert watched.writes() == 0
         assert vacuum(table) == said
-        assert (watched.writes() > 0) == (said != Vacuumed(0, 3, 0, 0))
+        assert (watched.writes() > 0) == (said != VacuumResult(0, 3, 0, 0))
         merged.wait(DAY_MS // 2 + 1)
     assert merged.files() == merged.live()
 
@@ -243,7 +243,7 @@ def test_many_files_have_several_ledgers(merged: World, monkeypatch: pytest.Monk
     monkeypatch.setattr(vacuums, "LEDGER_NAMES_MAX", 2)
     assert merged.vacuum().marked == 3
     assert len(merged.ledgers()) == 2
-    assert merged.vacuum() == Vacuumed(0, 3, 0, 0)
+    assert merged.vacuum() == VacuumResult(0, 3, 0, 0)
     merged.wait(DAY_MS + 1)
     assert merged.vacuum().deleted == 3
     assert (merged.files(), merged.ledgers()) == (merged.live(), [])
@@ -279,7 +279,7 @@ def test_a_merge_that_is_committed_after_a_mark_stays_and_goes_a_day_after_its_e
     world.wait(VACUUM_MARK_AGE_MS)
     made = world.merged(inputs)
     world.wait(2 * HOUR_MS)
-    assert world.vacuum() == Vacuumed(1, 0, 0, 0)
+    assert world.vacuum() == VacuumResult(1, 0, 0, 0)
     assert commit_merge(world.partition.table, inputs, made)
     world.vacuum()
     world.wait(DAY_MS + 1)
@@ -301,7 +301,7 @@ def test_a_file_of_a_ledger_that_is_in_the_table_is_not_deleted(merged: World) -
     (live,) = merged.live()
     merged.store.put(ledger_path(TABLE, 1, "0123abcd"), f'["{live}"]'.encode())
     merged.wait(DAY_MS + 1)
-    assert merged.vacuum() == Vacuumed(3, 0, 0, 0)
+    assert merged.vacuum() == VacuumResult(3, 0, 0, 0)
     assert values(another(merged.partition)) == [b"0", b"1", b"2"]
 
 
@@ -360,7 +360,7 @@ def test_a_vacuum_that_slept_opens_the_table_again(merged: World) -> None:
     merged.wait(VACUUM_MARK_AGE_MS + 1)
     merged.partition.refresh(wait=True)
     merged.partition.checkpoint()
-    assert merged.partition.clean_log() > sleepy.snapshot.version
+    assert merged.partition.delete_expired_log() > sleepy.snapshot.version
     assert vacuum(sleepy).marked == 6
     assert sleepy.snapshot.version == merged.partition.snapshot.version
     merged.wait(DAY_MS + 1)
@@ -390,10 +390,10 @@ def test_no_wrong_clock_of_a_machine_changes_anything(merged: World, days: int) 
     merged.clock.jump(days * DAY_MS)
     assert merged.vacuum().marked == 3
     merged.clock.jump(-2 * days * DAY_MS)
-    assert merged.vacuum() == Vacuumed(0, 3, 0, 0)
+    assert merged.vacuum() == VacuumResult(0, 3, 0, 0)
     merged.wait(DAY_MS)
     merged.clock.jump(days * DAY_MS)
-    assert merged.vacuum() == Vacuumed(0, 3, 0, 0)
+    assert merged.vacuum() == VacuumResult(0, 3, 0, 0)
     merged.clock.jump(days * DAY_MS)
     merged.wait(1)
     assert merged.vacuum().deleted == 3
@@ -610,7 +610,7 @@ class Files(RuleBasedStateMachine):
     def tidy_the_log(self) -> None:
         self.world.partition.refresh(wait=True)
         self.world.partition.checkpoint()
-        self.world.partition.clean_log()
+        self.world.partition.delete_expired_log()
 
     @rule(
         crash=st.none() | st.tuples(st.integers(1, 6), st.sampled_from([crash_before, crash_after])),
