@@ -74,7 +74,7 @@ def look(
     """
     cluster.refresh(wait=True)
     with ThreadPoolExecutor(OPENED_AT_ONCE) as pool:
-        found = [*pool.map(lambda at: _look(cluster, at[0], at[1], tidied), _places(cluster))]
+        found = [*pool.map(lambda at: _look(cluster, at[0], at[1], tidied), _partitions(cluster))]
     states = [state for state in found if isinstance(state, PartitionState)]
     # Nothing is said of a topic that was deleted since the metadata log was read.
     unreadable = [state for state in found if isinstance(state, UnreadablePartition)]
@@ -82,24 +82,24 @@ def look(
     return states, [*unreadable, *cut_off]
 
 
-def partition_of(cluster: Cluster, topic: str, index: int, directory: str) -> Partition:
+def partition_of(cluster: Cluster, topic: str, partition: int, directory: str) -> Partition:
     """The partition that a step was planned for. Raises UnknownTopic when its topic is no longer that one."""
     if topic == CLUSTER_METADATA:
         return cluster.metadata_log.partition
-    partition = cluster.topic(topic).partition(index)
-    if partition.directory != directory:
+    log = cluster.topic(topic).partition(partition)
+    if log.directory != directory:
         raise UnknownTopic(f"topic {topic!r} was deleted and made again meanwhile; the next run looks at it")
-    return partition
+    return log
 
 
-def table_of(cluster: Cluster, topic: str, index: int, directory: str, remote: bool) -> Table:
+def table_of(cluster: Cluster, topic: str, partition: int, directory: str, remote: bool) -> Table:
     """The table of a partition that a step was planned for: in the remote root if `remote`.
 
     Raises UnknownTopic, StoreUnavailable, InvalidArgument without a remote root, CorruptLog when that belongs
     to another root.
     """
     if not remote:
-        return partition_of(cluster, topic, index, directory).table
+        return partition_of(cluster, topic, partition, directory).table
     root = remote_of(cluster)
     root.check_owned()
     return root.table(directory)
@@ -117,38 +117,38 @@ def remote_of(cluster: Cluster) -> RemoteRoot:
     return cluster.remote
 
 
-def _places(cluster: Cluster) -> Iterator[tuple[str, int]]:
+def _partitions(cluster: Cluster) -> Iterator[tuple[str, int]]:
     yield CLUSTER_METADATA, 0
     for topic in cluster.topics(include_internal=True):
-        for index in range(topic.partition_count):
-            yield topic.name, index
+        for partition in range(topic.partition_count):
+            yield topic.name, partition
 
 
 def _look(
-    cluster: Cluster, topic: str, index: int, tidied: Mapping[str, int]
+    cluster: Cluster, topic: str, partition: int, tidied: Mapping[str, int]
 ) -> PartitionState | UnreadablePartition | None:
     try:
         if topic == CLUSTER_METADATA:
-            partition, config = cluster.metadata_log.partition, _COMPACTED
+            log, config = cluster.metadata_log.partition, _COMPACTED
         else:
             found = cluster.topic(topic)
-            partition, config = found.partition(index), found.config
-        partition.refresh(wait=True)
-        partition.prune()
-        table = partition.table
+            log, config = found.partition(partition), found.config
+        log.refresh(wait=True)
+        log.prune()
+        table = log.table
         checkpointed = table.find_checkpoint() if table.checkpoint_due() else table.checkpointed
     except UnknownTopic:
         return None
     except LakelogError as error:
-        return UnreadablePartition(topic, index, error.message)
+        return UnreadablePartition(topic, partition, error.message)
     state = PartitionState(
         topic,
-        index,
-        partition.directory,
+        partition,
+        log.directory,
         config,
-        partition.snapshot,
+        log.snapshot,
         checkpointed,
-        tidied_ms=tidied.get(partition.directory),
+        tidied_ms=tidied.get(log.directory),
     )
     return _with_remote(cluster, state) if config.remote_storage or state.snapshot.tiered else state
 

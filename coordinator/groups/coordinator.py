@@ -238,7 +238,9 @@ class Coordinator:
 
         def opened(some: Sequence[TopicPartition]) -> dict[TopicPartition, Partition]:
             return {
-                at: self._cluster.with_current_topic(at.topic, partial(Topic.partition, index=at.partition))
+                at: self._cluster.with_current_topic(
+                    at.topic, partial(Topic.partition, partition=at.partition)
+                )
                 for at in some
             }
 

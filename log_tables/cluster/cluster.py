@@ -171,20 +171,20 @@ class Cluster:
         """Follow the metadata log; behind a change of this process only when `wait`. Raises CorruptLog."""
         self.metadata_log.refresh(wait)
 
-    def claim(self, topic: Topic, index: int, broker: int = 0) -> Partition:
-        """Claim partition `index` of `topic` for this process, which is `broker`; 0 is none.
+    def claim(self, topic: Topic, partition: int, broker: int = 0) -> Partition:
+        """Claim a partition of `topic` for this process, which is the gateway `broker`; 0 is none.
 
         The look at the metadata log comes after the claim: a deletion that it does not show yet will make
         a claim of its own, later, and that fences ours. Raises TopicDeleted when it was deleted.
         """
-        partition = topic.partition(index)
+        log = topic.partition(partition)
         # What is acknowledged in a partition must not outlive the record that names its topic.
         self.metadata_log.make_durable()
-        partition.claim(self.url, broker)
+        log.claim(self.url, broker)
         self.refresh(wait=True)
         if not self.is_live(topic):
             raise topic_deleted(topic.directory)
-        return partition
+        return log
 
     def is_live(self, topic: Topic) -> bool:
         """Whether `topic` is, as last refreshed, the one of its name."""
@@ -406,9 +406,9 @@ class Cluster:
         self._ended[topic.name] = topic.incarnation
         return any(ended)
 
-    def _end_partition(self, topic: Topic, index: int) -> bool:
+    def _end_partition(self, topic: Topic, partition: int) -> bool:
         try:
-            return topic.partition(index).delete(self.url)
+            return topic.partition(partition).delete(self.url)
         except (Damaged, TopicDeleted):
             return False  # nobody can lead it, or its files are gone
 
@@ -472,24 +472,24 @@ class Cluster:
         matches = (match for match in map(_INCARNATION.fullmatch, names) if match)
         return [(match["name"], int(match["number"] or 1)) for match in matches]
 
-    def _create_tables(self, directory: str, indexes: range, config: TopicConfig) -> None:
-        for index in indexes:
+    def _create_tables(self, directory: str, partitions: range, config: TopicConfig) -> None:
+        for partition in partitions:
             try:
                 create_table(
                     self.store,
-                    partition_directory(directory, index),
+                    partition_directory(directory, partition),
                     self.clock,
                     config.table_properties(),
                 )
             except AlreadyExists:
                 pass  # left by a crash before the metadata log named it: empty, and as good as new
 
-    def _make_remote_tables(self, directory: str, indexes: range, config: TopicConfig) -> None:
+    def _make_remote_tables(self, directory: str, partitions: range, config: TopicConfig) -> None:
         """Make the tables in the remote root before there is something to move: SQL views name them."""
         remote = self.remote
         if config.remote_storage and remote is not None:
-            for index in indexes:
-                remote.make_table(partition_directory(directory, index))
+            for partition in partitions:
+                remote.make_table(partition_directory(directory, partition))
 
     def remove(self, directory: str) -> None:
         """Delete every object below `directory`."""

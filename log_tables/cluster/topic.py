@@ -78,24 +78,27 @@ class Topic:
     def directory(self) -> str:
         return topic_directory(self.name, self.incarnation)
 
-    def partition(self, index: int) -> Partition:
-        """Partition `index`, opened at its first use. Raises UnknownPartition, CorruptLog without a table."""
-        opened = self._partitions.get(index)
+    def partition(self, partition: int) -> Partition:
+        """The partition with this number, opened at its first use.
+
+        Raises UnknownPartition, CorruptLog without a table.
+        """
+        opened = self._partitions.get(partition)
         if opened is not None:
             return opened
-        if not 0 <= index < self.partition_count:
+        if not 0 <= partition < self.partition_count:
             raise UnknownPartition(
-                f"topic {self.name} has no partition {index}; it has 0 to {self.partition_count - 1}"
+                f"topic {self.name} has no partition {partition}; it has 0 to {self.partition_count - 1}"
             )
         with self._lock:
-            opening = self._opening.setdefault(index, threading.Lock())
+            opening = self._opening.setdefault(partition, threading.Lock())
         with opening:
-            if index not in self._partitions:
-                partition = self._opened(partition_directory(self.directory, index))
+            if partition not in self._partitions:
+                log = self._opened(partition_directory(self.directory, partition))
                 with self._lock:
-                    partition.config = self.config.partition_config()  # it may have changed meanwhile
-                    self._partitions[index] = partition
-            return self._partitions[index]
+                    log.config = self.config.partition_config()  # it may have changed since
+                    self._partitions[partition] = log
+            return self._partitions[partition]
 
     def _opened(self, directory: str) -> Partition:
         try:
@@ -106,13 +109,13 @@ class Topic:
                 "names it; restore it from a backup"
             ) from None
 
-    def is_open(self, index: int) -> bool:
-        """Whether `partition(index)` answers from memory."""
-        return index in self._partitions
+    def is_open(self, partition: int) -> bool:
+        """Whether the partition is open in this process: then `partition` does no I/O."""
+        return partition in self._partitions
 
     def partitions(self) -> list[Partition]:
         """Every partition, in order."""
-        return [self.partition(index) for index in range(self.partition_count)]
+        return [self.partition(partition) for partition in range(self.partition_count)]
 
     def opened(self) -> list[tuple[int, Partition]]:
         """The partitions that are open in this process, with their numbers."""

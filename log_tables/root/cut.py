@@ -110,10 +110,10 @@ class _Cutter:
     def _directories(self, only: str = "") -> list[str]:
         """The tables of the live topics, or of the one called `only`."""
         return [
-            partition_directory(topic.directory, index)
+            partition_directory(topic.directory, partition)
             for topic in self._cluster.topics(include_internal=True)
             if topic.name == (only or topic.name)
-            for index in range(topic.partition_count)
+            for partition in range(topic.partition_count)
         ]
 
     def _follow_groups(self, directories: Sequence[str]) -> None:

@@ -179,10 +179,10 @@ def _topics(store: Store, metadata: str, snapshot: Snapshot | None, report: Repo
     except LakelogError as error:
         report.root_problems.append(f"the metadata log cannot be read: {error}")
     return [
-        partition_directory(topic_directory(topic.name, topic.incarnation), index)
+        partition_directory(topic_directory(topic.name, topic.incarnation), partition)
         for _, topic in sorted(latest.items())
         if topic.live
-        for index in range(topic.partitions)
+        for partition in range(topic.partitions)
     ]
 
 

@@ -109,9 +109,9 @@ def inspect(cluster: Cluster) -> Inspected:
     topics = cluster.topics(include_internal=True)
     directories = [cluster.metadata_log.partition.directory]
     directories += [
-        partition_directory(topic.directory, index)
+        partition_directory(topic.directory, partition)
         for topic in topics
-        for index in range(topic.partition_count)
+        for partition in range(topic.partition_count)
     ]
     groups, problems = _groups(cluster)
     snapshots: dict[str, Snapshot] = {}
@@ -122,10 +122,10 @@ def inspect(cluster: Cluster) -> Inspected:
             if snapshot is not None:
                 snapshots[directory] = snapshot
     tables = {
-        TopicIdPartition(topic.name, topic.topic_id, index): snapshots[directory]
+        TopicIdPartition(topic.name, topic.topic_id, partition): snapshots[directory]
         for topic in topics
-        for index in range(topic.partition_count)
-        if (directory := partition_directory(topic.directory, index)) in snapshots
+        for partition in range(topic.partition_count)
+        if (directory := partition_directory(topic.directory, partition)) in snapshots
     }
     problems += lost_files(cluster.store, groups, lambda: _groups(cluster)[0])
     problems += _ahead(tables, _groups(cluster)[0])
@@ -136,15 +136,15 @@ def _groups(cluster: Cluster) -> tuple[Replayed, list[str]]:
     """The groups, and why they cannot be read."""
     groups, problems = Replayed(), []
     topic = cluster.cached_topic(CONSUMER_OFFSETS)
-    for index in range(0 if topic is None else topic.partition_count):
+    for partition in range(0 if topic is None else topic.partition_count):
         assert topic is not None
         try:
-            partition = topic.partition(index)
-            groups.follow(cluster.store, partition.directory, partition.refresh(wait=True))
+            log = topic.partition(partition)
+            groups.follow(cluster.store, log.directory, log.refresh(wait=True))
         except StoreUnavailable:
             raise
         except LakelogError as error:
-            problems.append(f"{partition_directory(topic.directory, index)}: {error.message}")
+            problems.append(f"{partition_directory(topic.directory, partition)}: {error.message}")
     return groups, problems
 
 

@@ -119,27 +119,29 @@ class _Session:
             self._add_table(name, table)
 
     def _open(self, name: str, directories: Sequence[str]) -> None:
-        parts = [self._open_partition(name, index, path) for index, path in enumerate(directories)]
+        parts = [self._open_partition(name, partition, path) for partition, path in enumerate(directories)]
         self._execute(f'create view "{name}" as ' + " union all ".join(parts))
 
-    def _open_partition(self, name: str, index: int, directory: str) -> str:
+    def _open_partition(self, name: str, partition: int, directory: str) -> str:
         """Register a partition's tables; returns the SELECT of its rows."""
         table = self._table(self._cluster.store, directory)
         log_start = self._number(table, TXN_LOG_START)
         border = self._number(table, TXN_TIERED)
-        local = self._select(name, index, f"{name}/{index}", table, f'"{OFFSET}" >= {log_start}')
+        local = self._select(name, partition, f"{name}/{partition}", table, f'"{OFFSET}" >= {log_start}')
         if border <= log_start:
             return local
         # After the local one: what that no longer holds is there by then.
         there = self._table(self._remote_store(directory), directory)
         between = f'"{OFFSET}" >= {log_start} and "{OFFSET}" < {border}'
-        return f"{self._select(name, index, f'{name}/{index}/remote', there, between)} union all {local}"
+        return (
+            f"{self._select(name, partition, f'{name}/{partition}/remote', there, between)} union all {local}"
+        )
 
-    def _select(self, name: str, index: int, registered: str, table: DeltaTable, where: str) -> str:
+    def _select(self, name: str, partition: int, registered: str, table: DeltaTable, where: str) -> str:
         self._builder.register(registered, table)
         columns = ", ".join(f'"{column}"' for column in RECORD_SCHEMA.names)
         return (
-            f"select '{name}' as {TOPIC}, cast({index} as int) as {PARTITION}, {columns} "  # noqa: S608 (names have no quotes)
+            f"select '{name}' as {TOPIC}, cast({partition} as int) as {PARTITION}, {columns} "  # noqa: S608 (names have no quotes)
             f'from "{registered}" where {where}'
         )
 
@@ -254,7 +256,9 @@ class _Session:
 def _directories(cluster: Cluster) -> dict[str, Sequence[str]]:
     """The tables of every topic, by its name."""
     topics = {
-        topic.name: [partition_directory(topic.directory, index) for index in range(topic.partition_count)]
+        topic.name: [
+            partition_directory(topic.directory, partition) for partition in range(topic.partition_count)
+        ]
         for topic in cluster.topics(include_internal=True)
     }
     return {CLUSTER_METADATA: [cluster.metadata_log.partition.directory], **topics}
