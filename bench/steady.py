@@ -140,7 +140,12 @@ def _merge(_: SparkProvider, cluster: Cluster, steps: Sequence[MergeStep]) -> It
         done = rewrite.commit_merge(table, step.inputs, made, begun)
         error = None if done else "overtaken, though nobody else is there"
         yield JobOutcome(
-            segment_compaction.NAME, step.topic, step.partition, len(step.inputs), 1, error=error
+            job=segment_compaction.NAME,
+            topic=step.topic,
+            partition=step.partition,
+            files_before=len(step.inputs),
+            files_after=1,
+            error=error,
         )
 
 

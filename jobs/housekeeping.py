@@ -33,7 +33,7 @@ TEMPORARY_MAX_AGE_MS = 60 * 60 * 1000
 """A temporary file that is older belongs to a put that was killed."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TidyStep:
     """Tidy up one table of a partition: the remote one if `remote`. With `clean` its directory is listed."""
 
@@ -59,11 +59,25 @@ def _steps(state: PartitionState, now_ms: int) -> Iterator[TidyStep]:
     clean = state.tidied_ms is None or abs(now_ms - state.tidied_ms) >= TIDY_INTERVAL_MS
     checkpoint = state.snapshot.version - state.checkpointed >= CHECKPOINT_INTERVAL_COMMITS
     if checkpoint or clean:
-        yield TidyStep(state.topic, state.partition, state.directory, False, checkpoint, clean)
+        yield TidyStep(
+            topic=state.topic,
+            partition=state.partition,
+            directory=state.directory,
+            remote=False,
+            checkpoint=checkpoint,
+            clean=clean,
+        )
     if state.remote is not None and clean:
         # It sees few commits, and every run opens it.
         checkpoint = state.remote.version > state.remote_checkpointed
-        yield TidyStep(state.topic, state.partition, state.directory, True, checkpoint, clean)
+        yield TidyStep(
+            topic=state.topic,
+            partition=state.partition,
+            directory=state.directory,
+            remote=True,
+            checkpoint=checkpoint,
+            clean=clean,
+        )
 
 
 def run(_: SparkProvider, cluster: Cluster, steps: Sequence[TidyStep]) -> Iterator[JobOutcome]:
@@ -86,11 +100,21 @@ def _sweep(cluster: Cluster, remote: bool) -> Iterator[JobOutcome]:
         if staged:
             size = sum(file.size for file in staged)
             seconds = timer() - started
-            yield JobOutcome(NAME, CLUSTER_METADATA, 0, len(staged), 0, bytes_before=size, seconds=seconds)
+            yield JobOutcome(
+                job=NAME,
+                topic=CLUSTER_METADATA,
+                partition=0,
+                files_before=len(staged),
+                files_after=0,
+                bytes_before=size,
+                seconds=seconds,
+            )
         if remote:
             remote_of(cluster).store.remove_temporaries(TEMPORARY_MAX_AGE_MS)
     except LakelogError as error:
-        yield JobOutcome(NAME, CLUSTER_METADATA, 0, seconds=timer() - started, error=error.message)
+        yield JobOutcome(
+            job=NAME, topic=CLUSTER_METADATA, partition=0, seconds=timer() - started, error=error.message
+        )
 
 
 def _vacuum_staged(cluster: Cluster, dry_run: bool = False) -> list[ObjectInfo]:
@@ -116,14 +140,20 @@ def _tidy(cluster: Cluster, step: TidyStep) -> JobOutcome | None:
         cleaned = table.delete_expired_log() if step.clean else 0
         swept = vacuum(table) if step.clean else None
     except LakelogError as error:
-        return JobOutcome(NAME, step.topic, step.partition, seconds=timer() - started, error=reason(error))
+        return JobOutcome(
+            job=NAME,
+            topic=step.topic,
+            partition=step.partition,
+            seconds=timer() - started,
+            error=reason(error),
+        )
     deleted, size = (0, 0) if swept is None else (swept.deleted, swept.deleted_bytes)
     if not (step.checkpoint or cleaned or deleted):
         return None
     return JobOutcome(
-        NAME,
-        step.topic,
-        step.partition,
+        job=NAME,
+        topic=step.topic,
+        partition=step.partition,
         files_before=cleaned + deleted,
         files_after=int(step.checkpoint),
         bytes_before=size,

@@ -31,7 +31,7 @@ BUCKET_RECORDS = 2_000_000
 """Records whose keys one task brings together: at some 100 bytes each, what a small executor holds."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompactStep:
     """Compact `inputs`, all of a partition's segments that may be touched, by key."""
 
@@ -76,7 +76,12 @@ def _compact(state: PartitionState, now_ms: int) -> CompactStep | None:
         return None
     cleaning = Cleaning.of(state.snapshot, now_ms, config.delete_retention_ms)
     return CompactStep(
-        state.topic, state.partition, state.directory, inputs, config["compression.type"], cleaning
+        topic=state.topic,
+        partition=state.partition,
+        directory=state.directory,
+        inputs=inputs,
+        compression=config["compression.type"],
+        cleaning=cleaning,
     )
 
 
@@ -152,16 +157,16 @@ def key_groups(store: Store, steps: Sequence[CompactStep]) -> list[list[KeyGroup
         made.append(
             [
                 KeyGroup(
-                    first_groups[at] + index,
-                    store.url,
-                    dict(store.options),
-                    step.directory,
-                    run,
-                    step.compression,
-                    step.cleaning,
-                    first_buckets[at],
-                    buckets[at],
-                    borders,
+                    number=first_groups[at] + index,
+                    url=store.url,
+                    options=dict(store.options),
+                    directory=step.directory,
+                    inputs=run,
+                    compression=step.compression,
+                    cleaning=step.cleaning,
+                    first_bucket=first_buckets[at],
+                    buckets=buckets[at],
+                    borders=borders,
                 )
                 for index, run in enumerate(found)
             ]

@@ -114,7 +114,7 @@ class Maintenance:
                 unrecorded = error.message
             yield from done
         if unrecorded is not None:
-            yield JobOutcome(RECORD, MAINTENANCE, 0, error=unrecorded)
+            yield JobOutcome(job=RECORD, topic=MAINTENANCE, partition=0, error=unrecorded)
 
     def _remember(self, steps: Sequence[Step], done: Sequence[JobOutcome], now_ms: int) -> None:
         """Note which directories were tidied up: to list them costs too much for every run."""
@@ -126,8 +126,8 @@ class Maintenance:
 
 def _failed(found: Iterable[UnreadablePartition]) -> Iterator[JobOutcome]:
     for one in sorted(found, key=lambda one: (one.topic, one.partition)):
-        yield JobOutcome(LOOK, one.topic, one.partition, error=one.reason)
+        yield JobOutcome(job=LOOK, topic=one.topic, partition=one.partition, error=one.reason)
 
 
 def _row(outcome: JobOutcome, run: str, started_ms: int) -> JobRun:
-    return JobRun(run, started_ms, **asdict(outcome))
+    return JobRun(run=run, started_ms=started_ms, **asdict(outcome))

@@ -16,7 +16,7 @@ def reason(error: LakelogError) -> str:
     return GONE if isinstance(error, UnknownTopic) else error.message
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobOutcome:
     """What one job did to one partition.
 

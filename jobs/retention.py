@@ -21,7 +21,7 @@ from log_tables.table.snapshot import Segment, timestamp_text
 NAME = "retention"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireStep:
     """Delete what is below offset `before` of a partition: `segments` whole ones."""
 
@@ -79,13 +79,13 @@ def too_many(segments: Sequence[Segment], retention_bytes: int | None) -> int:
 
 def _expire(state: PartitionState, gone: Sequence[Segment]) -> ExpireStep:
     return ExpireStep(
-        state.topic,
-        state.partition,
-        state.directory,
-        gone[-1].last_offset + 1,
-        len(gone),
-        sum(segment.records for segment in gone),
-        sum(segment.size for segment in gone),
+        topic=state.topic,
+        partition=state.partition,
+        directory=state.directory,
+        before=gone[-1].last_offset + 1,
+        segments=len(gone),
+        records=sum(segment.records for segment in gone),
+        size_bytes=sum(segment.size for segment in gone),
     )
 
 
@@ -97,11 +97,11 @@ def run(_: SparkProvider, cluster: Cluster, steps: Sequence[ExpireStep]) -> Iter
         try:
             partition_of(cluster, step.topic, step.partition, step.directory).truncate(step.before)
         except LakelogError as error:
-            return JobOutcome(NAME, step.topic, step.partition, error=reason(error))
+            return JobOutcome(job=NAME, topic=step.topic, partition=step.partition, error=reason(error))
         return JobOutcome(
-            NAME,
-            step.topic,
-            step.partition,
+            job=NAME,
+            topic=step.topic,
+            partition=step.partition,
             files_before=step.segments,
             bytes_before=step.size_bytes,
             records=step.records,

@@ -32,17 +32,19 @@ def committed(
     `commit` puts that in the place of the inputs; it returns False when another process was faster.
     """
     if isinstance(made, Failure):
-        return JobOutcome(job, step.topic, step.partition, seconds=seconds, error=str(made))
+        return JobOutcome(
+            job=job, topic=step.topic, partition=step.partition, seconds=seconds, error=str(made)
+        )
     try:
         error = None if commit(made) else OVERTAKEN
     except LakelogError as raised:
         error = reason(raised)
     if error is not None:
-        return JobOutcome(job, step.topic, step.partition, seconds=seconds, error=error)
+        return JobOutcome(job=job, topic=step.topic, partition=step.partition, seconds=seconds, error=error)
     return JobOutcome(
-        job,
-        step.topic,
-        step.partition,
+        job=job,
+        topic=step.topic,
+        partition=step.partition,
         files_before=len(step.inputs),
         files_after=len(made),
         bytes_before=sum(segment.size for segment in step.inputs),

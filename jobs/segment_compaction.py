@@ -68,7 +68,7 @@ def _worthwhile(chunk: tuple[Segment, ...], growth: int) -> Iterator[tuple[Segme
             waiting += (run[at + 1 :], run[:at])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MergeStep:
     """Put one segment in the place of `inputs`, neighbours in order: in the remote table if `remote`."""
 
@@ -110,7 +110,14 @@ def _merges(state: PartitionState, now_ms: int) -> Iterator[MergeStep]:
 
 def _merge(state: PartitionState, remote: bool, inputs: tuple[Segment, ...]) -> MergeStep:
     compression = state.config["compression.type"]
-    return MergeStep(state.topic, state.partition, state.directory, remote, inputs, compression)
+    return MergeStep(
+        topic=state.topic,
+        partition=state.partition,
+        directory=state.directory,
+        remote=remote,
+        inputs=inputs,
+        compression=compression,
+    )
 
 
 def run(spark: SparkProvider, cluster: Cluster, steps: Sequence[MergeStep]) -> Iterator[JobOutcome]:

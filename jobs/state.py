@@ -21,7 +21,7 @@ OPENED_AT_ONCE = 16
 """Partitions that are opened, or changed without Spark, side by side: each waits for the store."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
     """A partition as it is when a run begins.
 
@@ -142,12 +142,12 @@ def _look(
     except LakelogError as error:
         return UnreadablePartition(topic, partition, error.message)
     state = PartitionState(
-        topic,
-        partition,
-        log.directory,
-        config,
-        log.snapshot,
-        checkpointed,
+        topic=topic,
+        partition=partition,
+        directory=log.directory,
+        config=config,
+        snapshot=log.snapshot,
+        checkpointed=checkpointed,
         tidied_ms=tidied.get(log.directory),
     )
     return _with_remote(cluster, state) if config.remote_storage or state.snapshot.tiered else state

@@ -26,7 +26,7 @@ COPY_BYTES = 256 * MIB
 """What one task copies, at least a segment."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MoveStep:
     """Move `segments`, the first of a partition, to the remote table, which ends at offset `held`.
 
@@ -67,14 +67,14 @@ def _move(state: PartitionState, now_ms: int) -> MoveStep | None:
     if not (segments or expired or left_behind):
         return None
     return MoveStep(
-        state.topic,
-        state.partition,
-        state.directory,
-        segments,
-        held,
-        state.config["compression.type"],
-        state.snapshot.log_start,
-        expired,
+        topic=state.topic,
+        partition=state.partition,
+        directory=state.directory,
+        segments=segments,
+        held=held,
+        compression=state.config["compression.type"],
+        log_start=state.snapshot.log_start,
+        expired=expired,
     )
 
 
@@ -133,7 +133,15 @@ def _copy_tasks(cluster: Cluster, step: MoveStep) -> Iterator[CopyTask]:
 def _copy_task(cluster: Cluster, step: MoveStep, part: Sequence[Segment]) -> CopyTask:
     store, remote = cluster.store, remote_of(cluster)
     options = tuple(store.options.items())
-    return CopyTask(store.url, remote.url, options, step.directory, tuple(part), step.held, step.compression)
+    return CopyTask(
+        local=store.url,
+        remote=remote.url,
+        options=options,
+        directory=step.directory,
+        segments=tuple(part),
+        held=step.held,
+        compression=step.compression,
+    )
 
 
 def _committed(
@@ -145,11 +153,11 @@ def _committed(
     except LakelogError as error:
         failed = failed or reason(error)
     if failed is not None:
-        return JobOutcome(NAME, step.topic, step.partition, seconds=seconds, error=failed)
+        return JobOutcome(job=NAME, topic=step.topic, partition=step.partition, seconds=seconds, error=failed)
     return JobOutcome(
-        NAME,
-        step.topic,
-        step.partition,
+        job=NAME,
+        topic=step.topic,
+        partition=step.partition,
         files_before=len(moved) + len(gone),
         files_after=len(moved),
         bytes_before=sum(segment.size for segment in (*moved, *gone)),

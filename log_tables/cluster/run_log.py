@@ -36,7 +36,7 @@ RUNS_SCHEMA = pa.schema(
 """The table `maintenance_runs`: one row for each partition that a job changed, or could not change."""
 
 
-class JobRun(msgspec.Struct, frozen=True):
+class JobRun(msgspec.Struct, frozen=True, kw_only=True):
     """One row of RUNS_SCHEMA; `started_ms` is milliseconds since 1970."""
 
     run: str

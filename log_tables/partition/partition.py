@@ -76,7 +76,7 @@ class PartitionConfig:
     producer_expiration_ms: int = 24 * 60 * 60 * 1000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPlan:
     """Which offsets a read gives: start ≤ offset < end, and the segments that hold them.
 
@@ -365,7 +365,9 @@ class Partition:
                 break
         else:
             end = high
-        return ReadPlan(offset, end, low, high, tuple(chosen), limit)
+        return ReadPlan(
+            start=offset, end=end, log_start=low, high_watermark=high, segments=tuple(chosen), limit=limit
+        )
 
     def bound(self, plan: ReadPlan) -> ReadPlan:
         """`plan` with an end that keeps to its `limit`, which takes a look at the offsets of one segment.
@@ -435,7 +437,13 @@ class Partition:
             if segment.max_timestamp < text:
                 continue
             start = max(segment.base_offset, snapshot.log_start)
-            plan = ReadPlan(start, segment.last_offset + 1, start, snapshot.high_watermark, (segment,))
+            plan = ReadPlan(
+                start=start,
+                end=segment.last_offset + 1,
+                log_start=start,
+                high_watermark=snapshot.high_watermark,
+                segments=(segment,),
+            )
             for batch in self.read(plan, ("offset", "timestamp")):
                 found = segments.first_at(batch, sought)
                 if found is not None:

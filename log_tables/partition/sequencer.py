@@ -59,7 +59,7 @@ class AppendRequest:
         object.__setattr__(self, "size_bytes", batch_bytes(self.batch))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SequencedAppend:
     """A request and where it is in the log. A repeat is `duplicate`: it holds the place of the first time,
     or None when that is no longer known, and writes nothing. `log_end` is where the log ends behind it, with
@@ -94,7 +94,12 @@ class Sequencer:
         repeat = None if request.producer is None else self._repeat(request.producer, request.batch.num_rows)
         if repeat is not None:
             return SequencedAppend(
-                request, repeat.base, request.batch.num_rows, True, self.log_end, self.term
+                request=request,
+                base_offset=repeat.base,
+                count=request.batch.num_rows,
+                duplicate=True,
+                log_end=self.log_end,
+                term=self.term,
             )
         if request.expected_offset is not None and request.expected_offset != self.log_end:
             raise OffsetMismatch(
@@ -106,7 +111,14 @@ class Sequencer:
         self.log_end = base + count
         if request.producer is not None:
             self._producers[request.producer.id] = _after(request.producer, count, self.log_end)
-        return SequencedAppend(request, base, count, False, self.log_end, self.term)
+        return SequencedAppend(
+            request=request,
+            base_offset=base,
+            count=count,
+            duplicate=False,
+            log_end=self.log_end,
+            term=self.term,
+        )
 
     def _repeat(self, stamp: ProducerStamp, count: int) -> "_Repeat | None":
         """The first place of a repeated batch, None when `stamp` is the next in turn."""

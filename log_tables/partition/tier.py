@@ -27,7 +27,7 @@ from log_tables.table.snapshot import Segment, Snapshot
 from log_tables.table.table import Table, commit_info
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CopyTask:
     """What one task copies: `segments`, neighbours in order, of the table at `directory`.
 

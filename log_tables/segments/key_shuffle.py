@@ -40,7 +40,7 @@ class Keys:
     rows: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KeyGroup:
     """Neighbouring segments of a partition that become one, and what a task needs to know for that.
 

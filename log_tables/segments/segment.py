@@ -133,17 +133,17 @@ class SegmentStats:
     def segment(self, path: str, size: int, modification_time: int, horizons: Horizons = ()) -> Segment:
         """The segment that a file `path` of `size` bytes with these records is."""
         return Segment(
-            path,
-            size,
-            self.base_offset,
-            self.last_offset,
-            self.records,
-            timestamp_text(self._earliest),
-            timestamp_text(self._latest, up=True),
-            modification_time,
-            self._nulls,
-            self._bytes,
-            horizons,
+            path=path,
+            size=size,
+            base_offset=self.base_offset,
+            last_offset=self.last_offset,
+            records=self.records,
+            min_timestamp=timestamp_text(self._earliest),
+            max_timestamp=timestamp_text(self._latest, up=True),
+            modification_time=modification_time,
+            nulls=self._nulls,
+            raw_bytes=self._bytes,
+            horizons=horizons,
         )
 
 

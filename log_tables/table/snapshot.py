@@ -59,7 +59,7 @@ Horizons = tuple[tuple[int, int], ...]
 _horizons_decoder = msgspec.json.Decoder(Horizons)
 
 
-class Segment(msgspec.Struct, frozen=True, gc=False):
+class Segment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One data file of a table, with what its Delta stats say.
 
     Timestamps are ISO 8601 strings in UTC with milliseconds, the minimum cut down and the maximum rounded
@@ -140,17 +140,17 @@ def segment_of(add: Add) -> Segment:
     low, high, nulls = stats.minValues, stats.maxValues, stats.nullCount
     tags = add.tags or {}
     return Segment(
-        add.path,
-        add.size,
-        low.offset,
-        high.offset,
-        stats.numRecords,
-        low.timestamp,
-        high.timestamp,
-        add.modificationTime,
-        (nulls.get("key", 0), nulls.get("value", 0), nulls.get("headers", 0)),
-        int(tags.get(TAG_BYTES, 0)),
-        _horizons(tags[TAG_HORIZONS], add.path) if TAG_HORIZONS in tags else (),
+        path=add.path,
+        size=add.size,
+        base_offset=low.offset,
+        last_offset=high.offset,
+        records=stats.numRecords,
+        min_timestamp=low.timestamp,
+        max_timestamp=high.timestamp,
+        modification_time=add.modificationTime,
+        nulls=(nulls.get("key", 0), nulls.get("value", 0), nulls.get("headers", 0)),
+        raw_bytes=int(tags.get(TAG_BYTES, 0)),
+        horizons=_horizons(tags[TAG_HORIZONS], add.path) if TAG_HORIZONS in tags else (),
     )
 
 

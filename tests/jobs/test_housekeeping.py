@@ -80,8 +80,12 @@ def remote_tidied(version: int, checkpointed: int, tidied_ms: int | None) -> lis
 def test_a_remote_table_gets_a_checkpoint_when_it_is_tidied_up_and_has_changed() -> None:
     """It sees a commit a run at most, and is opened by each."""
     assert remote_tidied(7, 3, NOW_MS) == []
-    assert remote_tidied(7, 3, None) == [TidyStep("t", 3, "topics/t/3", True, True, True)]
-    assert remote_tidied(7, 7, None) == [TidyStep("t", 3, "topics/t/3", True, False, True)]
+    assert remote_tidied(7, 3, None) == [
+        TidyStep(topic="t", partition=3, directory="topics/t/3", remote=True, checkpoint=True, clean=True)
+    ]
+    assert remote_tidied(7, 7, None) == [
+        TidyStep(topic="t", partition=3, directory="topics/t/3", remote=True, checkpoint=False, clean=True)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +97,19 @@ def test_a_remote_table_gets_a_checkpoint_when_it_is_tidied_up_and_has_changed()
     ],
 )
 def test_a_step_says_what_it_is(checkpoint: bool, clean: bool, remote: bool, says: str) -> None:
-    assert str(TidyStep("t", 3, "topics/t/3", remote, checkpoint, clean)) == says
+    assert (
+        str(
+            TidyStep(
+                topic="t",
+                partition=3,
+                directory="topics/t/3",
+                remote=remote,
+                checkpoint=checkpoint,
+                clean=clean,
+            )
+        )
+        == says
+    )
 
 
 # On tables.

@@ -154,7 +154,9 @@ class Spread(Compaction):
             }
         )
         (found,) = (state for state in look(self.cluster)[0] if state.topic == "t")
-        state = PartitionState("t", 0, found.directory, config, found.snapshot)
+        state = PartitionState(
+            topic="t", partition=0, directory=found.directory, config=config, snapshot=found.snapshot
+        )
         steps = key_compaction.plan([state], self.clock.now_ms())
         assert len(steps) == int(end is not None and end > self.model.cleaned)
         outcomes = list(key_compaction.run(in_process, self.cluster, steps))

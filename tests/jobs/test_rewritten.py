@@ -12,7 +12,14 @@ from log_tables.errors import UnknownTopic
 from log_tables.table.snapshot import Segment
 from tests.kit.states import a_segment, aged
 
-STEP = MergeStep("t", 3, "topics/t/3", False, tuple(aged(0, 0, 0)), "zstd")
+STEP = MergeStep(
+    topic="t",
+    partition=3,
+    directory="topics/t/3",
+    remote=False,
+    inputs=tuple(aged(0, 0, 0)),
+    compression="zstd",
+)
 MADE = (a_segment(0, 30, size=250),)
 
 
@@ -31,13 +38,27 @@ def in_vain(_: Sequence[Segment]) -> bool:
 @pytest.mark.parametrize(
     ("made", "commit", "expected"),
     [
-        (MADE, in_time, JobOutcome("job", "t", 3, 3, 1, 300, 250, 30, 1.5)),
-        (MADE, too_late, JobOutcome("job", "t", 3, seconds=1.5, error=OVERTAKEN)),
-        (MADE, in_vain, JobOutcome("job", "t", 3, seconds=1.5, error=GONE)),
+        (
+            MADE,
+            in_time,
+            JobOutcome(
+                job="job",
+                topic="t",
+                partition=3,
+                files_before=3,
+                files_after=1,
+                bytes_before=300,
+                bytes_after=250,
+                records=30,
+                seconds=1.5,
+            ),
+        ),
+        (MADE, too_late, JobOutcome(job="job", topic="t", partition=3, seconds=1.5, error=OVERTAKEN)),
+        (MADE, in_vain, JobOutcome(job="job", topic="t", partition=3, seconds=1.5, error=GONE)),
         (
             Failure("the task failed"),
             in_time,
-            JobOutcome("job", "t", 3, seconds=1.5, error="the task failed"),
+            JobOutcome(job="job", topic="t", partition=3, seconds=1.5, error="the task failed"),
         ),
     ],
 )

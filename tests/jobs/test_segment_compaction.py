@@ -26,7 +26,18 @@ CONFIG = TopicConfig.parse(
 
 def a_segment(offset: int, size: int, at_ms: int) -> Segment:
     """A segment of one record."""
-    return Segment(f"{offset}", size, offset, offset, 1, "", "", at_ms, (0, 0, 0), size)
+    return Segment(
+        path=f"{offset}",
+        size=size,
+        base_offset=offset,
+        last_offset=offset,
+        records=1,
+        min_timestamp="",
+        max_timestamp="",
+        modification_time=at_ms,
+        nulls=(0, 0, 0),
+        raw_bytes=size,
+    )
 
 
 def log_of(sizes: Sequence[int], times: Sequence[int] | None = None) -> list[Segment]:

@@ -82,7 +82,16 @@ def test_what_is_going_to_be_merged_stays_and_all_after_it() -> None:
 
 def test_a_log_without_a_remote_table_has_all_before_it() -> None:
     (step,) = tiering.plan([a_state(aged(*AGES), local_retention_ms=45, **APART)], NOW_MS)
-    assert step == MoveStep("t", 3, "topics/t/3", tuple(aged(*AGES)[:1]), 0, "zstd", 0, 0)
+    assert step == MoveStep(
+        topic="t",
+        partition=3,
+        directory="topics/t/3",
+        segments=tuple(aged(*AGES)[:1]),
+        held=0,
+        compression="zstd",
+        log_start=0,
+        expired=0,
+    )
     assert str(step) == "move 1 segments (100 bytes) to the remote root, delete 0 there"
 
 

@@ -25,7 +25,18 @@ def a_segment(
     appended_ms = NOW_MS - (age_ms if appended_age_ms is None else appended_age_ms)
     text = timestamp_text((NOW_MS - age_ms) * 1_000)
     path = f"{base:020}.parquet"
-    return Segment(path, size, base, base + count - 1, count, text, text, appended_ms, (0, 0, 0), size)
+    return Segment(
+        path=path,
+        size=size,
+        base_offset=base,
+        last_offset=base + count - 1,
+        records=count,
+        min_timestamp=text,
+        max_timestamp=text,
+        modification_time=appended_ms,
+        nulls=(0, 0, 0),
+        raw_bytes=size,
+    )
 
 
 def aged(*ages_ms: int, base: int = 0) -> list[Segment]:
@@ -55,11 +66,11 @@ def a_state(
     """Partition 3 of the topic `t`; settings are named with underscores."""
     config = TopicConfig.parse({name.replace("_", "."): str(value) for name, value in configs.items()})
     return PartitionState(
-        "t",
-        3,
-        partition_directory(topic_directory("t"), 3),
-        config,
-        a_snapshot(segments, log_start, tiered, cleaned),
+        topic="t",
+        partition=3,
+        directory=partition_directory(topic_directory("t"), 3),
+        config=config,
+        snapshot=a_snapshot(segments, log_start, tiered, cleaned),
         remote=None if remote is None else a_snapshot(remote),
         unreachable=unreachable,
     )

@@ -342,7 +342,12 @@ def a_transaction_that_is_done_with_its_files(world: World) -> tuple[Step, Step]
         cluster = cluster_of(world)
         directory = cluster.metadata_log.partition.directory
         step = housekeeping.TidyStep(
-            CLUSTER_METADATA, 0, directory, remote=False, checkpoint=False, clean=True
+            topic=CLUSTER_METADATA,
+            partition=0,
+            directory=directory,
+            remote=False,
+            checkpoint=False,
+            clean=True,
         )
         list(housekeeping.run(no_spark, cluster, [step]))
         world.check(lambda path: f"/{STAGING}" in path)  # nobody has fsynced that deletion, and it may last

@@ -81,7 +81,7 @@ class World:
         headers = {"Content-Type": "application/vnd.kafka.json.v2+json"}
         sent = self.client.post("/consumers/g/transactions", json={"records": records}, headers=headers)
         sent.raise_for_status()
-        run = JobRun("r", 0, "merge", self.topic, 0, error=SECRET)
+        run = JobRun(run="r", started_ms=0, job="merge", topic=self.topic, partition=0, error=SECRET)
         record_runs(Cluster.open(open_store(gateway.data)), [run])
 
     def new_topic(self) -> str:

@@ -120,7 +120,15 @@ def test_a_task_copies_with_nothing_but_what_it_is_told(
     remote = root.make_table(TABLE)
     wanted = partition.snapshot.segments[:3]
     local = partition.table.store.url
-    task = CopyTask(local, away.as_uri(), (("secret_key", "hush"),), TABLE, wanted, 0, "zstd")
+    task = CopyTask(
+        local=local,
+        remote=away.as_uri(),
+        options=(("secret_key", "hush"),),
+        directory=TABLE,
+        segments=wanted,
+        held=0,
+        compression="zstd",
+    )
     assert "hush" not in repr(task)  # Spark may log it
     made = run_copy(task)
     assert bases(commit_move(partition.table, remote, made)) == [0, 2, 4]

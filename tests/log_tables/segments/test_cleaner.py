@@ -30,7 +30,18 @@ NOW_MS = 1_000_000
 def segment(base: int, last: int, count: int | None = None, at_ms: int = 0) -> Segment:
     text = timestamp_text(at_ms * 1_000)
     path = f"{base}.parquet"
-    return Segment(path, 10, base, last, count or last - base + 1, text, text, 0, (0, 0, 0), 100)
+    return Segment(
+        path=path,
+        size=10,
+        base_offset=base,
+        last_offset=last,
+        records=count or last - base + 1,
+        min_timestamp=text,
+        max_timestamp=text,
+        modification_time=0,
+        nulls=(0, 0, 0),
+        raw_bytes=100,
+    )
 
 
 def snapshot(*segments: Segment, cleaned: int = 0) -> Snapshot:

@@ -37,7 +37,18 @@ from tests.kit.partitions import TABLE, another, append, append_each, log_versio
 def segment(base: int, last: int, records: int | None = None, modified: int = 0) -> Segment:
     count = last - base + 1 if records is None else records
     moment = "2026-01-01T00:00:00.000Z"
-    return Segment(f"{base}.parquet", 10, base, last, count, moment, moment, modified, (0, 0, 0), 10)
+    return Segment(
+        path=f"{base}.parquet",
+        size=10,
+        base_offset=base,
+        last_offset=last,
+        records=count,
+        min_timestamp=moment,
+        max_timestamp=moment,
+        modification_time=modified,
+        nulls=(0, 0, 0),
+        raw_bytes=10,
+    )
 
 
 def snapshot(*segments: Segment, leader: int = 1, start: int = 0) -> Snapshot:

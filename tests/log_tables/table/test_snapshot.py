@@ -34,7 +34,18 @@ EMPTY = Snapshot(0, Protocol(1, 2), Metadata("id", "{}"))
 def segment(base: int, last: int, records: int | None = None) -> Segment:
     count = last - base + 1 if records is None else records
     moment = "2026-01-01T00:00:00.000Z"
-    return Segment(f"{base}-{last}.parquet", 10, base, last, count, moment, moment, base, (1, 2, 3), 99)
+    return Segment(
+        path=f"{base}-{last}.parquet",
+        size=10,
+        base_offset=base,
+        last_offset=last,
+        records=count,
+        min_timestamp=moment,
+        max_timestamp=moment,
+        modification_time=base,
+        nulls=(1, 2, 3),
+        raw_bytes=99,
+    )
 
 
 def holding(*segments: Segment) -> Snapshot:
