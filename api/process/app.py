@@ -19,7 +19,7 @@ from api.v3 import groups as v3_groups
 from api.v3 import records as v3_records
 from api.v3 import topics as v3
 from log_tables.errors import OutcomeUnknown
-from log_tables.table.commit import ENGINE
+from log_tables.version import VERSION
 
 LOOK_THREADS = 32
 """Looks at the store at once: they wait for it, not for a core, of which asyncio would have only 4 more."""
@@ -77,7 +77,7 @@ def create_app(gateway: Gateway) -> FastAPI:
         docs_url=None,  # those of api/process/pages.py need no other host
         redoc_url=None,
         title="lakelog",
-        version=ENGINE.removeprefix("lakelog/"),
+        version=VERSION,
         description=_DESCRIPTION,
         lifespan=lifespan,
         responses=ANY_OTHER_ERROR,

@@ -20,8 +20,10 @@ from log_tables.errors import (
 from log_tables.layout import commit_path, log_directory
 from log_tables.limits import PUT_RETRY_LIMIT_S, PUT_RETRY_PAUSE_S
 from log_tables.store.store import Store
+from log_tables.version import VERSION
 
-ENGINE = "lakelog/0.1.0"
+ENGINE = f"lakelog/{VERSION}"
+"""Delta's `engineInfo`: which program wrote a commit."""
 
 VACUUM = "VACUUM"
 """The one operation of ours that changes nothing: its commit is there to be in the way of older ones."""

@@ -2,9 +2,12 @@
 
 import ast
 import re
+import tomllib
 
 import pytest
 
+from log_tables.table.commit import ENGINE
+from log_tables.version import VERSION
 from tests.kit.support import ROOT, free_port, listens, wait_until
 
 PACKAGES = sorted(marker.parent for marker in ROOT.glob("*/py.typed"))
@@ -38,6 +41,12 @@ def test_links_between_documents_lead_somewhere() -> None:
     for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
         for target in re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
+
+
+def test_the_package_has_the_version_that_its_code_says() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == VERSION
+    assert f"lakelog/{VERSION}" == ENGINE
 
 
 def test_the_locks_name_no_host() -> None:
