@@ -131,9 +131,9 @@ STATUS_AND_CODE: Mapping[type[LakelogError], tuple[int, int]] = {
     errors.StaleProducerEpoch: (403, 40310),
     errors.ProducerTaken: (403, 40311),
     errors.MemberExists: (409, 40902),
-    errors.GroupNotEmpty: (409, 40903),
-    errors.NotAssigned: (409, 40903),
     errors.MixedSubscription: (409, 40903),
+    errors.NotAssigned: (409, 40913),
+    errors.GroupNotEmpty: (409, 40914),
     errors.BrokerReplaced: (409, 409),
     errors.Retriable: RETRIABLE,
     errors.NotLeader: RETRIABLE,
@@ -150,7 +150,11 @@ STATUS_AND_CODE: Mapping[type[LakelogError], tuple[int, int]] = {
     errors.CorruptLog: INTERNAL,
     errors.TransactionLost: INTERNAL,
 }
-"""TopicExists is 40002, as in Confluent's v3; a class that is missing here is an internal error."""
+"""A class that is not listed answers as the nearest class above it does.
+
+The Confluent REST Proxy answers 40002 for a topic that exists (v3), and 40903 for a subscription that mixes
+topics, a pattern and partitions. Conflicts from 40910 on are lakelog's own.
+"""
 
 
 class ErrorBody(BaseModel):
@@ -174,8 +178,8 @@ ANY_OTHER_ERROR: dict[int | str, dict[str, Any]] = {
 
 
 def status_and_code(error: LakelogError) -> tuple[int, int]:
-    """(HTTP status, error_code) of `error`."""
-    return STATUS_AND_CODE.get(type(error), INTERNAL)
+    """(HTTP status, error_code) of `error`, by the nearest of its classes that is in the table."""
+    return next(STATUS_AND_CODE[kind] for kind in type(error).__mro__ if kind in STATUS_AND_CODE)
 
 
 def error_response(error: LakelogError) -> Response:

@@ -20,10 +20,12 @@ _ERRORS: Mapping[int, type[LakelogError]] = {
     40403: errors.UnknownMember,
     40405: errors.UnknownGroup,
     40902: errors.MemberExists,
-    40903: errors.Conflict,
+    40903: errors.MixedSubscription,
     40910: errors.SequenceGap,
     40911: errors.RetryKeyReused,
     40912: errors.StaleGeneration,
+    40913: errors.NotAssigned,
+    40914: errors.GroupNotEmpty,
     41201: errors.OffsetMismatch,
     41601: errors.OffsetOutOfRange,
     42901: errors.BufferFull,
@@ -35,7 +37,7 @@ _ERRORS: Mapping[int, type[LakelogError]] = {
 
 
 def refusal(answer: httpx.Response) -> LakelogError:
-    """The error that an answer names. Conflicts of groups that share a code are a Conflict."""
+    """The error that an answer names."""
     try:
         body = answer.json()
         code, message = int(body.pop("error_code")), str(body.pop("message"))

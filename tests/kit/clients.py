@@ -44,7 +44,7 @@ POLL_MS = 200
 BATCH = 3
 """Records in a request."""
 
-NO_MEMBER, CONFLICT, NO_TOPIC, NO_PARTITION, OUT_OF_RANGE = 40403, 40903, 40401, 40402, 41601
+NO_MEMBER, NOT_ASSIGNED, NO_TOPIC, NO_PARTITION, OUT_OF_RANGE = 40403, 40913, 40401, 40402, 41601
 
 
 class Task(Struct, frozen=True):
@@ -181,7 +181,7 @@ class Member(Client):
 
     _lives = 0
     _path = ""
-    _may: tuple[int, ...] = (NO_MEMBER, CONFLICT)
+    _may: tuple[int, ...] = (NO_MEMBER, NOT_ASSIGNED)
 
     def run(self) -> None:
         super().run()
@@ -299,7 +299,7 @@ class Copier(Member):
                     doing.ok(placed(write, answer))
                     return True
                 failed = failed and answer.outcome is Outcome.FAILED
-                if answer.code in (NO_MEMBER, CONFLICT):
+                if answer.code in (NO_MEMBER, NOT_ASSIGNED):
                     break
                 self._pause()
             if failed:  # each attempt has
@@ -316,7 +316,7 @@ def transact(gateways: Gateways, path: str, write: Write, key: str) -> Answer:
     ]
     body = _processed({span.at: span.end for span in write.consumed}) | {"records": records}
     headers = {"Content-Type": JSON, "Idempotency-Key": key}
-    return gateways.ask("POST", f"{path}/transactions", body, headers, may=(NO_MEMBER, CONFLICT))
+    return gateways.ask("POST", f"{path}/transactions", body, headers, may=(NO_MEMBER, NOT_ASSIGNED))
 
 
 def placed(write: Write, answer: Answer) -> Placed:

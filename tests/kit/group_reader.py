@@ -60,7 +60,7 @@ class Reader:
             if code == 40403 and not path.startswith(f"/consumers/{self._group}?"):
                 self._join()
                 return None
-            if code in (40902, 40903):
+            if code in (40902, 40913):
                 return None
             assert code in (50003, 50303), answer.text
             self._clock.pause(AGAIN_S)

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from log_tables.clock import SystemClock
 from tests.kit.asking import Answer, Gateways
 from tests.kit.clients import (
-    CONFLICT,
     NO_MEMBER,
     NO_PARTITION,
     NO_TOPIC,
+    NOT_ASSIGNED,
     OUT_OF_RANGE,
     POLL_MS,
     Client,
@@ -118,7 +118,7 @@ class FetcherOfLives(Client):
 class MemberOfLives(Member):
     """Reads its share of a topic in whatever life that has, and commits each poll."""
 
-    _may = (NO_MEMBER, CONFLICT, NO_TOPIC, NO_PARTITION, OUT_OF_RANGE)
+    _may = (NO_MEMBER, NOT_ASSIGNED, NO_TOPIC, NO_PARTITION, OUT_OF_RANGE)
 
 
 class Truncater(Client):

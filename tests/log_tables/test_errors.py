@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 import api.errors
-from api.errors import RETRIABLE, STATUS_AND_CODE, status_and_code
+from api.errors import BAD_REQUEST, INTERNAL, RETRIABLE, STATUS_AND_CODE, status_and_code
 from api.process.app import create_app
 from api.process.server import open_gateway
 from ingest.settings import Settings
@@ -30,6 +30,22 @@ def test_every_error_has_a_status_that_its_code_begins_with(kind: type[LakelogEr
     assert kind in STATUS_AND_CODE
     status, code = status_and_code(kind("x"))
     assert str(code).startswith(str(status)) or (status, code) == RETRIABLE
+
+
+@pytest.mark.parametrize("kind", every_error(), ids=lambda kind: kind.__name__)
+def test_an_error_that_the_table_does_not_list_answers_as_the_one_above_it(kind: type[LakelogError]) -> None:
+    unlisted = type("Unlisted", (kind,), {})
+    below_it = type("BelowIt", (unlisted,), {})
+    assert status_and_code(below_it("x")) == status_and_code(unlisted("x")) == status_and_code(kind("x"))
+
+
+def test_no_two_conflicts_share_a_code() -> None:
+    # The REST Proxy has one code for all that cannot be created; the store's are never shown.
+    general = {BAD_REQUEST[1], INTERNAL[1], STATUS_AND_CODE[errors.Conflict][1]}
+    codes = [status_and_code(kind("x"))[1] for kind in every_error() if issubclass(kind, errors.Conflict)]
+    own = [code for code in codes if code not in general]
+    assert len(own) >= 9
+    assert sorted(own) == sorted(set(own))
 
 
 DAMAGED = errors.ForeignCommit("version 7 was made by another tool: DELETE", version=7, operation="DELETE")

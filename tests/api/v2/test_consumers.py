@@ -126,7 +126,7 @@ def test_the_client_that_says_its_generation_is_told_before_it_loses(
     assert second.assignment() == set(), "nothing was given up yet"
     assert first.commit({lost: 0}).status_code == 200
     first.poll(generation=int(newer.headers["Generation"]))
-    assert first.commit({lost: 0}).json()["error_code"] == 40903
+    assert first.commit({lost: 0}).json()["error_code"] == 40913
     assert second.poll() == []
     assert second.assignment() == {lost}
 
@@ -306,11 +306,11 @@ def test_a_groups_offsets_without_an_instance(gateway: RunningGateway, topic: st
     reader.subscribe(topic)
     assert reader.values(1) == [3]
     refused = gateway.client.put(path, json=body)
-    assert (refused.status_code, refused.json()["error_code"]) == (409, 40903)
+    assert (refused.status_code, refused.json()["error_code"]) == (409, 40914)
     body["offsets"][0]["offset"] = 1
     assert gateway.client.put(path, json=body, params={"force": "true"}).status_code == 204
     assert reader.values(3) == [1, 2, 3]
-    assert gateway.client.delete(f"/consumers/{group}").json()["error_code"] == 40903
+    assert gateway.client.delete(f"/consumers/{group}").json()["error_code"] == 40914
     assert gateway.client.delete(f"/consumers/{group}", params={"force": "true"}).status_code == 204
     assert gateway.client.get(path).json()["error_code"] == 40405
     assert reader.send("GET", "assignments").json()["error_code"] == 40403
@@ -336,11 +336,11 @@ BAD: list[tuple[str, str, str, Any, int]] = [
     ("a bad topic", "POST", "subscription", {"topics": ["a b"]}, 40002),
     ("mixed", "POST", "assignments", {"partitions": [{"topic": "{t}", "partition": 0}]}, 40903),
     ("negative", "POST", "offsets", {"offsets": [{"topic": "{t}", "partition": 0, "offset": -2}]}, 42206),
-    ("not assigned", "POST", "offsets", {"offsets": [{"topic": "{u}", "partition": 0, "offset": 0}]}, 40903),
+    ("not assigned", "POST", "offsets", {"offsets": [{"topic": "{u}", "partition": 0, "offset": 0}]}, 40913),
     ("no such topic", "POST", "offsets", {"offsets": [{"topic": "no", "partition": 0, "offset": 0}]}, 40401),
     ("no such partition", "GET", "offsets", {"partitions": [{"topic": "{t}", "partition": 7}]}, 40402),
-    ("unassigned seek", "POST", "positions/end", {"partitions": [{"topic": "{u}", "partition": 0}]}, 40903),
-    ("unassigned", "POST", "positions", {"offsets": [{"topic": "{u}", "partition": 0, "offset": 0}]}, 40903),
+    ("unassigned seek", "POST", "positions/end", {"partitions": [{"topic": "{u}", "partition": 0}]}, 40913),
+    ("unassigned", "POST", "positions", {"offsets": [{"topic": "{u}", "partition": 0, "offset": 0}]}, 40913),
     (
         "a bad time",
         "POST",
@@ -409,7 +409,7 @@ def test_a_malformed_pattern_is_refused(gateway: RunningGateway, group: str, pat
 
 def test_a_poll_without_a_subscription_is_refused(gateway: RunningGateway, group: str) -> None:
     reader = Instance(gateway.client, group, "reader")
-    assert reader.send("GET", "records").json()["error_code"] == 40903
+    assert reader.send("GET", "records").json()["error_code"] == 40913
 
 
 def test_a_restart_is_invisible(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_topics_a_pattern_and_partitions_exclude_one_another(
 
 
 def test_a_consumer_that_has_chosen_nothing_cannot_poll(gateway: RunningGateway, topic: str) -> None:
-    assert Proxied(gateway, topic).told("GET", "records") == (409, 40903)
+    assert Proxied(gateway, topic).told("GET", "records") == (409, 40913)
 
 
 def test_places_are_sought_in_what_is_assigned(gateway: RunningGateway, topic: str, end: str) -> None:
@@ -105,8 +105,8 @@ def test_places_are_sought_in_what_is_assigned(gateway: RunningGateway, topic: s
     for place in ("beginning", "end"):
         assert consumer.told("POST", f"positions/{place}", {"partitions": [at(topic)]}) == (204, None)
         other = {"partitions": [at(topic, partition=1)]}
-        assert consumer.told("POST", f"positions/{place}", other) == (409, 40903)
-    assert consumer.told("POST", "positions", {"offsets": [at("faulty", 10)]}) == (409, 40903)
+        assert consumer.told("POST", f"positions/{place}", other) == (409, 40913)
+    assert consumer.told("POST", "positions", {"offsets": [at("faulty", 10)]}) == (409, 40913)
 
 
 def test_offsets_are_committed_whether_or_not_there_is_a_record(

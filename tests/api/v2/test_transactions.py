@@ -152,7 +152,7 @@ def test_who_is_no_member_commits_the_next_offsets(scene: Scene) -> None:
         ({"generation": 0}, 409, 40912),
         ({"offsets": [{"topic": "SOURCE", "partition": 0, "offset": 3}]}, 416, 41601),
         ({"offsets": [{"topic": "SOURCE", "partition": 1, "offset": 0}]}, 404, 40402),
-        ({"offsets": [{"topic": "RESULTS", "partition": 0, "offset": -1}]}, 409, 40903),
+        ({"offsets": [{"topic": "RESULTS", "partition": 0, "offset": -1}]}, 409, 40913),
         ({"offsets": [], "records": []}, 422, 42206),
         ({"offsets": [{"topic": "SOURCE", "partition": 0, "offset": 0}] * 2}, 422, 42206),
         ({"staged": [{"path": "topics/x", "runs": []}]}, 400, 40002),
@@ -190,9 +190,9 @@ def test_who_has_lost_a_partition_cannot_commit_for_it(scene: Scene) -> None:
     refused = scene.transact(scene.body(generation=generation))
     assert (refused.status_code, refused.json()["error_code"]) == (409, 40912)
     refused = scene.transact(scene.body())
-    assert (refused.status_code, refused.json()["error_code"]) == (409, 40903)
+    assert (refused.status_code, refused.json()["error_code"]) == (409, 40913)
     refused = scene.transact(scene.body(), member="")
-    assert (refused.status_code, refused.json()["error_code"]) == (409, 40903)
+    assert (refused.status_code, refused.json()["error_code"]) == (409, 40914)
     scene.check_nothing()
 
 
