@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import Any
 
 from jobs.outcome import JobOutcome
-from jobs.rewritten import committed
+from jobs.rewrite_commit import commit_rewrite
 from jobs.spread import Failure, SparkProvider, batches, halving
 from jobs.state import PartitionState, partition_of
 from log_tables.clock import timer
@@ -98,7 +98,7 @@ def run(spark: SparkProvider, cluster: Cluster, steps: Sequence[CompactStep]) ->
         made = halving(lambda part: compacted(spark, cluster.store, part), batch)
         for step, result in zip(batch, made, strict=True):
             commit = partial(_commit, cluster, step, begun)
-            yield committed(NAME, step, result, commit, timer() - started)
+            yield commit_rewrite(NAME, step, result, commit, timer() - started)
 
 
 def compacted(

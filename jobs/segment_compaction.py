@@ -6,7 +6,7 @@ from functools import partial
 from itertools import groupby, takewhile
 
 from jobs.outcome import JobOutcome
-from jobs.rewritten import committed
+from jobs.rewrite_commit import commit_rewrite
 from jobs.spread import Failure, SparkProvider, batches, spread
 from jobs.state import PartitionState, store_of, table_of
 from log_tables.clock import timer
@@ -127,7 +127,7 @@ def run(spark: SparkProvider, cluster: Cluster, steps: Sequence[MergeStep]) -> I
         made = spread(spark, run_merge, [_merge_task(cluster, step) for step in batch])
         for step, result in zip(batch, made, strict=True):
             found = result if isinstance(result, Failure) else (result,)
-            yield committed(NAME, step, found, partial(_commit, cluster, step, begun), timer() - started)
+            yield commit_rewrite(NAME, step, found, partial(_commit, cluster, step, begun), timer() - started)
 
 
 def _merge_task(cluster: Cluster, step: MergeStep) -> MergeTask:

@@ -35,7 +35,7 @@ from ingest.settings import Settings
 from ingest.writer import Writer
 from log_tables.clock import Clock, SystemClock
 from log_tables.cluster.cluster import Cluster
-from log_tables.root.whole import check_home
+from log_tables.root.inspection import check_home
 from log_tables.store.store import open_store
 
 BACKLOG = 2_048

@@ -98,7 +98,7 @@ def seconds(text: str) -> float:
 
 def _open(settings: Settings) -> "Cluster":
     from log_tables.cluster.cluster import Cluster
-    from log_tables.root.whole import check_home
+    from log_tables.root.inspection import check_home
     from log_tables.store.store import open_store
 
     cluster = Cluster.open(open_store(settings.data, settings.store_options, create=False), create=False)

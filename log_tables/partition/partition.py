@@ -26,6 +26,7 @@ from log_tables.errors import (
 )
 from log_tables.layout import (
     OFFSET,
+    TIMESTAMP,
     TXN_DELETED,
     TXN_HIGH_WATERMARK,
     TXN_LEADER,
@@ -444,7 +445,7 @@ class Partition:
                 high_watermark=snapshot.high_watermark,
                 segments=(segment,),
             )
-            for batch in self.read(plan, ("offset", "timestamp")):
+            for batch in self.read(plan, (OFFSET, TIMESTAMP)):
                 found = segments.first_at(batch, sought)
                 if found is not None:
                     return found

@@ -7,8 +7,8 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.home import check_finished, remember
 from log_tables.errors import Conflict, CorruptLog, InvalidArgument
 from log_tables.layout import PROPERTY_REMOTE_OWNER, PROPERTY_REMOTE_ROOT
+from log_tables.root.inspection import inspect
 from log_tables.root.listed_brokers import find_living, strike_off
-from log_tables.root.whole import inspect
 from log_tables.store.store import Store
 from log_tables.table.commit import Commit
 from log_tables.table.snapshot import Snapshot

@@ -47,7 +47,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class CopyResult:
     """What was copied: records as their offsets count them, and bytes of their segments."""
 
     cluster_id: str
@@ -60,7 +60,7 @@ class Copied:
 
 def copy_root(
     source: Store, target: Store, clock: Clock, keep_id: bool = False, progress: Progress = lambda *_: None
-) -> Copied:
+) -> CopyResult:
     """Copy the root of `source`, in use or not, to that of `target`: empty, or an unfinished copy.
 
     The copy has a cluster id of its own, unless `keep_id`, and no gateways on its list. Raises
@@ -152,7 +152,7 @@ def _remote_store(source: Store, cut: Cut, clock: Clock) -> Store:
     return open_store(url, source.options, create=False, clock=clock)
 
 
-def _finish(target: Store, cut: Cut, clock: Clock, keep_id: bool) -> Copied:
+def _finish(target: Store, cut: Cut, clock: Clock, keep_id: bool) -> CopyResult:
     """Write the logs, that of the metadata last, and take the original's gateways off the list."""
     tables = {directory: _own(cut, directory) for directory in cut.tables}
     if not keep_id:
@@ -169,7 +169,7 @@ def _finish(target: Store, cut: Cut, clock: Clock, keep_id: bool) -> Copied:
     target.make_durable("")  # a copy that is known to be whole must not become unfinished again
     remember(target)
     held = [item for snapshot in tables.values() for item in snapshot.segments]
-    return Copied(
+    return CopyResult(
         cluster.cluster_id,
         len(cluster.topics()),
         len(tables),

@@ -25,7 +25,7 @@ from log_tables.layout import (
     topic_directory,
 )
 from log_tables.limits import CONFIRMATION_MAX_AGE_S, COPIED_AT_ONCE, COPY_LOOKS_MAX
-from log_tables.root.replayed import Replayed, applied
+from log_tables.root.group_replay import GroupReplay, applied
 from log_tables.store.store import Store
 from log_tables.table.commit import Commit, Txn, read_commit
 from log_tables.table.invariant import classify
@@ -84,7 +84,7 @@ class _Cutter:
     def __init__(self, cluster: Cluster, target: Store) -> None:
         """First each table is looked at: from there on its commits stay for an hour."""
         self._cluster, self._source, self._target = cluster, cluster.store, target
-        self._groups = Replayed()
+        self._groups = GroupReplay()
         self._staged: set[str] = set()
         self._tables = _opened(cluster.store, self._directories(), cluster.clock)
         self._early: set[str] = set()

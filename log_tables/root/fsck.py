@@ -18,10 +18,13 @@ from log_tables.errors import CorruptLog, Damaged, InvalidArgument, LakelogError
 from log_tables.layout import (
     CLUSTER_METADATA,
     CONSUMER_OFFSETS,
+    HEADERS,
+    KEY,
     OFFSET,
     PROPERTY_REMOTE_ROOT,
     TIMESTAMP,
     TOPICS,
+    VALUE,
     checkpoint_path,
     checkpoint_version,
     commit_version,
@@ -33,8 +36,8 @@ from log_tables.layout import (
 from log_tables.limits import SEQUENCE_MODULUS
 from log_tables.record import int64s
 from log_tables.root import kept_producers
-from log_tables.root.replayed import Replayed, records
-from log_tables.root.whole import lost_files
+from log_tables.root.group_replay import GroupReplay, records
+from log_tables.root.inspection import lost_files
 from log_tables.segments import segment as segments
 from log_tables.store.store import Store, open_store
 from log_tables.table.checkpoint import Checkpoint
@@ -120,16 +123,16 @@ def check(store: Store) -> Report:
     return report
 
 
-def _staged(store: Store, directories: Iterable[str]) -> Replayed:
+def _staged(store: Store, directories: Iterable[str]) -> GroupReplay:
     """What groups wait for, as far as that can be read."""
-    groups = Replayed()
+    groups = GroupReplay()
     try:
         for directory in directories:
             snapshot = _replay(store, directory, PartitionReport(directory))
             if snapshot is not None:
                 groups.follow(store, directory, snapshot)
     except LakelogError:  # `_check_producers` says so
-        return Replayed()
+        return GroupReplay()
     return groups
 
 
@@ -361,7 +364,7 @@ def _check_segment(store: Store, directory: str, segment: Segment) -> Iterator[s
     low, high = timestamp_us(segment.min_timestamp), timestamp_us(segment.max_timestamp)
     if int(stamps.min()) < low or int(stamps.max()) > high:
         yield f"segment {segment.path} holds timestamps outside its stats"
-    nulls = tuple(sum(b.column(name).null_count for b in batches) for name in ("key", "value", "headers"))
+    nulls = tuple(sum(b.column(name).null_count for b in batches) for name in (KEY, VALUE, HEADERS))
     if nulls != segment.nulls:
         yield (
             f"segment {segment.path} holds {nulls} nulls in key, value and headers, its stats say "

@@ -32,7 +32,7 @@ from log_tables.layout import (
 from log_tables.partition.remote import no_remote_root
 from log_tables.record import RECORD_SCHEMA
 from log_tables.sql.json_columns import typed_columns
-from log_tables.sql.tables import TABLES, tables
+from log_tables.sql.system_tables import SYSTEM_TABLES, system_tables
 from log_tables.store.store import Store
 from log_tables.table.snapshot import check_data_file
 
@@ -113,9 +113,11 @@ class _Session:
                     self._open_json(name, typed)
 
     def open_groups(self, sql: str) -> None:
-        """Make those of TABLES that `sql` names, unless a topic has the name."""
-        named = [name for name in TABLES if name not in self._topics and re.search(rf"\b{name}\b", sql)]
-        for name, table in tables(self._cluster, named).items():
+        """Make those of SYSTEM_TABLES that `sql` names, unless a topic has the name."""
+        named = [
+            name for name in SYSTEM_TABLES if name not in self._topics and re.search(rf"\b{name}\b", sql)
+        ]
+        for name, table in system_tables(self._cluster, named).items():
             self._add_table(name, table)
 
     def _open(self, name: str, directories: Sequence[str]) -> None:
@@ -234,8 +236,9 @@ class _Session:
             known = sorted(self._topics)
             more = f" and {len(known) - _NAMED_MAX} more" if len(known) > _NAMED_MAX else ""
             return InvalidArgument(
-                f"there is no topic {unknown['name']!r}; there are {', '.join(known[:_NAMED_MAX])}{more} "
-                f"(in double quotes if the name has dots or dashes), and the tables {' and '.join(TABLES)}"
+                f"there is no topic {unknown['name']!r}; there are {', '.join(known[:_NAMED_MAX])}{more}, "
+                f"and the tables {' and '.join(SYSTEM_TABLES)}; put double quotes around a name that has "
+                "dots or dashes"
             )
         if _STORE_FAILED.match(said):
             return self._unreadable(said)

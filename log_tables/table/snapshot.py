@@ -13,7 +13,11 @@ import msgspec
 
 from log_tables.errors import CorruptLog, ObjectMissing, UnsupportedTable
 from log_tables.layout import (
+    HEADERS,
+    KEY,
+    OFFSET,
     PROPERTY_CLUSTER,
+    TIMESTAMP,
     TXN_CLEANED,
     TXN_DELETED,
     TXN_HIGH_WATERMARK,
@@ -21,6 +25,7 @@ from log_tables.layout import (
     TXN_LEADER_BROKER,
     TXN_LOG_START,
     TXN_TIERED,
+    VALUE,
     is_data_file,
     producer_end_txn,
     producer_sequence_txn,
@@ -94,7 +99,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             self.records,
             _Bounds(self.base_offset, self.min_timestamp),
             _Bounds(self.last_offset, self.max_timestamp),
-            {"offset": 0, "timestamp": 0, "key": keys, "value": values, "headers": headers},
+            {OFFSET: 0, TIMESTAMP: 0, KEY: keys, VALUE: values, HEADERS: headers},
         )
         tags = {TAG_BYTES: str(self.raw_bytes)}
         if self.horizons:
@@ -148,7 +153,7 @@ def segment_of(add: Add) -> Segment:
         min_timestamp=low.timestamp,
         max_timestamp=high.timestamp,
         modification_time=add.modificationTime,
-        nulls=(nulls.get("key", 0), nulls.get("value", 0), nulls.get("headers", 0)),
+        nulls=(nulls.get(KEY, 0), nulls.get(VALUE, 0), nulls.get(HEADERS, 0)),
         raw_bytes=int(tags.get(TAG_BYTES, 0)),
         horizons=_horizons(tags[TAG_HORIZONS], add.path) if TAG_HORIZONS in tags else (),
     )

@@ -27,7 +27,7 @@ from log_tables.cluster.group_log import check_group_name
 from log_tables.cluster.topic import check_topic_name, is_internal
 from log_tables.errors import InvalidArgument
 from log_tables.layout import CONSUMER_OFFSETS
-from log_tables.sql.tables import TABLES
+from log_tables.sql.system_tables import SYSTEM_TABLES
 from log_tables.topic_partition import TopicPartition
 
 WithoutMatch = Literal["error", "latest"]
@@ -122,13 +122,13 @@ def names_table(given: Mapping[str, str]) -> bool:
 
 
 def table_of(given: Mapping[str, str]) -> tuple[Place, str]:
-    """Which of TABLES the option `table` names, and of which root. Raises InvalidArgument."""
+    """Which of SYSTEM_TABLES the option `table` names, and of which root. Raises InvalidArgument."""
     check_names(given, {name.lower(): name for name in NAMES})
     options = {name.lower(): value for name, value in given.items()}
-    if options[TABLE] not in TABLES:
+    if options[TABLE] not in SYSTEM_TABLES:
         raise InvalidArgument(
-            f"table={options[TABLE]!r} is none of the tables; there are {', '.join(TABLES)}, and topics are "
-            "read with subscribe"
+            f"table={options[TABLE]!r} is none of the tables; there are {', '.join(SYSTEM_TABLES)}, and "
+            "topics are read with subscribe"
         )
     for name in given:
         if name.lower() not in ("path", TABLE) and not name.lower().startswith(STORAGE_PREFIX):

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 from lakelog.spark.source.options import table_of
 from lakelog.spark.worker import store_at
 from log_tables.cluster.cluster import Cluster
-from log_tables.sql.tables import TABLES, tables
+from log_tables.sql.system_tables import SYSTEM_TABLES, system_tables
 
 _SPARK_TYPES: Mapping[pa.DataType, DataType] = {
     pa.string(): StringType(),
@@ -36,7 +36,7 @@ _SPARK_TYPES: Mapping[pa.DataType, DataType] = {
 def table_schema(name: str) -> StructType:
     """The Spark schema of one of TABLES."""
     return StructType(
-        [StructField(field.name, _SPARK_TYPES[field.type], field.nullable) for field in TABLES[name]]
+        [StructField(field.name, _SPARK_TYPES[field.type], field.nullable) for field in SYSTEM_TABLES[name]]
     )
 
 
@@ -53,4 +53,4 @@ class TableReader(DataSourceReader):
     def read(self, _: InputPartition) -> Iterator[pa.RecordBatch]:
         """Raises InvalidArgument for a root that is none, CorruptLog, CorruptSegment, StoreUnavailable."""
         cluster = Cluster.open(store_at(self._place), create=False)
-        yield from tables(cluster, [self._table])[self._table].to_batches()
+        yield from system_tables(cluster, [self._table])[self._table].to_batches()

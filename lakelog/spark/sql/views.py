@@ -19,7 +19,7 @@ from log_tables.errors import InvalidArgument, UnknownTopic
 from log_tables.layout import CLUSTER_METADATA, OFFSET
 from log_tables.partition.partition import Partition
 from log_tables.record import RECORD_SCHEMA
-from log_tables.sql.tables import TABLES
+from log_tables.sql.system_tables import SYSTEM_TABLES
 from log_tables.store.store import Store, open_store
 
 _SCANS_MAX = 1_000  # a union of more takes Spark minutes to plan, or does not parse
@@ -74,7 +74,7 @@ def topics(
     frames = {name: _records(spark, cluster, name, partitions) for name, partitions in tables.items()}
     typed = {name + SUFFIX: with_fields(name, frames[name], schema, fold) for name, schema in schemas.items()}
     taken = {fold(view) for view in topic_of}
-    groups = [name for name in TABLES if name in chosen and fold(name) not in taken]
+    groups = [name for name in SYSTEM_TABLES if name in chosen and fold(name) not in taken]
     of_groups = {name: _groups(spark, store.url, store_options or {}, name) for name in groups}
     for view, frame in {**frames, **typed, **of_groups}.items():
         frame.createOrReplaceTempView(f"`{view}`")
@@ -86,7 +86,7 @@ def topics(
 def _known(cluster: Cluster) -> Collection[str]:
     """The names of all that there is, in order: of topics, then of the tables of consumer groups."""
     topics = [topic.name for topic in cluster.topics(include_internal=True)]
-    return dict.fromkeys([CLUSTER_METADATA, *topics, *TABLES])
+    return dict.fromkeys([CLUSTER_METADATA, *topics, *SYSTEM_TABLES])
 
 
 def _tables(cluster: Cluster, names: Iterable[str], pool: ThreadPoolExecutor) -> dict[str, Partitions]:
@@ -99,7 +99,9 @@ def _tables(cluster: Cluster, names: Iterable[str], pool: ThreadPoolExecutor) ->
         return [*pool.map(topic.partition, range(topic.partition_count))]
 
     return {
-        name: opened(name) for name in names if name not in TABLES or cluster.cached_topic(name) is not None
+        name: opened(name)
+        for name in names
+        if name not in SYSTEM_TABLES or cluster.cached_topic(name) is not None
     }
 
 

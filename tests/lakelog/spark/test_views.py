@@ -11,7 +11,7 @@ from log_tables.errors import InvalidArgument, LakelogError, UnknownTopic
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch
 from log_tables.sql.lag import LAG_SCHEMA, OFFSETS_SCHEMA
-from log_tables.sql.tables import TABLES
+from log_tables.sql.system_tables import SYSTEM_TABLES
 from log_tables.store.store import open_store
 from tests.kit.groups import commit
 from tests.kit.partitions import append_each, thin_out
@@ -70,7 +70,7 @@ def test_a_topic_is_a_view_over_all_its_partitions(spark: "SparkSession", cluste
     append(topic.partition(0), b"a", b"b", key=b"k")
     append(topic.partition(0), b"c")
     append(topic.partition(2), b"d", None)
-    assert register(spark, cluster) == ["__cluster_metadata", "orders", *TABLES]
+    assert register(spark, cluster) == ["__cluster_metadata", "orders", *SYSTEM_TABLES]
     view = spark.table("orders")
     assert view.schema.simpleString() == (
         "struct<topic:string,partition:int,offset:bigint,timestamp:timestamp,key:binary,value:binary,"
@@ -296,7 +296,7 @@ def test_a_schema_is_inferred_from_the_newest_records(spark: "SparkSession", clu
     )
     append(topic.partition(1), b'{"m":"x","Big":{"Case":1,"case":2}}', b"oops")
     views = register(spark, cluster, json={"t": True}, sample_records=6)
-    assert views == ["__cluster_metadata", "t", "t_json", *TABLES]
+    assert views == ["__cluster_metadata", "t", "t_json", *SYSTEM_TABLES]
     kinds = {field.name: field.dataType.simpleString() for field in spark.table("t_json").schema}
     assert {name: kinds.get(name) for name in ("old", "i", "f", "b", "s", "n", "m", "e", "l", "Big")} == {
         "old": "bigint",

@@ -31,7 +31,7 @@ from log_tables.limits import KEPT_PRODUCER_ID_MIN
 from log_tables.root.adopt import adopt
 from log_tables.root.copy import copy_root
 from log_tables.root.fsck import check
-from log_tables.root.whole import check_home, inspect
+from log_tables.root.inspection import check_home, inspect
 from log_tables.segments.staging import PartitionRecords, stage
 from log_tables.store.store import ObjectInfo, Store, open_store
 from log_tables.testing import Crash, Fault, FaultyStore, StoreWrapper, crash_after, crash_before

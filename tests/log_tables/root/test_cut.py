@@ -24,7 +24,7 @@ from log_tables.partition.partition import ProducerStamp
 from log_tables.partition.tier import remove_expired
 from log_tables.root.copy import copy_root
 from log_tables.root.fsck import check
-from log_tables.root.whole import check_home, inspect
+from log_tables.root.inspection import check_home, inspect
 from log_tables.segments.staging import PartitionRecords, stage
 from log_tables.store.store import Store, open_store
 from log_tables.testing import StoreWrapper

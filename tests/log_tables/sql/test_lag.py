@@ -14,7 +14,7 @@ from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch
 from log_tables.sql.lag import LAG_SCHEMA, OFFSETS_SCHEMA, Lag, group_offsets, lag
-from log_tables.sql.tables import LAG_TABLE, OFFSETS_TABLE, TABLES, tables
+from log_tables.sql.system_tables import LAG_TABLE, OFFSETS_TABLE, SYSTEM_TABLES, system_tables
 from log_tables.store.store import open_store
 from log_tables.table.snapshot import Snapshot
 from log_tables.testing import FaultyStore
@@ -44,7 +44,7 @@ def sizes(snapshot: Snapshot) -> list[int]:
 
 
 def rows(cluster: Cluster, name: str) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = tables(cluster, [name])[name].to_pylist()
+    found: list[dict[str, object]] = system_tables(cluster, [name])[name].to_pylist()
     return found
 
 
@@ -91,14 +91,14 @@ def test_a_tail_that_compaction_has_emptied_is_behind_by_nothing_but_offsets(par
 
 
 def test_an_empty_root_has_empty_tables_with_their_columns(cluster: Cluster) -> None:
-    found = tables(cluster, TABLES)
+    found = system_tables(cluster, SYSTEM_TABLES)
     assert {name: table.schema for name, table in found.items()} == {
         "consumer_offsets": OFFSETS_SCHEMA,
         "consumer_lag": LAG_SCHEMA,
         "maintenance_runs": RUNS_SCHEMA,
     }
     assert [table.num_rows for table in found.values()] == [0, 0, 0]
-    assert tables(cluster, []) == {}
+    assert system_tables(cluster, []) == {}
 
 
 def test_the_newest_commit_of_each_group_counts(
@@ -197,4 +197,4 @@ def test_a_log_of_groups_that_cannot_be_read_is_named(cluster: Cluster) -> None:
     log = cluster.claim(cluster.topic(CONSUMER_OFFSETS), 0)
     log.append([AppendRequest(input_batch([Record(b"{}", key=b"no JSON")], 0))])
     with pytest.raises(CorruptLog, match="offset 0 of topics/__consumer_offsets/0"):
-        tables(cluster, [LAG_TABLE])
+        system_tables(cluster, [LAG_TABLE])

@@ -20,7 +20,7 @@ class Rewrite(Protocol):
     def inputs(self) -> tuple[Segment, ...]: ...
 
 
-def committed(
+def commit_rewrite(
     job: str,
     step: Rewrite,
     made: Sequence[Segment] | Failure,

@@ -36,7 +36,7 @@ def records(store: Store, directory: str, snapshot: Snapshot, start: int = 0) ->
 
 
 @dataclass(slots=True)
-class Replayed:
+class GroupReplay:
     """The groups of some partitions of `__consumer_offsets`, as far as they were followed."""
 
     offsets: dict[OffsetKey, OffsetValue] = field(default_factory=dict)

@@ -27,8 +27,8 @@ from log_tables.layout import (
 )
 from log_tables.limits import SIGNS_OF_LIFE, TABLES_CHECKED_AT_ONCE
 from log_tables.partition.partition import Partition
+from log_tables.root.group_replay import GroupReplay, applied
 from log_tables.root.listed_brokers import find_living
-from log_tables.root.replayed import Replayed, applied
 from log_tables.segments.staging import StagedFile
 from log_tables.store.store import Store
 from log_tables.table.commit import read_commit
@@ -73,7 +73,7 @@ def _not_whole(problems: Sequence[str]) -> CorruptLog:
     )
 
 
-def _unknowable(cluster: Cluster, found: "Inspected") -> Iterator[str]:
+def _unknowable(cluster: Cluster, found: "Inspection") -> Iterator[str]:
     """What the files of a copied or moved root cannot tell."""
     if cluster.remote_root is not None:
         yield (
@@ -96,15 +96,15 @@ def _unknowable(cluster: Cluster, found: "Inspected") -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Inspected:
+class Inspection:
     """What is wrong with a root, a sentence for each thing; and what it holds."""
 
     problems: list[str]
     tables: dict[TopicIdPartition, Snapshot]
-    groups: Replayed
+    groups: GroupReplay
 
 
-def inspect(cluster: Cluster) -> Inspected:
+def inspect(cluster: Cluster) -> Inspection:
     """Look whether all is there that the logs of a root name. Raises StoreUnavailable."""
     topics = cluster.topics(include_internal=True)
     directories = [cluster.metadata_log.partition.directory]
@@ -129,12 +129,12 @@ def inspect(cluster: Cluster) -> Inspected:
     }
     problems += lost_files(cluster.store, groups, lambda: _groups(cluster)[0])
     problems += _ahead(tables, _groups(cluster)[0])
-    return Inspected(problems, tables, groups)
+    return Inspection(problems, tables, groups)
 
 
-def _groups(cluster: Cluster) -> tuple[Replayed, list[str]]:
+def _groups(cluster: Cluster) -> tuple[GroupReplay, list[str]]:
     """The groups, and why they cannot be read."""
-    groups, problems = Replayed(), []
+    groups, problems = GroupReplay(), []
     topic = cluster.cached_topic(CONSUMER_OFFSETS)
     for partition in range(0 if topic is None else topic.partition_count):
         assert topic is not None
@@ -180,7 +180,7 @@ def lacks(store: Store, directory: str, snapshot: Snapshot) -> Iterator[str]:
             yield f"segment {segment.path} has {size} bytes, the log says {segment.size}"
 
 
-def lost_files(store: Store, before: Replayed, after: Callable[[], Replayed]) -> Iterator[str]:
+def lost_files(store: Store, before: GroupReplay, after: Callable[[], GroupReplay]) -> Iterator[str]:
     """The staged files that transactions wait for and that are gone, of those that `before` names.
 
     `after` reads the groups again: a root in use goes on meanwhile.
@@ -190,7 +190,7 @@ def lost_files(store: Store, before: Replayed, after: Callable[[], Replayed]) ->
         yield f"the staged file {path} is missing or cut short, and a committed transaction waits for it"
 
 
-def _ahead(tables: Mapping[TopicIdPartition, Snapshot], groups: Replayed) -> Iterator[str]:
+def _ahead(tables: Mapping[TopicIdPartition, Snapshot], groups: GroupReplay) -> Iterator[str]:
     """The partitions that have records of transactions of which `groups`, read after them, do not know."""
     for (topic, _, partition), table in tables.items():
         for producer, epoch in applied(table.txns.values()):

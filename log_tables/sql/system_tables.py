@@ -10,7 +10,7 @@ from log_tables.sql.lag import LAG_SCHEMA, OFFSETS_SCHEMA, group_offsets, lag_ta
 
 OFFSETS_TABLE, LAG_TABLE, RUNS_TABLE = "consumer_offsets", "consumer_lag", "maintenance_runs"
 
-TABLES: Mapping[str, pa.Schema] = {
+SYSTEM_TABLES: Mapping[str, pa.Schema] = {
     OFFSETS_TABLE: OFFSETS_SCHEMA,
     LAG_TABLE: LAG_SCHEMA,
     RUNS_TABLE: RUNS_SCHEMA,
@@ -18,8 +18,8 @@ TABLES: Mapping[str, pa.Schema] = {
 """Their schemas, by name. A topic of the same name comes first."""
 
 
-def tables(cluster: Cluster, names: Collection[str]) -> dict[str, pa.Table]:
-    """Those of TABLES that `names` names; those of consumer groups from one look at them. Blocking.
+def system_tables(cluster: Cluster, names: Collection[str]) -> dict[str, pa.Table]:
+    """Those of SYSTEM_TABLES that `names` names; those of consumer groups from one look at them. Blocking.
 
     The topics are as last refreshed. Raises CorruptLog, CorruptSegment, StoreUnavailable.
     """

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from jobs.outcome import GONE, OVERTAKEN, JobOutcome
-from jobs.rewritten import committed
+from jobs.rewrite_commit import commit_rewrite
 from jobs.segment_compaction import MergeStep
 from jobs.spread import Failure
 from log_tables.errors import UnknownTopic
@@ -65,4 +65,4 @@ def in_vain(_: Sequence[Segment]) -> bool:
 def test_what_became_of_a_rewrite(
     made: Sequence[Segment] | Failure, commit: Callable[[Sequence[Segment]], bool], expected: JobOutcome
 ) -> None:
-    assert committed("job", STEP, made, commit, 1.5) == expected
+    assert commit_rewrite("job", STEP, made, commit, 1.5) == expected
