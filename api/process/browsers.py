@@ -6,6 +6,7 @@ page whose own name was made to lead here (DNS rebinding) needs no preflight at 
 """
 
 import ipaddress
+import re
 from functools import lru_cache
 from urllib.parse import urlsplit
 
@@ -19,6 +20,9 @@ from api.requests.heads import TARGETED, heads
 _FOREIGN_SITES = (b"cross-site", b"same-site")
 _WILDCARDS = ("0.0.0.0", "::", "")
 ANY_HOST = "*"
+
+_HOST = re.compile(rb"([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
+"""A name or an address, and maybe a port; nothing else that a URL may have, such as a user or a path."""
 
 
 def check_media_type(_: Gateway, scope: Scope) -> None:
@@ -72,15 +76,20 @@ def check_host(here: Gateway, scope: Scope) -> None:
 @lru_cache(maxsize=256)
 def _is_allowed(host: bytes, server: str, own: tuple[str, str, str], allowed: tuple[str, ...]) -> bool:
     """`own` is the setting `host`, and two URLs."""
-    name = _host_of(f"//{host.decode('latin-1')}")
+    if ANY_HOST in allowed:
+        return True
+    found = _HOST.fullmatch(host)
+    if found is None:
+        return False
+    name = _plain(found[1].decode())
     names = (server, own[0], *map(_host_of, own[1:]), *allowed)
-    return ANY_HOST in names or name in map(_plain, names) or name == "localhost" or _is_loopback(name)
+    return name in map(_plain, names) or name == "localhost" or _is_loopback(name)
 
 
 def _host_of(url: str) -> str:
-    """The host in `url`, without its port; empty where there is none."""
+    """The host in `url`, one of the settings, without its port; empty where there is none."""
     try:
-        return _plain(urlsplit(url).hostname or "")
+        return urlsplit(url).hostname or ""
     except ValueError:  # such as brackets without an address
         return ""
 

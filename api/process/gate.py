@@ -9,15 +9,38 @@ from collections.abc import Callable, Sequence
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api.errors import error_response, status_and_code
+from api.errors import MalformedBody, UnsupportedMediaType, error_response, status_and_code
 from api.gateway import Gateway
 from api.process.browsers import check_host, check_media_type, check_origin
+from api.requests.heads import heads
 from log_tables.errors import LakelogError
 
 Check = Callable[[Gateway, Scope], None]
 """Looks at an ASGI scope of type http. Raises LakelogError for a request that is not to be answered."""
 
-CHECKS: Sequence[Check] = (check_host, check_origin, check_media_type)
+
+def check_codings(_: Gateway, scope: Scope) -> None:
+    """Raise UnsupportedMediaType for a body that is encoded, MalformedBody for one that is so on its way.
+
+    It would be taken for what it is not.
+    """
+    encoded = _named(scope, b"content-encoding") - {"identity"}
+    if encoded:
+        raise UnsupportedMediaType(
+            f"Content-Encoding {min(encoded)[:40]!r} is not taken; send the body as it is"
+        )
+    coded = _named(scope, b"transfer-encoding") - {"chunked"}
+    if coded:
+        raise MalformedBody(f"Transfer-Encoding {min(coded)[:40]!r} is not taken; send it chunked, or sized")
+
+
+def _named(scope: Scope, header: bytes) -> set[str]:
+    """What the lists in the headers of that name have, in lower case."""
+    listed = ",".join(value.decode("latin-1") for value in heads(scope).get(header, ()))
+    return {each.strip().lower() for each in listed.split(",")} - {""}
+
+
+CHECKS: Sequence[Check] = (check_host, check_origin, check_media_type, check_codings)
 """In the order in which they are made: the first that fails is the answer."""
 
 

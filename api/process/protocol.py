@@ -151,6 +151,11 @@ class Protocol(HttpToolsProtocol):
         super().on_message_begin()
         self._head_since = self.loop.time()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        if self._in_body and len(self.headers) > HEADER_LINES_MAX:
+            self._blame(self._head_too_large())  # trailers: those of a head are counted when it is there
+
     def on_headers_complete(self) -> None:
         self._moved = True
         if len(self.headers) > HEADER_LINES_MAX:
@@ -178,8 +183,9 @@ class Protocol(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._in_body, self._moved = False, True
-        if self._wrong is None:
+        self._moved = True
+        if self._wrong is None:  # else the answer is to this request, whose end came with what is wrong
+            self._in_body = False
             super().on_message_complete()
 
     # What goes out.

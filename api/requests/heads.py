@@ -12,7 +12,16 @@ _FOUND = "lakelog.heads"
 """The key of an ASGI scope where they are."""
 
 _LOOKED_AT = frozenset(
-    (b"host", b"content-type", b"content-length", b"transfer-encoding", b"sec-fetch-site", TARGETED, ASKED_BY)
+    (
+        b"host",
+        b"content-type",
+        b"content-encoding",
+        b"content-length",
+        b"transfer-encoding",
+        b"sec-fetch-site",
+        TARGETED,
+        ASKED_BY,
+    )
 )
 
 

@@ -64,6 +64,7 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]
         ([head("GET /health"), HALF, b"a: " + b"x" * MIB], 431),
         ([CHUNKED, b"2;", b"x" * MIB], 431),
         ([CHUNKED, b"2\r\n{}\r\n0\r\na: ", b"x" * MIB], 431),
+        ([CHUNKED, b"2\r\n{}\r\n0\r\n", b"a: b\r\n" * (HEADER_LINES_MAX + 1), b"\r\n"], 431),
         ([CHUNKED, b"1\r\n \r\n" * 20_000], 400),
         ([CHUNKED, b"ffffffffffffffffffff\r\n"], 400),
         ([head("POST /topics/t", Transfer_Encoding="chunked", Content_Length="5"), b"0\r\n\r\n"], 400),
@@ -99,6 +100,13 @@ def test_a_head_as_large_as_allowed_is_read(strict: RunningGateway) -> None:
     assert tell(strict, HALF, b"a: ", b"x" * space, b"\r\n", rest).statuses == [200]
     lines = b"a: b\r\n" * (HEADER_LINES_MAX - 2)
     assert tell(strict, HALF, lines, rest).statuses == [200]
+
+
+def test_as_many_trailers_as_allowed_are_passed_over(strict: RunningGateway) -> None:
+    body = b'{"records":[{"value":1}]}'
+    whole = head("POST /topics/t", Content_Type=JSON, Transfer_Encoding="chunked", **CLOSE)
+    lines = b"a: b\r\n" * HEADER_LINES_MAX
+    assert tell(strict, whole, b"%x\r\n%s\r\n0\r\n" % (len(body), body), lines, b"\r\n").statuses == [200]
 
 
 @pytest.mark.parametrize("sent", [b"", head("GET /health")], ids=["nothing", "one request"])
