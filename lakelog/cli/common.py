@@ -24,7 +24,10 @@ Data = Annotated[str | None, typer.Option(help="Root of the tables: a directory 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 GATEWAY = DEFAULT_URL
-console = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 200)
+console = Console(
+    soft_wrap=True, highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else 200
+)
+"""Prints what it is given: brackets and colons in a value are the value's."""
 progress_console = Console(stderr=True)
 
 
@@ -52,7 +55,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for index, name in enumerate(columns):
         numeric = bool(listed) and all(isinstance(row[index], int | float) for row in listed)
-        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+        table.add_column(printable(name), justify="right" if numeric else "left", overflow="fold")
     for row in listed:
         table.add_row(*(_shown(cell) for cell in row))
     console.print(table)
@@ -62,8 +65,16 @@ def _shown(cell: Any) -> str:
     if isinstance(cell, float):
         return f"{cell:,.2f}"
     if isinstance(cell, bytes):
-        return cell.decode(errors="backslashreplace")
-    return "" if cell is None else str(cell)
+        return printable(cell.decode(errors="backslashreplace"))
+    return "" if cell is None else printable(str(cell))
+
+
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n"}
+
+
+def printable(text: str) -> str:
+    """`text` for a terminal: what would control it is shown by its number; tabs and line ends stay."""
+    return text.translate(_CONTROLS).encode(errors="backslashreplace").decode()
 
 
 def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
@@ -85,7 +96,9 @@ def iso_ms(text: str) -> int:
 
 
 def existing_file(path: Path) -> Path:
-    """`path`, if it can be read. Raises InvalidArgument."""
-    if not path.is_file():
+    """`path`, a file or a pipe, if it is there. Raises InvalidArgument."""
+    if path.is_dir():
+        raise InvalidArgument(f"{path} is a directory; name a file, or - for standard input")
+    if not path.exists():
         raise InvalidArgument(f"there is no file {path}; name one, or - for standard input")
     return path

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from lakelog.cli.common import GATEWAY, Json, Url, connect, iso_ms
+from lakelog.cli.common import GATEWAY, Json, Url, connect, iso_ms, printable
 from log_tables.errors import InvalidArgument
 from log_tables.limits import MIB
 from log_tables.topic_partition import TopicPartition
@@ -220,7 +220,10 @@ def _follow(
 
 def _line(topic: str, partition: int, record: "Record", whole: bool) -> bytes:
     if not whole:
-        return (b"" if record.value is None else record.value) + b"\n"
+        value = b"" if record.value is None else record.value
+        if sys.stdout.isatty():  # a program gets the bytes as they are
+            value = printable(value.decode(errors="backslashreplace")).encode()
+        return value + b"\n"
     row = {
         "topic": topic,
         "partition": partition,

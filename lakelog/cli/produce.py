@@ -2,7 +2,8 @@
 
 import sys
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -64,9 +65,11 @@ def produce(  # noqa: PLR0913, PLR0917 -- each is an option
         largest = int(client.topic(topic)["configs"]["max.message.bytes"])
     fill = rows.Fill(key_field, timestamp_field, largest)
     with Producer(url, acks=acks) as producer, _progress(json) as progress:
-        task = progress.add_task(topic, total=rows.total(chosen))
-        if chosen.again:
-            _check(rows.read(chosen, fill, skip))
+        with _nothing_sent(file):
+            task = progress.add_task(topic, total=rows.total(chosen))
+            if chosen.again:
+                for _ in rows.read(chosen, fill, skip):
+                    pass
         tally = Tally(skip)
         try:
             for row in rows.read(chosen, fill, skip):
@@ -91,13 +94,15 @@ def produce(  # noqa: PLR0913, PLR0917 -- each is an option
         console.print(f"{tally.count:,} records to topic {topic} in {seconds:.1f} s")
 
 
-def _check(checked: Iterable[object]) -> None:
-    """Read all that would be sent. Raises InvalidArgument, RecordTooLarge: then nothing was sent."""
+@contextmanager
+def _nothing_sent(file: Path) -> Iterator[None]:
+    """What is raised in it says that nothing was sent."""
     try:
-        for _ in checked:
-            pass
+        yield
     except LakelogError as error:
         raise type(error)(f"{error}; nothing was sent", **error.details) from None
+    except OSError as error:
+        raise LakelogError(f"{file} cannot be read ({error.strerror}); nothing was sent") from None
 
 
 class Tally:

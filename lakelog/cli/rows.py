@@ -1,5 +1,7 @@
 """What `lakelog produce` sends: its input, cut into records, with the key and the time of each."""
 
+import codecs
+import json
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple
 
@@ -14,7 +16,9 @@ from log_tables.errors import InvalidArgument, RecordTooLarge
 from log_tables.limits import LINE_MAX_BYTES, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 
 Fields = dict[str, Any] | None
-"""What a record's key and time are taken from; None for a line of text, which has no fields."""
+"""What a record's key and time are taken from: of a line of JSON as Raw. None for a line of text, that has no
+fields.
+"""
 
 
 class Row(NamedTuple):
@@ -58,6 +62,9 @@ def read(source: Source, fill: Fill, skip: int = 0) -> Iterator[Row]:
 
 def _filled(place: str, value: bytes, fields: Fields, fill: Fill) -> Row:
     try:
+        for name in (fill.key_field, fill.timestamp_field):
+            if name is not None:
+                _check_once(value, fields, name)
         key = None if fill.key_field is None else _key(fields, fill.key_field)
         stamp_ms = None if fill.timestamp_field is None else time_ms(fields, fill.timestamp_field)
     except InvalidArgument as error:
@@ -77,14 +84,27 @@ def _cut(source: Source) -> _Cut:
     try:
         with opened(source) as stream:
             if source.form is Format.PARQUET:
-                yield from _columns(pq.ParquetFile(source.file).iter_batches(batch_size=10_000))
+                parquet = pq.ParquetFile(source.file)
+                _check_names(source, parquet.schema_arrow.names)
+                yield from _columns(parquet.iter_batches(batch_size=10_000))
             elif source.form is Format.CSV:
                 # Whole: a column's type is that of all its rows, and the last one may change it.
-                yield from _columns(pyarrow.csv.read_csv(stream).to_batches(max_chunksize=10_000))
+                table = pyarrow.csv.read_csv(stream)
+                _check_names(source, table.column_names)
+                yield from _columns(table.to_batches(max_chunksize=10_000))
             else:
                 yield from _lines(stream, source.form)
     except pa.ArrowException as error:
         raise InvalidArgument(f"{source.file} is not {source.form.value}: {error}") from None
+
+
+def _check_names(source: Source, names: list[str]) -> None:
+    """Raise InvalidArgument when two columns have one name: an object has one field of it."""
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InvalidArgument(
+            f"{source.file} has {names.count(twice)} columns named {twice!r}; give each a name of its own"
+        )
 
 
 def _columns(batches: Iterable[pa.RecordBatch]) -> _Cut:
@@ -107,6 +127,8 @@ def _lines(stream: BinaryIO, form: Format) -> _Cut:
         if len(line) > LINE_MAX_BYTES:
             raise InvalidArgument(f"{place} has more than {LINE_MAX_BYTES} bytes; is it text? split it")
         text = line.rstrip(b"\r\n")
+        if number == 1 and form is Format.NDJSON:
+            text = text.removeprefix(codecs.BOM_UTF8)
         if form is Format.LINES:
             yield place, text, None
         elif text.strip():
@@ -115,20 +137,38 @@ def _lines(stream: BinaryIO, form: Format) -> _Cut:
 
 def _object(text: bytes, place: str) -> dict[str, Any]:
     try:
-        fields = msgspec.json.decode(text)
+        text.decode()
+        return _objects.decode(text)  # what is sent is the text: only a field that is used has to be a value
+    except msgspec.ValidationError:
+        raise InvalidArgument(
+            f"{place} is not a JSON object; mend it, or send it with --format lines"
+        ) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgument(
             f"{place} is not JSON ({error}); mend it, or send it with --format lines"
         ) from None
-    if not isinstance(fields, dict):
-        raise InvalidArgument(f"{place} is not a JSON object; mend it, or send it with --format lines")
-    return fields
+
+
+_objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def _check_once(text: bytes, fields: Fields, name: str) -> None:
+    """Raise InvalidArgument when the object `text` has the field `name` twice: which of them is it?"""
+    if fields is None or text.count(msgspec.json.encode(name)) < 2:
+        return
+    pairs: list[tuple[str, Any]] = json.loads(text, object_pairs_hook=list, parse_int=str)
+    if [each for each, _ in pairs].count(name) > 1:
+        raise InvalidArgument(f"the record has the field {name!r} more than once; leave one")
 
 
 def _field(fields: Fields, name: str) -> Any:
     if fields is None or name not in fields:
         raise InvalidArgument(f"a record has no field {name!r}, only {', '.join(fields or ())}; name another")
-    return fields[name]
+    value = fields[name]
+    try:
+        return msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else value
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidArgument(f"the field {name!r} has no value that is understood ({error})") from None
 
 
 def _key(fields: Fields, name: str) -> bytes | None:

@@ -59,8 +59,8 @@ class Source(NamedTuple):
 
     @property
     def again(self) -> bool:
-        """Whether it can be read twice."""
-        return self.file != STDIN
+        """Whether it can be read twice: a file can, standard input and pipes cannot."""
+        return self.file != STDIN and self.file.is_file()
 
 
 def source(file: Path, form: Format | None) -> Source:
@@ -70,6 +70,12 @@ def source(file: Path, form: Format | None) -> Source:
             raise InvalidArgument("Parquet is not read from standard input; name a file")
         return Source(file, form or Format.LINES, form is not None)
     existing_file(file)
+    if not file.is_file():  # a pipe, or a device
+        if form is Format.PARQUET:
+            raise InvalidArgument(
+                f"{file} can only be read once, from its begin to its end, and Parquet not so; name a file"
+            )
+        return Source(file, form or Format.LINES, form is not None)
     suffixes = [suffix.lower() for suffix in file.suffixes if suffix.lower() not in _PACKED]
     found = form or _BY_SUFFIX.get(suffixes[-1] if suffixes else "")
     if found is None:

@@ -389,7 +389,12 @@ def _partition(topic: str, partition: int, what: str) -> str:
 
 
 def quoted(name: str) -> str:
-    """`name` as a part of a URL's path. Raises InvalidArgument for one that would lead to another path."""
+    """`name` as a part of a URL's path. Raises InvalidArgument for one that leads to another path, or that
+    is no Unicode text.
+    """
     if "/" in name or name in ("", ".", ".."):
         raise InvalidArgument(f"nothing can be called {name[:40]!r}; use a name that has no slash")
-    return quote(name, safe="")
+    try:
+        return quote(name, safe="")
+    except UnicodeEncodeError:
+        raise InvalidArgument(f"nothing can be called {name[:40]!r}, which is no Unicode text") from None

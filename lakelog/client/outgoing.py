@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from operator import index
 
+from log_tables.cluster.topic import check_public
 from log_tables.errors import InvalidRecord
 from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 
@@ -16,6 +17,8 @@ def check_record(value: object, key: object, headers: Iterable[object], timestam
     _check_bytes("value", value)
     _check_bytes("key", key)
     try:
+        if isinstance(timestamp_ms, bool):
+            raise TypeError
         milliseconds = index(timestamp_ms)
     except TypeError:
         raise TypeError(
@@ -28,10 +31,13 @@ def check_record(value: object, key: object, headers: Iterable[object], timestam
 
 
 def check_target(topic: object, partition: object) -> None:
-    """Raise TypeError for a topic that is no text, and for a partition that is no number."""
+    """Raise TypeError for a topic that is no text, and for a partition that is no number. Raise
+    InvalidTopicName for an internal topic.
+    """
     if not isinstance(topic, str):
         raise TypeError(f"the topic is {type(topic).__name__}, not str; name it")
-    if partition is not None and not isinstance(partition, int):
+    check_public(topic)
+    if partition is not None and (isinstance(partition, bool) or not isinstance(partition, int)):
         raise TypeError(f"the partition is {type(partition).__name__}, not int; name one from 0")
 
 

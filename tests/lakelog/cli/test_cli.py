@@ -17,6 +17,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from lakelog.cli import app
+from lakelog.cli.common import printable
+from lakelog.cli.consume import _line
+from log_tables.record import Record
 from tests.kit.gateway import RunningGateway, running_gateway, start_gateway
 from tests.kit.support import free_port
 
@@ -363,6 +366,19 @@ def test_a_question_is_answered_from_the_files(run: Run, root: Path) -> None:
         assert done.exit_code in (FAILED, USAGE)
         assert done.stderr.startswith("lakelog: ")
         assert "Traceback" not in done.stderr
+
+
+def test_values_do_not_control_the_terminal_that_they_are_shown_on(
+    run: Run, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert printable("\x1b[2J\x9b\x7f\ttab\n\ud800é") == "\\x1b[2J\\x9b\\x7f\ttab\n\\ud800é"
+    query = "SELECT chr(27) || '[2J [/x] [red]y :smile:' AS \"[b]\""
+    shown = lines(run("sql", query, "--data", str(root)))
+    assert [line.strip() for line in shown[:2]] == ["[b]", "\\x1b[2J [/x] [red]y :smile:"]
+    record = Record(b"\x1b[2J\xff")
+    assert _line("t", 0, record, False) == b"\x1b[2J\xff\n"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert _line("t", 0, record, False) == b"\\x1b[2J\\xff\n"
 
 
 def test_a_long_answer_is_cut_for_people_and_whole_in_json(run: Run, root: Path) -> None:

@@ -3,8 +3,10 @@
 import bz2
 import gzip
 import json
+import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from signal import SIGINT
@@ -51,7 +53,11 @@ def zstd(data: bytes) -> bytes:
         (b"[1]", "line 5 is not a JSON object"),
         (b'{"other": 1}', "line 5: a record has no field 'id'"),
         (b'{"id": "' + b"x" * 2_000_000 + b'"}', "line 5: the record has"),
-        (b"[" * 100_000, "line 5 is not JSON"),
+        (b"[" * 100_000, "line 5 is not a JSON object"),
+        (b'{"id": ' + b"[" * 100_000, "line 5 is not JSON"),
+        (b'{"id": 1, "a": {"id": 2}, "id": 3}', "line 5: the record has the field 'id' more than once"),
+        (b'{"id": ' + b"1" * 6_000 + b"}", "line 5: the field 'id' has no value that is understood"),
+        (b'{"id": "\xff"}', "line 5 is not JSON"),
     ],
 )
 def test_of_a_file_that_is_wrong_nothing_is_sent(
@@ -143,6 +149,8 @@ def test_a_packed_file_that_is_cut_off_is_refused(
         ("rows.txt.gz", gzip.compress(b"\x00\x01\x02\n", mtime=0), "bytes that are no text"),
         ("rows.txt.gz", gzip.compress(gzip.compress(ROWS, mtime=0), mtime=0), "packed twice"),
         ("rows.csv", b"a,b\n1\n", "is not csv"),
+        ("rows.csv", b"a,b,a\n1,2,3\n", "has 2 columns named 'a'"),
+        ("rows.csv", b"a,a\n", "has 2 columns named 'a'"),
     ],
 )
 def test_what_it_does_not_know_is_refused(
@@ -154,6 +162,50 @@ def test_what_it_does_not_know_is_refused(
     assert done.exit_code == 2, done.output
     assert says in done.stderr
     assert held(run, topic) == []
+
+
+def test_columns_of_one_name_are_refused_in_parquet_too(run: Run, topic: str, tmp_path: Path) -> None:
+    file, numbers = tmp_path / "rows.parquet", pa.array([1])
+    inner = pa.StructArray.from_arrays([numbers, numbers], ["x", "x"])
+    for table, says in (
+        (pa.Table.from_arrays([numbers, numbers], ["a", "a"]), "has 2 columns named 'a'"),
+        (pa.table({"a": inner}), "row 1 cannot be JSON"),
+    ):
+        pq.write_table(table, file)
+        done = run("produce", topic, str(file))
+        assert (done.exit_code, says in done.stderr) == (2, True), done.stderr
+        assert done.stderr.endswith("nothing was sent\n")
+    file.write_bytes(file.read_bytes()[:-20])
+    assert run("produce", topic, str(file)).stderr.endswith("nothing was sent\n")
+    assert held(run, topic) == []
+    done = run("produce", topic, "--format", "csv", stdin=b"a,a\n1,2\n")
+    assert done.stderr.endswith("; 0 records were sent; go on with --skip 0\n")
+
+
+def test_a_line_is_sent_as_it_stands_but_for_the_mark_before_the_first(
+    run: Run, topic: str, tmp_path: Path
+) -> None:
+    """Fields that nobody asks for may be twice there, or be numbers of any length."""
+    rows = [b'{"id": 1, "id": 2}', b'{"a": ' + b"1" * 6_000 + b"}", b'{"id":  3, "a": "\xef\xbb\xbf"}']
+    file = tmp_path / "rows.ndjson"
+    file.write_bytes(b"\xef\xbb\xbf" + b"\n".join(rows))
+    assert run("produce", topic, str(file)).exit_code == 0
+    assert held(run, topic) == sorted(row.decode() for row in rows)
+
+
+def test_pipes_and_devices_are_read_once(run: Run, topic: str, tmp_path: Path) -> None:
+    assert json.loads(run("produce", topic, "/dev/null", "--json").stdout)["records"] == 0
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(ROWS,))
+    writer.start()
+    assert run("produce", topic, str(pipe), "--format", "ndjson").exit_code == 0
+    writer.join()
+    assert held(run, topic) == ['{"id": 1}', '{"id": 2}', '{"id": 3}']
+    parquet = run("produce", topic, str(pipe), "--format", "parquet")
+    assert (parquet.exit_code, "can only be read once" in parquet.stderr) == (2, True)
+    directory = run("produce", topic, str(tmp_path))
+    assert (directory.exit_code, "is a directory" in directory.stderr) == (2, True)
 
 
 def test_lines_may_be_any_bytes_when_it_is_said(run: Run, topic: str) -> None:

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from lakelog.client.client import quoted
 from lakelog.client.outgoing import check_record, check_target
-from log_tables.errors import InvalidRecord
+from log_tables.errors import InvalidArgument, InvalidRecord, InvalidTopicName
 from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 
 FINE: dict[str, Any] = {"value": b"1", "key": b"k", "headers": [("h", b"1")], "timestamp_ms": 0}
@@ -50,6 +51,7 @@ def test_what_no_log_takes_is_named(wrong: dict[str, Any], said: str) -> None:
         ({"headers": {"h": b"1"}}, "'h' is not a pair of str and bytes"),
         ({"timestamp_ms": 1.5}, "timestamp_ms is float, not int; give milliseconds"),
         ({"timestamp_ms": "now"}, "timestamp_ms is str, not int"),
+        ({"timestamp_ms": True}, "timestamp_ms is bool, not int"),
     ],
 )
 def test_what_has_another_type_is_a_mistake_of_the_program(wrong: dict[str, Any], said: str) -> None:
@@ -64,3 +66,16 @@ def test_a_topic_is_text_and_a_partition_a_number() -> None:
         check_target(b"t", None)
     with pytest.raises(TypeError, match="the partition is str, not int"):
         check_target("t", "3")
+    with pytest.raises(TypeError, match="the partition is bool, not int"):
+        check_target("t", True)
+
+
+def test_an_internal_topic_is_not_sent_to() -> None:
+    with pytest.raises(InvalidTopicName, match="is internal"):
+        check_target("__consumer_offsets", None)
+
+
+@pytest.mark.parametrize("name", ["\ud800", "a/b", "", ".."])
+def test_what_no_topic_can_be_called_is_named(name: str) -> None:
+    with pytest.raises(InvalidArgument, match="nothing can be called"):
+        quoted(name)
