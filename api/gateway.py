@@ -12,9 +12,9 @@ from coordinator.brokers.brokers import Brokers
 from coordinator.brokers.leadership import Leadership
 from coordinator.brokers.peers import Peers
 from coordinator.brokers.router import Router
-from coordinator.groups.coordinator import Coordinator
-from coordinator.groups.shards import Shards
-from coordinator.groups.tails import Tails
+from coordinator.groups.group_coordinator import GroupCoordinator
+from coordinator.groups.shard_manager import ShardManager
+from coordinator.groups.tail_follower import TailFollower
 from ingest.buffer import Buffer
 from ingest.settings import Settings
 from ingest.writer import Writer
@@ -33,9 +33,9 @@ class Gateway:
     peers: Peers
     leadership: Leadership
     router: Router
-    shards: Shards
-    coordinator: Coordinator
-    tails: Tails
+    shards: ShardManager
+    coordinator: GroupCoordinator
+    tails: TailFollower
     buffer: Buffer
     settings: Settings
     metrics: Metrics

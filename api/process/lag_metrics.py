@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from coordinator.groups.shards import Shards
+from coordinator.groups.shard_manager import ShardManager
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import UnknownTopic
@@ -76,7 +76,7 @@ def _families() -> tuple[GaugeMetricFamily, ...]:
     )
 
 
-def group_lags(shards: Shards, cluster: Cluster, clock: Clock) -> Iterator[GroupLag]:
+def group_lags(shards: ShardManager, cluster: Cluster, clock: Clock) -> Iterator[GroupLag]:
     """The lags of the groups that this gateway coordinates, as far as is known in memory."""
     now_ms = clock.now_ms()
     for group, topic, index, offset, partition in _committed(shards, cluster):
@@ -84,7 +84,7 @@ def group_lags(shards: Shards, cluster: Cluster, clock: Clock) -> Iterator[Group
         yield GroupLag(group, topic, index, lag(known, offset, now_ms))
 
 
-def follow_lags(shards: Shards, cluster: Cluster) -> None:
+def follow_lags(shards: ShardManager, cluster: Cluster) -> None:
     """Look for the ends of partitions that groups read and other processes write."""
     for partition in {id(found[-1]): found[-1] for found in _committed(shards, cluster)}.values():
         if not partition.leading:
@@ -92,7 +92,7 @@ def follow_lags(shards: Shards, cluster: Cluster) -> None:
                 partition.refresh()
 
 
-def _committed(shards: Shards, cluster: Cluster) -> Iterator[tuple[str, str, int, int, Partition]]:
+def _committed(shards: ShardManager, cluster: Cluster) -> Iterator[tuple[str, str, int, int, Partition]]:
     """Group, topic, partition, committed offset, and the partition itself."""
     for group in shards.known_groups():
         for at in sorted(group.offsets):

@@ -25,11 +25,11 @@ from coordinator.brokers.brokers import Brokers
 from coordinator.brokers.leadership import Leadership
 from coordinator.brokers.peers import Peers
 from coordinator.brokers.router import Router
-from coordinator.groups.consumers import Consumers
-from coordinator.groups.coordinator import Coordinator
-from coordinator.groups.shards import Shards
-from coordinator.groups.tails import Tails
-from coordinator.groups.transactions import Transactions
+from coordinator.groups.group_coordinator import GroupCoordinator
+from coordinator.groups.session_manager import SessionManager
+from coordinator.groups.shard_manager import ShardManager
+from coordinator.groups.tail_follower import TailFollower
+from coordinator.groups.transaction_coordinator import TransactionCoordinator
 from ingest.buffer import Buffer
 from ingest.settings import Settings
 from ingest.writer import Writer
@@ -176,11 +176,11 @@ def gateway_of(cluster: Cluster, settings: Settings, clock: Clock) -> Gateway:
     peers = Peers(brokers)
     leadership = Leadership(cluster, writer, brokers, peers, clock)
     router = Router(writer, leadership, brokers, peers, settings, clock, metrics.forwarded)
-    transactions = Transactions(cluster, router.append, buffer, clock, metrics.transaction)
-    tails = Tails(clock)
-    consumers = Consumers(cluster, tails, clock)
-    shards = Shards(cluster, leadership, consumers, transactions, settings, clock)
-    coordinator = Coordinator(cluster, shards, consumers, transactions, clock)
+    transactions = TransactionCoordinator(cluster, router.append, buffer, clock, metrics.transaction)
+    tails = TailFollower(clock)
+    consumers = SessionManager(cluster, tails, clock)
+    shards = ShardManager(cluster, leadership, consumers, transactions, settings, clock)
+    coordinator = GroupCoordinator(cluster, shards, consumers, transactions, clock)
     return Gateway(
         cluster,
         writer,

@@ -19,7 +19,7 @@ from api.v2.consumer_schema import FORMATS
 from api.v2.fetched import FetchedRecord, json_rows
 from api.v2.paths import GroupName, InstanceName
 from api.wire.arrow import POLL_SCHEMA, encode_stream, located
-from coordinator.groups.consumer import Consumer, Polled, Reading
+from coordinator.groups.consumer_session import ConsumerSession, PlannedRead, PollResult
 from log_tables.errors import Damaged, InvalidArgument
 from log_tables.layout import OFFSET
 from log_tables.topic_partition import TopicPartition
@@ -79,7 +79,7 @@ async def poll(
     most = settings.fetch_max_bytes if form is Format.ARROW else settings.fetch_json_max_bytes
     limit = min(max_bytes, most) if max_bytes > 0 else most
 
-    async def give(consumer: Consumer, polled: Polled) -> Response:
+    async def give(consumer: ConsumerSession, polled: PollResult) -> Response:
         if form is Format.ARROW:
             return await _arrow_answer(here, consumer, polled)
         rows, following = await run_in_threadpool(_json_rows, here, polled.readings, form, limit)
@@ -93,11 +93,11 @@ async def poll(
     )
 
 
-def _headers(polled: Polled) -> dict[str, str]:
+def _headers(polled: PollResult) -> dict[str, str]:
     return {"Generation": str(polled.epoch)}
 
 
-async def _arrow_answer(here: Gateway, consumer: Consumer, polled: Polled) -> Response:
+async def _arrow_answer(here: Gateway, consumer: ConsumerSession, polled: PollResult) -> Response:
     following: dict[TopicPartition, int] = {}
     batches = _batches(here, polled.readings, following)
     first = await run_in_threadpool(next, batches, None)  # while an error can still be the answer
@@ -107,7 +107,7 @@ async def _arrow_answer(here: Gateway, consumer: Consumer, polled: Polled) -> Re
 
 
 def _json_rows(
-    here: Gateway, readings: list[Reading], form: Format, limit: int
+    here: Gateway, readings: list[PlannedRead], form: Format, limit: int
 ) -> tuple[list[str], dict[TopicPartition, int]]:
     """The rows of the answer, and where each partition goes on after them."""
     rows: list[str] = []
@@ -137,7 +137,10 @@ def _json_rows(
 
 
 async def _arrow_stream(
-    batches: Iterator[pa.RecordBatch], consumer: Consumer, serial: int, following: dict[TopicPartition, int]
+    batches: Iterator[pa.RecordBatch],
+    consumer: ConsumerSession,
+    serial: int,
+    following: dict[TopicPartition, int],
 ) -> AsyncIterator[memoryview | bytes]:
     """The stream, made as it is read. The consumer goes on behind it once the last record was taken."""
     messages = encode_stream(batches, POLL_SCHEMA)
@@ -152,7 +155,7 @@ async def _arrow_stream(
 
 
 def _batches(
-    here: Gateway, readings: list[Reading], following: dict[TopicPartition, int]
+    here: Gateway, readings: list[PlannedRead], following: dict[TopicPartition, int]
 ) -> Iterator[pa.RecordBatch]:
     """What `readings` give; `following` gets where each partition goes on once its records were taken.
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from starlette.requests import Request
 
 from api.gateway import Gateway
-from coordinator.groups.tails import WAIT_FIRST_S, WAIT_MAX_S
+from coordinator.groups.tail_follower import WAIT_FIRST_S, WAIT_MAX_S
 from log_tables.errors import LakelogError
 from log_tables.partition.partition import Partition
 

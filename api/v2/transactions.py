@@ -19,7 +19,7 @@ from api.v2.paths import GroupName, InstanceName
 from api.v2.produce_schema import TRANSACTION_BODY
 from api.wire.beside import INLINE_MAX_ROWS, is_large, worked_out
 from api.wire.transaction import TransactionBody, decode_transaction
-from coordinator.groups.transactions import Asked, Transacted
+from coordinator.groups.transaction_coordinator import TransactionRequest, TransactionResult
 from ingest.buffer import Room
 from log_tables.cluster.group_log import AppendedRange, check_retry_key
 from log_tables.cluster.topic import Topic
@@ -108,7 +108,7 @@ async def _transact(request: Request, group: str, member: str | None, key: str) 
 
 async def _known(
     here: Gateway, room: Room, group: str, retry: tuple[str, str], body: bytes, form: Format
-) -> tuple[Transacted | None, bool]:
+) -> tuple[TransactionResult | None, bool]:
     """The transaction that has this retry key already, and whether with another content.
 
     That is allowed to one with staged files: who does its work again, after a crash, has staged anew. Raises
@@ -133,10 +133,10 @@ async def _done(
     retry: tuple[str, str],
     body: bytes,
     form: Format,
-) -> Transacted:
+) -> TransactionResult:
     """The transaction, committed: with the topics that are there now, where some were made again meanwhile.
 
-    Raises what `Coordinator.transact` raises.
+    Raises what `GroupCoordinator.transact` raises.
     """
     large = is_large(body, form)
     while True:
@@ -154,7 +154,7 @@ async def _done(
 
 async def _asked(
     here: Gateway, sent: TransactionBody, member: str | None, retry: tuple[str, str], large: bool
-) -> tuple[Asked, int]:
+) -> tuple[TransactionRequest, int]:
     """What is asked for, and how many bytes its records take."""
     frame = sent.frame
     for key in frame.forget:
@@ -163,11 +163,11 @@ async def _asked(
     topics = [await topic_to_write(here, name) for name in sent.records]
     sticky = [here.router.sticky_partition(topic) for topic in topics]
 
-    def asked() -> tuple[Asked, int]:
+    def asked() -> tuple[TransactionRequest, int]:
         parts = [part for at in zip(topics, sticky, strict=True) for part in _parts(here, sent, *at)]
         places = frame.places(step=0 if member is None else 1)
         size = sum(batch.nbytes for part in parts for batch in part.batches)
-        return Asked(places, parts, frame.staged, frame.generation, *retry, frame.forget), size
+        return TransactionRequest(places, parts, frame.staged, frame.generation, *retry, frame.forget), size
 
     return await worked_out(large, asked)
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from coordinator.groups.events import TopicState
 from coordinator.groups.pattern import matching
-from coordinator.groups.transaction import TransactionState
+from coordinator.groups.transaction_state import TransactionState
 from log_tables.cluster.group_log import MemberConfig, OffsetValue
 from log_tables.cluster.topic import check_public, is_internal
 from log_tables.errors import NotAssigned, UnknownMember, UnknownPartition, UnknownTopic

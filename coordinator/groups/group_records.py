@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from coordinator.groups import transaction
+from coordinator.groups import transaction_state
 from coordinator.groups.events import TopicState
 from coordinator.groups.group import Group, Member
 from log_tables.cluster.group_log import (
@@ -28,12 +28,12 @@ _NEW = GroupValue(0)
 """Of a group that has said nothing of itself yet."""
 
 
-def counting(group: Group) -> tuple[Key, Value | None]:
+def group_record(group: Group) -> tuple[Key, Value | None]:
     """The record of the group as a whole."""
     return GroupKey(group.id), GroupValue(group.generation, group.idle_ms)
 
 
-def saying(group: Group, member: Member) -> tuple[Key, Value | None]:
+def member_record(group: Group, member: Member) -> tuple[Key, Value | None]:
     """The record of `member`."""
     owned: dict[str, list[int]] = {}
     for topic, partition in sorted(member.owned):
@@ -96,7 +96,7 @@ def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[
             topics[group],
             idle_ms=generations.get(group, _NEW).idle_ms,
             committed_ms=max((each.committed_ms for each in offsets[group].values()), default=0),
-            transactions=transaction.remember(counts.get(group), intents[group], retries[group]),
+            transactions=transaction_state.remember(counts.get(group), intents[group], retries[group]),
         )
         for group in sorted(groups)
     }

@@ -14,7 +14,7 @@ from itertools import islice
 from coordinator.groups.events import Delete, Event, Tick, TopicsChanged, TopicState
 from coordinator.groups.group import Group
 from coordinator.groups.group_records import restore
-from coordinator.groups.places import make_durable, new_places
+from coordinator.groups.noted_positions import make_durable, new_positions
 from coordinator.groups.step import step
 from ingest.accumulator import Accumulator
 from log_tables.clock import Clock
@@ -175,7 +175,7 @@ class Shard:
                 event.set()
 
     def _append(self, before: Group, records: Records) -> None:
-        name, places = before.id, new_places(before, records)
+        name, places = before.id, new_positions(before, records)
         batch = input_batch([encode(key, value) for key, value in records], self._clock.now_us())
         rests_on = partial(make_durable, self._cluster, places) if places else None
         _, done = self._accumulator.add(AppendRequest(batch, rests_on=rests_on))

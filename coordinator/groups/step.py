@@ -10,7 +10,7 @@ ever has two owners. What a member owns it may commit; what it has lost it may n
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from coordinator.groups import transaction
+from coordinator.groups import transaction_state
 from coordinator.groups.assignment import STRATEGIES, Assignment
 from coordinator.groups.events import (
     Applied,
@@ -33,7 +33,7 @@ from coordinator.groups.events import (
     Unsubscribe,
 )
 from coordinator.groups.group import NOTHING, Group, Member
-from coordinator.groups.group_records import counting, saying
+from coordinator.groups.group_records import group_record, member_record
 from coordinator.groups.pattern import matching
 from log_tables.cluster.group_log import (
     GroupKey,
@@ -76,7 +76,7 @@ def step(  # noqa: PLR0911 -- one for each event
         case Transact():
             return _transacted(group, event, now_ms)
         case Applied():
-            transactions, records = transaction.apply(group.transactions, group.id, event)
+            transactions, records = transaction_state.apply(group.transactions, group.id, event)
             return replace(group, transactions=transactions), records
         case Delete():
             return _deleted(group, event)
@@ -129,7 +129,7 @@ def _joined(group: Group, event: Join, now_ms: float) -> tuple[Group, Records]:
         )
     member = Member(event.member, event.config, now_ms, now_ms, epoch=group.generation)
     joined = replace(_with(group, member), idle_ms=0)
-    return joined, [*([counting(joined)] if group.idle_ms else []), saying(group, member)]
+    return joined, [*([group_record(joined)] if group.idle_ms else []), member_record(group, member)]
 
 
 def _subscribed(group: Group, member: Member, event: Subscribe, now_ms: float) -> tuple[Group, Records]:
@@ -160,7 +160,7 @@ def _assigned(group: Group, member: Member, event: Assign) -> tuple[Group, Recor
         group.check(at)
     kept = {at: offset for at, offset in member.positions.items() if at in event.partitions}
     changed = replace(member, assigned=bool(event.partitions), owned=event.partitions, positions=kept)
-    return _with(group, changed), [saying(group, changed)]
+    return _with(group, changed), [member_record(group, changed)]
 
 
 def _unsubscribed(group: Group, member: Member) -> tuple[Group, Records]:
@@ -196,7 +196,7 @@ def _polled(group: Group, member: Member, event: Poll, now_ms: float) -> tuple[G
     kept = {at: offset for at, offset in woken.positions.items() if at in owned}
     given = replace(woken, owned=owned, epoch=generation, positions=kept)
     group = replace(_with(group, given), generation=generation)
-    return group, [*records, counting(group), saying(group, given)]
+    return group, [*records, group_record(group), member_record(group, given)]
 
 
 def _committed(group: Group, member: Member, event: Commit) -> tuple[Group, Records]:
@@ -233,7 +233,7 @@ def _transacted(group: Group, event: Transact, now_ms: float) -> tuple[Group, Re
         _check_transacting(group, member, event)
         group, movers = _with(group, member), [member]
     group, records = _with_offsets(group, movers, event.offsets, event.at_ms, event.member or "")
-    transactions, more = transaction.begin(group.transactions, group.id, event)
+    transactions, more = transaction_state.begin(group.transactions, group.id, event)
     return replace(group, transactions=transactions), records + more
 
 
@@ -288,7 +288,7 @@ def _with_offsets(
             kept = {at: offset for at, offset in member.positions.items() if at not in offsets}
             moved = replace(member, positions=kept)
             group = _with(group, moved)
-            records.append(saying(group, moved))
+            records.append(member_record(group, moved))
     newest = max(at_ms, group.committed_ms) if made else group.committed_ms
     return replace(group, offsets={**group.offsets, **made}, committed_ms=newest), records
 
@@ -296,7 +296,7 @@ def _with_offsets(
 def _sought(group: Group, member: Member, event: Seek) -> tuple[Group, Records]:
     group.check_owned(member, event.positions)
     changed = replace(member, positions={**member.positions, **event.positions})
-    return _with(group, changed), [saying(group, changed)]
+    return _with(group, changed), [member_record(group, changed)]
 
 
 def _deleted(group: Group, event: Delete) -> tuple[Group, Records]:
@@ -307,7 +307,7 @@ def _deleted(group: Group, event: Delete) -> tuple[Group, Records]:
     keys: list[Key] = [MemberKey(group.id, name) for name in group.members]
     keys += [OffsetKey(group.id, *at) for at in group.offsets]
     gone = Group(group.id, topics=group.topics)
-    forgotten = transaction.forget(group.transactions, group.id)
+    forgotten = transaction_state.forget(group.transactions, group.id)
     return gone, [*((key, None) for key in keys), *forgotten, (GroupKey(group.id), None)]
 
 
@@ -339,7 +339,7 @@ def _topics_changed(group: Group, event: TopicsChanged) -> tuple[Group, Records]
         if changed.owned != member.owned:
             losers.append(member.id)
         elif changed.positions != member.positions:
-            records.append(saying(group, changed))
+            records.append(member_record(group, changed))
     group, more = _rebalanced(group, losers)
     return group, records + more
 
@@ -347,7 +347,7 @@ def _topics_changed(group: Group, event: TopicsChanged) -> tuple[Group, Records]
 def _ticked(group: Group, event: Tick, now_ms: float) -> tuple[Group, Records]:
     if event.forget_before_ms and group.idle:
         return _idle(group, event)
-    transactions, forgotten = transaction.expire(group.transactions, group.id, event.at_ms)
+    transactions, forgotten = transaction_state.expire(group.transactions, group.id, event.at_ms)
     group, records = _looked_after(replace(group, transactions=transactions), now_ms)
     return group, records + forgotten
 
@@ -356,7 +356,7 @@ def _idle(group: Group, event: Tick) -> tuple[Group, Records]:
     """Since when it is so must be durable: another process would begin to count anew."""
     if not group.idle_ms:
         group = replace(group, idle_ms=event.at_ms)
-        return group, [counting(group)]
+        return group, [group_record(group)]
     if group.touched_ms >= event.forget_before_ms:
         return group, []
     return _deleted(group, Delete())
@@ -399,7 +399,7 @@ def _rebalanced(group: Group, changed: Iterable[str]) -> tuple[Group, Records]:
     told = [replace(group.members[name], epoch=group.generation) for name in sorted(concerned)]
     for member in told:
         group = _with(group, member)
-    return group, [counting(group), *(saying(group, member) for member in told)]
+    return group, [group_record(group), *(member_record(group, member) for member in told)]
 
 
 def _with(group: Group, member: Member) -> Group:

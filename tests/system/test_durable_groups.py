@@ -16,8 +16,8 @@ import pytest
 from api.process.server import gateway_of
 from coordinator.groups.events import Assign, Join, OffsetAndMetadata
 from coordinator.groups.group_records import restore
-from coordinator.groups.places import Noted, make_durable
-from coordinator.groups.transactions import Asked
+from coordinator.groups.noted_positions import NotedPosition, make_durable
+from coordinator.groups.transaction_coordinator import TransactionRequest
 from ingest.settings import Settings
 from log_tables.clock import ManualClock, SystemClock
 from log_tables.cluster.cluster import Cluster
@@ -27,7 +27,7 @@ from log_tables.layout import CONSUMER_OFFSETS, commit_path
 from log_tables.partition.partition import Partition
 from log_tables.store.store import Store, open_store
 from log_tables.testing import Crash, Fault, FaultyStore, unavailable
-from tests.coordinator.groups.test_coordinator import AT, Running
+from tests.coordinator.groups.test_group_coordinator import AT, Running
 from tests.kit.disk import Fails, death, once
 from tests.kit.partitions import TABLE, append
 from tests.kit.power import Left, World, everything, nothing
@@ -66,11 +66,11 @@ async def auto_commit_at_the_end(here: Running) -> None:
 async def a_transaction_of_a_member(here: Running) -> None:
     await here.join("m")
     await here.given()
-    await here.coordinator.transact("g", "m", Asked({AT: OffsetAndMetadata(SEEN)}))
+    await here.coordinator.transact("g", "m", TransactionRequest({AT: OffsetAndMetadata(SEEN)}))
 
 
 async def a_transaction_from_outside(here: Running) -> None:
-    await here.coordinator.transact("g", None, Asked({AT: OffsetAndMetadata(SEEN)}))
+    await here.coordinator.transact("g", None, TransactionRequest({AT: OffsetAndMetadata(SEEN)}))
 
 
 async def a_reset(here: Running) -> None:
@@ -267,7 +267,7 @@ def test_an_offset_beyond_what_was_seen_here_is_looked_for(tmp_path: Path) -> No
     topic = cluster.topic("t")
     seen = topic.partition(0)
     append(partition, b"1")
-    make_durable(cluster, [Noted("t", topic.topic_id, 0, 9)])
+    make_durable(cluster, [NotedPosition("t", topic.topic_id, 0, 9)])
     assert seen.high_watermark == 2
 
 
@@ -276,7 +276,7 @@ def test_a_damaged_partition_or_a_topic_that_is_gone_keeps_no_group_from_going_o
     partition = led_elsewhere(store, 1)
     cluster = Cluster.open(store, ManualClock())
     topic = cluster.topic("t")
-    place = Noted("t", topic.topic_id, 0, 9)
+    place = NotedPosition("t", topic.topic_id, 0, 9)
     topic.partition(0)
     store.put(commit_path(TABLE, partition.snapshot.version + 1), b"{")
     store.calls.clear()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.groups.events import OffsetAndMetadata
-from coordinator.groups.transactions import Asked
+from coordinator.groups.transaction_coordinator import TransactionRequest
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import OffsetKey, committed_offsets, pending_files
 from log_tables.errors import OutcomeUnknown, Retriable
@@ -86,7 +86,7 @@ async def have_done(world: World, gateway: Gateway, number: int) -> None:
                 "out", gateway.cluster.topic("out").topic_id, 0, [input_batch([record(number)], 0)]
             )
             done = await gateway.transact(
-                Asked({IN0: OffsetAndMetadata(number + 1)}, [part], key=f"k{number}")
+                TransactionRequest({IN0: OffsetAndMetadata(number + 1)}, [part], key=f"k{number}")
             )
             world.told(f"{number} is committed", partial(least, committed=number + 1))
             if await done.where():

@@ -15,7 +15,7 @@ from api.gateway import Gateway
 from api.process.app import create_app
 from api.process.server import open_gateway
 from api.requests.body import WithBody
-from coordinator.groups.consumer import Consumer, Polled
+from coordinator.groups.consumer_session import ConsumerSession, PollResult
 from coordinator.groups.events import Assign, Join, Seek
 from ingest.settings import Settings
 from log_tables.cluster.cluster import Cluster
@@ -107,7 +107,7 @@ async def never() -> bool:
     return False
 
 
-async def as_it_is(_consumer: Consumer, polled: Polled) -> Polled:
+async def as_it_is(_consumer: ConsumerSession, polled: PollResult) -> PollResult:
     return polled
 
 

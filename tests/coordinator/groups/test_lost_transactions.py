@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 import pytest
 
 from coordinator.groups.events import Delete
-from coordinator.groups.transactions import Asked
+from coordinator.groups.transaction_coordinator import TransactionRequest
 from ingest.buffer import Buffer
 from ingest.writer import Acks, Appended
 from log_tables.clock import ManualClock
@@ -75,12 +75,12 @@ def test_a_producer_that_was_outbid_is_an_error_to_everybody_until_it_is_given_u
         gateway = Gateway(store, seed=1)
         await gateway.start()
         assert gateway.shard is not None
-        done = await gateway.transact(Asked({}, staged=(gateway.staged("out"),)))
+        done = await gateway.transact(TransactionRequest({}, staged=(gateway.staged("out"),)))
         assert await done.where() == (AppendedRange("out", 0, BATCHES, 0),)
         own = gateway.group.transactions.producer_id
         await write_as(gateway, ProducerStamp(own, epoch, 0, kept=True))
         assert f"is at epoch {epoch}, and the group has committed up to 1" in check(store).problems[0]
-        asked = Asked({}, staged=(gateway.staged("out", "other"),), key="k", digest="d")
+        asked = TransactionRequest({}, staged=(gateway.staged("out", "other"),), key="k", digest="d")
         await lost((await gateway.transact(asked)).where())
         for _ in range(2):
             found = await gateway.known("k")
@@ -95,7 +95,9 @@ def test_a_producer_that_was_outbid_is_an_error_to_everybody_until_it_is_given_u
             await gateway.known("k")
         gateway.shard.apply("g", Delete(force=True))
         await gateway.shard.wait_durable("g")
-        again = await gateway.transact(Asked({}, staged=(gateway.staged("out"),), key="k", digest="d"))
+        again = await gateway.transact(
+            TransactionRequest({}, staged=(gateway.staged("out"),), key="k", digest="d")
+        )
         assert await again.where() == (AppendedRange("out", 0, BATCHES, BATCHES + 1),)
         assert gateway.group.transactions.producer_id != own
         await gateway.stop()
@@ -123,7 +125,7 @@ def test_what_an_older_version_left_pending_is_applied_unless_a_client_was_there
             await lost(found.where())
         else:
             assert await found.where() == (AppendedRange("out", 0, BATCHES, 0),)
-        done = await gateway.transact(Asked({}, staged=(gateway.staged("other"),)))
+        done = await gateway.transact(TransactionRequest({}, staged=(gateway.staged("other"),)))
         assert await done.where() == (AppendedRange("other", 0, BATCHES, 0),)
         assert gateway.group.transactions.producer_id >= KEPT_PRODUCER_ID_MIN
         assert gateway.group.transactions.number == 2

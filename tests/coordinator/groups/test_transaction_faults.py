@@ -12,7 +12,11 @@ import pytest
 from coordinator.groups.events import Delete, OffsetAndMetadata, TopicState
 from coordinator.groups.group import Group
 from coordinator.groups.shard import Shard
-from coordinator.groups.transactions import Asked, Transacted, Transactions
+from coordinator.groups.transaction_coordinator import (
+    TransactionCoordinator,
+    TransactionRequest,
+    TransactionResult,
+)
 from ingest.buffer import Buffer, Room
 from ingest.settings import Settings
 from ingest.writer import Acks, AppendOutcome, Writer
@@ -58,7 +62,7 @@ class Client:
     def key(self) -> str:
         return f"k{len(self.answers)}"
 
-    def asked(self, cluster: Cluster) -> Asked:
+    def asked(self, cluster: Cluster) -> TransactionRequest:
         """The next transaction: BATCHES records for each partition of OUT, and the offset after them."""
         number = len(self.answers)
         parts = [
@@ -67,7 +71,9 @@ class Client:
             for partition in range(2)
         ]
         forget = (f"k{number - 1}",) if number else ()
-        return Asked({IN0: OffsetAndMetadata(number + 1)}, parts, key=self.key, digest="d", forget=forget)
+        return TransactionRequest(
+            {IN0: OffsetAndMetadata(number + 1)}, parts, key=self.key, digest="d", forget=forget
+        )
 
 
 def batches(number: int, name: str, partition: int) -> list[pa.RecordBatch]:
@@ -87,7 +93,7 @@ class Gateway:
         self.cluster = Cluster.open(store, self.clock)
         self.writer = Writer(self.cluster, Settings(linger_ms=0), self.clock)
         self.happened: list[str] = []
-        self.transactions = Transactions(
+        self.transactions = TransactionCoordinator(
             self.cluster, self._append, Buffer(1 << 30), self.clock, self.happened.append
         )
         self.shard: Shard | None = None
@@ -121,7 +127,7 @@ class Gateway:
         )
         client.answers.append(await done.where())
 
-    async def transact(self, asked: Asked) -> Transacted:
+    async def transact(self, asked: TransactionRequest) -> TransactionResult:
         assert self.shard is not None
         return await self.transactions.transact(self.shard, "g", None, asked, lambda _group: None)
 
@@ -133,7 +139,7 @@ class Gateway:
         ]
         return staging.stage(self.cluster.store, self.clock, "g", parts)
 
-    async def known(self, key: str) -> Transacted | None:
+    async def known(self, key: str) -> TransactionResult | None:
         assert self.shard is not None
         return await self.transactions.known(self.shard, "g", key, "d")
 
@@ -314,14 +320,14 @@ def test_a_transaction_whose_commit_failed_for_a_moment_is_repeated_with_its_fil
         store = FaultyStore(topics_made(), [Fault(1, refused, {"put_new"}, OFFSETS)])
         gateway = Gateway(store, seed=1)
         await gateway.start()
-        asked = Asked({}, staged=(gateway.staged("out"),), key="k", digest="d")
+        asked = TransactionRequest({}, staged=(gateway.staged("out"),), key="k", digest="d")
         with pytest.raises(PutRefused):
             await gateway.transact(asked)
         await gateway.start()
         done = await gateway.transact(asked)
         assert await done.where() == (AppendedRange("out", 0, BATCHES, 0),)
         with pytest.raises(InvalidArgument, match="belongs to another transaction"):
-            await gateway.transact(Asked({}, staged=asked.staged, key="l", digest="d"))
+            await gateway.transact(TransactionRequest({}, staged=asked.staged, key="l", digest="d"))
         await gateway.stop()
 
     asyncio.run(scenario())
@@ -340,7 +346,7 @@ def test_a_group_is_not_deleted_while_a_change_of_it_is_being_committed() -> Non
         gateway = Gateway(store, seed=1)
         await gateway.start()
         assert gateway.shard is not None
-        first = asyncio.create_task(gateway.transact(Asked({IN0: OffsetAndMetadata(1)})))
+        first = asyncio.create_task(gateway.transact(TransactionRequest({IN0: OffsetAndMetadata(1)})))
         while not gateway.group.exists:
             await asyncio.wait({first}, timeout=0)
         with pytest.raises(Retriable, match="being committed"):
@@ -373,7 +379,7 @@ def test_what_a_lost_file_held_is_dropped_with_the_group_if_that_is_forced() -> 
         gateway = Gateway(store, seed=2)
         await gateway.start()
         assert gateway.shard is not None
-        await gateway.transact(Asked({}, staged=(gateway.staged("out"),)))
+        await gateway.transact(TransactionRequest({}, staged=(gateway.staged("out"),)))
         with pytest.raises(Retriable, match="are being applied"):
             gateway.shard.apply("g", Delete(force=True))
         with pytest.raises(Conflict, match=path):

@@ -43,7 +43,7 @@ PAUSE_MAX_S = 5.0
 """Between two attempts, ever longer."""
 
 Append = Callable[[Topic, Sequence[tuple[int, AppendRequest]], Acks, Room], Awaitable[list[AppendOutcome]]]
-Done = asyncio.Future[tuple[AppendedRange, ...] | None]
+PlacedFuture = asyncio.Future[tuple[AppendedRange, ...] | None]
 """Where a transaction's records are, once they are there; None when another process has to see to it."""
 
 Loss = CorruptSegment | TransactionLost
@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class ApplierContext:
     """What applying needs. `leading` says whether it is still this process's to do, `newest_epoch` with which
     epoch the group has used a producer (raises NotLeader, StoreUnavailable); `happened` hears "dropped" of a
     part whose topic is gone, and "lost" of one that cannot be appended.
@@ -70,12 +70,12 @@ class Means:
 
 
 @dataclass(slots=True)
-class Applying:
+class PendingTransaction:
     """A transaction whose records are on their way. `losses` hold it up, by partition; it is `given_up` when
     somebody has said that what is lost is not to be waited for.
     """
 
-    done: Done
+    done: PlacedFuture
     losses: dict[TopicIdPartition, Loss] = field(default_factory=dict)
     given_up: bool = False
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -104,12 +104,12 @@ class Applying:
 
 
 @dataclass(slots=True)
-class _Part:
+class _PartitionAppend:
     """What one transaction has for one partition: how many entries of it were read, and are durable."""
 
     intent: Intent
     runs: list[tuple[StagedFile, StagedRun]]
-    finish: Callable[["_Part"], None]
+    finish: Callable[["_PartitionAppend"], None]
     placed: list[AppendedRange] = field(default_factory=list)
     read: int = 0
     durable: int = 0
@@ -137,7 +137,7 @@ def _follows(last: AppendedRange, base_offset: int | None) -> bool:
     return last.base_offset + last.count == base_offset
 
 
-def _entries(store: Store, part: _Part) -> Iterator[AppendRequest]:
+def _entries(store: Store, part: _PartitionAppend) -> Iterator[AppendRequest]:
     """The entries of a part, the same ones every time. Blocking."""
     sequence, intent = 0, part.intent
     for staged, run in part.runs:
@@ -149,14 +149,14 @@ def _entries(store: Store, part: _Part) -> Iterator[AppendRequest]:
 class Applier:
     """The transactions of one group, while one process coordinates it. Used on the event loop."""
 
-    def __init__(self, means: Means) -> None:
+    def __init__(self, means: ApplierContext) -> None:
         self._means = means
-        self._lanes: dict[TopicIdPartition, _Lane] = {}
+        self._lanes: dict[TopicIdPartition, _PartitionQueue] = {}
 
-    def begin(self, intent: Intent) -> Applying:
+    def begin(self, intent: Intent) -> PendingTransaction:
         """Append what a transaction has staged, in each partition after those that came here before."""
-        done: Done = asyncio.get_running_loop().create_future()
-        applying = Applying(done)
+        done: PlacedFuture = asyncio.get_running_loop().create_future()
+        applying = PendingTransaction(done)
         runs: dict[TopicIdPartition, list[tuple[StagedFile, StagedRun]]] = {}
         for staged in intent.staged:
             for run in staged.runs:
@@ -164,14 +164,14 @@ class Applier:
                 runs.setdefault(at, []).append((staged, run))
         placed: dict[TopicIdPartition, list[AppendedRange]] = {}
 
-        def finish(at: TopicIdPartition, part: _Part) -> None:
+        def finish(at: TopicIdPartition, part: _PartitionAppend) -> None:
             placed[at] = part.placed
             applying.given_up |= part.given_up
             if len(placed) == len(runs) and not done.done():
                 done.set_result(tuple(found for at in runs for found in placed[at]))
 
         for at, listed in runs.items():
-            self._lane(at).add(_Part(intent, listed, partial(finish, at)), applying)
+            self._lane(at).add(_PartitionAppend(intent, listed, partial(finish, at)), applying)
         return applying
 
     @property
@@ -188,31 +188,31 @@ class Applier:
         """Leave what is not done yet to whoever coordinates the group next."""
         await asyncio.gather(*(lane.close() for lane in [*self._lanes.values()]))
 
-    def _lane(self, at: TopicIdPartition) -> "_Lane":
+    def _lane(self, at: TopicIdPartition) -> "_PartitionQueue":
         lane = self._lanes.get(at)
         if lane is None:
-            lane = self._lanes[at] = _Lane(self._means, at, lambda: self._lanes.pop(at, None))
+            lane = self._lanes[at] = _PartitionQueue(self._means, at, lambda: self._lanes.pop(at, None))
         return lane
 
 
-class _Lane:
+class _PartitionQueue:
     """The parts for one partition, one after the other; what fails is repeated.
 
     `lost` says why the first part cannot be appended; while that is so, `dropping` has it given up.
     """
 
-    def __init__(self, means: Means, at: TopicIdPartition, ended: Callable[[], object]) -> None:
+    def __init__(self, means: ApplierContext, at: TopicIdPartition, ended: Callable[[], object]) -> None:
         self._means, self._ended = means, ended
         self._at = self._name, self._topic_id, self._partition = at
-        self._parts: deque[_Part] = deque()
+        self._parts: deque[_PartitionAppend] = deque()
         self._reading: Iterator[AppendRequest] | None = None
-        self._read: deque[tuple[_Part, AppendRequest]] = deque()
-        self._waiting: list[Applying] = []
+        self._read: deque[tuple[_PartitionAppend, AppendRequest]] = deque()
+        self._waiting: list[PendingTransaction] = []
         self._task: asyncio.Task[None] | None = None
         self.lost: Loss | None = None
         self.dropping = False
 
-    def add(self, part: _Part, applying: Applying) -> None:
+    def add(self, part: _PartitionAppend, applying: PendingTransaction) -> None:
         self._parts.append(part)
         self._waiting = [waiting for waiting in self._waiting if not waiting.done.done()]
         self._waiting.append(applying)
@@ -306,7 +306,7 @@ class _Lane:
         self._read.clear()
         self._reading = None
 
-    def _take(self, parts: Sequence[_Part]) -> CorruptSegment | None:
+    def _take(self, parts: Sequence[_PartitionAppend]) -> CorruptSegment | None:
         """Read entries until there are STAGED_BATCH_BYTES of them, or no more in `parts`. Blocking.
 
         Returns why not even one could be read, when its staged file is lost. Raises StoreUnavailable.
@@ -322,7 +322,7 @@ class _Lane:
                     return None if self._read else error
         return None
 
-    def _take_one(self, part: _Part) -> int:
+    def _take_one(self, part: _PartitionAppend) -> int:
         """Read the next entry of `part`, if there is one; returns its bytes."""
         if self._reading is None:
             entries = _entries(self._means.cluster.store, part)

@@ -15,9 +15,9 @@ from api.gateway import Gateway
 from api.peer.routes import _find
 from api.process.server import open_gateway
 from api.requests.client_topics import newest
-from coordinator.groups.consumer import Consumer, Polled
+from coordinator.groups.consumer_session import ConsumerSession, PollResult
 from coordinator.groups.events import Join, Subscribe
-from coordinator.groups.shared_look import SharedLook
+from coordinator.groups.shared_refresh import SharedRefresh
 from ingest.settings import Settings
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import MemberConfig
@@ -78,13 +78,13 @@ def test_a_shared_look_begins_after_who_asks_for_it_and_few_do_for_many(pauses: 
         begun += 1
         return begun
 
-    async def ask(shared: SharedLook) -> None:
+    async def ask(shared: SharedRefresh) -> None:
         before = begun
         await shared.look()
         assert begun > before
 
     async def scenario() -> None:
-        shared, asking = SharedLook(act), []
+        shared, asking = SharedRefresh(act), []
         for pause in pauses:
             asking.append(asyncio.create_task(ask(shared)))
             for _ in range(pause):
@@ -104,7 +104,7 @@ def test_a_look_that_fails_is_heard_by_all_who_share_it_and_the_next_may_succeed
             raise failures.pop()
 
     async def scenario() -> None:
-        shared = SharedLook(act)
+        shared = SharedRefresh(act)
         heard = await asyncio.gather(shared.look(), shared.look(), return_exceptions=True)
         assert [type(each) for each in heard] == [StoreUnavailable] * 2
         await shared.look()
@@ -115,11 +115,11 @@ def test_a_look_that_fails_is_heard_by_all_who_share_it_and_the_next_may_succeed
 MANY = 10
 
 
-async def of_all(here: Gateway, consumers: list[Consumer]) -> None:
+async def of_all(here: Gateway, consumers: list[ConsumerSession]) -> None:
     await asyncio.gather(*(here.shards.look() for _ in range(MANY)))
 
 
-async def polled(here: Gateway, consumers: list[Consumer]) -> None:
+async def polled(here: Gateway, consumers: list[ConsumerSession]) -> None:
     """Each has records to be given, of a partition that is led here."""
     asked = (consumer.poll(None, MIB, here.clock.monotonic(), no) for consumer in consumers)
     assert [len(each.readings) for each in await asyncio.gather(*asked)] == [1] * MANY
@@ -129,10 +129,10 @@ async def no() -> bool:
     return False
 
 
-async def joined(here: Gateway, group: str) -> Consumer:
+async def joined(here: Gateway, group: str) -> ConsumerSession:
     """A member that has looked at its partition."""
 
-    async def give(consumer: Consumer, _: Polled) -> Consumer:
+    async def give(consumer: ConsumerSession, _: PollResult) -> ConsumerSession:
         return consumer
 
     await here.coordinator.happen(group, Join("m", MemberConfig(auto_offset_reset="earliest")))
@@ -142,7 +142,7 @@ async def joined(here: Gateway, group: str) -> Consumer:
 
 @pytest.mark.parametrize("look", [of_all, polled])
 def test_many_who_look_at_once_leave_the_threads_to_others(
-    look: Callable[[Gateway, list[Consumer]], Awaitable[None]], tmp_path: Path
+    look: Callable[[Gateway, list[ConsumerSession]], Awaitable[None]], tmp_path: Path
 ) -> None:
     async def scenario() -> None:
         here = open_gateway(Settings(data=str(tmp_path / "root"), linger_ms=0), "http://test")

@@ -5,13 +5,17 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from coordinator.groups.consumer import Consumer, Polled
-from coordinator.groups.consumers import Consumers
+from coordinator.groups.consumer_session import ConsumerSession, PollResult
 from coordinator.groups.events import Delete, Event, Heartbeat, Join, Leave, OffsetAndMetadata, Reset
 from coordinator.groups.group import Group, Member
+from coordinator.groups.session_manager import SessionManager
 from coordinator.groups.shard import Shard
-from coordinator.groups.shards import Shards
-from coordinator.groups.transactions import Asked, Transacted, Transactions
+from coordinator.groups.shard_manager import ShardManager
+from coordinator.groups.transaction_coordinator import (
+    TransactionCoordinator,
+    TransactionRequest,
+    TransactionResult,
+)
 from ingest.wide import batched
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster, contradicted
@@ -23,11 +27,16 @@ from log_tables.topic_partition import TopicPartition
 Answer = TypeVar("Answer")
 
 
-class Coordinator:
+class GroupCoordinator:
     """The consumer groups of a cluster, for who asks something of them. Used on the event loop."""
 
     def __init__(
-        self, cluster: Cluster, shards: Shards, consumers: Consumers, transactions: Transactions, clock: Clock
+        self,
+        cluster: Cluster,
+        shards: ShardManager,
+        consumers: SessionManager,
+        transactions: TransactionCoordinator,
+        clock: Clock,
     ) -> None:
         self._cluster, self._clock = cluster, clock
         self._shards, self._consumers, self._transactions = shards, consumers, transactions
@@ -74,12 +83,12 @@ class Coordinator:
         max_bytes: int,
         timeout_s: float,
         ended: Callable[[], Awaitable[bool]],
-        give: Callable[[Consumer, Polled], Awaitable[Answer]],
+        give: Callable[[ConsumerSession, PollResult], Awaitable[Answer]],
     ) -> Answer:
-        """What `give` makes of `Consumer.poll` of a member; it tells the consumer (`advance`) what became of
-        it. What of that turns out to be of a topic that is gone is polled again.
+        """What `give` makes of `ConsumerSession.poll` of a member; it tells the consumer (`advance`) what
+        became of it. What of that turns out to be of a topic that is gone is polled again.
 
-        Raises what `Consumer.poll` and `give` raise.
+        Raises what `ConsumerSession.poll` and `give` raise.
         """
         deadline = self._clock.monotonic() + timeout_s
 
@@ -119,17 +128,17 @@ class Coordinator:
             await self._open(offsets)
         await self._shards.leading(name, attempt)
 
-    async def transacted(self, name: str, key: str, digest: str | None) -> Transacted | None:
+    async def transacted(self, name: str, key: str, digest: str | None) -> TransactionResult | None:
         """The answer to a transaction that is repeated, None to a new one; without a `digest` whatever its
         content was. Raises RetryKeyReused.
         """
 
-        async def attempt(shard: Shard) -> Transacted | None:
+        async def attempt(shard: Shard) -> TransactionResult | None:
             return await self._transactions.known(shard, name, key, digest)
 
         return await self._shards.leading(name, attempt)
 
-    async def transact(self, name: str, member: str | None, asked: Asked) -> Transacted:
+    async def transact(self, name: str, member: str | None, asked: TransactionRequest) -> TransactionResult:
         """Commit offsets and records as one, of a member or (None) of nobody in the group; and apply it.
 
         Raises NotAssigned, GroupNotEmpty, StaleGeneration, RetryKeyReused, OffsetOutOfRange, UnknownMember,
@@ -137,7 +146,7 @@ class Coordinator:
         there, nor will be. OutcomeUnknown: all of it or nothing; a repeat with the same key makes sure.
         """
 
-        async def attempt(shard: Shard) -> Transacted:
+        async def attempt(shard: Shard) -> TransactionResult:
             self._shards.check_room(shard, name)
 
             def committing(group: Group) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from api.gateway import Gateway
 from api.process.server import open_gateway
-from coordinator.groups.consumer import Consumer, Polled
+from coordinator.groups.consumer_session import ConsumerSession, PollResult
 from coordinator.groups.events import Join, OffsetAndMetadata, Subscribe, TopicsChanged, TopicState, Transact
 from coordinator.groups.group import Group
 from coordinator.groups.step import step
@@ -32,7 +32,7 @@ async def never() -> bool:
     return False
 
 
-async def as_it_is(consumer: Consumer, polled: Polled) -> tuple[Consumer, Polled]:
+async def as_it_is(consumer: ConsumerSession, polled: PollResult) -> tuple[ConsumerSession, PollResult]:
     return consumer, polled
 
 
@@ -61,7 +61,7 @@ class Running:
 
     async def poll(
         self, timeout_s: float = 0, ended: Callable[[], Awaitable[bool]] = never
-    ) -> tuple[Consumer, Polled]:
+    ) -> tuple[ConsumerSession, PollResult]:
         return await self.coordinator.poll("g", "m", None, MANY_BYTES, timeout_s, ended, as_it_is)
 
     async def given(self) -> list[tuple[int, int]]:
@@ -170,7 +170,7 @@ def test_a_forced_reset_is_not_undone_by_auto_commit(tmp_path: Path, monkeypatch
 class Gate:
     """Holds up the first opening of partitions of a consumer until it is let go."""
 
-    def __init__(self, consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, consumer: ConsumerSession, monkeypatch: pytest.MonkeyPatch) -> None:
         self._go, self._held, self._open = threading.Event(), threading.Event(), consumer._open
         monkeypatch.setattr(consumer, "_open", self._hold)
 
@@ -234,7 +234,7 @@ def test_two_polls_that_begin_at_the_end_agree_where_that_is(
     run(scenario, tmp_path)
 
 
-async def _consumer(here: Running) -> Consumer:
+async def _consumer(here: Running) -> ConsumerSession:
     """The places of the member, before it has polled."""
     return here.coordinator._consumers.of(await here.shards._shard(0), "g", "m")
 

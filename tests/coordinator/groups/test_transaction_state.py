@@ -231,7 +231,7 @@ def test_keys_are_forgotten_after_a_day_but_for_the_newest() -> None:
 
 
 def test_a_group_that_remembers_too_many_keys_asks_to_forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coordinator.groups.transaction.RETRY_KEYS_MAX", 2)
+    monkeypatch.setattr("coordinator.groups.transaction_state.RETRY_KEYS_MAX", 2)
     driven = Driven(*(transact(None, offsets={IN0: 1}, key=key) for key in "ab"))
     driven.refuse(transact(None, offsets={IN0: 1}, key="c"), Conflict, "forget")
     driven.happen(transact(None, offsets={IN0: 1}, key="c", forget=("a",)))

@@ -23,7 +23,7 @@ from log_tables.limits import MIB
 from log_tables.partition.partition import Partition
 from log_tables.store.store import open_store
 from log_tables.testing import Fault, FaultyStore, unavailable
-from tests.coordinator.groups.test_looks import joined, no
+from tests.coordinator.groups.test_shared_refresh import joined, no
 from tests.ingest.test_wide import others_first
 from tests.kit.partitions import append
 

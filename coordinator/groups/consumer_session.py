@@ -14,8 +14,8 @@ from typing import TypeVar
 from coordinator.groups.events import Commit, Heartbeat, OffsetAndMetadata, Poll, Seek
 from coordinator.groups.group import Group, Member
 from coordinator.groups.shard import Shard
-from coordinator.groups.shared_look import SharedLook
-from coordinator.groups.tails import WAIT_FIRST_S, WAIT_LED_S, WAIT_MAX_S, Tails
+from coordinator.groups.shared_refresh import SharedRefresh
+from coordinator.groups.tail_follower import WAIT_FIRST_S, WAIT_LED_S, WAIT_MAX_S, TailFollower
 from ingest.wide import batched
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PlannedRead:
     """What a poll gives of one partition: to be read by `partition.read(plan)`."""
 
     at: TopicPartition
@@ -39,12 +39,12 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Polled:
+class PollResult:
     """What a poll gives. `serial` is for `advance`; `epoch` is the generation that the member must know."""
 
     serial: int
     epoch: int
-    readings: list[Reading]
+    readings: list[PlannedRead]
 
 
 @dataclass(slots=True)
@@ -54,14 +54,14 @@ class _Position:
     offset: int
 
 
-class Consumer:
+class ConsumerSession:
     """Used on the event loop. After a NotLeader, which every method may raise, it is of no more use."""
 
     def __init__(
         self,
         cluster: Cluster,
-        topics: SharedLook,
-        tails: Tails,
+        topics: SharedRefresh,
+        tails: TailFollower,
         shard: Shard,
         clock: Clock,
         group: str,
@@ -83,7 +83,7 @@ class Consumer:
         max_bytes: int,
         deadline: float,
         ended: Callable[[], Awaitable[bool]],
-    ) -> Polled:
+    ) -> PollResult:
         """Records of what the member owns: fetch.min.bytes of them, or at `deadline` what there is.
 
         With `generation`, the newest that the client knows, it answers at once without records when there is
@@ -108,7 +108,7 @@ class Consumer:
                     await self.shard.wait_durable(
                         self._group
                     )  # a generation that is told must not come twice
-                    return Polled(serial, member.epoch, [])
+                    return PollResult(serial, member.epoch, [])
                 seen = self._high_watermarks()
                 readings = self._plan(max_bytes)
                 left = deadline - self._clock.monotonic()
@@ -117,7 +117,7 @@ class Consumer:
                         if not readings:
                             raise damage
                         _log.error("a poll gives only what is in other partitions: %s", damage)
-                    return Polled(serial, member.epoch, readings if self._serial == serial else [])
+                    return PollResult(serial, member.epoch, readings if self._serial == serial else [])
                 longest = min(WAIT_LED_S, _liveness_s(member))
                 pause_s = min(pause_s, longest)
                 await self._wait(changed, seen, min(left, longest, self._due_s(pause_s)))
@@ -328,7 +328,7 @@ class Consumer:
             self._commit({at: OffsetAndMetadata(offset) for at, offset in begun.items()})
         return bool(begun)
 
-    def _plan(self, max_bytes: int) -> list[Reading]:
+    def _plan(self, max_bytes: int) -> list[PlannedRead]:
         """A share of `max_bytes` from every partition that has records, another one first each time."""
         ready = [
             at
@@ -347,7 +347,7 @@ class Consumer:
             except OffsetOutOfRange:
                 continue  # records were deleted just now: the next look goes by auto.offset.reset
             if plan.segments:
-                readings.append(Reading(at, position.partition, plan))
+                readings.append(PlannedRead(at, position.partition, plan))
             else:
                 position.offset = plan.end
         return readings
@@ -411,7 +411,7 @@ def _liveness_s(member: Member) -> float:
     return min(member.config.session_timeout_ms, member.config.max_poll_interval_ms) / 1000 / 3
 
 
-def _is_enough(readings: Sequence[Reading], least_bytes: int) -> bool:
+def _is_enough(readings: Sequence[PlannedRead], least_bytes: int) -> bool:
     """Whether an answer has `least_bytes`, or as many as it can hold."""
     full = any(reading.plan.end < reading.plan.high_watermark for reading in readings)
     return bool(readings) and (full or sum(map(_bytes, readings)) >= least_bytes)
@@ -461,7 +461,7 @@ def _reach(places: Iterable[_Position]) -> Damaged | StoreUnavailable | None:
     return trouble
 
 
-def _bytes(reading: Reading) -> int:
+def _bytes(reading: PlannedRead) -> int:
     """About how many bytes of records a reading gives."""
     plan, total = reading.plan, 0
     for segment in plan.segments:

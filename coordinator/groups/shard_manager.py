@@ -10,13 +10,13 @@ from contextlib import suppress
 from typing import TypeVar
 
 from coordinator.brokers.leadership import Leadership
-from coordinator.groups.consumers import Consumers
 from coordinator.groups.events import TopicsChanged, TopicState
 from coordinator.groups.group import Group
 from coordinator.groups.group_records import restore
+from coordinator.groups.session_manager import SessionManager
 from coordinator.groups.shard import Shard
 from coordinator.groups.step import step
-from coordinator.groups.transactions import Transactions
+from coordinator.groups.transaction_coordinator import TransactionCoordinator
 from ingest.buffer import RETRY_AFTER_S
 from ingest.settings import Settings
 from log_tables.clock import Clock
@@ -42,15 +42,15 @@ Answer = TypeVar("Answer")
 _log = logging.getLogger(__name__)
 
 
-class Shards:
+class ShardManager:
     """Those of one process, and a look at the groups of all. Used on the event loop."""
 
     def __init__(
         self,
         cluster: Cluster,
         leadership: Leadership,
-        consumers: Consumers,
-        transactions: Transactions,
+        consumers: SessionManager,
+        transactions: TransactionCoordinator,
         settings: Settings,
         clock: Clock,
     ) -> None:

@@ -2,24 +2,24 @@
 
 from collections.abc import Iterable
 
-from coordinator.groups.consumer import Consumer
+from coordinator.groups.consumer_session import ConsumerSession
 from coordinator.groups.shard import Shard
-from coordinator.groups.shared_look import SharedLook
-from coordinator.groups.tails import Tails
+from coordinator.groups.shared_refresh import SharedRefresh
+from coordinator.groups.tail_follower import TailFollower
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import UnknownMember
 
 
-class Consumers:
+class SessionManager:
     """Used on the event loop. `topics` is the look at the metadata log that all polls and requests share."""
 
-    def __init__(self, cluster: Cluster, tails: Tails, clock: Clock) -> None:
+    def __init__(self, cluster: Cluster, tails: TailFollower, clock: Clock) -> None:
         self._cluster, self._tails, self._clock = cluster, tails, clock
-        self.topics = SharedLook(cluster.refresh)
-        self._consumers: dict[tuple[str, str], Consumer] = {}
+        self.topics = SharedRefresh(cluster.refresh)
+        self._consumers: dict[tuple[str, str], ConsumerSession] = {}
 
-    def of(self, shard: Shard, name: str, member: str) -> Consumer:
+    def of(self, shard: Shard, name: str, member: str) -> ConsumerSession:
         """The places of a member of the group `name`. Raises UnknownMember."""
         try:
             shard.group(name).member(member)
@@ -28,11 +28,13 @@ class Consumers:
             raise
         consumer = self._consumers.get((name, member))
         if consumer is None or consumer.shard is not shard:
-            consumer = Consumer(self._cluster, self.topics, self._tails, shard, self._clock, name, member)
+            consumer = ConsumerSession(
+                self._cluster, self.topics, self._tails, shard, self._clock, name, member
+            )
             self._consumers[name, member] = consumer
         return consumer
 
-    def known(self, name: str, members: Iterable[str]) -> list[Consumer]:
+    def known(self, name: str, members: Iterable[str]) -> list[ConsumerSession]:
         """The places of those of these members that have any."""
         found = (self._consumers.get((name, member)) for member in members)
         return [consumer for consumer in found if consumer is not None]

@@ -17,7 +17,7 @@ from log_tables.table.table import make_table_durable
 from log_tables.topic_partition import TopicPartition
 
 
-class Noted(NamedTuple):
+class NotedPosition(NamedTuple):
     """The offset of the next record to read in a partition of the topic's incarnation `topic_id`."""
 
     topic: str
@@ -26,7 +26,7 @@ class Noted(NamedTuple):
     offset: int
 
 
-def new_places(before: Group, records: Records) -> list[Noted]:
+def new_positions(before: Group, records: Records) -> list[NotedPosition]:
     """What `records`, of a step of `before`, note and it had not: offsets, and positions of members."""
     found = []
     for key, value in records:
@@ -34,22 +34,22 @@ def new_places(before: Group, records: Records) -> list[Noted]:
             case OffsetKey(_, topic, partition), OffsetValue(offset, topic_id):
                 known = before.offsets.get(TopicPartition(topic, partition))
                 if known is None or (known.topic_id, known.offset) != (topic_id, offset):
-                    found.append(Noted(topic, topic_id, partition, offset))
+                    found.append(NotedPosition(topic, topic_id, partition, offset))
             case MemberKey(_, name), MemberValue():
-                found += _new_positions(before, name, value)
+                found += _new_member_positions(before, name, value)
     return found
 
 
-def _new_positions(before: Group, name: str, value: MemberValue) -> Iterator[Noted]:
+def _new_member_positions(before: Group, name: str, value: MemberValue) -> Iterator[NotedPosition]:
     member = before.members.get(name)
     known = {} if member is None else member.positions
     for topic, positions in value.positions.items():
         for partition, offset in positions.items():
             if known.get(TopicPartition(topic, partition)) != offset:
-                yield Noted(topic, value.topic_ids.get(topic, ""), partition, offset)
+                yield NotedPosition(topic, value.topic_ids.get(topic, ""), partition, offset)
 
 
-def make_durable(cluster: Cluster, places: Iterable[Noted]) -> None:
+def make_durable(cluster: Cluster, places: Iterable[NotedPosition]) -> None:
     """Make durable the records before `places`, as far as there are any. Blocking. Raises StoreUnavailable.
 
     Of a topic that is gone there is nothing to lose: its places go with it.
@@ -60,7 +60,7 @@ def make_durable(cluster: Cluster, places: Iterable[Noted]) -> None:
             _make_durable(cluster, topic, place)
 
 
-def _make_durable(cluster: Cluster, topic: Topic, place: Noted) -> None:
+def _make_durable(cluster: Cluster, topic: Topic, place: NotedPosition) -> None:
     try:
         topic.partition(place.partition).table.make_durable_below(place.offset)
     except (Damaged, NotFound):  # it cannot be followed (any more): then all that anybody can see of it

@@ -21,7 +21,7 @@ WAIT_LED_S = 1.0
 Troubles = Mapping[Partition, LakelogError]
 
 
-class Tails:
+class TailFollower:
     """When this process has looked where, and which looks are under way. Used on the event loop.
 
     What a look finds wakes those who wait by `Partition.on_commit`.

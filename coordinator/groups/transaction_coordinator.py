@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from coordinator.groups.applying import Append, Applier, Applying, Done, Means
+from coordinator.groups.applier import Append, Applier, ApplierContext, PendingTransaction, PlacedFuture
 from coordinator.groups.events import Applied, OffsetAndMetadata, Transact
 from coordinator.groups.group import Group
 from coordinator.groups.shard import Shard
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TransactionRequest:
     """A transaction that a client asks for: records here and in staged files, offsets to commit with them."""
 
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
@@ -54,12 +54,12 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Transacted:
+class TransactionResult:
     """A transaction that is committed; `applying` is what applies it, if that is not known to be done."""
 
     number: int
     placed: tuple[AppendedRange, ...]
-    applying: Applying | None = None
+    applying: PendingTransaction | None = None
 
     async def where(self) -> tuple[AppendedRange, ...]:
         """Where its records are, waiting for that; without offsets after APPLY_WAIT_S, or if another process
@@ -79,12 +79,12 @@ class _Group:
 
     shard: Shard
     applier: Applier
-    under_way: dict[int, Applying] = field(default_factory=dict)
+    under_way: dict[int, PendingTransaction] = field(default_factory=dict)
     applied: dict[int, Applied] = field(default_factory=dict)
     marking: asyncio.TimerHandle | None = None
 
 
-class Transactions:
+class TransactionCoordinator:
     """Those of all groups that this process coordinates. Used on the event loop."""
 
     def __init__(
@@ -104,7 +104,7 @@ class Transactions:
         self._spent: set[str] = set()  # staged files that are applied, and about to be deleted
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def known(self, shard: Shard, name: str, key: str, digest: str | None) -> Transacted | None:
+    async def known(self, shard: Shard, name: str, key: str, digest: str | None) -> TransactionResult | None:
         """The answer to a repeat, None for what has not been before. Raises RetryKeyReused, NotLeader."""
         retry = shard.group(name).transactions.known(key, digest)
         if retry is None:
@@ -113,7 +113,7 @@ class Transactions:
         await shard.wait_durable(name)
         shard.check_leading()  # a commit that failed is forgotten with its shard
         if retry.placed is not None:
-            return Transacted(retry.number, retry.placed)
+            return TransactionResult(retry.number, retry.placed)
         self._release(shard, name, retry.number)
         return self._transacted(shard, name, retry.number, key)
 
@@ -122,9 +122,9 @@ class Transactions:
         shard: Shard,
         name: str,
         member: str | None,
-        asked: Asked,
+        asked: TransactionRequest,
         committing: Callable[[Group], None],
-    ) -> Transacted:
+    ) -> TransactionResult:
         """Commit a transaction of `member`, None: of nobody in the group; and have it applied.
 
         `committing` hears of the group with its new offsets, before they are durable. Raises what the event
@@ -196,7 +196,9 @@ class Transactions:
         for task in self._tasks:
             task.cancel()
 
-    def _event(self, member: str | None, asked: Asked, staged: tuple[StagedFile, ...]) -> Transact:
+    def _event(
+        self, member: str | None, asked: TransactionRequest, staged: tuple[StagedFile, ...]
+    ) -> Transact:
         return Transact(
             member,
             asked.generation,
@@ -209,7 +211,7 @@ class Transactions:
             self._clock.now_ms(),
         )
 
-    async def _stage(self, name: str, asked: Asked) -> tuple[StagedFile, ...]:
+    async def _stage(self, name: str, asked: TransactionRequest) -> tuple[StagedFile, ...]:
         """What is staged, in files that are there. Raises InvalidArgument, StoreUnavailable."""
         store = self._cluster.store
         if asked.staged:
@@ -233,14 +235,16 @@ class Transactions:
         self._happened("committed")
         self._release(shard, name, number)
 
-    def _transacted(self, shard: Shard, name: str, number: int, key: str) -> Transacted:
+    def _transacted(self, shard: Shard, name: str, number: int, key: str) -> TransactionResult:
         """What there is to say of a transaction that is committed."""
         group, transactions = self._groups.get(name), shard.group(name).transactions
         applying = None if group is None or group.shard is not shard else group.under_way.get(number)
         if applying is not None:
-            return Transacted(number, _unplaced(transactions.pending[number].staged), applying)
+            return TransactionResult(number, _unplaced(transactions.pending[number].staged), applying)
         told = transactions.retries.get(key)
-        return Transacted(number, told.placed or () if told is not None and told.number == number else ())
+        return TransactionResult(
+            number, told.placed or () if told is not None and told.number == number else ()
+        )
 
     def _release(self, shard: Shard, name: str, number: int) -> None:
         """Apply the group's transactions up to `number`, all of which are durable, in order."""
@@ -261,7 +265,7 @@ class Transactions:
                 shard.check_leading()  # what another process has committed since is not known here
                 return shard.group(name).transactions.newest_epoch(producer_id)
 
-            means = Means(
+            means = ApplierContext(
                 self._cluster,
                 self._append,
                 self._buffer,
@@ -272,7 +276,9 @@ class Transactions:
             group = self._groups[name] = _Group(shard, Applier(means))
         return group
 
-    def _on_applied(self, name: str, group: _Group, number: int, applying: Applying, done: Done) -> None:
+    def _on_applied(
+        self, name: str, group: _Group, number: int, applying: PendingTransaction, done: PlacedFuture
+    ) -> None:
         placed = None if done.cancelled() else done.result()
         if self._groups.get(name) is not group:
             return

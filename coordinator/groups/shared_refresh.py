@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 
-class SharedLook:
+class SharedRefresh:
     """One look at a time, in one thread, however many wait for it. Used on the event loop."""
 
     def __init__(self, act: Callable[[], object]) -> None:
