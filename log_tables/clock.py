@@ -1,4 +1,4 @@
-"""The only place that reads the time, draws random numbers or makes ids; injected everywhere else."""
+"""Time, random numbers and ids: no other module asks the system for them. A Clock is handed in everywhere."""
 
 import functools
 import os
@@ -12,21 +12,21 @@ from typing import Protocol
 from log_tables.errors import InvalidArgument
 
 _GOES_ON_IN_SLEEP = {"linux": "CLOCK_BOOTTIME", "darwin": "CLOCK_MONOTONIC_RAW"}
-"""By `sys.platform`, the clock that nobody sets and that counts the time of a sleeping machine. The same name
-means another clock elsewhere (Linux' CLOCK_MONOTONIC_RAW stands still in sleep), and `time.monotonic` counts
-only the time awake, on both."""
+"""By `sys.platform`, the clock that nobody sets and that goes on while the machine sleeps. One name means
+different clocks: CLOCK_MONOTONIC_RAW of Linux stands still in sleep. `time.monotonic` stands still on both.
+"""
 
 
 def sleepless_clock(platform: str, names: Container[str]) -> str:
-    """Which clock of `names`, those of the module `time` on `platform`, is `Clock.boottime`.
+    """The name of the clock for `Clock.boottime` on `platform`, among `names`, those of the module `time`.
 
-    Raises InvalidArgument where there is none: no other one will do, as fencing relies on it.
+    Raises InvalidArgument where there is none: fencing relies on such a clock.
     """
     name = _GOES_ON_IN_SLEEP.get(platform)
     if name is None or name not in names:
         raise InvalidArgument(
-            f"Python on this platform ({platform}) has no clock that goes on while the machine sleeps, and "
-            "without one a leader that slept could lose records; open tables on Linux or macOS"
+            f"Python on this platform ({platform}) has no clock that goes on while the machine sleeps; "
+            "without one, a leader that slept could lose records: open tables on Linux or macOS"
         )
     return name
 
@@ -41,19 +41,19 @@ class Clock(Protocol):
     """Time, randomness and ids."""
 
     def now_ms(self) -> int:
-        """Wall clock, milliseconds since 1970 UTC. May jump."""
+        """The wall clock in milliseconds since 1970 UTC. It may jump."""
         ...
 
     def now_us(self) -> int:
-        """Wall clock, microseconds since 1970 UTC. May jump."""
+        """The wall clock in microseconds since 1970 UTC. It may jump."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go back; stands still while the machine sleeps."""
+        """Seconds that never go back, and that stand still while the machine sleeps."""
         ...
 
     def boottime(self) -> float:
-        """Seconds that never go back and go on while the machine sleeps: what fencing needs.
+        """Seconds that never go back, and that go on while the machine sleeps. Fencing needs them.
 
         Raises InvalidArgument on a platform without such a clock.
         """
@@ -105,7 +105,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to, with seeded randomness: two runs with one seed are equal."""
+    """A clock that moves only by its methods, with seeded randomness: two runs with one seed are equal."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000, seed: int = 0) -> None:
         self._wall_us = now_ms * 1_000
@@ -158,5 +158,5 @@ class ManualClock:
 
 
 def timer() -> float:
-    """Seconds from an arbitrary point, for measuring how long something took."""
+    """Seconds from an arbitrary point, to measure durations."""
     return time.perf_counter()

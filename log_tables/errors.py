@@ -1,4 +1,4 @@
-"""What can go wrong, sorted by what the *caller* should do about it.
+"""The errors of lakelog, sorted by what the *caller* should do about them.
 
     LakelogError
     ├── InvalidRequest        fix the request
@@ -8,7 +8,7 @@
     │   └── RecordTooLarge
     ├── NotFound              name something that exists
     │   ├── UnknownTopic      · UnknownPartition
-    │   │   └── TopicDeleted  (look at the metadata log, then go on)
+    │   │   └── TopicDeleted  (read the metadata log, then go on)
     │   ├── UnknownGroup      · UnknownMember
     │   └── ObjectMissing     (the store has no such object)
     ├── Conflict              read again, then decide
@@ -22,18 +22,18 @@
     │   └── BrokerReplaced
     ├── Retriable             repeat the same request
     │   ├── NotLeader         · BufferFull
-    │   ├── QuotaReached      (when others have made room)
-    │   ├── Unreachable       (no gateway answers a client)
+    │   ├── QuotaReached      (repeat when others have made room)
+    │   ├── Unreachable       (no gateway answers)
     │   └── StoreUnavailable
     │       └── PutRefused    (certain: nothing was written)
-    ├── OutcomeUnknown        idempotent producers repeat, others look first
+    ├── OutcomeUnknown        an idempotent producer repeats; anybody else reads first
     └── Damaged               a person must look
         ├── ForeignCommit     · UnsupportedTable
         ├── CorruptSegment    · CorruptLog
         └── TransactionLost
 
 Every class has a stable `code`. Every message names the offending value and ends with what to do.
-`details` holds the facts a program may want (offsets, sequences), by name.
+`details` holds facts for programs (offsets, sequences), by name.
 """
 
 from typing import ClassVar
@@ -83,7 +83,7 @@ class InvalidConsumer(InvalidRequest):
 
 
 class InvalidSubscription(InvalidRequest):
-    """A subscription names no topics, or by a pattern that is none."""
+    """A subscription names no topic, or its pattern is not a regular expression."""
 
     code = "invalid_subscription"
 
@@ -93,7 +93,7 @@ class RecordTooLarge(InvalidRequest):
 
 
 class NotFound(LakelogError):
-    """What was named does not exist."""
+    """The named thing does not exist."""
 
     code = "not_found"
 
@@ -103,8 +103,8 @@ class UnknownTopic(NotFound):
 
 
 class TopicDeleted(UnknownTopic):
-    """The topic as it is known here was deleted, and maybe made again: nothing was written. Who looks at the
-    metadata log knows what there is now (`Cluster.current_topic`).
+    """The topic was deleted, and may have been re-created: nothing was written. `Cluster.current_topic` gives
+    the topic that has its name now.
     """
 
     code = "topic_deleted"
@@ -119,7 +119,7 @@ class UnknownGroup(NotFound):
 
 
 class UnknownMember(NotFound):
-    """No such member: it left, or was silent for longer than its session. It joins again."""
+    """There is no such member: it left, or its session timed out. It has to join again."""
 
     code = "unknown_member"
 
@@ -129,7 +129,7 @@ class ObjectMissing(NotFound):
 
 
 class Conflict(LakelogError):
-    """The state differs from what the caller assumed: read it again, then decide."""
+    """The state is not what the caller assumed: read it again, then decide."""
 
     code = "conflict"
 
@@ -167,7 +167,7 @@ class StaleProducerEpoch(Conflict):
 
 
 class ProducerTaken(Conflict):
-    """The producer id is one of lakelog's own; or, to lakelog itself, a client's."""
+    """A client used a producer id of lakelog's own, or lakelog met a client's where its own should be."""
 
     code = "producer_taken"
 
@@ -177,37 +177,37 @@ class MemberExists(Conflict):
 
 
 class GroupNotEmpty(Conflict):
-    """The members of the group own its offsets; nobody else changes them meanwhile."""
+    """The group has members, and only they change its offsets."""
 
     code = "group_not_empty"
 
 
 class NotAssigned(Conflict):
-    """The member does not own the partition (any more): what it asks for is another's to do."""
+    """The member does not own the partition, or no longer does."""
 
     code = "not_assigned"
 
 
 class BrokerReplaced(Conflict):
-    """Another gateway has registered at the url of this one."""
+    """Another gateway has registered with the URL of this one."""
 
     code = "broker_replaced"
 
 
 class MixedSubscription(Conflict):
-    """A member chooses its partitions in one way: by topics, by a pattern, or one by one."""
+    """A member chooses its partitions in one way only: by topics, by a pattern, or one by one."""
 
     code = "mixed_subscription"
 
 
 class StaleGeneration(Conflict):
-    """The member's assignment has changed since the generation that it names. Details: `current`."""
+    """The assignment of the member has changed since the generation that it named. Details: `current`."""
 
     code = "stale_generation"
 
 
 class RetryKeyReused(Conflict):
-    """The retry key belongs to a transaction with another content. Details: `transaction`, its number."""
+    """Another transaction, with other content, has the retry key. Details: `transaction`, its number."""
 
     code = "retry_key_reused"
 
@@ -229,9 +229,7 @@ class BufferFull(Retriable):
 
 
 class QuotaReached(Retriable):
-    """There are as many groups, consumer instances or the like as the settings allow. Details:
-    `retry_after_s`.
-    """
+    """A limit of the settings is reached, such as that of groups. Details: `retry_after_s`."""
 
     code = "quota_reached"
 
@@ -243,7 +241,7 @@ class Unreachable(Retriable):
 
 
 class StoreUnavailable(Retriable):
-    """The store did not answer. For a put this alone does not say whether it happened."""
+    """The store did not answer. A put may have happened all the same."""
 
     code = "store_unavailable"
 
@@ -255,13 +253,13 @@ class PutRefused(StoreUnavailable):
 
 
 class OutcomeUnknown(LakelogError):
-    """The write may or may not have happened: an idempotent producer repeats it, others look first."""
+    """The write may or may not have happened: an idempotent producer repeats it, anybody else reads first."""
 
     code = "outcome_unknown"
 
 
 class Damaged(LakelogError):
-    """What is stored breaks an invariant: nothing is repaired silently, a person must look."""
+    """Stored data breaks an invariant. Nothing is repaired silently: a person must look."""
 
     code = "damaged"
 
@@ -287,6 +285,6 @@ class CorruptLog(Damaged):
 
 
 class TransactionLost(Damaged):
-    """Records of a committed transaction are not where they belong, and cannot be appended."""
+    """Records of a committed transaction were lost before they were appended to their topics."""
 
     code = "transaction_lost"

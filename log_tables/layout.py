@@ -1,4 +1,7 @@
-"""The only place that knows paths, file names, table and column names. Paths are root-relative."""
+"""The names of paths, files, tables and columns, which no other module spells out.
+
+Paths are relative to the root.
+"""
 
 import re
 
@@ -16,19 +19,19 @@ VALUE = "value"
 HEADERS = "headers"
 
 REMOTE_MARK = "lakelog-cluster"
-"""The object at the top of a remote root that holds the id of the cluster whose it is."""
+"""The object at the top of a remote root that holds the id of the cluster which owns it."""
 
 REMOTE_OWNER = "lakelog-owner"
-"""The object at the top of a remote root that says which root of its cluster may change it; none before one
-was adopted."""
+"""The object at the top of a remote root that names the root which may change it. It is absent until a root
+is adopted with the id of its cluster."""
 
 UNFINISHED_COPY = "lakelog-copy"
-"""The object at the top of a root that is being copied from another; it holds that one's URL."""
+"""The object at the top of an unfinished copy of a root. It holds the URL of the original."""
 
 HOME_ANCHOR = "home/anchor"
 HOME = "home/identity"
-"""An object, and what the store said of it when the root was last known to be whole: a copy of the anchor is
-another object."""
+"""An object, and its identity in the store when the root was last known to be whole. A copy of the anchor has
+another identity."""
 
 TXN_HIGH_WATERMARK = "lakelog.log"
 TXN_LEADER = "lakelog.leader"
@@ -52,7 +55,7 @@ _STAGED = re.compile(rf"{STAGING}/[0-9a-f]{{32}}-([0-9a-f]{{16}})\.arrow")
 
 
 def topic_directory(name: str, incarnation: int = 1) -> str:
-    """Where the tables of a topic are; a topic deleted and made again gets `~2`, `~3` …"""
+    """The directory of a topic's tables. A topic that is re-created gets `~2`, `~3` …"""
     return f"{TOPICS}/{name}" if incarnation == 1 else f"{TOPICS}/{name}~{incarnation}"
 
 
@@ -77,7 +80,7 @@ def last_checkpoint_path(table: str) -> str:
 
 
 def vacuum_directory(table: str) -> str:
-    """Where the ledgers of vacuums are: Delta tools pass over names that begin with `_`."""
+    """The directory of the ledgers of vacuums. Delta tools skip names that begin with `_`."""
     return f"{table}/_vacuum"
 
 
@@ -91,30 +94,33 @@ def is_ledger(path: str) -> bool:
 
 
 def staging_path(unique_id: str, seal: str) -> str:
-    """Where records wait for their transaction; beside the topics, where no reader looks. `seal` is 16
-    hexadecimal digits that say whose and what they are.
+    """The path of a staged file: records that wait for their transaction, outside of all topics.
+
+    `seal` is 16 hexadecimal digits that stand for the group and the content of the file.
     """
     return f"{STAGING}/{unique_id}-{seal}.arrow"
 
 
 def staging_seal(path: str) -> str | None:
-    """The seal of a staged file, None for any other path."""
+    """The seal in the path of a staged file; None for any other path."""
     match = _STAGED.fullmatch(path)
     return match[1] if match else None
 
 
 def broker_path(broker_id: int) -> str:
-    """What a gateway overwrites again and again, as a sign of life."""
+    """The object that a gateway rewrites at intervals, as a sign of life."""
     return f"{BROKERS}/{broker_id}"
 
 
 def segment_name(base_offset: int, suffix: str) -> str:
-    """`suffix` is 8 hexadecimal digits: two leaders that write the same offset never share a file."""
+    """The name of a new segment file. `suffix` is 8 random hexadecimal digits, so that two leaders which
+    write the same offset never share a file.
+    """
     return f"{base_offset:020}-{suffix}.parquet"
 
 
 def commit_version(path: str) -> int | None:
-    """The version of a commit file, None for any other path."""
+    """The version of a commit file; None for any other path."""
     match = _COMMIT.fullmatch(path.rsplit("/", 1)[-1])
     return int(match[1]) if match else None
 
@@ -125,8 +131,10 @@ def checkpoint_version(path: str) -> int | None:
 
 
 def is_data_file(path: str) -> bool:
-    """Whether `path`, relative to its table, names a file right in it, and cannot lead anywhere else: no
-    directories, nothing encoded, no URL, and none of the table's own (`_delta_log`).
+    """Whether `path`, relative to its table, names a file directly in the table's directory.
+
+    A path with a directory, an encoded character or a scheme does not, nor does a name of the table's own
+    (`_delta_log`).
     """
     return _DATA_FILE.fullmatch(path) is not None
 
@@ -145,6 +153,6 @@ def producer_end_txn(producer_id: int) -> str:
 
 
 def producer_of_txn(app_id: str) -> tuple[int, str] | None:
-    """(producer id, "seq" or "end") of a producer's txn, None for any other."""
+    """(producer id, "seq" or "end") of a producer's txn; None for any other."""
     match = _TXN_PRODUCER.fullmatch(app_id)
     return (int(match[1]), match[2]) if match else None

@@ -1,10 +1,10 @@
-"""The topics of a root: creating, changing, deleting, finding and leading them.
+"""The topics of a root: they are created, altered, deleted, found and claimed here.
 
-The record of a topic in the metadata log is the commit point of creating and deleting it; tables are written
-before the one and removed after the other. Whatever a crash leaves in between, `sweep` removes. After its
-record a deletion ends the log of each partition: who goes by the topic as it was finds that in its table, and
-asks here what there is now (`with_current_topic`). Until all of them say so the deletion is not answered, and
-no topic of that name is made again.
+The record of a topic in the metadata log is the commit point of its creation and of its deletion; tables are
+written before the one and removed after the other. `sweep` removes the files that a crash in between leaves.
+After its record, a deletion ends the log of each partition: a process that still uses the deleted topic reads
+that in its table, and asks here for the current one (`with_current_topic`). A deletion is answered, and the
+topic can be re-created, once all its tables have ended.
 """
 
 import os
@@ -66,16 +66,16 @@ class Cluster:
         self._cache = SegmentCache()
         self._lock = threading.Lock()
         self._topics: dict[str, Topic] = {}
-        # The newest incarnation of a topic that was deleted and of which every table says so, by its name.
+        # By topic name, the newest deleted incarnation of which every table has ended.
         self._ended: dict[str, int] = {}
         self._remote: RemoteRoot | None = None
 
     @classmethod
     def open(cls, store: Store, clock: Clock | None = None, url: str = "", create: bool = True) -> "Cluster":
-        """The cluster at `store`'s root; an empty root becomes one unless `create` is false.
+        """The cluster at `store`'s root; an empty root becomes a cluster unless `create` is false.
 
-        `url` is where this process answers, for the leader claims that it makes. Raises InvalidArgument when
-        there is none to open, CorruptLog when there are topics and no metadata log.
+        `url` is the URL of this process, for its claims. Raises InvalidArgument when there is no cluster to
+        open, CorruptLog when there are topics and no metadata log.
         """
         clock = clock or SystemClock()
         cluster = cls(store, clock, url, open_log(store, clock, create))
@@ -89,12 +89,12 @@ class Cluster:
 
     @property
     def remote_root(self) -> str | None:
-        """The URL of the second root, to which `remote.storage.enable` moves segments; None without one."""
+        """The URL of the remote root, to which `remote.storage.enable` moves segments; None without one."""
         return self.metadata_log.partition.snapshot.metadata.configuration.get(PROPERTY_REMOTE_ROOT)
 
     @property
     def remote(self) -> RemoteRoot | None:
-        """The second root as last refreshed, opened at its first use with the options of the first."""
+        """The remote root as last refreshed. It is opened at its first use, with the options of this root."""
         url, known = self.remote_root, self._remote
         if url is None:
             return None
@@ -112,24 +112,24 @@ class Cluster:
         return configuration.get(PROPERTY_REMOTE_OWNER, "")
 
     def set_remote_root(self, url: str | os.PathLike[str]) -> None:
-        """Name the second root: a directory, which is made and kept as its absolute path, or a URL.
+        """Set the remote root: a URL, or a directory, which is created and kept as its absolute path.
 
-        Another root than before must hold what was moved: copy it there first, while nothing is moved. Raises
-        InvalidArgument when a table is missing there, and for a root that cannot be used, as one that lies in
-        this one cannot; StoreUnavailable.
+        A new remote root must hold all records that were moved to the old one: stop the jobs and copy them
+        first. Raises InvalidArgument when a table is missing there, and for a root that cannot be used, such
+        as one inside of this root; StoreUnavailable.
         """
         with suppress(InvalidArgument):
             if open_store(url, self.store.options, create=False).url == self.remote_root:
-                return  # without a look at it: who starts while it is away serves what is here
+                return  # without reading it: a gateway starts while it is away, and serves what is here
         store = open_store(url, self.store.options, clock=self.clock)
-        if overlap(store.url, self.store.url):  # a sweep of the one would not know the other
+        if overlap(store.url, self.store.url):  # a sweep of one would remove tables of the other
             raise InvalidArgument(
-                "the remote root is the root itself, or one lies in the other; name another place"
+                "the remote root is the root itself, or one of them lies inside the other; name another place"
             )
         self.refresh(wait=True)
         if look(self.store) is Home.UNKNOWN:
             check_finished(self.store)
-            remember(self.store)  # before a copy can be made that does not tell that it is one
+            remember(self.store)  # now, or a copy of this root could not be told from it
         remote = RemoteRoot(store.url, self.cluster_id, self.clock, lambda: store, self._remote_owner)
         remote.mark()
         self._check_owned(remote)
@@ -144,7 +144,7 @@ class Cluster:
         except CorruptLog:
             raise InvalidArgument(
                 f"{remote.url} belongs to another root of cluster {self.cluster_id}; name another place, or, "
-                f"if that root is no more, delete the object {REMOTE_OWNER} there"
+                f"if that root no longer exists, delete the object {REMOTE_OWNER} there"
             ) from None
 
     def _check_moved(self, remote: RemoteRoot) -> None:
@@ -158,27 +158,30 @@ class Cluster:
                     check_reaches(remote.table(partition.directory).snapshot, here, partition.directory)
                 except (StoreUnavailable, CorruptLog) as error:
                     raise InvalidArgument(
-                        f"{remote.url} does not hold what was moved: {error.message}; copy the tables of the "
-                        "remote root of now there first"
+                        f"{remote.url} does not hold the records that were moved: {error.message}; copy the "
+                        f"tables of {self.remote_root} there first"
                     ) from None
 
     @property
     def version(self) -> int:
-        """It grows with every change of a topic."""
+        """A number that grows with every change of a topic."""
         return self.metadata_log.topic_changes
 
     def refresh(self, wait: bool = False) -> None:
-        """Follow the metadata log; behind a change of this process only when `wait`. Raises CorruptLog."""
+        """Follow the metadata log; with `wait`, after a change of this process that is in flight.
+
+        Raises CorruptLog.
+        """
         self.metadata_log.refresh(wait)
 
     def claim(self, topic: Topic, partition: int, broker: int = 0) -> Partition:
         """Claim a partition of `topic` for this process, which is the gateway `broker`; 0 is none.
 
-        The look at the metadata log comes after the claim: a deletion that it does not show yet will make
-        a claim of its own, later, and that fences ours. Raises TopicDeleted when it was deleted.
+        The metadata log is read after the claim: a deletion that it does not show yet makes a later claim,
+        which fences this one. Raises TopicDeleted when the topic was deleted.
         """
         log = topic.partition(partition)
-        # What is acknowledged in a partition must not outlive the record that names its topic.
+        # Acknowledged records must not outlive the record that names their topic.
         self.metadata_log.make_durable()
         log.claim(self.url, broker)
         self.refresh(wait=True)
@@ -187,13 +190,14 @@ class Cluster:
         return log
 
     def is_live(self, topic: Topic) -> bool:
-        """Whether `topic` is, as last refreshed, the one of its name."""
+        """Whether `topic` is still the topic of its name, as last refreshed."""
         return self._topics.get(topic.name) is topic
 
     def with_current_topic(self, name: str, act: Callable[[Topic], Result]) -> Result:
-        """What `act` gives for the topic `name`: again with the newest one, where it failed for an old one.
+        """The result of `act` for the topic `name`. It is called again with the current topic where it failed
+        because the topic is an old one.
 
-        Raises UnknownTopic, and what `act` raises for the topic as it is now.
+        Raises UnknownTopic, and what `act` raises for the current topic.
         """
         topic = self.topic(name)
         while True:
@@ -204,10 +208,9 @@ class Cluster:
                 topic = self.current_topic(topic, partitions, error)
 
     def current_topic(self, topic: Topic, partitions: int, error: LakelogError) -> Topic:
-        """The topic to go on with where `error` was raised for `topic`, with so many `partitions`, which may
-        be an old one.
+        """The current topic, after `error` was raised for `topic` when it had so many `partitions`.
 
-        Raises `error` itself if it does not come from that, UnknownTopic when there is no such topic now.
+        Raises `error` itself if `topic` is the current one, UnknownTopic when there is none of its name.
         """
         if not isinstance(error, TopicDeleted | UnknownPartition | Damaged):
             raise error
@@ -239,7 +242,7 @@ class Cluster:
         )
 
     def _open_partition(self, name: str, topic_id: str, directory: str, config: PartitionConfig) -> Partition:
-        """Raises TopicDeleted where there is no table because the topic was deleted, else ObjectMissing."""
+        """Raises TopicDeleted if there is no table because the topic was deleted, otherwise ObjectMissing."""
         try:
             return Partition(self.store, directory, self.clock, config, self._cache, lambda: self.remote)
         except ObjectMissing:
@@ -255,11 +258,11 @@ class Cluster:
             return [t for _, t in sorted(self._topics.items()) if include_internal or not is_internal(t.name)]
 
     def cached_topic(self, name: str) -> Topic | None:
-        """The topic `name` as last refreshed, without asking the store."""
+        """The topic `name` as last refreshed, None without one; does not ask the store."""
         return self._topics.get(name)
 
     def topic(self, name: str) -> Topic:
-        """The topic `name`; one that is not known yet is looked for. Raises UnknownTopic."""
+        """The topic `name`; one that is not cached is looked for in the metadata log. Raises UnknownTopic."""
         found = self._topics.get(name)
         if found is None:
             self.refresh()
@@ -276,7 +279,7 @@ class Cluster:
         *,
         internal: bool = False,
     ) -> Topic:
-        """Create a topic, unless `internal` one for users.
+        """Create a topic; only lakelog itself creates `internal` ones.
 
         Raises InvalidTopicName, InvalidConfig, InvalidArgument, TopicExists.
         """
@@ -288,7 +291,7 @@ class Cluster:
         self._check_absent(name)
         self._check_remote(config)
         before = self._last_incarnation(name)
-        self.end_deleted(name)  # of the last one; where one has come since, `record` refuses
+        self.end_deleted(name)  # the last one; if another was created since, `record` refuses
         started = self.clock.boottime()
         incarnation = self._make_directory(name, config)
         self._create_tables(topic_directory(name, incarnation), range(1, partitions), config)
@@ -299,10 +302,11 @@ class Cluster:
             self._check_absent(name)
             if self.clock.boottime() - started > CONFIRMATION_MAX_AGE_S:
                 raise InvalidArgument(
-                    f"creating topic {name!r} took too long, its tables may be swept; create it again"
+                    f"the creation of topic {name!r} took more than {CONFIRMATION_MAX_AGE_S // 60} minutes "
+                    "and was dropped; create it again"
                 )
             if self._last_incarnation(name) != before:
-                raise TopicExists(f"topic {name!r} was created and deleted meanwhile; create it again")
+                raise TopicExists(f"topic {name!r} was created and deleted at the same time; create it again")
             deleted = {} if known is None else known.deleted
             return TopicRecord(name, topic_id, incarnation, partitions, dict(config.overrides), True, deleted)
 
@@ -314,7 +318,7 @@ class Cluster:
         return self.topic(name)
 
     def alter_topic(self, name: str, configs: Mapping[str, str | None]) -> Topic:
-        """Set settings, or with None put them back to their defaults. Raises UnknownTopic, InvalidConfig."""
+        """Change settings; None resets one to its default. Raises UnknownTopic, InvalidConfig."""
         self.refresh()
         topic = self.topic(name)
         check_writable(topic.name)
@@ -336,7 +340,7 @@ class Cluster:
         return topic
 
     def add_partitions(self, name: str, count: int) -> Topic:
-        """Grow a topic to `count` partitions in all. Raises UnknownTopic, InvalidArgument."""
+        """Grow a topic to a total of `count` partitions. Raises UnknownTopic, InvalidArgument."""
         self.refresh()
         topic = self.topic(name)
         check_writable(name)
@@ -349,8 +353,8 @@ class Cluster:
             live = _same(topic, known)
             if count <= live.partitions:
                 raise InvalidArgument(
-                    f"topic {name!r} has {live.partitions} partitions, {count} are not more; partitions can "
-                    "only be added"
+                    f"topic {name!r} has {live.partitions} partitions and cannot have {count}; name a larger "
+                    "number, as partitions can only be added"
                 )
             return msgspec.structs.replace(live, partitions=count)
 
@@ -360,14 +364,14 @@ class Cluster:
     def delete_topic(self, name: str) -> None:
         """Delete a topic for good; `sweep` removes its files later. Raises UnknownTopic.
 
-        On return every process finds it deleted. What another process has left of its deletion is done, too;
-        then there is nothing to raise. Damaged partitions, which take no appends, do not stand in the way.
+        On return every process finds it deleted. A deletion that another process left unfinished is finished,
+        and counts as this one. Damaged partitions, which take no appends, are skipped.
         """
         self.refresh()
         try:
             topic = self._record_deletion(name)
         except UnknownTopic:
-            # That there is none is a yes, too: whoever deleted it at the same time may not be done, or dead.
+            # Another process may have deleted it at the same time, and not be finished, or dead.
             self.metadata_log.make_durable()
             if self.end_deleted(name):
                 return
@@ -387,18 +391,18 @@ class Cluster:
         return topic
 
     def end_deleted(self, name: str) -> bool:
-        """See to it that all tables of the topic `name`, if it was deleted, say so; whether one did not.
+        """End the logs of the topic `name`, if it was deleted; returns whether one had not ended.
 
-        Of those of its name that were before it all do: this came before it was made. Raises
+        All logs of its earlier incarnations have ended: that came before each creation. Raises
         StoreUnavailable, OutcomeUnknown.
         """
         known = self.metadata_log.topic(name)
         if known is None or known.live or known.incarnation not in known.deleted:
-            return False  # there is none, or its files are gone
+            return False  # there is no deleted topic, or its files are gone
         return self._end(self._topic(known))
 
     def _end(self, topic: Topic) -> bool:
-        """End the logs of the deleted `topic`; whether one had not ended."""
+        """End the logs of the deleted `topic`; returns whether one had not ended."""
         if self._ended.get(topic.name) == topic.incarnation:
             return False
         with ThreadPoolExecutor(TABLES_ENDED_AT_ONCE, thread_name_prefix="end") as pool:
@@ -410,19 +414,19 @@ class Cluster:
         try:
             return topic.partition(partition).delete(self.url)
         except (Damaged, TopicDeleted):
-            return False  # nobody can lead it, or its files are gone
+            return False  # it can have no leader, or its files are gone
 
     def _last_incarnation(self, name: str) -> int:
         known = self.metadata_log.topic(name)
         return 0 if known is None else known.incarnation
 
     def _check_remote(self, config: TopicConfig) -> None:
-        """Raise InvalidConfig when segments are to move to a remote root that nobody has named."""
+        """Raise InvalidConfig when segments are to move to a remote root and none is set."""
         if config.remote_storage and self.remote_root is None:
             self.metadata_log.partition.refresh()
             if self.remote_root is None:
                 raise InvalidConfig(
-                    "remote.storage.enable='true' needs a remote root, and there is none; name one with "
+                    "remote.storage.enable='true' needs a remote root, and none is set; set one with "
                     "`lakelog maintain --remote-root` or the setting remote_root"
                 )
 
@@ -432,21 +436,23 @@ class Cluster:
             here = partition.refresh()
             if here.tiered > here.log_start:
                 raise InvalidConfig(
-                    f"cleanup.policy={COMPACT!r} needs the whole log in one place, and offsets up to "
-                    f"{here.tiered - 1} of {partition.directory} are in the remote root; wait until "
-                    "retention has deleted them, or delete them"
+                    f"cleanup.policy={COMPACT!r} needs the whole log in one root, and offsets up to "
+                    f"{here.tiered - 1} of {partition.directory} are in the remote root; delete these "
+                    "records, or wait until retention has deleted them"
                 )
 
     def _check_absent(self, name: str) -> None:
         if name in self._topics:
-            self.metadata_log.make_durable()  # who asks once more takes this for a yes
-            raise TopicExists(f"topic {name!r} exists already; delete it first or choose another name")
+            self.metadata_log.make_durable()  # a client that repeats its creation takes the error for a yes
+            raise TopicExists(
+                f"topic {name!r} exists already; choose another name, or delete the topic first"
+            )
 
     def _make_directory(self, name: str, config: TopicConfig) -> int:
-        """Begin a directory for the topic `name`; returns its number, which nobody else has.
+        """Begin a directory for the topic `name`; returns its number, which is this process's alone.
 
-        Who puts the first table has the directory: of two processes that create one topic at once, the one
-        that loses must be able to remove its own without touching the other's.
+        The process that puts the first table owns the directory: of two that create one topic at once, the
+        loser must be able to remove its own directory without touching the other's.
         """
         number = self._free_incarnation(name)
         while True:
@@ -458,7 +464,7 @@ class Cluster:
                 number += 1
 
     def _free_incarnation(self, name: str) -> int:
-        """A number that is not used: not by the log's word, and not on disk."""
+        """A number that neither the metadata log nor the store has."""
         known = self.metadata_log.topic(name)
         used = 0 if known is None else known.incarnation
         for found, number in self.directories():
@@ -482,10 +488,10 @@ class Cluster:
                     config.table_properties(),
                 )
             except AlreadyExists:
-                pass  # left by a crash before the metadata log named it: empty, and as good as new
+                pass  # left by a crash before the metadata log named it: empty, and as good as a new one
 
     def _make_remote_tables(self, directory: str, partitions: range, config: TopicConfig) -> None:
-        """Make the tables in the remote root before there is something to move: SQL views name them."""
+        """Create the tables in the remote root before any segment moves there: SQL views name them."""
         remote = self.remote
         if config.remote_storage and remote is not None:
             for partition in partitions:
@@ -498,16 +504,16 @@ class Cluster:
 
 
 def contradicted(error: TopicDeleted) -> CorruptLog:
-    """What it is when the metadata log names the topic of `error` all the same."""
+    """The error when a table says that its topic was deleted, and the metadata log that it exists."""
     return CorruptLog(
-        f"{error.message}: but the metadata log says that it is there; look with `lakelog fsck`, and restore "
-        "both from the same time"
+        f"{error.message}: but the metadata log says that the topic exists; run `lakelog fsck`, and restore "
+        "the metadata log and the table from the same time"
     )
 
 
 def _check_partitions(count: int) -> None:
     if not 1 <= count <= PARTITIONS_MAX:
-        raise InvalidArgument(f"{count} partitions are not possible; use 1 to {PARTITIONS_MAX}")
+        raise InvalidArgument(f"a topic cannot have {count} partitions; use 1 to {PARTITIONS_MAX}")
 
 
 def _live(name: str, known: TopicRecord | None) -> TopicRecord:
@@ -519,5 +525,8 @@ def _live(name: str, known: TopicRecord | None) -> TopicRecord:
 def _same(topic: Topic, known: TopicRecord | None) -> TopicRecord:
     live = _live(topic.name, known)
     if live.topic_id != topic.topic_id:
-        raise UnknownTopic(f"topic {topic.name!r} was deleted and made again meanwhile; look at it first")
+        raise UnknownTopic(
+            f"topic {topic.name!r} was deleted and re-created at the same time; describe it, and repeat the "
+            "request"
+        )
     return live

@@ -20,9 +20,9 @@ _RATIO = re.compile(r"0(\.[0-9]{1,15})?|1(\.0{1,15})?")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One topic setting: its Kafka name, default, meaning, and what values it takes.
+    """A topic setting: its Kafka name, default, meaning and values.
 
-    These are `choices`, else whole numbers from `low` to `high`.
+    Its values are `choices`, or without these whole numbers from `low` to `high`.
     """
 
     name: str
@@ -33,14 +33,16 @@ class Setting:
     high: int = 2**63 - 1
 
     def check(self, value: str) -> None:
-        """Raise InvalidConfig, naming the value and what is allowed."""
+        """Raise InvalidConfig for a value that the setting cannot have."""
         if self.choices:
             if value not in self.choices:
                 raise InvalidConfig(
-                    f"{self.name}={value!r} is not known; use one of {', '.join(self.choices)}"
+                    f"{self.name}={value!r} is not one of its values; use one of {', '.join(self.choices)}"
                 )
         elif not _INTEGER.fullmatch(value) or not self.low <= int(value) <= self.high:
-            raise InvalidConfig(f"{self.name}={value!r} is not a number from {self.low} to {self.high}")
+            raise InvalidConfig(
+                f"{self.name}={value!r} is not allowed; use a whole number from {self.low} to {self.high}"
+            )
 
 
 class Ratio(Setting):
@@ -48,7 +50,9 @@ class Ratio(Setting):
 
     def check(self, value: str) -> None:
         if not _RATIO.fullmatch(value):
-            raise InvalidConfig(f"{self.name}={value!r} is not a fraction from 0 to 1; use one such as 0.5")
+            raise InvalidConfig(
+                f"{self.name}={value!r} is not allowed; use a fraction from 0 to 1, such as 0.5"
+            )
 
 
 SETTINGS = {
@@ -71,7 +75,7 @@ SETTINGS = {
         Setting(
             "file.delete.delay.ms",
             "60000",
-            "How long the files of a deleted topic stay, in milliseconds.",
+            "How long the files of a deleted topic are kept, in milliseconds.",
         ),
         Setting(
             "producer.id.expiration.ms",
@@ -89,46 +93,46 @@ SETTINGS = {
         Setting(
             "segment.ms",
             str(7 * _DAY_MS),
-            "The longest time of appends that a merge puts into one segment, in milliseconds.",
+            "The longest span of append times that a merge puts into one segment, in milliseconds.",
             low=1,
         ),
         Setting(
             "merge.min.age.ms",
             "60000",
-            "How long a segment is left alone before it may be merged or moved, in milliseconds.",
+            "The age from which a segment may be merged or moved, in milliseconds.",
         ),
         Setting(
             "cleanup.policy",
             DELETE,
-            "Whether old records are deleted (by retention), or all but the newest of each key, or both.",
+            "Whether retention deletes old records, or compaction by key keeps only the newest, or both.",
             choices=(DELETE, COMPACT, f"{COMPACT},{DELETE}", f"{DELETE},{COMPACT}"),
         ),
         Setting(
             "retention.ms",
             str(_FOR_EVER),
-            "How long records are kept, in milliseconds; -1 for ever.",
+            "How long records are kept, in milliseconds; -1 is for ever.",
             low=_FOR_EVER,
         ),
         Setting(
             "retention.bytes",
             str(_FOR_EVER),
-            "How large a partition may grow before its oldest segments go, in compressed bytes; -1 any size.",
+            "The size above which the oldest segments of a partition go, in compressed bytes; -1 is none.",
             low=_FOR_EVER,
         ),
         Setting(
             "delete.retention.ms",
             str(DELETE_RETENTION_MS),
-            "How long a compaction by key leaves the tombstones that it has met, in milliseconds.",
+            "How long compaction by key keeps a tombstone after it first met it, in milliseconds.",
         ),
         Setting(
             "min.compaction.lag.ms",
             "0",
-            "How long a record is safe from compaction by key, in milliseconds.",
+            "The age below which compaction by key leaves a record alone, in milliseconds.",
         ),
         Ratio(
             "min.cleanable.dirty.ratio",
             "0.5",
-            "The part of the log that has to be new before it is compacted by key.",
+            "The fraction of the log that has to be new before it is compacted by key.",
         ),
         Setting(
             "remote.storage.enable",
@@ -154,18 +158,18 @@ SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """The configuration of a topic: `overrides` are the settings that somebody set, by Kafka's names."""
+    """The configuration of a topic: `overrides` are the settings that were set, by Kafka's names."""
 
     overrides: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, configs: Mapping[str, str]) -> "TopicConfig":
-        """Check and keep `configs`. Raises InvalidConfig."""
+        """The configuration with the settings `configs`. Raises InvalidConfig."""
         for name, value in configs.items():
             setting = SETTINGS.get(name)
             if setting is None:
                 raise InvalidConfig(
-                    f"the topic setting {name!r} is not known; known are {', '.join(SETTINGS)}"
+                    f"there is no topic setting {name!r}; the settings are {', '.join(SETTINGS)}"
                 )
             setting.check(value)
         config = cls(dict(configs))
@@ -176,22 +180,22 @@ class TopicConfig:
         if self.compacted and self.remote_storage:
             raise InvalidConfig(
                 f"cleanup.policy={self['cleanup.policy']!r} and remote.storage.enable='true' exclude "
-                "each other: a compaction by key needs the whole log in one place; choose one"
+                "each other, as compaction by key needs the whole log in one root; choose one of them"
             )
         for unit in ("ms", "bytes"):
             local, whole = int(self[f"local.retention.{unit}"]), int(self[f"retention.{unit}"])
             if whole >= 0 and (local == _FOR_EVER or local > whole):
                 raise InvalidConfig(
                     f"local.retention.{unit}={str(local)!r} is more than retention.{unit}={str(whole)!r}; "
-                    "a part cannot stay longer than the whole"
+                    f"use at most that, or -2 for the value of retention.{unit}"
                 )
 
     def altered(self, changes: Mapping[str, str | None]) -> "TopicConfig":
-        """With `changes` applied; None puts a setting back to its default. Raises InvalidConfig."""
+        """This configuration with `changes`; None resets a setting to its default. Raises InvalidConfig."""
         for name in changes:
             if name not in SETTINGS:
                 raise InvalidConfig(
-                    f"the topic setting {name!r} is not known; known are {', '.join(SETTINGS)}"
+                    f"there is no topic setting {name!r}; the settings are {', '.join(SETTINGS)}"
                 )
         kept = {name: value for name, value in self.overrides.items() if name not in changes}
         return self.parse({**kept, **{name: value for name, value in changes.items() if value is not None}})
@@ -230,17 +234,17 @@ class TopicConfig:
 
     @property
     def compacted(self) -> bool:
-        """Whether all but the newest record of each key go."""
+        """Whether compaction by key keeps only the newest record of each key."""
         return COMPACT in self["cleanup.policy"].split(",")
 
     @property
     def retention_ms(self) -> int | None:
-        """None keeps records however old: so does a policy that is compaction by key alone."""
+        """The age at which records are deleted; None: never, as with a policy of compaction alone."""
         return self._kept("retention.ms")
 
     @property
     def retention_bytes(self) -> int | None:
-        """None keeps records however many, as `retention_ms` does."""
+        """The size above which records are deleted; None: never, as with a policy of compaction alone."""
         return self._kept("retention.bytes")
 
     def _kept(self, name: str) -> int | None:
@@ -265,12 +269,12 @@ class TopicConfig:
 
     @property
     def local_retention_ms(self) -> int | None:
-        """After which age segments move to the remote root; None when they never do for their age."""
+        """The age at which segments move to the remote root; None: age moves none."""
         return self._local("ms", self.retention_ms)
 
     @property
     def local_retention_bytes(self) -> int | None:
-        """Beyond which size segments move to the remote root; None when they never do for their size."""
+        """The size above which segments move to the remote root; None: size moves none."""
         return self._local("bytes", self.retention_bytes)
 
     def _local(self, unit: str, whole: int | None) -> int | None:
@@ -287,6 +291,6 @@ class TopicConfig:
         )
 
     def table_properties(self) -> dict[str, str]:
-        """What Delta tools should know of the configuration, as table properties."""
+        """The table properties that show the configuration to Delta tools."""
         seconds = max(1, self.producer_expiration_ms // 1000)
         return {"delta.setTransactionRetentionDuration": f"interval {seconds} seconds"}
