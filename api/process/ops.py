@@ -11,6 +11,7 @@ from api.requests.strict import StrictRoute
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import NotLeader, ObjectMissing, StoreUnavailable
 from log_tables.layout import commit_path
+from log_tables.version import VERSION
 
 router = APIRouter(tags=["operations"], route_class=StrictRoute)
 
@@ -27,6 +28,29 @@ class Readiness(BaseModel):
     status: str = Field(examples=["ready"])
     cluster_id: str
     topics: int = Field(description="Topics that clients can see.")
+
+
+class Welcome(BaseModel):
+    """What answers here, and where to go."""
+
+    name: str = Field(examples=["lakelog"])
+    version: str = Field(examples=[VERSION])
+    links: dict[str, str] = Field(description="Paths of this gateway, by what is there.")
+
+
+_LINKS = {
+    "documentation": "/docs",
+    "openapi": "/openapi.json",
+    "topics": "/topics",
+    "clusters": "/v3/clusters",
+    "health": "/health",
+    "metrics": "/metrics",
+}
+
+
+@router.get("/", summary="What this is, and where to go")
+async def welcome() -> Welcome:
+    return Welcome(name="lakelog", version=VERSION, links=_LINKS)
 
 
 @router.get("/health", summary="Is the process alive?")

@@ -7,11 +7,14 @@ from pydantic import BaseModel, Field
 
 from api.errors import error_responses
 from api.gateway import Here
+from api.requests import topic_admin
 from api.requests.client_topics import Description, at_partition, describe, descriptions
 from api.requests.envelope import V2Response
 from api.requests.strict import StrictRoute
+from api.requests.topic_admin import NewTopic
 from api.v2.paths import PartitionId, TopicName
 from api.wire.timestamp import microseconds
+from log_tables.cluster.topic import check_writable
 from log_tables.partition.partition import Partition
 
 router = APIRouter(tags=["v2 topics"], default_response_class=V2Response, route_class=StrictRoute)
@@ -60,10 +63,34 @@ def list_topics(here: Here) -> list[str]:
     return [topic.name for topic in descriptions(here)]
 
 
-@router.get("/topics/{topic}", summary="One topic", responses=error_responses(404))
+@router.post(
+    "/topics",
+    status_code=201,
+    summary="Create a topic",
+    responses=error_responses(400, 413, 422, 429, 503),
+)
+def create_topic(here: Here, new: NewTopic) -> TopicView:
+    """The body is that of version 3, the answer that of `GET /topics/{topic}`. The Confluent REST Proxy has
+    this route in version 3 only.
+
+    400 with 40002 if the topic exists, or if its name or a setting is invalid.
+    """
+    return _topic(topic_admin.create_topic(here, new))
+
+
+@router.get("/topics/{topic}", summary="Describe a topic", responses=error_responses(404, 503))
 def get_topic(here: Here, topic: TopicName) -> TopicView:
-    found = describe(here, topic)
-    return TopicView(name=found.name, configs=found.config.as_dict(), partitions=_partitions(found))
+    """Its settings, with every effective value, and its partitions with their leaders."""
+    return _topic(describe(here, topic))
+
+
+@router.delete(
+    "/topics/{topic}", status_code=204, summary="Delete a topic", responses=error_responses(400, 404, 503)
+)
+def delete_topic(here: Here, topic: TopicName) -> None:
+    """The topic is gone at once. Its files are removed after the topic's `file.delete.delay.ms`."""
+    check_writable(topic)
+    here.cluster.delete_topic(topic)
 
 
 @router.get("/topics/{topic}/partitions", summary="Its partitions", responses=error_responses(404))
@@ -129,6 +156,10 @@ def list_brokers(here: Here) -> Brokers:
     """By number. What else is known of them is at `/v3/clusters/{cluster_id}/brokers`."""
     here.cluster.refresh()
     return Brokers(brokers=[*here.brokers.living()])
+
+
+def _topic(topic: Description) -> TopicView:
+    return TopicView(name=topic.name, configs=topic.config.as_dict(), partitions=_partitions(topic))
 
 
 def _partitions(topic: Description) -> list[PartitionView]:

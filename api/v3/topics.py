@@ -6,16 +6,15 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
 from api.errors import error_responses
-from api.gateway import Gateway, Here
+from api.gateway import Here
+from api.requests import topic_admin
 from api.requests.client_topics import Description, describe, descriptions
 from api.requests.envelope import Collection, Link, ListMetadata, ResourceMetadata, resource, url
 from api.requests.strict import StrictRoute
-from api.requests.strict_body import Listed, StrictBody
+from api.requests.strict_body import StrictBody
+from api.requests.topic_admin import NewTopic
 from api.v3.paths import ClusterId, TopicName
-from ingest.buffer import RETRY_AFTER_S
-from log_tables.cluster.topic import Topic, is_internal
-from log_tables.errors import QuotaReached
-from log_tables.limits import PARTITIONS_MAX
+from log_tables.cluster.topic import is_internal
 
 REPLICATION_FACTOR = 1
 """What answers say, whatever was asked for: lakelog keeps one copy and the storage replicates."""
@@ -52,22 +51,6 @@ class PartitionView(BaseModel):
     cluster_id: str
     topic_name: str
     partition_id: int
-
-
-class ConfigEntry(StrictBody):
-    name: str = Field(examples=["compression.type"])
-    value: str = Field(examples=["zstd"])
-
-
-class NewTopic(StrictBody):
-    topic_name: str = Field(examples=["flights"])
-    partitions_count: int | None = Field(
-        None, description="The gateway's num_partitions when absent.", examples=[4]
-    )
-    replication_factor: int | None = Field(
-        None, ge=1, description="Accepted and without effect: the storage replicates."
-    )
-    configs: Listed[ConfigEntry] = Field(default_factory=list)
 
 
 class PartitionsCount(StrictBody):
@@ -118,10 +101,7 @@ def list_topics(
 )
 def create_topic(here: Here, request: Request, cluster: ClusterId, new: NewTopic) -> TopicView:
     """400 with 40002 when there is such a topic, or when its name or a setting is not possible."""
-    count = here.settings.num_partitions if new.partitions_count is None else new.partitions_count
-    configs = {entry.name: entry.value for entry in new.configs}
-    _check_quota(here, count)
-    return _topic_view(request, cluster, here.cluster.create_topic(new.topic_name, count, configs))
+    return _topic_view(request, cluster, topic_admin.create_topic(here, new))
 
 
 @router.get(
@@ -150,20 +130,8 @@ def add_partitions(
     here: Here, request: Request, cluster: ClusterId, topic: TopicName, wanted: PartitionsCount
 ) -> TopicView:
     """Records stay where they are; from here on, keys may belong to other partitions."""
-    _check_quota(here, wanted.partitions_count - describe(here, topic).partition_count)
-    grown = here.cluster.add_partitions(topic, wanted.partitions_count)
+    grown = topic_admin.add_partitions(here, topic, wanted.partitions_count)
     return _topic_view(request, cluster, grown)
-
-
-def _check_quota(here: Gateway, more: int) -> None:
-    """Raise QuotaReached when there may not be so many `more` partitions, though a topic may have them."""
-    there, most = sum(topic.partition_count for topic in descriptions(here)), here.settings.partitions_max
-    if more <= PARTITIONS_MAX and there + more > most:
-        raise QuotaReached(
-            f"there are {there} partitions, and {more} more are more than partitions_max allows, {most}; "
-            "delete topics first",
-            retry_after_s=RETRY_AFTER_S,
-        )
 
 
 @router.delete(
@@ -216,7 +184,7 @@ def _cluster_view(request: Request, cluster: str) -> ClusterView:
     )
 
 
-def _topic_view(request: Request, cluster: str, topic: Topic | Description) -> TopicView:
+def _topic_view(request: Request, cluster: str, topic: Description) -> TopicView:
     path = (cluster, "topics", topic.name)
     return TopicView(
         metadata=resource(request, *path, name=f"kafka={cluster}/topic={topic.name}"),

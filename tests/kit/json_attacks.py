@@ -11,9 +11,9 @@ from pydantic import BaseModel
 
 from api.errors import MalformedBody, RequestTooLarge
 from api.media import Format
+from api.requests.topic_admin import NewTopic
 from api.v2.consumer_schema import CommitBody, SubscriptionBody, parse_consumer
 from api.v3.configs import Alterations
-from api.v3.topics import NewTopic
 from api.wire.json_bounds import LISTED, LOOSE, bounded_cost, small_cost, text_cost
 from api.wire.transaction import decode_transaction
 from api.wire.v2 import decode_records

@@ -7,6 +7,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.metrics import INTERNAL_TOPICS, OTHER_TOPICS, TOPIC_LABELS_MAX, Metrics, TableSize
+from log_tables.version import VERSION
 from tests.kit.gateway import RunningGateway, running_gateway
 from tests.kit.support import ROOT
 
@@ -24,6 +25,15 @@ def test_a_gateway_is_alive_and_ready(gateway: RunningGateway) -> None:
     ready = gateway.client.get("/ready").json()
     assert ready["status"] == "ready"
     assert gateway.cluster.endswith(ready["cluster_id"])
+
+
+def test_the_root_says_what_this_is_and_every_link_of_it_leads_somewhere(gateway: RunningGateway) -> None:
+    welcome = gateway.client.get("/").json()
+    assert (welcome["name"], welcome["version"]) == ("lakelog", VERSION)
+    targets = {"/docs", "/openapi.json", "/topics", "/v3/clusters", "/health", "/metrics"}
+    assert {*welcome["links"].values()} == targets
+    for path in targets:
+        assert gateway.client.get(path).status_code == 200, path
 
 
 def test_produced_records_show_in_the_metrics_of_their_topic(gateway: RunningGateway, topic: str) -> None:

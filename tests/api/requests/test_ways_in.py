@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel
 
+import api.requests.topic_admin
 import api.v2.consumer_schema
 import api.v3.configs
-import api.v3.topics
 from api.requests.strict_body import StrictBody
 from tests.kit.gateway import RunningGateway
 from tests.kit.support import ROOT
@@ -41,9 +41,11 @@ def kinds(kind: type[BaseModel]) -> Iterator[type[BaseModel]]:
 
 
 def test_what_is_wrong_in_a_list_of_a_body_is_said_once() -> None:
-    assert {api.v3.topics.NewTopic, api.v3.configs.Alterations, api.v2.consumer_schema.CommitBody} < {
-        *kinds(StrictBody)
-    }
+    assert {
+        api.requests.topic_admin.NewTopic,
+        api.v3.configs.Alterations,
+        api.v2.consumer_schema.CommitBody,
+    } < {*kinds(StrictBody)}
     for kind in kinds(StrictBody):
         for name, field in kind.model_fields.items():
             if "list[" in str(field.annotation):

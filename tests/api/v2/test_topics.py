@@ -1,5 +1,7 @@
 """v2 topics, partitions, offsets and deleting records, through a running gateway."""
 
+from typing import Any
+
 import pytest
 
 from lakelog.client.client import Client
@@ -28,6 +30,48 @@ def test_a_topic_shows_its_settings_and_partitions(gateway: RunningGateway) -> N
     assert shown["partitions"] == [PARTITION_0, {**PARTITION_0, "partition": 1}]
     assert gateway.client.get(f"/topics/{name}/partitions").json() == shown["partitions"]
     assert gateway.client.get(f"/topics/{name}/partitions/0").json() == PARTITION_0
+
+
+def test_a_topic_is_created_and_deleted_without_a_cluster_id(gateway: RunningGateway) -> None:
+    configs = [{"name": "compression.type", "value": "lz4"}]
+    new = {"topic_name": "plain", "partitions_count": 2, "configs": configs}
+    created = gateway.client.post("/topics", json=new)
+    assert (created.status_code, created.headers["Content-Type"]) == (201, V2)
+    assert created.json() == gateway.client.get("/topics/plain").json()
+    assert created.json()["configs"]["compression.type"] == "lz4"
+    assert len(created.json()["partitions"]) == 2
+    assert gateway.client.get(f"{gateway.cluster}/topics/plain").json()["partitions_count"] == 2
+    assert gateway.client.delete("/topics/plain").status_code == 204
+    assert gateway.client.get("/topics/plain").json()["error_code"] == 40401
+    assert gateway.client.delete("/topics/plain").json()["error_code"] == 40401
+
+
+def test_a_topic_created_without_a_count_gets_the_configured_one(gateway: RunningGateway) -> None:
+    created = gateway.client.post("/topics", json={"topic_name": "plain-uncounted"})
+    assert len(created.json()["partitions"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code", "says"),
+    [
+        ({"topic_name": "T"}, 400, 40002, "exists already"),
+        ({"topic_name": "__mine"}, 400, 40002, "'__mine'"),
+        ({"topic_name": "a b"}, 400, 40002, "'a b'"),
+        ({"topic_name": "new", "partitions_count": 0}, 400, 40002, "0 partitions"),
+        ({"topic_name": "new", "colour": "red"}, 422, 42206, "colour = 'red'"),
+        ({"name": "new"}, 422, 42206, "topic_name is missing"),
+        ({"topic_name": "new", "configs": [{"name": "color", "value": "1"}]}, 400, 40002, "'color'"),
+    ],
+)
+def test_a_topic_that_cannot_be_created_is_refused(
+    gateway: RunningGateway, topic: str, body: dict[str, Any], status: int, code: int, says: str
+) -> None:
+    if body.get("topic_name") == "T":
+        body = {"topic_name": topic}
+    answer = gateway.client.post("/topics", json=body)
+    assert (answer.status_code, answer.json()["error_code"]) == (status, code), answer.text
+    assert says in answer.json()["message"]
+    assert "new" not in gateway.client.get("/topics").json()
 
 
 def test_offsets_move_when_records_come(gateway: RunningGateway, topic: str) -> None:
@@ -129,6 +173,9 @@ OFFSETS = "/topics/T/partitions/0/offsets"
         ("GET", "/topics/a%00b", 404, 40401, "no topic"),
         ("GET", "/nowhere", 404, 404, "GET /nowhere"),
         ("PUT", "/topics/T", 405, 405, "Method Not Allowed"),
+        ("DELETE", "/topics/nowhere", 404, 40401, "no topic 'nowhere'"),
+        ("DELETE", "/topics/__consumer_offsets", 400, 40002, "is internal"),
+        ("DELETE", "/topics/__nowhere", 400, 40002, "is internal"),
         ("DELETE", "/topics", 405, 405, "Method Not Allowed"),
     ],
 )

@@ -1,0 +1,66 @@
+"""Creating topics and adding partitions, as versions 2 and 3 do it."""
+
+from pydantic import Field
+
+from api.gateway import Gateway
+from api.requests.client_topics import Description, describe, descriptions
+from api.requests.strict_body import Listed, StrictBody
+from ingest.buffer import RETRY_AFTER_S
+from log_tables.errors import QuotaReached
+from log_tables.limits import PARTITIONS_MAX
+
+
+class ConfigEntry(StrictBody):
+    """A setting of a topic and its value."""
+
+    name: str = Field(examples=["compression.type"])
+    value: str = Field(examples=["zstd"])
+
+
+class NewTopic(StrictBody):
+    """A topic to create."""
+
+    topic_name: str = Field(
+        description="1 to 249 letters, digits, dots, underscores and hyphens.", examples=["flights"]
+    )
+    partitions_count: int | None = Field(
+        None, description="How many partitions; by default the gateway's num_partitions.", examples=[4]
+    )
+    replication_factor: int | None = Field(
+        None, ge=1, description="Accepted and without effect: the store keeps the copies."
+    )
+    configs: Listed[ConfigEntry] = Field(
+        default_factory=list, description="Settings that differ from their defaults."
+    )
+
+
+def create_topic(here: Gateway, new: NewTopic) -> Description:
+    """Create a topic; blocking.
+
+    Raises TopicExists, InvalidTopicName, InvalidConfig, InvalidArgument, QuotaReached.
+    """
+    count = here.settings.num_partitions if new.partitions_count is None else new.partitions_count
+    _check_quota(here, count)
+    configs = {entry.name: entry.value for entry in new.configs}
+    return Description(here, here.cluster.create_topic(new.topic_name, count, configs))
+
+
+def add_partitions(here: Gateway, topic_name: str, count: int) -> Description:
+    """Grow a topic to `count` partitions; blocking. Raises UnknownTopic, InvalidArgument, QuotaReached."""
+    _check_quota(here, count - describe(here, topic_name).partition_count)
+    return Description(here, here.cluster.add_partitions(topic_name, count))
+
+
+def _check_quota(here: Gateway, more: int) -> None:
+    """Raise QuotaReached when `more` partitions would exceed `partitions_max`.
+
+    More than PARTITIONS_MAX is left to the check of the topic itself: no room would ever be enough.
+    """
+    existing = sum(topic.partition_count for topic in descriptions(here))
+    limit = here.settings.partitions_max
+    if more <= PARTITIONS_MAX and existing + more > limit:
+        raise QuotaReached(
+            f"there are {existing} partitions, and {more} more exceed partitions_max, {limit}; "
+            "delete topics first",
+            retry_after_s=RETRY_AFTER_S,
+        )
