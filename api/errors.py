@@ -1,9 +1,9 @@
-"""The one table from what went wrong to HTTP: error class → (status, error_code).
+"""The one table from error classes to HTTP: class → (status, error_code).
 
 The codes are the Confluent REST Proxy's; a status is the first three digits of its code, except that
 50003 is a 503, which clients and proxies know to repeat. Every error of every route has the body
-`{"error_code": int, "message": str}`, and beside these the facts that a program needs
-(`log_start_offset`, `expected` …). No answer shows a stack trace or a path.
+`{"error_code": int, "message": str}`, and the facts that a program needs (`log_start_offset`,
+`expected` …). No answer shows a stack trace or a path.
 """
 
 import logging
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class MalformedBody(errors.InvalidRequest):
-    """The body is not what its media type says: broken JSON, a torn Arrow stream."""
+    """The body does not have the form that its media type names: broken JSON, a torn Arrow stream."""
 
     code = "malformed_body"
 
@@ -36,13 +36,13 @@ class RequestTooLarge(errors.InvalidRequest):
 
 
 class RequestTimeout(errors.InvalidRequest):
-    """The body did not come; it may be sent again."""
+    """The body did not arrive in time; the client may send it again."""
 
     code = "request_timeout"
 
 
 class HeadTooLarge(errors.InvalidRequest):
-    """The request line and the headers are more than is read of them."""
+    """The request line and the headers are larger than the gateway reads."""
 
     code = "head_too_large"
 
@@ -52,37 +52,37 @@ class UrlTooLong(HeadTooLarge):
 
 
 class TooManyConnections(errors.Retriable):
-    """The gateway has as many as it takes."""
+    """The gateway has as many connections as it accepts."""
 
     code = "too_many_connections"
 
 
 class UnsupportedMediaType(errors.InvalidRequest):
-    """The message names the supported ones."""
+    """The message names the supported media types."""
 
     code = "unsupported_media_type"
 
 
 class FormatMismatch(errors.InvalidRequest):
-    """What `Accept` asks for cannot be given here."""
+    """The route cannot answer in any format that `Accept` allows."""
 
     code = "format_mismatch"
 
 
 class ForeignHost(errors.InvalidRequest):
-    """`Host` names somebody else: a page that made its own name lead here."""
+    """`Host` is no name of this gateway: the name of some web page leads here (DNS rebinding)."""
 
     code = "foreign_host"
 
 
 class ForeignOrigin(errors.InvalidRequest):
-    """A page of another origin asks for what only this one's may."""
+    """A page of another origin sends a request that only pages of this origin may send."""
 
     code = "foreign_origin"
 
 
 class NotJson(errors.InvalidRequest):
-    """A stored key or value that was asked for as JSON is not JSON."""
+    """A stored key or value is not JSON, and the client asked for JSON."""
 
     code = "not_json"
 
@@ -162,8 +162,8 @@ class ErrorBody(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    error_code: int = Field(description="What went wrong, for programs.", examples=[40401])
-    message: str = Field(description="What was wrong, and what to do.")
+    error_code: int = Field(description="The kind of error, for programs.", examples=[40401])
+    message: str = Field(description="The cause, with the value at fault, and the next step.")
 
 
 def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -172,7 +172,7 @@ def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 ANY_OTHER_ERROR: dict[int | str, dict[str, Any]] = {
-    "default": {"model": ErrorBody, "description": "Any other failure"}
+    "default": {"model": ErrorBody, "description": "Any other error"}
 }
 """The `responses` that every route has, for OpenAPI."""
 
@@ -183,7 +183,7 @@ def status_and_code(error: LakelogError) -> tuple[int, int]:
 
 
 def error_response(error: LakelogError) -> Response:
-    """The answer that says `error`."""
+    """The answer to a request that failed with `error`."""
     status, code = status_and_code(error)
     return _answer(status, code, error.message, error.details, _headers(error))
 
@@ -193,7 +193,7 @@ def _headers(error: LakelogError) -> dict[str, str]:
         case errors.SequenceGap():
             return {"Producer-Expected-Seq": str(error.details["expected"])}
         case errors.BufferFull():
-            # Whole seconds (RFC 9110), and never 0: to repeat at once would only fill it again.
+            # Whole seconds (RFC 9110), and never 0: an immediate repeat would only fill the buffer again.
             return {"Retry-After": str(max(1, math.ceil(float(error.details["retry_after_s"]))))}
         case errors.Retriable():
             return {"Retry-After": "1"}
@@ -214,13 +214,13 @@ def _answer(
 async def _on_lakelog_error(request: Request, error: Exception) -> Response:
     error = cast(LakelogError, error)
     if isinstance(error, errors.ObjectMissing | errors.AlreadyExists):
-        return _internal(request, error)  # their messages are paths: no client should meet them
+        return _internal(request, error)  # their messages are paths, which no client should see
     _count(request, status_and_code(error)[1])
     return error_response(error)
 
 
 async def _on_validation_error(request: Request, error: Exception) -> Response:
-    """A parameter or body that does not fit its schema: each problem is named, with its value."""
+    """A parameter or a body does not fit its schema: the answer names each problem, with its value."""
     problems = cast(RequestValidationError, error).errors()
     if any(problem["type"] == "json_invalid" for problem in problems):
         answer = (*STATUS_AND_CODE[MalformedBody], "the body is not JSON; send a JSON object")
@@ -250,7 +250,7 @@ def _shown(value: object) -> str:
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
-    """No such path, or a method that it does not have."""
+    """The path does not exist, or does not have this method."""
     error = cast(HTTPException, error)
     message = f"{request.method} {request.url.path[:300]}: {error.detail}; see /docs"
     _count(request, error.status_code)
@@ -258,7 +258,7 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
 
 
 async def _on_disconnect(request: Request, _: Exception) -> Response:
-    """The client went away in the middle of its request: nobody reads the answer, and nobody is to blame."""
+    """The client closed the connection in the middle of its request: nobody reads the answer."""
     return _answer(*STATUS_AND_CODE[MalformedBody], "the connection was closed before the whole body came")
 
 
@@ -278,7 +278,7 @@ def _count(request: Request, code: int) -> None:
 
 
 def add_error_handlers(app: Starlette) -> None:
-    """Make every failure of `app` answer in the one form."""
+    """Answer every failure of `app` in the one form of errors."""
     app.add_exception_handler(LakelogError, _on_lakelog_error)
     app.add_exception_handler(RequestValidationError, _on_validation_error)
     app.add_exception_handler(HTTPException, _on_http_exception)

@@ -1,4 +1,4 @@
-"""The application: every router, the one form of errors, and what runs beside the requests."""
+"""The application: all routers, the one form of errors, and the background duties."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -42,8 +42,9 @@ _PARTS = (
 )
 
 _DESCRIPTION = """\
-A streaming log whose storage is the lakehouse: a topic is a set of partitions, and a partition is one
-Delta table. v2 is the Confluent REST Proxy's, with record headers, timestamps and a stateless fetch.
+A streaming log on the lakehouse. A topic is a set of partitions, and a partition is a Delta table. Versions
+2 and 3 follow the Confluent REST Proxy. Record headers, timestamps, transactions and a stateless fetch are
+added.
 """
 
 

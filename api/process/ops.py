@@ -1,4 +1,4 @@
-"""What an operator asks a gateway: is it alive, is it ready, what has it counted."""
+"""Routes for operators: whether the gateway is alive and ready, and its metrics."""
 
 from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -17,13 +17,13 @@ router = APIRouter(tags=["operations"], route_class=StrictRoute)
 
 
 class Health(BaseModel):
-    """The process answers."""
+    """The process answers requests."""
 
     status: str = Field(examples=["alive"])
 
 
 class Readiness(BaseModel):
-    """The gateway can serve: its root answers and the metadata log can be read."""
+    """The gateway can serve: its root answers, and the metadata log can be read."""
 
     status: str = Field(examples=["ready"])
     cluster_id: str
@@ -31,11 +31,11 @@ class Readiness(BaseModel):
 
 
 class Welcome(BaseModel):
-    """What answers here, and where to go."""
+    """The name and the version of this gateway, and its main paths."""
 
     name: str = Field(examples=["lakelog"])
     version: str = Field(examples=[VERSION])
-    links: dict[str, str] = Field(description="Paths of this gateway, by what is there.")
+    links: dict[str, str] = Field(description="Paths of this gateway.")
 
 
 _LINKS = {
@@ -48,28 +48,28 @@ _LINKS = {
 }
 
 
-@router.get("/", summary="What this is, and where to go")
+@router.get("/", summary="Name, version and links")
 async def welcome() -> Welcome:
     return Welcome(name="lakelog", version=VERSION, links=_LINKS)
 
 
-@router.get("/health", summary="Is the process alive?")
+@router.get("/health", summary="Liveness")
 async def health() -> Health:
     return Health(status="alive")
 
 
-@router.get("/ready", summary="Can it serve?", responses=error_responses(503))
+@router.get("/ready", summary="Readiness", responses=error_responses(503))
 def ready(here: Here) -> Readiness:
-    """Reads the metadata log. 503 while the root does not answer or the gateway is stopping."""
+    """Reads the metadata log. 503 while the root does not answer, and while the gateway stops."""
     if here.stopping.is_set() or here.brokers.leaving:
-        raise NotLeader("this gateway is stopping; ask another one")
+        raise NotLeader("this gateway is stopping; send the request to another one")
     _look_at_the_root(here.cluster)
     return Readiness(status="ready", cluster_id=here.cluster.cluster_id, topics=len(here.cluster.topics()))
 
 
 @router.get(
     "/metrics",
-    summary="Counters and latencies, for Prometheus",
+    summary="Metrics, for Prometheus",
     response_class=Response,
     responses={200: {"content": {"text/plain": {}}}},
 )
@@ -79,12 +79,12 @@ def metrics(here: Here) -> Response:
 
 
 def _look_at_the_root(cluster: Cluster) -> None:
-    """Follow the metadata log, and see that it is still there: a lost mount looks like an empty log."""
+    """Follow the metadata log, and check that its files still exist: a lost mount looks like an empty log."""
     cluster.refresh()
     log = cluster.metadata_log.partition
     try:
         cluster.store.head(commit_path(log.directory, log.snapshot.version))
     except ObjectMissing:
         raise StoreUnavailable(
-            "the metadata log is no longer under the root; see that the root is mounted"
+            "the metadata log is no longer under the root; check that the root is mounted"
         ) from None

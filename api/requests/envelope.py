@@ -24,20 +24,20 @@ class V2Response(Response):
 
 
 class Link(BaseModel):
-    """Where a related resource is."""
+    """The URL of a related resource."""
 
     related: str
 
 
 class ResourceMetadata(BaseModel):
-    """Where a v3 resource is, and its name."""
+    """The URL of a v3 resource, and its name."""
 
     self_: str = Field(alias="self", serialization_alias="self")
     resource_name: str
 
 
 class ListMetadata(BaseModel):
-    """Where a v3 collection is; `next` is null, because every collection comes whole."""
+    """The URL of a v3 collection. `next` is null: every collection comes in one page."""
 
     self_: str = Field(alias="self", serialization_alias="self")
     next: str | None = None

@@ -54,13 +54,13 @@ def add_partitions(here: Gateway, topic_name: str, count: int) -> Description:
 def _check_quota(here: Gateway, more: int) -> None:
     """Raise QuotaReached when `more` partitions would exceed `partitions_max`.
 
-    More than PARTITIONS_MAX is left to the check of the topic itself: no room would ever be enough.
+    More than PARTITIONS_MAX new ones are left to the check of the topic itself, which no repeat can pass.
     """
     existing = sum(topic.partition_count for topic in descriptions(here))
     limit = here.settings.partitions_max
     if more <= PARTITIONS_MAX and existing + more > limit:
         raise QuotaReached(
-            f"there are {existing} partitions, and {more} more exceed partitions_max, {limit}; "
+            f"{existing} existing and {more} new partitions are more than partitions_max allows, {limit}; "
             "delete topics first",
             retry_after_s=RETRY_AFTER_S,
         )

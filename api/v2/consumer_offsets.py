@@ -1,4 +1,4 @@
-"""Where consumers are: committed offsets and positions of an instance, and a group's offsets without one."""
+"""Committed offsets and positions of a consumer instance, and the committed offsets of a group."""
 
 from functools import partial
 from typing import Annotated
@@ -35,7 +35,7 @@ router = APIRouter(
 )
 
 _INSTANCE = "/instances/{instance}"
-Force = Annotated[bool, Query(description="Also while the group has members.")]
+Force = Annotated[bool, Query(description="Act even if the group has members.")]
 
 
 @router.post(f"{_INSTANCE}/offsets", summary="Commit offsets", responses=error_responses(404, 409, 422, 503))
@@ -45,11 +45,13 @@ async def commit(
     instance: InstanceName,
     wanted: MemberCommitBody | None = None,
     at_once: Annotated[
-        str, Query(alias="async", description="Accepted for the REST Proxy's sake, and without effect.")
+        str, Query(alias="async", description="Accepted and without effect, for clients of the REST Proxy.")
     ] = "false",
 ) -> list[None]:
-    """The offset of the last record that was processed: the group goes on after it. Without a body, or
-    `offsets` in it: all that the instance was given. The answer is always empty, and the commit durable.
+    """Each `offset` is that of the last record that was *processed*. The group continues after it.
+
+    Without a body, or without `offsets`, the commit covers all records that the instance has received. The
+    answer is an empty list, sent when the commit is durable.
     """
     named = None if wanted is None else wanted.offsets
     offsets = None if named is None else CommitBody(offsets=named).places(step=1)
@@ -57,11 +59,13 @@ async def commit(
     return []
 
 
-@router.get(f"{_INSTANCE}/offsets", summary="Committed offsets", responses=error_responses(404, 422, 503))
+@router.get(f"{_INSTANCE}/offsets", summary="Get committed offsets", responses=error_responses(404, 422, 503))
 async def get_committed(
     here: Here, group: GroupName, instance: InstanceName, wanted: Partitions
 ) -> CommittedOffsets:
-    """Where the group goes on in the partitions of the body; those without a commit are left out."""
+    """The offsets from which the group continues in the partitions of the body. Partitions without a commit
+    are left out.
+    """
     found = await here.coordinator.happen(group, Heartbeat(instance))
     for at in wanted.places:
         found.check(at)
@@ -75,7 +79,9 @@ async def get_committed(
     responses=error_responses(400, 404, 409, 422, 503),
 )
 async def seek(here: Here, group: GroupName, instance: InstanceName, wanted: SeekBody) -> None:
-    """To offsets, and to the first record of a time or later (the end where there is none)."""
+    """The next poll continues at these offsets, or at the first record at or after these times. If there is
+    no such record, it continues at the end of the partition.
+    """
     times = {named.at: microseconds(str(named.timestamp)) for named in wanted.timestamps}
     found = await here.coordinator.happen(group, Heartbeat(instance))
     found.check_owned(found.member(instance), [*(named.at for named in wanted.offsets), *times])
@@ -87,26 +93,28 @@ async def seek(here: Here, group: GroupName, instance: InstanceName, wanted: See
 @router.post(
     f"{_INSTANCE}/positions/beginning",
     status_code=204,
-    summary="Go to the beginning",
+    summary="Seek to the beginning",
     responses=error_responses(404, 409, 422, 503),
 )
 async def seek_to_beginning(here: Here, group: GroupName, instance: InstanceName, wanted: Partitions) -> None:
+    """The next poll continues at the log start offset of these partitions."""
     await _seek_to(here, group, instance, wanted.partitions, end=False)
 
 
 @router.post(
     f"{_INSTANCE}/positions/end",
     status_code=204,
-    summary="Go to the end",
+    summary="Seek to the end",
     responses=error_responses(404, 409, 422, 503),
 )
 async def seek_to_end(here: Here, group: GroupName, instance: InstanceName, wanted: Partitions) -> None:
+    """The next poll continues at the high watermark of these partitions."""
     await _seek_to(here, group, instance, wanted.partitions, end=True)
 
 
-@router.get("/offsets", summary="A group's offsets", responses=error_responses(404, 503))
+@router.get("/offsets", summary="Get a group's offsets", responses=error_responses(404, 503))
 async def get_group_offsets(here: Here, group: GroupName) -> CommittedOffsets:
-    """All of them, without an instance."""
+    """All offsets that the group has committed, for clients without a consumer instance."""
     found = await here.shards.group(group)
     return _committed(found, sorted(found.offsets))
 
@@ -118,15 +126,19 @@ async def get_group_offsets(here: Here, group: GroupName) -> CommittedOffsets:
     responses=error_responses(404, 409, 416, 422, 503),
 )
 async def put_group_offsets(here: Here, group: GroupName, wanted: CommitBody, force: Force = False) -> None:
-    """For who holds its own place: the offsets of the *next* records to read, as `GET` gives them. 409 while
-    members share topics, unless forced; then they go on from there.
+    """For clients that keep their own positions. Each `offset` is that of the *next* record to read, as `GET`
+    answers it.
+
+    409 while members share topics, unless `force` is true: then the members continue from there.
     """
     await here.coordinator.reset(group, wanted.places(step=0), force)
 
 
-@router.delete("", status_code=204, summary="Forget a group", responses=error_responses(404, 409, 503))
+@router.delete("", status_code=204, summary="Delete a group", responses=error_responses(404, 409, 503))
 async def delete_group(here: Here, group: GroupName, force: Force = False) -> None:
-    """With its offsets. 409 while it has members, unless forced; then they are gone, too."""
+    """Deletes the group and its offsets. 409 while it has members, unless `force` is true: then they are
+    deleted as well.
+    """
     await here.coordinator.delete(group, force)
 
 

@@ -1,4 +1,4 @@
-"""A consumer instance's poll: records of what it owns, long-polled at the ends of the partitions."""
+"""A consumer instance's poll: records of its partitions. At their ends the poll waits for new records."""
 
 import logging
 from collections.abc import AsyncIterator, Iterator
@@ -26,7 +26,7 @@ from log_tables.topic_partition import TopicPartition
 
 _log = logging.getLogger(__name__)
 
-ONLY_OTHERS = "a poll gives only what is in other partitions: %s"
+ONLY_OTHERS = "a poll returns records of other partitions only: %s"
 
 router = APIRouter(
     prefix="/consumers/{group}/instances/{instance}", tags=["v2 consumers"], route_class=GroupRoute
@@ -35,7 +35,7 @@ router = APIRouter(
 
 @router.get(
     "/records",
-    summary="Records",
+    summary="Poll for records",
     response_model=list[FetchedRecord],
     responses=error_responses(400, 404, 406, 409, 422, 503)
     | {200: {"content": {Format.ARROW.value: {"schema": {"type": "string", "format": "binary"}}}}},
@@ -45,33 +45,36 @@ async def poll(
     group: GroupName,
     instance: InstanceName,
     timeout: Annotated[
-        int, Query(description="How long to wait for records, in ms; -1: consumer.request.timeout.ms.")
+        int, Query(description="How long to wait for records, in ms; -1 for consumer.request.timeout.ms.")
     ] = -1,
-    max_bytes: Annotated[int, Query(description="About how many bytes of records; -1: the most.")] = -1,
+    max_bytes: Annotated[
+        int, Query(description="About how many bytes of records to return; -1 for the maximum.")
+    ] = -1,
     generation: Annotated[
         int | None,
         Query(
-            description="The newest that the client knows: it is told of a newer one before it is given more."
+            description="The newest `Generation` that the client knows. If the assignment has changed since, "
+            "the answer has no records and the new `Generation`."
         ),
     ] = None,
 ) -> Response:
-    """What was given before counts as done: with auto-commit it is committed, and partitions that go to
-    another member are given up. `Accept` must allow the instance's format. The header `Generation` changes
-    when the assignment does.
+    """A poll says that the records of the previous poll are processed. With auto-commit their offsets are
+    committed, and partitions that go to another member are released. `Accept` must allow the format of the
+    instance. The header `Generation` changes when the assignment changes.
 
-    A record that the format cannot show ends the answer before it, and answers 42203 when it is the first.
-    A damaged partition does not keep the others from being read: 50002 is the answer when they have nothing.
+    The answer ends before a record that the format cannot show; if that is the first record, the answer is
+    42203. If a partition is damaged, the answer has records of the others, or 50002 if they have none.
     """
     here = gateway(request)
     config = (await here.coordinator.member(group, instance)).config
     form = FORMATS[config.format]
     if not accepts(request, form):
         raise FormatMismatch(
-            f"the consumer instance {instance!r} gives {form.value}, which Accept does not allow; ask "
-            "for that"
+            f"the format of the consumer instance {instance!r} is {form.value}, which Accept does not allow; "
+            f"send Accept: {form.value}"
         )
     if timeout < -1 or max_bytes < -1:
-        raise InvalidArgument(f"timeout={timeout} and max_bytes={max_bytes} must be -1 or more")
+        raise InvalidArgument(f"timeout={timeout} and max_bytes={max_bytes} must both be -1 or more")
     settings = here.settings
     timeout_s = (
         min(config.request_timeout_ms if timeout < 0 else timeout, settings.fetch_timeout_ms_max) / 1000

@@ -16,7 +16,7 @@ from log_tables.errors import InvalidConsumer, InvalidRecord
 from log_tables.topic_partition import TopicPartition
 
 FORMATS = {form.name.lower(): form for form in Format}
-"""The embedded formats by their names in a consumer's configuration."""
+"""The embedded formats, by their names in a consumer's configuration."""
 
 _Offset = Annotated[int, Field(ge=0, lt=2**63)]
 _Milliseconds = Annotated[int, Field(ge=0, lt=2**31)]
@@ -45,7 +45,7 @@ WITHOUT_EFFECT = frozenset(
         *("value.deserializer",),
     ]
 )
-"""What Kafka's consumers know of themselves and their connections, and an instance has no use for."""
+"""Properties of Kafka's consumers that mean nothing for an instance: connections, threads, buffers."""
 
 
 class NewConsumer(BaseModel):
@@ -53,24 +53,24 @@ class NewConsumer(BaseModel):
 
     model_config = ConfigDict(extra="allow")  # `parse_consumer` looks whether it is one WITHOUT_EFFECT
 
-    name: str | None = Field(None, description="Its name in URLs; one is made when absent.")
-    id: str | None = Field(None, description="The same; wins over `name`.")
+    name: str | None = Field(None, description="Its name in URLs; generated if absent.")
+    id: str | None = Field(None, description="The same; takes precedence over `name`.")
     format: Annotated[str, BeforeValidator(_lower)] = Field(
-        "binary", description="How keys and values are given: binary, json, text or arrow."
+        "binary", description="The format of keys and values: binary, json, text or arrow."
     )
     reset: Annotated[str, BeforeValidator(_lower)] = Field(
         "latest",
         alias="auto.offset.reset",
         pattern="^(earliest|latest)$",
-        description="Where to begin in a partition of which the group has committed nothing.",
+        description="Where to begin in a partition without a committed offset, or if it is out of range.",
     )
     auto_commit: bool | None = Field(
         None,
         alias="auto.commit.enable",
-        description="Whether what was given is committed, in time, when more is asked for. Default true.",
+        description="Whether a poll commits the offsets of the records of earlier polls. Default true.",
     )
     enable_auto_commit: bool | None = Field(
-        None, alias="enable.auto.commit", description="The same, by its name in Kafka."
+        None, alias="enable.auto.commit", description="The same, under its name in Kafka."
     )
     auto_commit_interval_ms: _Milliseconds = Field(5_000, alias="auto.commit.interval.ms")
     fetch_min_bytes: int = Field(
@@ -81,57 +81,57 @@ class NewConsumer(BaseModel):
         description="A poll waits for this many bytes of records, or for its timeout; -1: for its timeout.",
     )
     request_timeout_ms: _Milliseconds | None = Field(
-        None, alias="consumer.request.timeout.ms", description="How long a poll waits that names no timeout."
+        None, alias="consumer.request.timeout.ms", description="How long a poll waits if it names no timeout."
     )
     session_timeout_ms: int | None = Field(
         None,
         alias="session.timeout.ms",
         ge=1,
         lt=2**31,
-        description="After so long without any request the instance is deleted, and others take over.",
+        description="After this long without any request the instance is deleted, and others take over.",
     )
     max_poll_interval_ms: int | None = Field(
         None,
         alias="max.poll.interval.ms",
         ge=100,
         lt=2**31,
-        description="After so long without a poll others take its partitions over, until it polls again.",
+        description="After this long without a poll others take over its partitions, until it polls again.",
     )
     strategy: str = Field(
         "",
         alias="partition.assignment.strategy",
-        description="How the group shares partitions: sticky (default), range or roundrobin.",
+        description="How the group assigns partitions: sticky (default), range or roundrobin.",
     )
     isolation_level: str = Field(
         "read_committed",
         alias="isolation.level",
         pattern="^read_(un)?committed$",
-        description="Accepted for Kafka's sake: only committed records can be read, whatever it says.",
+        description="Accepted and without effect: only committed records can be read.",
     )
 
     def chosen_name(self) -> str | None:
-        """The name that was asked for. Raises InvalidConsumer."""
+        """The name that the client has chosen. Raises InvalidConsumer."""
         name = self.id if self.id is not None else self.name
         if name is not None:
             check_member_name(name)
         return name
 
     def config(self, settings: Settings) -> MemberConfig:
-        """As the group keeps it. Raises InvalidConsumer."""
+        """The configuration that the group stores. Raises InvalidConsumer."""
         if self.format not in FORMATS:
             raise InvalidConsumer(
                 f"format={self.format[:40]!r} is not known; use one of {', '.join(FORMATS)}"
             )
         given = [flag for flag in (self.auto_commit, self.enable_auto_commit) if flag is not None]
         if len({*given}) > 1:
-            raise InvalidConsumer("auto.commit.enable and enable.auto.commit differ; give one of them")
+            raise InvalidConsumer("auto.commit.enable and enable.auto.commit differ; send one of them")
         asked_ms, settled_ms = self.request_timeout_ms, settings.consumer_request_timeout_ms
         session_ms = self.session_timeout_ms or settings.consumer_instance_timeout_ms
         low, high = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
         if not low <= session_ms <= high:
             raise InvalidConsumer(
                 f"session.timeout.ms={session_ms} is not from {low} to {high} (group_min_session_timeout_ms, "
-                "group_max_session_timeout_ms); ask for one between, and send heartbeats"
+                "group_max_session_timeout_ms); choose a value in this range, and send heartbeats"
             )
         return MemberConfig(
             format=self.format,
@@ -147,7 +147,7 @@ class NewConsumer(BaseModel):
 
 
 def parse_consumer(body: bytes) -> NewConsumer:
-    """What a body asks for; an empty one for the defaults. Raises InvalidConsumer."""
+    """The consumer that a body describes; an empty body means the defaults. Raises InvalidConsumer."""
     known = [field.alias or name for name, field in NewConsumer.model_fields.items()]
     try:
         wanted = NewConsumer.model_validate_json(body or b"{}")
@@ -163,11 +163,11 @@ def parse_consumer(body: bytes) -> NewConsumer:
 
 class CreatedConsumer(BaseModel):
     instance_id: str
-    base_uri: str = Field(description="Where its resources are.")
+    base_uri: str = Field(description="The URL of the instance.")
 
 
 class SubscriptionBody(StrictBody):
-    """Topics by name, or those that a regular expression (RE2's syntax) matches."""
+    """Topics by name, or a regular expression (RE2 syntax) that matches whole names."""
 
     topics: Listed[PublicName] | None = None
     topic_pattern: str | None = None
@@ -196,16 +196,21 @@ class Partitions(StrictBody):
 
 class PartitionOffset(PartitionName):
     offset: _Offset
-    metadata: str | None = Field(None, description="Passed over, as in the REST Proxy.")
+    metadata: str | None = Field(None, description="Ignored, as in the REST Proxy.")
 
 
 class ProcessedOffset(PartitionName):
-    offset: Annotated[int, Field(ge=-1, le=2**63 - 2, description="Of the last record processed; -1: none.")]
-    metadata: str | None = Field(None, max_length=4_096, description="A note to keep beside the offset.")
+    offset: Annotated[
+        int,
+        Field(
+            ge=-1, le=2**63 - 2, description="The offset of the last record that was processed; -1 for none."
+        ),
+    ]
+    metadata: str | None = Field(None, max_length=4_096, description="A note that is stored with the offset.")
 
 
 class CommitBody(StrictBody):
-    """An offset for each partition."""
+    """One offset for each partition."""
 
     offsets: Listed[ProcessedOffset]
 
@@ -215,12 +220,12 @@ class CommitBody(StrictBody):
             named.at: OffsetAndMetadata(named.offset + step, named.metadata or "") for named in self.offsets
         }
         if len(made) < len(self.offsets):
-            raise InvalidRecord("a partition is named twice among the offsets; name each one once")
+            raise InvalidRecord("the offsets name a partition twice; name each partition once")
         return made
 
 
 class MemberCommitBody(StrictBody):
-    """The offset of the last record that was processed, for each partition. Without: all that was given."""
+    """The offset of the last record that was processed, for each partition. Absent: all received records."""
 
     offsets: Listed[ProcessedOffset] | None = None
 
@@ -228,7 +233,7 @@ class MemberCommitBody(StrictBody):
 class CommittedOffset(BaseModel):
     topic: str
     partition: int
-    offset: int = Field(description="Of the next record to read.")
+    offset: int = Field(description="The offset of the next record to read.")
     metadata: str
 
 
@@ -237,12 +242,12 @@ class CommittedOffsets(BaseModel):
 
 
 class PartitionTime(PartitionName):
-    timestamp: str | int = Field(description="Milliseconds since 1970, or ISO-8601.")
-    metadata: str | None = Field(None, description="Passed over, as in the REST Proxy.")
+    timestamp: str | int = Field(description="Milliseconds since 1970 UTC, or ISO 8601.")
+    metadata: str | None = Field(None, description="Ignored, as in the REST Proxy.")
 
 
 class SeekBody(StrictBody):
-    """Offsets, and times to be looked up."""
+    """Offsets, and times whose offsets are looked up."""
 
     offsets: Listed[PartitionOffset] = Field(default_factory=list)
     timestamps: Listed[PartitionTime] = Field(default_factory=list)

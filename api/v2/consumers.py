@@ -42,8 +42,8 @@ _CREATE_BODY = {"requestBody": {"content": {V2_MEDIA_TYPE: {"schema": NewConsume
     openapi_extra=_CREATE_BODY,
 )
 async def create(request: Request, group: GroupName) -> V2Response:
-    """An empty body takes the defaults. The instance outlives the gateway: it ends when it is deleted, or
-    when nothing is heard of it for its session timeout.
+    """An empty body takes the defaults. The instance outlives the gateway. It ends when it is deleted, or
+    when it sends no request for its session timeout.
     """
     here = gateway(request)
     wanted = parse_consumer(take_body(request))
@@ -56,21 +56,28 @@ async def create(request: Request, group: GroupName) -> V2Response:
 
 
 @router.delete(
-    "/instances/{instance}", status_code=204, summary="Delete it", responses=error_responses(404, 503)
+    "/instances/{instance}",
+    status_code=204,
+    summary="Delete a consumer instance",
+    responses=error_responses(404, 503),
 )
 async def delete(here: Here, group: GroupName, instance: InstanceName) -> None:
-    """Its partitions go to the others at once; with auto-commit, what it was given is committed."""
+    """Its partitions go to the other members at once. With auto-commit, the offsets of the records that it
+    has received are committed first.
+    """
     await here.coordinator.leave(group, instance)
 
 
 @router.post(
     "/instances/{instance}/heartbeat",
     status_code=204,
-    summary="Keep it alive",
+    summary="Send a heartbeat",
     responses=error_responses(404, 503),
 )
 async def heartbeat(here: Here, group: GroupName, instance: InstanceName) -> None:
-    """Every other request of the instance does so, too; this is for who works long between them."""
+    """Keeps the instance alive. Every other request of the instance does so as well: send heartbeats if
+    processing takes longer than the session timeout.
+    """
     await here.coordinator.happen(group, Heartbeat(instance))
 
 
@@ -81,18 +88,20 @@ async def heartbeat(here: Here, group: GroupName, instance: InstanceName) -> Non
     responses=error_responses(400, 404, 409, 422, 503),
 )
 async def subscribe(here: Here, group: GroupName, instance: InstanceName, wanted: SubscriptionBody) -> None:
-    """Replaces the subscription that there was. Topics that are made later join in."""
+    """Replaces an earlier subscription of the same kind. Topics that are created later are included."""
     names = frozenset(wanted.topics or ())
     for name in names:
         check_topic_name(name)
     if wanted.topics is not None and wanted.topic_pattern is not None:
-        raise MixedSubscription("a subscription has topics or a topic_pattern, not both; send one of them")
+        raise MixedSubscription("the subscription has both topics and a topic_pattern; send one of them")
     await here.coordinator.happen(group, Subscribe(instance, names, wanted.topic_pattern or ""))
 
 
-@router.get("/instances/{instance}/subscription", summary="Its topics", responses=error_responses(404, 503))
+@router.get(
+    "/instances/{instance}/subscription", summary="Get the subscription", responses=error_responses(404, 503)
+)
 async def get_subscription(here: Here, group: GroupName, instance: InstanceName) -> Topics:
-    """Of a pattern, the topics that it matches now."""
+    """The subscribed topics; for a pattern, the topics that it matches now."""
     found = await here.coordinator.happen(group, Heartbeat(instance))
     return Topics(topics=sorted(found.subscription(found.member(instance))))
 
@@ -104,28 +113,30 @@ async def get_subscription(here: Here, group: GroupName, instance: InstanceName)
     responses=error_responses(404, 503),
 )
 async def unsubscribe(here: Here, group: GroupName, instance: InstanceName) -> None:
-    """Gives up the subscription, or the partitions that were assigned by hand."""
+    """Removes the subscription, or the manual assignment."""
     await here.coordinator.happen(group, Unsubscribe(instance))
 
 
 @router.post(
     "/instances/{instance}/assignments",
     status_code=204,
-    summary="Assign partitions by hand",
+    summary="Assign partitions manually",
     responses=error_responses(404, 409, 422, 503),
 )
 async def assign(here: Here, group: GroupName, instance: InstanceName, wanted: Partitions) -> None:
-    """Replaces those that there were; nobody else is asked."""
+    """Replaces an earlier manual assignment. The instance then does not share partitions with the group."""
     await here.coordinator.happen(group, Assign(instance, frozenset(wanted.places)))
 
 
 @router.get(
-    "/instances/{instance}/assignments", summary="Its partitions", responses=error_responses(404, 503)
+    "/instances/{instance}/assignments",
+    summary="Get assigned partitions",
+    responses=error_responses(404, 503),
 )
 async def get_assignments(
     here: Here, group: GroupName, instance: InstanceName, response: V2Response
 ) -> Partitions:
-    """What it owns and keeps. The header `Generation` is that of its last change."""
+    """The partitions that the instance owns and keeps. The header `Generation` changes when they change."""
     found = await here.coordinator.happen(group, Heartbeat(instance))
     member = found.member(instance)
     response.headers["Generation"] = str(member.epoch)

@@ -1,4 +1,4 @@
-"""Fetch: GET the records of a partition from an offset on, from any gateway; stateless."""
+"""Fetch: GET the records of a partition from an offset on. Stateless: any gateway answers."""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -30,7 +30,7 @@ _EARLIEST, _LATEST = "earliest", "latest"
 
 @router.get(
     "/topics/{topic}/partitions/{partition}/records",
-    summary="Records from an offset on",
+    summary="Fetch records from an offset on",
     response_model=list[FetchedRecord],
     responses=error_responses(400, 404, 406, 416, 422, 503)
     | {200: {"content": {Format.ARROW.value: {"schema": {"type": "string", "format": "binary"}}}}},
@@ -39,14 +39,15 @@ async def fetch(
     request: Request,
     topic: str,
     partition: int,
-    offset: Annotated[str, Query(description="A number, earliest or latest.")] = _EARLIEST,
-    timeout: Annotated[int, Query(description="How long to wait for a record, in ms.")] = 0,
-    max_bytes: Annotated[int | None, Query(description="About how many bytes of records.")] = None,
+    offset: Annotated[str, Query(description="An offset, `earliest` or `latest`.")] = _EARLIEST,
+    timeout: Annotated[int, Query(description="How long to wait for the first record, in ms.")] = 0,
+    max_bytes: Annotated[int | None, Query(description="About how many bytes of records to return.")] = None,
 ) -> Response:
-    """Up to the high watermark. `Next-Offset` is where to go on; with nothing new the list is empty.
+    """Records up to the high watermark. The header `Next-Offset` is the offset to continue from. Without new
+    records the list is empty.
 
-    At least one record comes, even a larger one than `max_bytes`. A record that is not JSON ends a JSON
-    answer before it, and answers 42203 when it is the first.
+    The answer has at least one record if there is one, even if it is larger than `max_bytes`. A JSON answer
+    ends before a record that is not JSON; if that is the first record, the answer is 42203.
     """
     here = gateway(request)
     form = accepted_format(request)

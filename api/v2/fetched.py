@@ -1,4 +1,4 @@
-"""Records as answers in JSON show them."""
+"""Records in JSON answers."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ class FetchedHeader(BaseModel):
 
 
 class FetchedRecord(BaseModel):
-    """A record; key and value stand as the format asked for has them."""
+    """A record, with key and value in the requested format."""
 
     topic: str
     key: Any

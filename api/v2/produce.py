@@ -33,10 +33,13 @@ from log_tables.partition.partition import ProducerStamp
 router = APIRouter(tags=["v2 produce"], route_class=StrictRoute)
 
 _OF_ONE_PARTITION = ("Producer-Id", "Producer-Epoch", "Producer-Seq", "Expected-Offset")
-"""Passed over on the topic's endpoint they would promise what nobody keeps."""
+"""Meaningful for one partition only; the topic endpoint refuses them rather than ignore them."""
 
 _ERRORS = error_responses(400, 403, 404, 408, 409, 412, 413, 415, 422, 429, 503)
-_AcksParameter = Annotated[str, Query(description="0 accepted, 1 sequenced, all durable.")]
+_AcksParameter = Annotated[
+    str,
+    Query(description="Answer when the records are accepted (0), have offsets (1), or are durable (all)."),
+]
 
 
 @router.post(
@@ -47,13 +50,17 @@ _AcksParameter = Annotated[str, Query(description="0 accepted, 1 sequenced, all 
     openapi_extra=PRODUCE_BODY,
 )
 async def produce(request: Request, topic: str, acks: _AcksParameter = "all") -> Response:
-    """A record goes to the partition that it names, else to its key's, else to the sticky one of the topic.
+    """A record goes to the partition that it names, else to the partition of its key, else to the topic's
+    sticky partition.
 
-    If some partitions fail, their records carry an error code and the others stand.
+    If the append fails in some partitions only, their records carry an error code and the others are
+    appended.
     """
     for name in _OF_ONE_PARTITION:
         if name in request.headers:
-            raise InvalidArgument(f"{name} counts within a partition; send it to one of those of {topic}")
+            raise InvalidArgument(
+                f"{name} needs one partition; send it to /topics/{topic}/partitions/{{partition}}"
+            )
     return await _produce(request, topic, None, acks)
 
 
@@ -69,12 +76,16 @@ async def produce_to_partition(
     topic: str,
     partition: int,
     acks: _AcksParameter = "all",
-    producer_id: Annotated[str | None, Header(description="An idempotent producer's id.")] = None,
-    producer_epoch: Annotated[str | None, Header(description="Its epoch.")] = None,
-    producer_seq: Annotated[str | None, Header(description="Sequence of the first record.")] = None,
-    expected_offset: Annotated[str | None, Header(description="Append only if the log ends here.")] = None,
+    producer_id: Annotated[str | None, Header(description="The id of an idempotent producer.")] = None,
+    producer_epoch: Annotated[str | None, Header(description="The epoch of the producer.")] = None,
+    producer_seq: Annotated[str | None, Header(description="The sequence of the first record.")] = None,
+    expected_offset: Annotated[
+        str | None, Header(description="Append only if this is the next offset of the partition.")
+    ] = None,
 ) -> Response:
-    """With the three Producer headers a repeat writes nothing and answers the offsets of the first time."""
+    """With the three `Producer-` headers a repeated request appends nothing and answers the offsets of the
+    first one.
+    """
     stamp = _stamp(producer_id, producer_epoch, producer_seq)
     expected = _number("Expected-Offset", expected_offset, 2**63 - 1)
     return await _produce(request, topic, partition, acks, stamp, expected)

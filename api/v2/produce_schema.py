@@ -1,4 +1,4 @@
-"""What OpenAPI shows of produce: the hot routes decode their bodies themselves."""
+"""The OpenAPI schemas of produce and transactions, whose routes decode their bodies themselves."""
 
 from typing import Any
 
@@ -15,16 +15,18 @@ _SHAPES: dict[Format, dict[str, Any]] = {
 
 
 class Placement(BaseModel):
-    """Where a record went, or why it did not."""
+    """The partition and offset of a record, or the reason why it failed."""
 
     partition: int
-    offset: int | None = Field(description="Null for a failed record, for acks=0, and for an old repeat.")
+    offset: int | None = Field(
+        description="Null for a failed record, for acks=0, and for a repeat of an old request."
+    )
     error_code: int | None
     error: str | None
 
 
 class Produced(BaseModel):
-    """One placement for each record, in request order."""
+    """One entry for each record, in request order."""
 
     offsets: list[Placement]
     key_schema_id: None
@@ -42,10 +44,13 @@ def _records(shape: dict[str, Any], **more: dict[str, Any]) -> dict[str, Any]:
         "properties": {
             **more,
             "key": shape,
-            "value": {**shape, "description": "Null or missing: a tombstone."},
-            "partition": {"type": "integer", "description": "Only where the path names none."},
+            "value": {**shape, "description": "Null or absent: a tombstone."},
+            "partition": {"type": "integer", "description": "Not allowed if the path names a partition."},
             "headers": {"type": "array", "items": header},
-            "timestamp": {"type": "integer", "description": "Milliseconds since 1970 UTC."},
+            "timestamp": {
+                "type": "integer",
+                "description": "Milliseconds since 1970 UTC; by default the time of the request.",
+            },
         },
     }
     records = {"type": "array", "minItems": 1, "items": record}
@@ -80,7 +85,10 @@ _OFFSETS = {
         "properties": {
             "topic": _STRING,
             "partition": _INTEGER,
-            "offset": {**_INTEGER, "description": "Of an instance the last record processed, else the next."},
+            "offset": {
+                **_INTEGER,
+                "description": "For an instance, of the last record processed; else, of the next record.",
+            },
             "metadata": _STRING,
         },
     },
@@ -98,10 +106,13 @@ _STAGED = {
     "properties": {"path": _STRING, "runs": {"type": "array", "items": _RUN}},
 }
 _FRAME: dict[str, Any] = {
-    "generation": {**_INTEGER, "description": "The newest that the instance knows: 409 if it has changed."},
-    "offsets": {**_OFFSETS, "description": "Committed with the records."},
+    "generation": {
+        **_INTEGER,
+        "description": "The newest `Generation` that the instance knows; 409 if it has changed.",
+    },
+    "offsets": {**_OFFSETS, "description": "Offsets that are committed with the records."},
     "staged": {"type": "array", "items": _STAGED, "description": "Files of staged records."},
-    "forget": {"type": "array", "items": _STRING, "description": "Retry keys whose answers have come."},
+    "forget": {"type": "array", "items": _STRING, "description": "Retry keys whose answers have arrived."},
 }
 
 
@@ -121,7 +132,7 @@ TRANSACTION_BODY: dict[str, Any] = {
                     "type": "string",
                     "format": "binary",
                     "description": "An Arrow IPC stream: topic, value, and optionally key, partition, "
-                    "timestamp, headers. All but the records is JSON in the schema's metadata, under "
+                    "timestamp, headers. The other fields are JSON in the schema's metadata, under "
                     "'transaction'.",
                 }
             },

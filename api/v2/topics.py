@@ -1,4 +1,4 @@
-"""v2: topics, partitions, their offsets, and deleting records; brokers."""
+"""Version 2: topics, partitions, their offsets, deleting records, brokers."""
 
 from typing import Annotated
 
@@ -39,13 +39,14 @@ class TopicView(BaseModel):
 
 
 class Offsets(BaseModel):
-    beginning_offset: int = Field(description="The first offset that can be read.")
-    end_offset: int = Field(description="The offset that the next record will have.")
+    beginning_offset: int = Field(description="The log start offset: the first that can be read.")
+    end_offset: int = Field(description="The high watermark: the offset of the next record.")
 
 
 class OffsetsAt(Offsets):
     offset: int | None = Field(
-        description="The earliest offset whose timestamp is not before the one asked for."
+        description="The earliest offset whose timestamp is at or after the requested one; null if there is "
+        "none."
     )
 
 
@@ -54,12 +55,12 @@ class LogStart(BaseModel):
 
 
 class Brokers(BaseModel):
-    brokers: list[int] = Field(description="Those that are alive.")
+    brokers: list[int] = Field(description="The ids of the gateways that are alive.")
 
 
-@router.get("/topics", summary="The names of all topics", responses=error_responses(503))
+@router.get("/topics", summary="List topics", responses=error_responses(503))
 def list_topics(here: Here) -> list[str]:
-    """Internal topics are left out."""
+    """The names of all topics but internal ones."""
     return [topic.name for topic in descriptions(here)]
 
 
@@ -70,8 +71,7 @@ def list_topics(here: Here) -> list[str]:
     responses=error_responses(400, 413, 422, 429, 503),
 )
 def create_topic(here: Here, new: NewTopic) -> TopicView:
-    """The body is that of version 3, the answer that of `GET /topics/{topic}`. The Confluent REST Proxy has
-    this route in version 3 only.
+    """The body is that of version 3, the answer that of `GET /topics/{topic}`.
 
     400 with 40002 if the topic exists, or if its name or a setting is invalid.
     """
@@ -80,7 +80,7 @@ def create_topic(here: Here, new: NewTopic) -> TopicView:
 
 @router.get("/topics/{topic}", summary="Describe a topic", responses=error_responses(404, 503))
 def get_topic(here: Here, topic: TopicName) -> TopicView:
-    """Its settings, with every effective value, and its partitions with their leaders."""
+    """The effective values of all settings, and the partitions with their leaders."""
     return _topic(describe(here, topic))
 
 
@@ -93,14 +93,14 @@ def delete_topic(here: Here, topic: TopicName) -> None:
     here.cluster.delete_topic(topic)
 
 
-@router.get("/topics/{topic}/partitions", summary="Its partitions", responses=error_responses(404))
+@router.get("/topics/{topic}/partitions", summary="List partitions", responses=error_responses(404))
 def list_partitions(here: Here, topic: TopicName) -> list[PartitionView]:
     return _partitions(describe(here, topic))
 
 
 @router.get(
     "/topics/{topic}/partitions/{partition}",
-    summary="One partition",
+    summary="Describe a partition",
     responses=error_responses(400, 404),
 )
 def get_partition(here: Here, topic: TopicName, partition: PartitionId) -> PartitionView:
@@ -111,7 +111,7 @@ def get_partition(here: Here, topic: TopicName, partition: PartitionId) -> Parti
 
 @router.get(
     "/topics/{topic}/partitions/{partition}/offsets",
-    summary="First and next offset, and the offset of a time",
+    summary="Get the first and the next offset, or look up a time",
     responses=error_responses(400, 404, 503),
 )
 def get_offsets(
@@ -120,10 +120,12 @@ def get_offsets(
     partition: PartitionId,
     timestamp: Annotated[
         str | None,
-        Query(description="Milliseconds since 1970 or ISO-8601 (UTC where it names no zone)."),
+        Query(description="Milliseconds since 1970 UTC, or ISO 8601 (UTC if it names no zone)."),
     ] = None,
 ) -> OffsetsAt | Offsets:
-    """With `timestamp`, `offset` is beside the other two: null where no record is that late."""
+    """With `timestamp` the answer has `offset` as well: the earliest at or after that time, null if there is
+    none.
+    """
     time_us = None if timestamp is None else microseconds(timestamp)
     return at_partition(here, topic, partition, lambda found: _offsets(found, time_us))
 
@@ -137,23 +139,23 @@ def _offsets(found: Partition, time_us: int | None) -> OffsetsAt | Offsets:
 
 @router.delete(
     "/topics/{topic}/partitions/{partition}/records",
-    summary="Delete the records before an offset",
+    summary="Delete records before an offset",
     responses=error_responses(400, 404, 416, 503),
 )
 def delete_records(
     here: Here,
     topic: TopicName,
     partition: PartitionId,
-    before: Annotated[int, Query(description="The first offset that stays.")],
+    before: Annotated[int, Query(description="The first offset that is kept.")],
 ) -> LogStart:
-    """Answers with the log start offset, which never moves back. Kafka calls this DeleteRecords."""
+    """Answers the new log start offset, which never moves back. This is Kafka's DeleteRecords."""
     start = at_partition(here, topic, partition, lambda found: found.truncate(before))
     return LogStart(log_start_offset=start)
 
 
-@router.get("/brokers", summary="The gateways that are alive", responses=error_responses(503))
+@router.get("/brokers", summary="List brokers", responses=error_responses(503))
 def list_brokers(here: Here) -> Brokers:
-    """By number. What else is known of them is at `/v3/clusters/{cluster_id}/brokers`."""
+    """The ids of the gateways that are alive. `/v3/clusters/{cluster_id}/brokers` has the details."""
     here.cluster.refresh()
     return Brokers(brokers=[*here.brokers.living()])
 

@@ -1,4 +1,4 @@
-"""Transactions: output records for several partitions and the offsets consumed for them, all or none."""
+"""Transactions: records for several partitions and the offsets they were made from, all or nothing."""
 
 from hashlib import blake2b
 from typing import Annotated
@@ -38,33 +38,37 @@ _RetryKey = Annotated[
     str,
     Header(
         alias="Idempotency-Key",
-        description="The transaction's own: a repeat with the same key and body is answered, not done again.",
+        description="The retry key of the transaction. A repeat with the same key and body is answered like "
+        "the first request and not executed again.",
     ),
 ]
 
 
 class PlacedRecords(BaseModel):
-    """Where records of one partition are, one after the other."""
+    """A run of consecutive records in one partition."""
 
     topic: str
     partition: int
-    base_offset: int | None = Field(description="Null: not known (yet).")
+    base_offset: int | None = Field(
+        description="The offset of the first record; null if it is not known, or not yet."
+    )
     count: int
 
 
 class TransactionDone(BaseModel):
-    """A transaction that is committed."""
+    """A committed transaction."""
 
-    transaction: int = Field(description="Its number within the group.")
+    transaction: int = Field(description="The number of the transaction within its group.")
     offsets: list[PlacedRecords]
     earlier: bool = Field(
-        description="Whether it was there before, with other staged files: those named now are not used."
+        description="Whether an earlier request with this retry key has committed other staged files. The "
+        "files of this request are then not used."
     )
 
 
 @router.post(
     "/instances/{instance}/transactions",
-    summary="Commit offsets and records as one",
+    summary="Commit offsets and records atomically, as an instance",
     response_model=TransactionDone,
     responses=_ERRORS,
     openapi_extra=TRANSACTION_BODY,
@@ -72,22 +76,22 @@ class TransactionDone(BaseModel):
 async def transact_as_member(
     request: Request, group: GroupName, instance: InstanceName, retry_key: _RetryKey = ""
 ) -> Response:
-    """Of an instance: `offsets` are those of the last records that it has *processed*, of partitions that it
-    owns. The answer comes when all of it is durable.
+    """Each `offset` is that of the last record that the instance has *processed*, in a partition that it
+    owns. The answer is sent when all records and offsets are durable.
     """
     return await _transact(request, group, instance, retry_key)
 
 
 @router.post(
     "/transactions",
-    summary="Commit a group's offsets and records as one",
+    summary="Commit offsets and records atomically, as a group",
     response_model=TransactionDone,
     responses=_ERRORS,
     openapi_extra=TRANSACTION_BODY,
 )
 async def transact(request: Request, group: GroupName, retry_key: _RetryKey = "") -> Response:
-    """For who holds its own place: `offsets` are those of the *next* records to read. 409 while members share
-    topics.
+    """For clients that keep their own positions. Each `offset` is that of the *next* record to read. 409
+    while members share topics.
     """
     return await _transact(request, group, None, retry_key)
 

@@ -1,4 +1,4 @@
-"""v3: the gateways on a root, as Confluent's brokers, with what is known of each (Confluent REST API v3)."""
+"""Version 3: the gateways on a root as brokers (Confluent REST API v3)."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -26,18 +26,18 @@ class BrokerView(BaseModel):
     host: str | None = Field(description="The host in `url`.")
     port: int | None = Field(description="The port in `url`; null where it names none.")
     rack: str | None = Field(description="Always null.")
-    url: str = Field(description="Where other gateways reach it.")
-    since: int = Field(description="When it was started, in milliseconds since 1970 UTC.")
-    alive: bool = Field(description="Whether it gives signs of life, as this gateway sees it.")
+    url: str = Field(description="The URL at which other gateways reach it.")
+    since: int = Field(description="The time of its start, in milliseconds since 1970 UTC.")
+    alive: bool = Field(description="Whether it is alive, as this gateway sees it.")
     leads: Mapping[str, list[int]] = Field(
-        description="The partitions that it leads, by topic: at most a moment old."
+        description="The partitions that it leads, by topic; a moment old at most."
     )
 
 
-@router.get("", summary="The gateways on this root", responses=error_responses(404, 503))
+@router.get("", summary="List brokers", responses=error_responses(404, 503))
 def list_brokers(here: Here, request: Request, cluster: ClusterId) -> Collection[BrokerView]:
-    """Each that has registered and has not left in order. Any of them answers for every partition: one that
-    does not lead it asks the one that does.
+    """All gateways that are registered. A gateway that stops in order is removed. Every gateway answers for
+    every partition: it forwards a request to the partition's leader.
     """
     here.cluster.refresh()
     listed = sorted(here.brokers.all().values(), key=lambda record: record.id)
@@ -48,14 +48,14 @@ def list_brokers(here: Here, request: Request, cluster: ClusterId) -> Collection
     )
 
 
-@router.get("/{broker}", summary="One gateway", responses=error_responses(400, 404, 503))
+@router.get("/{broker}", summary="Describe a broker", responses=error_responses(400, 404, 503))
 def get_broker(
     here: Here, request: Request, cluster: ClusterId, broker: Annotated[int, Path(examples=[1])]
 ) -> BrokerView:
     here.cluster.refresh()
     record = here.brokers.all().get(broker)
     if record is None:
-        raise NotFound(f"there is no broker {broker}; {url(request, cluster, 'brokers')} lists them")
+        raise NotFound(f"there is no broker {broker}; list them at {url(request, cluster, 'brokers')}")
     return _view(here, request, cluster, record)
 
 

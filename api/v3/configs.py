@@ -1,4 +1,4 @@
-"""v3: the settings of a topic (Confluent REST API v3)."""
+"""Version 3: the settings of a topic (Confluent REST API v3)."""
 
 from typing import Annotated, Literal
 
@@ -38,14 +38,14 @@ class ConfigView(BaseModel):
 class Alteration(StrictBody):
     name: str = Field(examples=["compression.type"])
     operation: Literal["SET", "DELETE"] = Field(
-        "SET", description="DELETE puts the setting back to its default."
+        "SET", description="SET changes the value; DELETE resets it to its default."
     )
-    value: str | None = Field(None, description="The new value, when SET.", examples=["lz4"])
+    value: str | None = Field(None, description="The new value; only with SET.", examples=["lz4"])
 
     @model_validator(mode="after")
     def _set_has_a_value(self) -> "Alteration":
         if (self.operation == "SET") != (self.value is not None):
-            raise ValueError("SET takes a value, DELETE takes none")
+            raise ValueError("SET needs a value, and DELETE takes none")
         return self
 
 
@@ -53,7 +53,7 @@ class Alterations(StrictBody):
     data: Listed[Alteration] = Field(min_length=1)
 
 
-@router.get("/configs", summary="All settings of a topic", responses=error_responses(404))
+@router.get("/configs", summary="List a topic's settings", responses=error_responses(404))
 def list_configs(
     here: Here, request: Request, cluster: ClusterId, topic: TopicName
 ) -> Collection[ConfigView]:
@@ -65,7 +65,7 @@ def list_configs(
     )
 
 
-@router.get("/configs/{name}", summary="One setting", responses=error_responses(404))
+@router.get("/configs/{name}", summary="Get a setting", responses=error_responses(404))
 def get_config(
     here: Here,
     request: Request,
@@ -75,14 +75,16 @@ def get_config(
 ) -> ConfigView:
     found = describe(here, topic)
     if name not in SETTINGS:
-        raise NotFound(f"topic {topic} has no setting {name!r}; it has {', '.join(SETTINGS)}")
+        raise NotFound(
+            f"there is no setting {name[:100]!r}; the settings of a topic are {', '.join(SETTINGS)}"
+        )
     return _config_view(request, cluster, found, name)
 
 
 @router.post(
     "/configs:alter",
     status_code=204,
-    summary="Change settings, all or none",
+    summary="Alter settings, all or none",
     responses=error_responses(400, 404, 422, 503),
 )
 def alter_configs(here: Here, cluster: ClusterId, topic: TopicName, alterations: Alterations) -> None:

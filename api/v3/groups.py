@@ -1,4 +1,4 @@
-"""v3: consumer groups, their members, what these own, and how far behind they are."""
+"""Version 3: consumer groups, their members, assignments and lags (Confluent REST API v3)."""
 
 from contextlib import suppress
 
@@ -28,9 +28,9 @@ class GroupView(BaseModel):
     metadata: ResourceMetadata
     cluster_id: str
     consumer_group_id: str
-    is_simple: bool = Field(description="Whether nobody ever shared its topics: offsets alone.")
+    is_simple: bool = Field(description="Whether the group has offsets only: no member ever subscribed.")
     partition_assignor: str = Field(description="sticky, range or roundrobin.")
-    state: str = Field(description="EMPTY, STABLE, or PREPARING_REBALANCE while partitions change hands.")
+    state: str = Field(description="EMPTY, STABLE, or PREPARING_REBALANCE while partitions change owners.")
     coordinator: Link
     consumers: Link
     lag_summary: Link
@@ -42,7 +42,7 @@ class ConsumerView(BaseModel):
     cluster_id: str
     consumer_group_id: str
     consumer_id: str
-    instance_id: str | None = Field(description="The same: an instance is a member for all its life.")
+    instance_id: str | None = Field(description="The same as `consumer_id`.")
     client_id: str
     assignments: Link
 
@@ -66,12 +66,12 @@ class LagView(BaseModel):
     consumer_group_id: str
     topic_name: str
     partition_id: int
-    current_offset: int = Field(description="The offset that the group has committed: its next record.")
+    current_offset: int = Field(description="The committed offset: that of the next record to read.")
     log_end_offset: int
-    lag: int = Field(description="In records, from the log start on: deleted records are not waited for.")
+    lag: int = Field(description="Unread records, without deleted ones.")
     lag_seconds: float = Field(description="How long the oldest unread record has been in the log.")
-    lag_bytes: int = Field(description="What the unread records take in storage.")
-    consumer_id: str = Field(description="Who owns the partition; empty when nobody does.")
+    lag_bytes: int = Field(description="The size of the unread records in storage.")
+    consumer_id: str = Field(description="The owner of the partition; empty if there is none.")
     instance_id: str | None
     client_id: str
 
@@ -92,7 +92,7 @@ class LagSummaryView(BaseModel):
     max_lag_partition: Link | None
 
 
-@router.get("", summary="All groups", responses=error_responses(404, 503))
+@router.get("", summary="List groups", responses=error_responses(404, 503))
 async def list_groups(here: Here, request: Request, cluster: ClusterId) -> Collection[GroupView]:
     return Collection(
         kind="KafkaConsumerGroupList",
@@ -101,12 +101,12 @@ async def list_groups(here: Here, request: Request, cluster: ClusterId) -> Colle
     )
 
 
-@router.get("/{group}", summary="One group", responses=error_responses(404, 503))
+@router.get("/{group}", summary="Describe a group", responses=error_responses(404, 503))
 async def get_group(here: Here, request: Request, cluster: ClusterId, group: GroupId) -> GroupView:
     return await _group_view(here, request, await here.shards.group(group))
 
 
-@router.get("/{group}/consumers", summary="Its members", responses=error_responses(404, 503))
+@router.get("/{group}/consumers", summary="List a group's members", responses=error_responses(404, 503))
 async def list_consumers(
     here: Here, request: Request, cluster: ClusterId, group: GroupId
 ) -> Collection[ConsumerView]:
@@ -118,7 +118,7 @@ async def list_consumers(
     )
 
 
-@router.get("/{group}/consumers/{consumer}", summary="One member", responses=error_responses(404, 503))
+@router.get("/{group}/consumers/{consumer}", summary="Describe a member", responses=error_responses(404, 503))
 async def get_consumer(
     here: Here, request: Request, cluster: ClusterId, group: GroupId, consumer: ConsumerId
 ) -> ConsumerView:
@@ -127,7 +127,9 @@ async def get_consumer(
 
 
 @router.get(
-    "/{group}/consumers/{consumer}/assignments", summary="What it owns", responses=error_responses(404, 503)
+    "/{group}/consumers/{consumer}/assignments",
+    summary="List a member's partitions",
+    responses=error_responses(404, 503),
 )
 async def list_assignments(
     here: Here, request: Request, cluster: ClusterId, group: GroupId, consumer: ConsumerId
@@ -142,9 +144,9 @@ async def list_assignments(
     )
 
 
-@router.get("/{group}/lags", summary="How far behind it is", responses=error_responses(404, 503))
+@router.get("/{group}/lags", summary="List a group's lags", responses=error_responses(404, 503))
 async def list_lags(here: Here, request: Request, cluster: ClusterId, group: GroupId) -> Collection[LagView]:
-    """For every partition of which the group has committed an offset."""
+    """One lag for each partition in which the group has committed an offset."""
     found = await here.shards.group(group)
     lags = await run_in_threadpool(_lags, here, found)
     return Collection(
@@ -156,7 +158,7 @@ async def list_lags(here: Here, request: Request, cluster: ClusterId, group: Gro
 
 @router.get(
     "/{group}/lags/{topic}/partitions/{partition}",
-    summary="How far behind it is in one partition",
+    summary="Get the lag in a partition",
     responses=error_responses(404, 503),
 )
 async def get_lag(
@@ -167,11 +169,15 @@ async def get_lag(
     found.check(at)
     lags = await run_in_threadpool(_lags, here, found, at)
     if at not in lags:
-        raise UnknownPartition(f"the group {group!r} has committed nothing of {at}; it has no lag there")
+        raise UnknownPartition(
+            f"the group {group!r} has no committed offset in {at}, and so no lag; commit one, or see its lags"
+        )
     return _lag_view(request, cluster, found, at, *lags[at])
 
 
-@router.get("/{group}/lag-summary", summary="Its largest and total lag", responses=error_responses(404, 503))
+@router.get(
+    "/{group}/lag-summary", summary="Get a group's largest and total lag", responses=error_responses(404, 503)
+)
 async def get_lag_summary(here: Here, request: Request, cluster: ClusterId, group: GroupId) -> LagSummaryView:
     found = await here.shards.group(group)
     lags = await run_in_threadpool(_lags, here, found)

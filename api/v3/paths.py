@@ -1,4 +1,4 @@
-"""What stands in the paths of version 3."""
+"""Path parameters of version 3."""
 
 from typing import Annotated
 
@@ -9,9 +9,9 @@ from log_tables.errors import NotFound
 
 
 async def known_cluster(here: Here, cluster_id: Annotated[str, Path()]) -> str:
-    """The id in the path, if it is this cluster's. Raises NotFound."""
+    """The id in the path. Raises NotFound if it is not that of this cluster."""
     if cluster_id != here.cluster.cluster_id:
-        raise NotFound(f"there is no cluster {cluster_id!r} here; this one is {here.cluster.cluster_id}")
+        raise NotFound(f"there is no cluster {cluster_id[:100]!r} here; use {here.cluster.cluster_id}")
     return cluster_id
 
 

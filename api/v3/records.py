@@ -1,4 +1,4 @@
-"""v3 produce: records one after the other, and batches of any size."""
+"""Version 3 of produce: concatenated records, and batches."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -45,12 +45,14 @@ class _Done:
 
 @router.post(
     "/records",
-    summary="Append records, one JSON object after the other",
+    summary="Append records",
     responses=_ERRORS,
     openapi_extra=RECORDS_BODY,
 )
 async def produce_records(here: Here, request: Request, cluster_id: ClusterId, topic: TopicName) -> Response:
-    """Each record is answered in order, by one JSON object with its offset or its error."""
+    """The body is one JSON object or more, one after the other. The answer has one JSON object for each
+    record, in order, with its offset or its error.
+    """
     found = await topic_to_write(here, topic)
     with room_of(request) as room:
         body = take_body(request)
@@ -83,7 +85,9 @@ def _error(one: _Done) -> bytes:
     openapi_extra=BATCH_BODY,
 )
 async def produce_batch(here: Here, request: Request, cluster_id: ClusterId, topic: TopicName) -> Response:
-    """Entries stand or fail one by one: look at `failures`. Up to 200,000 at once."""
+    """Entries succeed or fail one by one; `failures` lists those that failed. A batch has at most 200,000
+    entries.
+    """
     found = await topic_to_write(here, topic)
     with room_of(request) as room:
         body = take_body(request)

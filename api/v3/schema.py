@@ -1,4 +1,4 @@
-"""What OpenAPI shows of v3 produce: its routes decode their bodies themselves."""
+"""The OpenAPI schemas of produce in version 3, whose routes decode their bodies themselves."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def _body(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _answer(status: str, schema: dict[str, Any]) -> dict[str, Any]:
     content = {"application/json": {"schema": schema}}
-    return {"responses": {status: {"description": "What became of each record", "content": content}}}
+    return {"responses": {status: {"description": "The result of each record", "content": content}}}
 
 
 _PLACED: dict[str, Any] = {

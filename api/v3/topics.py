@@ -1,4 +1,4 @@
-"""v3: clusters, topics and their partitions (Confluent REST API v3)."""
+"""Version 3: clusters, topics and their partitions (Confluent REST API v3)."""
 
 from typing import Annotated
 
@@ -17,10 +17,10 @@ from api.v3.paths import ClusterId, TopicName
 from log_tables.cluster.topic import is_internal
 
 REPLICATION_FACTOR = 1
-"""What answers say, whatever was asked for: lakelog keeps one copy and the storage replicates."""
+"""The value in all answers: lakelog keeps one copy, and the store replicates it."""
 
 
-NO_AUTHORIZATION = "Accepted and without effect: everybody may do everything."
+NO_AUTHORIZATION = "Accepted and without effect: there are no ACLs."
 
 
 router = APIRouter(prefix="/v3/clusters", route_class=StrictRoute)
@@ -39,7 +39,7 @@ class TopicView(BaseModel):
     cluster_id: str
     topic_name: str
     is_internal: bool
-    replication_factor: int = Field(description="Always 1: the storage replicates.")
+    replication_factor: int = Field(description="Always 1: the store replicates.")
     partitions_count: int
     partitions: Link
     configs: Link
@@ -54,10 +54,10 @@ class PartitionView(BaseModel):
 
 
 class PartitionsCount(StrictBody):
-    partitions_count: int = Field(description="The new total; it can only grow.", examples=[8])
+    partitions_count: int = Field(description="The new number of partitions; it can only grow.", examples=[8])
 
 
-@router.get("", summary="The cluster, as a list of one", tags=["v3 clusters"])
+@router.get("", summary="List clusters", tags=["v3 clusters"])
 def list_clusters(here: Here, request: Request) -> Collection[ClusterView]:
     return Collection(
         kind="KafkaClusterList",
@@ -66,14 +66,16 @@ def list_clusters(here: Here, request: Request) -> Collection[ClusterView]:
     )
 
 
-@router.get("/{cluster_id}", summary="The cluster", tags=["v3 clusters"], responses=error_responses(404))
+@router.get(
+    "/{cluster_id}", summary="Describe the cluster", tags=["v3 clusters"], responses=error_responses(404)
+)
 def get_cluster(request: Request, cluster: ClusterId) -> ClusterView:
     return _cluster_view(request, cluster)
 
 
 @router.get(
     "/{cluster_id}/topics",
-    summary="All topics",
+    summary="List topics",
     tags=["v3 topics"],
     responses=error_responses(404, 503),
 )
@@ -100,13 +102,13 @@ def list_topics(
     responses=error_responses(400, 404, 422, 429, 503),
 )
 def create_topic(here: Here, request: Request, cluster: ClusterId, new: NewTopic) -> TopicView:
-    """400 with 40002 when there is such a topic, or when its name or a setting is not possible."""
+    """400 with 40002 if the topic exists, or if its name or a setting is invalid."""
     return _topic_view(request, cluster, topic_admin.create_topic(here, new))
 
 
 @router.get(
     "/{cluster_id}/topics/{topic}",
-    summary="One topic",
+    summary="Describe a topic",
     tags=["v3 topics"],
     responses=error_responses(404),
 )
@@ -129,7 +131,7 @@ def get_topic(
 def add_partitions(
     here: Here, request: Request, cluster: ClusterId, topic: TopicName, wanted: PartitionsCount
 ) -> TopicView:
-    """Records stay where they are; from here on, keys may belong to other partitions."""
+    """Records stay in their partitions. From now on, a key may belong to another partition."""
     grown = topic_admin.add_partitions(here, topic, wanted.partitions_count)
     return _topic_view(request, cluster, grown)
 
@@ -142,13 +144,13 @@ def add_partitions(
     responses=error_responses(404, 503),
 )
 def delete_topic(here: Here, cluster: ClusterId, topic: TopicName) -> None:
-    """It is gone at once; its files go after the topic's `file.delete.delay.ms`."""
+    """The topic is gone at once. Its files are removed after the topic's `file.delete.delay.ms`."""
     here.cluster.delete_topic(topic)
 
 
 @router.get(
     "/{cluster_id}/topics/{topic}/partitions",
-    summary="Its partitions",
+    summary="List partitions",
     tags=["v3 topics"],
     responses=error_responses(404),
 )
@@ -165,7 +167,7 @@ def list_partitions(
 
 @router.get(
     "/{cluster_id}/topics/{topic}/partitions/{partition}",
-    summary="One partition",
+    summary="Describe a partition",
     tags=["v3 topics"],
     responses=error_responses(400, 404),
 )

@@ -85,7 +85,8 @@ def test_a_gateway_has_so_many_groups_and_no_more_however_they_are_made(small: R
 
 def test_there_are_so_many_partitions_and_no_more(small: RunningGateway) -> None:
     wide = {"topic_name": "wide", "partitions_count": 6}
-    assert refused(small.client.post(f"{small.cluster}/topics", json=wide), "partitions_max")
+    for path in (f"{small.cluster}/topics", "/topics"):
+        assert refused(small.client.post(path, json=wide), "partitions_max")
     small.create_topic("narrow", 4)
     grown = small.client.patch(f"{small.cluster}/topics/narrow", json={"partitions_count": 5})
     assert refused(grown, "partitions_max")
