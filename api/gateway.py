@@ -33,7 +33,7 @@ class Gateway:
     peers: Peers
     leadership: Leadership
     router: Router
-    shards: ShardManager
+    shard_manager: ShardManager
     coordinator: GroupCoordinator
     tails: TailFollower
     buffer: Buffer

@@ -59,7 +59,7 @@ def create_app(gateway: Gateway) -> FastAPI:
         await gateway.peers.start()
         await gateway.brokers.start()
         await gateway.leadership.start()
-        await gateway.shards.start()
+        await gateway.shard_manager.start()
         beside = duties(gateway)
         for duty in beside:
             duty.start()
@@ -87,7 +87,9 @@ def create_app(gateway: Gateway) -> FastAPI:
     gateway.metrics.watch_buffer(lambda: gateway.buffer.used, gateway.settings.buffer_memory)
     gateway.metrics.watch_brokers(lambda: len(gateway.brokers.living()))
     gateway.metrics.watch_tables(lambda: table_sizes(gateway.cluster))
-    gateway.metrics.watch(LagMetrics(lambda: group_lags(gateway.shards, gateway.cluster, gateway.clock)))
+    gateway.metrics.watch(
+        LagMetrics(lambda: group_lags(gateway.shard_manager, gateway.cluster, gateway.clock))
+    )
     add_error_handlers(app)
     for part in _PARTS:
         app.include_router(part.router)
@@ -102,7 +104,7 @@ async def _end(gateway: Gateway) -> None:
     try:
         async with asyncio.timeout(timeout_ms / 1_000):
             gateway.coordinator.wake()
-            await gateway.shards.close()
+            await gateway.shard_manager.close()
             await gateway.router.close()
             await gateway.leadership.close()
             await gateway.writer.close()

@@ -80,7 +80,7 @@ def duties(gateway: Gateway) -> list[Duty]:
         Duty("checkpoint", CHECKPOINT_INTERVAL_S, lambda: checkpoint(cluster), metrics),
         Duty("compact", COMPACT_INTERVAL_S, lambda: compact(cluster), metrics),
         Duty("clean", CLEAN_INTERVAL_S, lambda: clean(cluster), metrics),
-        Duty("lags", LAGS_INTERVAL_S, lambda: follow_lags(gateway.shards, cluster), metrics),
+        Duty("lags", LAGS_INTERVAL_S, lambda: follow_lags(gateway.shard_manager, cluster), metrics),
         Duty("sweep", SWEEP_INTERVAL_S, lambda: sweep(cluster), metrics),
     ]
 

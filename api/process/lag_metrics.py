@@ -94,7 +94,7 @@ def follow_lags(shards: ShardManager, cluster: Cluster) -> None:
 
 def _committed(shards: ShardManager, cluster: Cluster) -> Iterator[tuple[str, str, int, int, Partition]]:
     """Group, topic, partition, committed offset, and the partition itself."""
-    for group in shards.known_groups():
+    for group in shards.coordinated_groups():
         for at in sorted(group.offsets):
             committed, topic = group.committed(at), cluster.cached_topic(at.topic)
             if committed is not None and topic is not None and topic.topic_id == committed.topic_id:

@@ -59,9 +59,9 @@ def _check_headers(request: Request) -> None:
 
 
 async def _at_home(here: Gateway, request: Request, body: bytes, handle: _Handler) -> Response:
-    if request.method == "GET" and not await here.shards.has_groups():
+    if request.method == "GET" and not await here.shard_manager.has_groups():
         return await handle(_again(request, body))  # which says that there is none, and makes nothing
-    topic, index = await here.shards.home(request.path_params["group"])
+    topic, index = await here.shard_manager.partition_for(request.path_params["group"])
     if TARGET in request.headers:  # another gateway has passed it on: it goes no further
         await here.leadership.become_leader(topic, index, forwarded=True)
         return await handle(_again(request, body))

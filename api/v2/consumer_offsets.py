@@ -66,7 +66,7 @@ async def get_committed(
     """The offsets from which the group continues in the partitions of the body. Partitions without a commit
     are left out.
     """
-    found = await here.coordinator.happen(group, Heartbeat(instance))
+    found = await here.coordinator.apply_event(group, Heartbeat(instance))
     for at in wanted.places:
         found.check(at)
     return _committed(found, wanted.places)
@@ -83,7 +83,7 @@ async def seek(here: Here, group: GroupName, instance: InstanceName, wanted: See
     no such record, it continues at the end of the partition.
     """
     times = {named.at: microseconds(str(named.timestamp)) for named in wanted.timestamps}
-    found = await here.coordinator.happen(group, Heartbeat(instance))
+    found = await here.coordinator.apply_event(group, Heartbeat(instance))
     found.check_owned(found.member(instance), [*(named.at for named in wanted.offsets), *times])
     positions = {named.at: named.offset for named in wanted.offsets}
     positions |= await run_in_threadpool(_at_times, here, times)
@@ -115,7 +115,7 @@ async def seek_to_end(here: Here, group: GroupName, instance: InstanceName, want
 @router.get("/offsets", summary="Get a group's offsets", responses=error_responses(404, 503))
 async def get_group_offsets(here: Here, group: GroupName) -> CommittedOffsets:
     """All offsets that the group has committed, for clients without a consumer instance."""
-    found = await here.shards.group(group)
+    found = await here.shard_manager.group(group)
     return _committed(found, sorted(found.offsets))
 
 
@@ -156,7 +156,7 @@ def _committed(group: Group, partitions: list[TopicPartition]) -> CommittedOffse
 async def _seek_to(
     here: Gateway, group: str, instance: str, wanted: list[PartitionName], *, end: bool
 ) -> None:
-    found = await here.coordinator.happen(group, Heartbeat(instance))
+    found = await here.coordinator.apply_event(group, Heartbeat(instance))
     places = [named.at for named in wanted]
     found.check_owned(found.member(instance), places)
 

@@ -49,7 +49,7 @@ async def create(request: Request, group: GroupName) -> V2Response:
     wanted = parse_consumer(take_body(request))
     config = wanted.config(here.settings)
     name = wanted.chosen_name() or f"rest-consumer-{here.clock.unique_id()}"
-    await here.coordinator.happen(group, Join(name, config))
+    await here.coordinator.apply_event(group, Join(name, config))
     base = here.settings.advertised_url.rstrip("/")
     uri = f"{base}/consumers/{quote(group, safe='')}/instances/{quote(name, safe='')}"
     return V2Response({"instance_id": name, "base_uri": uri})
@@ -78,7 +78,7 @@ async def heartbeat(here: Here, group: GroupName, instance: InstanceName) -> Non
     """Keeps the instance alive. Every other request of the instance does so as well: send heartbeats if
     processing takes longer than the session timeout.
     """
-    await here.coordinator.happen(group, Heartbeat(instance))
+    await here.coordinator.apply_event(group, Heartbeat(instance))
 
 
 @router.post(
@@ -94,7 +94,7 @@ async def subscribe(here: Here, group: GroupName, instance: InstanceName, wanted
         check_topic_name(name)
     if wanted.topics is not None and wanted.topic_pattern is not None:
         raise MixedSubscription("the subscription has both topics and a topic_pattern; send one of them")
-    await here.coordinator.happen(group, Subscribe(instance, names, wanted.topic_pattern or ""))
+    await here.coordinator.apply_event(group, Subscribe(instance, names, wanted.topic_pattern or ""))
 
 
 @router.get(
@@ -102,7 +102,7 @@ async def subscribe(here: Here, group: GroupName, instance: InstanceName, wanted
 )
 async def get_subscription(here: Here, group: GroupName, instance: InstanceName) -> Topics:
     """The subscribed topics; for a pattern, the topics that it matches now."""
-    found = await here.coordinator.happen(group, Heartbeat(instance))
+    found = await here.coordinator.apply_event(group, Heartbeat(instance))
     return Topics(topics=sorted(found.subscription(found.member(instance))))
 
 
@@ -114,7 +114,7 @@ async def get_subscription(here: Here, group: GroupName, instance: InstanceName)
 )
 async def unsubscribe(here: Here, group: GroupName, instance: InstanceName) -> None:
     """Removes the subscription, or the manual assignment."""
-    await here.coordinator.happen(group, Unsubscribe(instance))
+    await here.coordinator.apply_event(group, Unsubscribe(instance))
 
 
 @router.post(
@@ -125,7 +125,7 @@ async def unsubscribe(here: Here, group: GroupName, instance: InstanceName) -> N
 )
 async def assign(here: Here, group: GroupName, instance: InstanceName, wanted: Partitions) -> None:
     """Replaces an earlier manual assignment. The instance then does not share partitions with the group."""
-    await here.coordinator.happen(group, Assign(instance, frozenset(wanted.places)))
+    await here.coordinator.apply_event(group, Assign(instance, frozenset(wanted.places)))
 
 
 @router.get(
@@ -137,7 +137,7 @@ async def get_assignments(
     here: Here, group: GroupName, instance: InstanceName, response: V2Response
 ) -> Partitions:
     """The partitions that the instance owns and keeps. The header `Generation` changes when they change."""
-    found = await here.coordinator.happen(group, Heartbeat(instance))
+    found = await here.coordinator.apply_event(group, Heartbeat(instance))
     member = found.member(instance)
     response.headers["Generation"] = str(member.epoch)
     kept = sorted(member.owned - found.to_revoke(member))

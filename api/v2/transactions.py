@@ -119,13 +119,13 @@ async def _known(
     RetryKeyReused.
     """
     try:
-        return await here.coordinator.transacted(group, *retry), False
+        return await here.coordinator.find_repeat(group, *retry), False
     except RetryKeyReused:
         large = is_large(body, form)
         sent = await worked_out(large, lambda: decode_transaction(body, form, room))
         if not sent.frame.staged:
             raise
-    found = await here.coordinator.transacted(group, retry[0], None)
+    found = await here.coordinator.find_repeat(group, retry[0], None)
     return found, found is not None
 
 
@@ -151,7 +151,7 @@ async def _done(
         try:
             return await here.coordinator.transact(group, member, asked)
         except (UnknownTopic, UnknownPartition):
-            await here.shards.look()
+            await here.shard_manager.refresh_topics()
             if all(is_current(here, part.topic, part.topic_id) for part in asked.parts):
                 raise
 
@@ -163,7 +163,7 @@ async def _asked(
     frame = sent.frame
     for key in frame.forget:
         check_retry_key(key)
-    await here.shards.look()  # records are for the topics that are there now
+    await here.shard_manager.refresh_topics()  # records are for the topics that are there now
     topics = [await topic_to_write(here, name) for name in sent.records]
     sticky = [here.router.sticky_partition(topic) for topic in topics]
 

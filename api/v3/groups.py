@@ -97,20 +97,20 @@ async def list_groups(here: Here, request: Request, cluster: ClusterId) -> Colle
     return Collection(
         kind="KafkaConsumerGroupList",
         metadata=ListMetadata(self=url(request, cluster, "consumer-groups")),
-        data=[await _group_view(here, request, group) for group in await here.shards.groups()],
+        data=[await _group_view(here, request, group) for group in await here.shard_manager.groups()],
     )
 
 
 @router.get("/{group}", summary="Describe a group", responses=error_responses(404, 503))
 async def get_group(here: Here, request: Request, cluster: ClusterId, group: GroupId) -> GroupView:
-    return await _group_view(here, request, await here.shards.group(group))
+    return await _group_view(here, request, await here.shard_manager.group(group))
 
 
 @router.get("/{group}/consumers", summary="List a group's members", responses=error_responses(404, 503))
 async def list_consumers(
     here: Here, request: Request, cluster: ClusterId, group: GroupId
 ) -> Collection[ConsumerView]:
-    found = await here.shards.group(group)
+    found = await here.shard_manager.group(group)
     return Collection(
         kind="KafkaConsumerList",
         metadata=ListMetadata(self=url(request, cluster, "consumer-groups", group, "consumers")),
@@ -122,7 +122,7 @@ async def list_consumers(
 async def get_consumer(
     here: Here, request: Request, cluster: ClusterId, group: GroupId, consumer: ConsumerId
 ) -> ConsumerView:
-    found = await here.shards.group(group)
+    found = await here.shard_manager.group(group)
     return _consumer_view(request, cluster, found, found.member(consumer).id)
 
 
@@ -134,7 +134,7 @@ async def get_consumer(
 async def list_assignments(
     here: Here, request: Request, cluster: ClusterId, group: GroupId, consumer: ConsumerId
 ) -> Collection[AssignmentView]:
-    found = await here.shards.group(group)
+    found = await here.shard_manager.group(group)
     member = found.member(consumer)
     path = (cluster, "consumer-groups", group, "consumers", consumer, "assignments")
     return Collection(
@@ -147,7 +147,7 @@ async def list_assignments(
 @router.get("/{group}/lags", summary="List a group's lags", responses=error_responses(404, 503))
 async def list_lags(here: Here, request: Request, cluster: ClusterId, group: GroupId) -> Collection[LagView]:
     """One lag for each partition in which the group has committed an offset."""
-    found = await here.shards.group(group)
+    found = await here.shard_manager.group(group)
     lags = await run_in_threadpool(_lags, here, found)
     return Collection(
         kind="KafkaConsumerLagList",
@@ -164,7 +164,7 @@ async def list_lags(here: Here, request: Request, cluster: ClusterId, group: Gro
 async def get_lag(
     here: Here, request: Request, cluster: ClusterId, group: GroupId, topic: str, partition: int
 ) -> LagView:
-    found = await here.shards.group(group)
+    found = await here.shard_manager.group(group)
     at = TopicPartition(topic, partition)
     found.check(at)
     lags = await run_in_threadpool(_lags, here, found, at)
@@ -179,7 +179,7 @@ async def get_lag(
     "/{group}/lag-summary", summary="Get a group's largest and total lag", responses=error_responses(404, 503)
 )
 async def get_lag_summary(here: Here, request: Request, cluster: ClusterId, group: GroupId) -> LagSummaryView:
-    found = await here.shards.group(group)
+    found = await here.shard_manager.group(group)
     lags = await run_in_threadpool(_lags, here, found)
     records = {at: behind.records for at, (_, behind) in lags.items()}
     worst = max(records, key=lambda at: records[at], default=None)
@@ -225,7 +225,7 @@ def _owner(group: Group, at: TopicPartition) -> str:
 
 async def _group_view(here: Gateway, request: Request, group: Group) -> GroupView:
     cluster, path = here.cluster.cluster_id, (here.cluster.cluster_id, "consumer-groups", group.id)
-    broker = here.leadership.leader_id(*await here.shards.home(group.id))
+    broker = here.leadership.leader_id(*await here.shard_manager.partition_for(group.id))
     return GroupView(
         metadata=resource(request, *path, name=f"kafka={cluster}/consumer-group={group.id}"),
         cluster_id=cluster,

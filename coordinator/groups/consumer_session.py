@@ -64,13 +64,13 @@ class ConsumerSession:
         tails: TailFollower,
         shard: Shard,
         clock: Clock,
-        group: str,
-        member: str,
+        group_id: str,
+        member_id: str,
     ) -> None:
         """`topics` looks which there are."""
         self._cluster, self._topics, self._tails = cluster, topics, tails
         self.shard, self._clock = shard, clock
-        self._group, self._member = group, member
+        self._group_id, self._member_id = group_id, member_id
         self._positions: dict[TopicPartition, _Position] = {}
         self._given: dict[TopicPartition, int] = {}
         self._auto_committed = clock.monotonic()
@@ -95,18 +95,18 @@ class ConsumerSession:
         serial, pause_s, began = self._serial, WAIT_FIRST_S, self._clock.boottime()
         since = began  # what it begins with is newer than it; who waits shares the looks of others
         changed = asyncio.Event()
-        self.shard.listen(self._group, changed)
+        self.shard.listen(self._group_id, changed)
         try:
             while True:
                 changed.clear()
                 await self._acknowledge(generation)
-                damage = await self._look(serial, since)
+                damage = await self._refresh(serial, since)
                 if self._serial == serial:
                     await self._check_live(began)
-                member = self.shard.group(self._group).member(self._member)
+                member = self.shard.group(self._group_id).member(self._member_id)
                 if self._serial != serial or (generation is not None and generation < member.epoch):
                     await self.shard.wait_durable(
-                        self._group
+                        self._group_id
                     )  # a generation that is told must not come twice
                     return PollResult(serial, member.epoch, [])
                 seen = self._high_watermarks()
@@ -124,7 +124,7 @@ class ConsumerSession:
                 since = self._clock.boottime() - pause_s / 2
                 pause_s = min(pause_s * 1.5, WAIT_MAX_S)
         finally:
-            self.shard.unlisten(self._group, changed)
+            self.shard.unlisten(self._group_id, changed)
 
     def advance(self, serial: int, following: Mapping[TopicPartition, int]) -> None:
         """The client has been given what poll `serial` read up to these offsets.
@@ -149,20 +149,20 @@ class ConsumerSession:
             offsets = {at: OffsetAndMetadata(offset) for at, offset in self._given.items()}
         self._commit(offsets)
         if not offsets:
-            self.shard.apply(self._group, Heartbeat(self._member))
-        await self.shard.wait_durable(self._group)
+            self.shard.apply(self._group_id, Heartbeat(self._member_id))
+        await self.shard.wait_durable(self._group_id)
 
     def seek(self, positions: Mapping[TopicPartition, int]) -> None:
         """Go on from these offsets. Raises NotAssigned, UnknownMember, NotLeader."""
-        self.shard.apply(self._group, Seek(self._member, positions))
+        self.shard.apply(self._group_id, Seek(self._member_id, positions))
         self.forget(positions)
 
-    def note_places(self) -> None:
+    def note_positions(self) -> None:
         """Let the group remember where this member goes on. Raises NotLeader."""
-        member = self.shard.group(self._group).member(self._member)
+        member = self.shard.group(self._group_id).member(self._member_id)
         noted = {at: place.offset for at, place in self._positions.items() if at in member.owned}
         if noted:
-            self.shard.apply(self._group, Seek(self._member, noted))
+            self.shard.apply(self._group_id, Seek(self._member_id, noted))
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Look again where to go on in these."""
@@ -176,7 +176,7 @@ class ConsumerSession:
 
     def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         if offsets:
-            self.shard.apply(self._group, Commit(self._member, offsets, self._clock.now_ms()))
+            self.shard.apply(self._group_id, Commit(self._member_id, offsets, self._clock.now_ms()))
         self.note_committed(offsets)
 
     def note_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -187,14 +187,14 @@ class ConsumerSession:
 
     def leave(self) -> None:
         """What a member does at its orderly end: with auto-commit, commit what it was given."""
-        group = self.shard.group(self._group)
-        if group.member(self._member).config.auto_commit:
+        group = self.shard.group(self._group_id)
+        if group.member(self._member_id).config.auto_commit:
             self._auto_commit(group, lambda _at: True)
 
     async def _acknowledge(self, generation: int | None) -> None:
         """Take note that the client has done with what it was given, and give it what it may own now."""
-        group = self.shard.group(self._group)
-        before = group.member(self._member)
+        group = self.shard.group(self._group_id)
+        before = group.member(self._member_id)
         if not before.subscribed and not before.assigned:
             raise NotAssigned(
                 f"the consumer instance {before.id!r} has no subscription and no partitions; give "
@@ -202,13 +202,13 @@ class ConsumerSession:
             )
         if before.config.auto_commit:
             self._auto_commit_due(group, before, generation)
-        group = self.shard.apply(self._group, Poll(self._member, generation))
-        member = group.member(self._member)
+        group = self.shard.apply(self._group_id, Poll(self._member_id, generation))
+        member = group.member(self._member_id)
         # What it did not own just now it may have lost and got again: others were there meanwhile.
         self._drop(self._positions.keys() - (before.owned & member.owned))
         self._drop([at for at, place in self._positions.items() if not _is_of(place, group, at)])
         if member.owned != before.owned or member.epoch != before.epoch:
-            await self.shard.wait_durable(self._group)
+            await self.shard.wait_durable(self._group_id)
 
     def _auto_commit_due(self, group: Group, member: Member, generation: int | None) -> None:
         now = self._clock.monotonic()
@@ -221,7 +221,7 @@ class ConsumerSession:
                 self._auto_commit(group, leaving.__contains__)
 
     def _auto_commit(self, group: Group, chosen: Callable[[TopicPartition], bool]) -> None:
-        member = group.member(self._member)
+        member = group.member(self._member_id)
         if member.assigned and not group.empty:
             return  # the offsets are the others'
         given = self._given.items()
@@ -229,15 +229,15 @@ class ConsumerSession:
             {at: OffsetAndMetadata(offset) for at, offset in given if at in member.owned and chosen(at)}
         )
 
-    async def _look(self, serial: int, since: float) -> Damaged | StoreUnavailable | None:
+    async def _refresh(self, serial: int, since: float) -> Damaged | StoreUnavailable | None:
         """Know what was in the partitions at `since`, or later, and where to go on in those that are new.
 
         Where it waits, another request may come between: what was known before does not count after.
         Returns why a partition could not be looked at, which does not keep the others from being read.
         """
         damage: Damaged | StoreUnavailable | None = None
-        group = self.shard.group(self._group)
-        owned = group.member(self._member).owned
+        group = self.shard.group(self._group_id)
+        owned = group.member(self._member_id).owned
         new = [at for at in sorted(owned) if at not in self._positions]
         if new:
             opened: dict[TopicPartition, Partition] = {}
@@ -246,8 +246,8 @@ class ConsumerSession:
                 opened, damage = opened | found, trouble or damage
             if self._serial != serial:
                 return damage
-            if self._begin(opened):
-                await self.shard.wait_durable(self._group)
+            if self._open_at_start(opened):
+                await self.shard.wait_durable(self._group_id)
         damage = _damage(await self._tails.look(self._followed(), since)) or damage
         if self._tails.due_s(led := self._led(), WAIT_LED_S) <= 0:
             damage = _damage(await self._tails.follow(led, WAIT_LED_S)) or damage
@@ -272,7 +272,7 @@ class ConsumerSession:
         ready = [place for at, place in self._positions.items() if self._has_records(at, place)]
         if all(not place.partition.leading or place.partition.confirmed >= began for place in ready):
             return
-        await self._topics.look()
+        await self._topics.refresh()
         for at, place in self._positions.items():
             topic = self._cluster.cached_topic(at.topic)
             if topic is None or topic.topic_id != place.topic_id:
@@ -308,14 +308,14 @@ class ConsumerSession:
             offset = partition.log_start
         return offset
 
-    def _begin(self, opened: Mapping[TopicPartition, Partition]) -> bool:
+    def _open_at_start(self, opened: Mapping[TopicPartition, Partition]) -> bool:
         """Find the places in partitions that are new; says whether that changed the group.
 
         Who begins at the end is remembered there: if it dies, or the gateway, before it has committed
         anything, the next one must not begin at a later end (docs/decisions/0016-begin-at-latest.md).
         """
-        group = self.shard.group(self._group)
-        member = group.member(self._member)
+        group = self.shard.group(self._group_id)
+        member = group.member(self._member_id)
         begun = {}
         for at in sorted(opened.keys() & (member.owned - self._positions.keys())):
             offset = self._start(group, member, at, opened[at])
@@ -323,7 +323,7 @@ class ConsumerSession:
                 offset = begun[at] = opened[at].high_watermark
             self._positions[at] = _Position(group.topics[at.topic].topic_id, opened[at], offset)
         if begun and member.assigned:
-            self.shard.apply(self._group, Seek(self._member, begun))
+            self.shard.apply(self._group_id, Seek(self._member_id, begun))
         elif begun:
             self._commit({at: OffsetAndMetadata(offset) for at, offset in begun.items()})
         return bool(begun)
@@ -356,11 +356,11 @@ class ConsumerSession:
         """Whether there is something to read, from a place that still exists."""
         low, high = position.partition.log_start, position.partition.high_watermark
         if not low <= position.offset <= high:
-            member = self.shard.group(self._group).member(self._member)
+            member = self.shard.group(self._group_id).member(self._member_id)
             there = low if member.config.auto_offset_reset == "earliest" else high
             _log.warning(
                 "group %s: offset %d of %s is out of range %d to %d; going on at %d (auto.offset.reset)",
-                *(self._group, position.offset, at, low, high, there),
+                *(self._group_id, position.offset, at, low, high, there),
             )
             position.offset = there
         return position.offset < high

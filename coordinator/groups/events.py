@@ -20,7 +20,7 @@ class TopicState:
 class Join:
     """A member begins; it has chosen no partitions yet."""
 
-    member: str
+    member_id: str
     config: MemberConfig
 
 
@@ -28,21 +28,21 @@ class Join:
 class Leave:
     """A member ends in order."""
 
-    member: str
+    member_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
     """A member is alive, whatever it does."""
 
-    member: str
+    member_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
     """A member shares topics with the others: those named, or those that a pattern matches."""
 
-    member: str
+    member_id: str
     topics: frozenset[str] = frozenset()
     pattern: str = ""
 
@@ -51,14 +51,14 @@ class Subscribe:
 class Unsubscribe:
     """A member gives up its subscription, or the partitions that it assigned to itself."""
 
-    member: str
+    member_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Assign:
     """A member takes partitions for itself, beside the group's sharing."""
 
-    member: str
+    member_id: str
     partitions: frozenset[TopicPartition]
 
 
@@ -70,7 +70,7 @@ class Poll:
     should give up it gives up here, but not before it can know.
     """
 
-    member: str
+    member_id: str
     generation: int | None = None
 
 
@@ -86,7 +86,7 @@ class OffsetAndMetadata:
 class Commit:
     """A member has processed what is below these offsets. `at_ms`: milliseconds since 1970."""
 
-    member: str
+    member_id: str
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     at_ms: int
 
@@ -95,7 +95,7 @@ class Commit:
 class Seek:
     """A member goes on from these offsets."""
 
-    member: str
+    member_id: str
     positions: Mapping[TopicPartition, int]
 
 
@@ -112,12 +112,12 @@ class Reset:
 class Transact:
     """What is staged is to be appended, and these offsets are committed: both or nothing.
 
-    `member` is None for somebody outside the group. `generation` is the newest that the member knows, None if
-    it knows none. `key` (empty: none) and `digest` tell a repeat; keys in `forget` need not be remembered any
-    more. `producer_id` is a new one, for a group that needs one. `at_ms`: milliseconds since 1970.
+    `member_id` is None for somebody outside the group. `generation` is the newest that the member knows, None
+    if it knows none. `key` (empty: none) and `digest` tell a repeat; keys in `forget` need not be remembered
+    any more. `producer_id` is a new one, for a group that needs one. `at_ms`: milliseconds since 1970.
     """
 
-    member: str | None
+    member_id: str | None
     generation: int | None
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     staged: tuple[StagedFile, ...]

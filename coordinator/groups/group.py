@@ -68,13 +68,13 @@ class Group:
     committed_ms: int = field(default=0, compare=False)  # it follows from the offsets
     transactions: TransactionState = field(default_factory=TransactionState)
 
-    def member(self, name: str) -> Member:
+    def member(self, member_id: str) -> Member:
         """Raises UnknownMember."""
-        found = self.members.get(name)
+        found = self.members.get(member_id)
         if found is None:
             raise UnknownMember(
-                f"the group {self.id!r} has no consumer instance {name!r}: it was deleted, or silent for "
-                "longer than its session; create it again"
+                f"the group {self.id!r} has no consumer instance {member_id!r}: it was deleted, or silent "
+                "for longer than its session timeout; create it again"
             )
         return found
 

@@ -39,16 +39,16 @@ class GroupCoordinator:
         clock: Clock,
     ) -> None:
         self._cluster, self._clock = cluster, clock
-        self._shards, self._consumers, self._transactions = shards, consumers, transactions
+        self._shard_manager, self._sessions, self._transactions = shards, consumers, transactions
         self._closed = False
 
     def wake(self) -> None:
         """Have every poll that waits answer, and those that come wait no more."""
         self._closed = True
-        self._shards.wake()
+        self._shard_manager.wake()
 
-    async def happen(self, name: str, event: Event) -> Group:
-        """Let `event` happen to the group `name`; durable on return. Returns the group as it is then.
+    async def apply_event(self, group_id: str, event: Event) -> Group:
+        """Let `event` happen to the group `group_id`; durable on return. Returns the group as it is then.
 
         Raises what `step` raises; InvalidConsumer for a name that no group can have, NotLeader,
         StoreUnavailable, OutcomeUnknown, Damaged.
@@ -58,27 +58,27 @@ class GroupCoordinator:
             if isinstance(event, Heartbeat):
                 # Nothing is appended that could meet a newer claim: look whether there is one.
                 await asyncio.to_thread(shard.refresh)
-            if isinstance(event, Join) and event.member not in shard.group(name).members:
-                self._shards.check_room(shard, name, joins=True)
-            group = shard.apply(name, event)
-            await shard.wait_durable(name)
+            if isinstance(event, Join) and event.member_id not in shard.group(group_id).members:
+                self._shard_manager.check_quota(shard, group_id, joins=True)
+            group = shard.apply(group_id, event)
+            await shard.wait_durable(group_id)
             return group
 
-        await self._shards.look()
-        return await self._shards.leading(name, attempt)
+        await self._shard_manager.refresh_topics()
+        return await self._shard_manager.with_shard(group_id, attempt)
 
-    async def member(self, name: str, member: str) -> Member:
+    async def member(self, group_id: str, member_id: str) -> Member:
         """A member, as is known here. Raises UnknownMember."""
 
         async def attempt(shard: Shard) -> Member:
-            return shard.group(name).member(member)
+            return shard.group(group_id).member(member_id)
 
-        return await self._shards.leading(name, attempt)
+        return await self._shard_manager.with_shard(group_id, attempt)
 
     async def poll(
         self,
-        name: str,
-        member: str,
+        group_id: str,
+        member_id: str,
         generation: int | None,
         max_bytes: int,
         timeout_s: float,
@@ -96,22 +96,22 @@ class GroupCoordinator:
             return self._closed or await ended()
 
         async def attempt(shard: Shard) -> Answer:
-            consumer = self._consumers.of(shard, name, member)
+            consumer = self._sessions.session_for(shard, group_id, member_id)
             while True:
-                known = self._shards.topics_version
+                known = self._shard_manager.topics_version
                 try:
                     polled = await consumer.poll(generation, max_bytes, deadline, over)
                     return await give(consumer, polled)
                 except (TopicDeleted, Damaged) as error:
                     # What is damaged may be what is left of a topic that is gone, its segments swept.
-                    await self._shards.look()
-                    if self._shards.topics_version == known:
+                    await self._shard_manager.refresh_topics()
+                    if self._shard_manager.topics_version == known:
                         raise error if isinstance(error, Damaged) else contradicted(error) from None
 
-        return await self._shards.leading(name, attempt)
+        return await self._shard_manager.with_shard(group_id, attempt)
 
     async def commit(
-        self, name: str, member: str, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None
+        self, group_id: str, member_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None
     ) -> None:
         """Commit a member's offsets, None for all that it was given.
 
@@ -120,25 +120,27 @@ class GroupCoordinator:
         """
 
         async def attempt(shard: Shard) -> None:
-            consumer = self._consumers.of(shard, name, member)
+            consumer = self._sessions.session_for(shard, group_id, member_id)
             await consumer.commit(offsets)
 
         if offsets:
-            await self._shards.look()
+            await self._shard_manager.refresh_topics()
             await self._open(offsets)
-        await self._shards.leading(name, attempt)
+        await self._shard_manager.with_shard(group_id, attempt)
 
-    async def transacted(self, name: str, key: str, digest: str | None) -> TransactionResult | None:
+    async def find_repeat(self, group_id: str, key: str, digest: str | None) -> TransactionResult | None:
         """The answer to a transaction that is repeated, None to a new one; without a `digest` whatever its
         content was. Raises RetryKeyReused.
         """
 
         async def attempt(shard: Shard) -> TransactionResult | None:
-            return await self._transactions.known(shard, name, key, digest)
+            return await self._transactions.find_repeat(shard, group_id, key, digest)
 
-        return await self._shards.leading(name, attempt)
+        return await self._shard_manager.with_shard(group_id, attempt)
 
-    async def transact(self, name: str, member: str | None, asked: TransactionRequest) -> TransactionResult:
+    async def transact(
+        self, group_id: str, member_id: str | None, asked: TransactionRequest
+    ) -> TransactionResult:
         """Commit offsets and records as one, of a member or (None) of nobody in the group; and apply it.
 
         Raises NotAssigned, GroupNotEmpty, StaleGeneration, RetryKeyReused, OffsetOutOfRange, UnknownMember,
@@ -147,47 +149,49 @@ class GroupCoordinator:
         """
 
         async def attempt(shard: Shard) -> TransactionResult:
-            self._shards.check_room(shard, name)
+            self._shard_manager.check_quota(shard, group_id)
 
             def committing(group: Group) -> None:
-                for consumer in self._consumers.known(name, group.members if member is None else [member]):
-                    if member is None:
+                for consumer in self._sessions.existing(
+                    group_id, group.members if member_id is None else [member_id]
+                ):
+                    if member_id is None:
                         consumer.forget(asked.offsets)
                     else:
                         consumer.note_committed(asked.offsets)
 
-            return await self._transactions.transact(shard, name, member, asked, committing)
+            return await self._transactions.transact(shard, group_id, member_id, asked, committing)
 
-        await self._shards.look()
+        await self._shard_manager.refresh_topics()
         await self._check_ends(asked.offsets)
-        return await self._shards.leading(name, attempt)
+        return await self._shard_manager.with_shard(group_id, attempt)
 
-    async def seek(self, name: str, member: str, positions: Mapping[TopicPartition, int]) -> None:
+    async def seek(self, group_id: str, member_id: str, positions: Mapping[TopicPartition, int]) -> None:
         """Set where a member goes on. Raises NotAssigned, InvalidOffset."""
 
         async def attempt(shard: Shard) -> None:
-            self._consumers.of(shard, name, member).seek(positions)
-            await shard.wait_durable(name)
+            self._sessions.session_for(shard, group_id, member_id).seek(positions)
+            await shard.wait_durable(group_id)
 
         for at, offset in positions.items():
             if offset < 0:
                 raise InvalidOffset(f"offset {offset} of {at} is negative; name one from 0")
-        await self._shards.look()
-        await self._shards.leading(name, attempt)
+        await self._shard_manager.refresh_topics()
+        await self._shard_manager.with_shard(group_id, attempt)
 
-    async def leave(self, name: str, member: str) -> None:
+    async def leave(self, group_id: str, member_id: str) -> None:
         """Delete a member; what auto-commit owes it is committed. Raises UnknownMember."""
 
         async def attempt(shard: Shard) -> None:
-            self._consumers.of(shard, name, member).leave()
-            shard.apply(name, Leave(member))
-            await shard.wait_durable(name)
-            self._consumers.forget(name, member)
+            self._sessions.session_for(shard, group_id, member_id).leave()
+            shard.apply(group_id, Leave(member_id))
+            await shard.wait_durable(group_id)
+            self._sessions.forget(group_id, member_id)
 
-        await self._shards.leading(name, attempt)
+        await self._shard_manager.with_shard(group_id, attempt)
 
     async def reset(
-        self, name: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], force: bool
+        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], force: bool
     ) -> Group:
         """Set a group's offsets from outside; with `force` its members go on from there, too.
 
@@ -195,32 +199,32 @@ class GroupCoordinator:
         """
 
         async def attempt(shard: Shard) -> Group:
-            self._shards.check_room(shard, name)
-            group = shard.apply(name, Reset(offsets, self._clock.now_ms(), force))
+            self._shard_manager.check_quota(shard, group_id)
+            group = shard.apply(group_id, Reset(offsets, self._clock.now_ms(), force))
             # At once: what a member was given before must not be committed over it.
-            for consumer in self._consumers.known(name, group.members):
+            for consumer in self._sessions.existing(group_id, group.members):
                 consumer.forget(offsets)
-            await shard.wait_durable(name)
+            await shard.wait_durable(group_id)
             return group
 
-        await self._shards.look()
+        await self._shard_manager.refresh_topics()
         await self._check_ends(offsets)
-        return await self._shards.leading(name, attempt)
+        return await self._shard_manager.with_shard(group_id, attempt)
 
-    async def delete(self, name: str, force: bool) -> None:
+    async def delete(self, group_id: str, force: bool) -> None:
         """Forget a group; with `force` also its members, and the records of transactions whose staged file is
         lost. Raises UnknownGroup, GroupNotEmpty; Conflict for such a file; Retriable.
         """
 
         async def attempt(shard: Shard) -> None:
-            await self._transactions.finish(shard, name, force)
-            await shard.wait_durable(name)
-            shard.apply(name, Delete(force))
-            self._consumers.forget_group(name)
-            await shard.wait_durable(name)
+            await self._transactions.finish(shard, group_id, force)
+            await shard.wait_durable(group_id)
+            shard.apply(group_id, Delete(force))
+            self._sessions.forget_group(group_id)
+            await shard.wait_durable(group_id)
 
-        await self._shards.group(name)
-        await self._shards.leading(name, attempt)
+        await self._shard_manager.group(group_id)
+        await self._shard_manager.with_shard(group_id, attempt)
 
     async def _check_ends(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Raise OffsetOutOfRange for an offset that no record has yet, and what `_open` raises."""

@@ -102,9 +102,9 @@ def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[
     }
 
 
-def _remembered(name: str, value: MemberValue, now_ms: float) -> Member:
+def _remembered(member_id: str, value: MemberValue, now_ms: float) -> Member:
     return Member(
-        name,
+        member_id,
         value.config,
         now_ms,
         now_ms,

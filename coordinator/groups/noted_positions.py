@@ -40,8 +40,8 @@ def new_positions(before: Group, records: Records) -> list[NotedPosition]:
     return found
 
 
-def _new_member_positions(before: Group, name: str, value: MemberValue) -> Iterator[NotedPosition]:
-    member = before.members.get(name)
+def _new_member_positions(before: Group, member_id: str, value: MemberValue) -> Iterator[NotedPosition]:
+    member = before.members.get(member_id)
     known = {} if member is None else member.positions
     for topic, positions in value.positions.items():
         for partition, offset in positions.items():

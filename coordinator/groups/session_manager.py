@@ -17,45 +17,45 @@ class SessionManager:
     def __init__(self, cluster: Cluster, tails: TailFollower, clock: Clock) -> None:
         self._cluster, self._tails, self._clock = cluster, tails, clock
         self.topics = SharedRefresh(cluster.refresh)
-        self._consumers: dict[tuple[str, str], ConsumerSession] = {}
+        self._sessions: dict[tuple[str, str], ConsumerSession] = {}
 
-    def of(self, shard: Shard, name: str, member: str) -> ConsumerSession:
-        """The places of a member of the group `name`. Raises UnknownMember."""
+    def session_for(self, shard: Shard, group_id: str, member_id: str) -> ConsumerSession:
+        """The places of a member of the group `group_id`. Raises UnknownMember."""
         try:
-            shard.group(name).member(member)
+            shard.group(group_id).member(member_id)
         except UnknownMember:
-            self.forget(name, member)
+            self.forget(group_id, member_id)
             raise
-        consumer = self._consumers.get((name, member))
+        consumer = self._sessions.get((group_id, member_id))
         if consumer is None or consumer.shard is not shard:
             consumer = ConsumerSession(
-                self._cluster, self.topics, self._tails, shard, self._clock, name, member
+                self._cluster, self.topics, self._tails, shard, self._clock, group_id, member_id
             )
-            self._consumers[name, member] = consumer
+            self._sessions[group_id, member_id] = consumer
         return consumer
 
-    def known(self, name: str, members: Iterable[str]) -> list[ConsumerSession]:
+    def existing(self, group_id: str, members: Iterable[str]) -> list[ConsumerSession]:
         """The places of those of these members that have any."""
-        found = (self._consumers.get((name, member)) for member in members)
+        found = (self._sessions.get((group_id, member_id)) for member_id in members)
         return [consumer for consumer in found if consumer is not None]
 
-    def forget(self, name: str, member: str) -> None:
+    def forget(self, group_id: str, member_id: str) -> None:
         """The places of a member are void."""
-        self._consumers.pop((name, member), None)
+        self._sessions.pop((group_id, member_id), None)
 
-    def forget_group(self, name: str) -> None:
+    def forget_group(self, group_id: str) -> None:
         """The places of the group's members are void."""
-        for key in [key for key in self._consumers if key[0] == name]:
-            del self._consumers[key]
+        for key in [key for key in self._sessions if key[0] == group_id]:
+            del self._sessions[key]
 
-    def note_places(self, shard: Shard) -> None:
+    def note_positions(self, shard: Shard) -> None:
         """Note where the members of the groups of `shard` go on."""
-        for (name, member), consumer in [*self._consumers.items()]:
-            if consumer.shard is shard and member in shard.group(name).members:
-                consumer.note_places()
+        for (group_id, member_id), consumer in [*self._sessions.items()]:
+            if consumer.shard is shard and member_id in shard.group(group_id).members:
+                consumer.note_positions()
 
     def tidy(self, shard: Shard) -> None:
         """Forget the members that the groups of `shard` do not have any more; all, when it is over."""
-        for (name, member), consumer in [*self._consumers.items()]:
-            if consumer.shard is shard and not (shard.leading and member in shard.group(name).members):
-                del self._consumers[name, member]
+        for (group_id, member_id), consumer in [*self._sessions.items()]:
+            if consumer.shard is shard and not (shard.leading and member_id in shard.group(group_id).members):
+                del self._sessions[group_id, member_id]

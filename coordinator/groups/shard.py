@@ -60,11 +60,11 @@ class Shard:
         if not self.leading:
             raise NotLeader("this gateway does not coordinate the group any more; repeat the request")
 
-    def group(self, name: str) -> Group:
+    def group(self, group_id: str) -> Group:
         """The group `name`: an empty one when nothing is known of it."""
-        if name in self._behind and self.leading:
-            self._follow(name)
-        return self._groups.get(name) or Group(name, topics=self._topics)
+        if group_id in self._behind and self.leading:
+            self._follow(group_id)
+        return self._groups.get(group_id) or Group(group_id, topics=self._topics)
 
     @property
     def size(self) -> int:
@@ -80,31 +80,31 @@ class Shard:
         """Every group that there is, by name."""
         return [group for _, group in sorted(self._groups.items())]
 
-    def apply(self, name: str, event: Event) -> Group:
-        """Let `event` happen to the group `name`; what it becomes is durable once `wait_durable` returns.
+    def apply(self, group_id: str, event: Event) -> Group:
+        """Let `event` happen to the group `group_id`; what it becomes is durable once `wait_durable` returns.
 
         Raises what `step` raises, and NotLeader; Retriable for a Delete while something is not durable yet.
         """
         self.check_leading()
-        if isinstance(event, Delete) and name in self._appended:
+        if isinstance(event, Delete) and group_id in self._appended:
             # Who waits for a number would take the same one of the next group of this name for it.
-            raise Retriable(f"changes of the group {name!r} are being committed; repeat the request")
-        before = self.group(name)
+            raise Retriable(f"changes of the group {group_id!r} are being committed; repeat the request")
+        before = self.group(group_id)
         after, records = step(before, event, self._now_ms())
         if records:
             self._append(before, records)
         if after.exists:
-            self._groups[name] = after
+            self._groups[group_id] = after
         else:
-            self._groups.pop(name, None)
+            self._groups.pop(group_id, None)
         if after.target is not before.target or after.generation != before.generation:
-            self.wake(name)
+            self.wake(group_id)
         return after
 
-    def check(self, name: str, event: Event) -> None:
+    def check(self, group_id: str, event: Event) -> None:
         """Raise what `apply` would raise now."""
         self.check_leading()
-        step(self.group(name), event, self._now_ms())
+        step(self.group(group_id), event, self._now_ms())
 
     def follow(self, topics: Mapping[str, TopicState]) -> None:
         """These are the topics from now on. Groups hear of it when asked for, and by `follow_on`."""
@@ -115,14 +115,14 @@ class Shard:
 
         Returns whether there are more of them. Raises NotLeader.
         """
-        for name in [*islice(self._behind, GROUPS_LOOKED_AT)]:
-            self._follow(name)
+        for group_id in [*islice(self._behind, GROUPS_LOOKED_AT)]:
+            self._follow(group_id)
         return bool(self._behind)
 
-    def _follow(self, name: str) -> None:
-        del self._behind[name]
-        if name in self._groups:
-            self.apply(name, TopicsChanged(self._topics))
+    def _follow(self, group_id: str) -> None:
+        del self._behind[group_id]
+        if group_id in self._groups:
+            self.apply(group_id, TopicsChanged(self._topics))
 
     def expire(self, retention_ms: int) -> bool:
         """Forget groups that have had no members for `retention_ms`; some at a time.
@@ -133,24 +133,24 @@ class Shard:
         before_ms = max(1, wall_ms - retention_ms)
         due = (g for g in self._groups.values() if g.idle and (not g.idle_ms or g.touched_ms < before_ms))
         some = [group.id for group in islice(due, GROUPS_LOOKED_AT)]
-        for name in some:
-            self.apply(name, Tick(wall_ms, before_ms))
+        for group_id in some:
+            self.apply(group_id, Tick(wall_ms, before_ms))
         return len(some) == GROUPS_LOOKED_AT
 
     def tick(self) -> None:
         """Let the time that has passed happen to every group. Raises NotLeader."""
         now, wall_ms = self._now_ms(), self._clock.now_ms()
-        for name, group in [*self._groups.items()]:
+        for group_id, group in [*self._groups.items()]:
             deadline, expiry_ms = group.deadline_ms, group.transactions.expiry_ms
             if (deadline is not None and now >= deadline) or (expiry_ms is not None and wall_ms >= expiry_ms):
-                self.apply(name, Tick(wall_ms))
+                self.apply(group_id, Tick(wall_ms))
 
-    async def wait_durable(self, name: str) -> None:
-        """Return when all that happened to the group `name` so far is durable.
+    async def wait_durable(self, group_id: str) -> None:
+        """Return when all that happened to the group `group_id` so far is durable.
 
         Raises NotLeader, StoreUnavailable, OutcomeUnknown, Damaged when it could not be made so.
         """
-        done = self._appended.get(name)
+        done = self._appended.get(group_id)
         if done is not None:
             await asyncio.shield(done)
 
@@ -159,32 +159,32 @@ class Shard:
         for done in [*self._appended.values()]:
             await asyncio.shield(done)
 
-    def listen(self, name: str, event: asyncio.Event) -> None:
-        """Set `event` whenever who should own what changes in the group `name`."""
-        self._waiting[name].add(event)
+    def listen(self, group_id: str, event: asyncio.Event) -> None:
+        """Set `event` whenever who should own what changes in the group `group_id`."""
+        self._waiting[group_id].add(event)
 
-    def unlisten(self, name: str, event: asyncio.Event) -> None:
-        self._waiting[name].discard(event)
-        if not self._waiting[name]:
-            del self._waiting[name]
+    def unlisten(self, group_id: str, event: asyncio.Event) -> None:
+        self._waiting[group_id].discard(event)
+        if not self._waiting[group_id]:
+            del self._waiting[group_id]
 
-    def wake(self, name: str | None = None) -> None:
+    def wake(self, group_id: str | None = None) -> None:
         """Set the events of those who listen, to one group or to any."""
-        for key in [*self._waiting] if name is None else [name] if name in self._waiting else []:
+        for key in [*self._waiting] if group_id is None else [group_id] if group_id in self._waiting else []:
             for event in self._waiting[key]:
                 event.set()
 
     def _append(self, before: Group, records: Records) -> None:
-        name, places = before.id, new_positions(before, records)
+        group_id, places = before.id, new_positions(before, records)
         batch = input_batch([encode(key, value) for key, value in records], self._clock.now_us())
         rests_on = partial(make_durable, self._cluster, places) if places else None
         _, done = self._accumulator.add(AppendRequest(batch, rests_on=rests_on))
-        self._appended[name] = done
-        done.add_done_callback(lambda done: self._on_appended(name, done))
+        self._appended[group_id] = done
+        done.add_done_callback(lambda done: self._on_appended(group_id, done))
 
-    def _on_appended(self, name: str, done: "asyncio.Future[int | None]") -> None:
-        if self._appended.get(name) is done:
-            del self._appended[name]
+    def _on_appended(self, group_id: str, done: "asyncio.Future[int | None]") -> None:
+        if self._appended.get(group_id) is done:
+            del self._appended[group_id]
         error = None if done.cancelled() else done.exception()
         if isinstance(error, LakelogError):
             self._lost = error

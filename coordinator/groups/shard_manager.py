@@ -55,65 +55,65 @@ class ShardManager:
         clock: Clock,
     ) -> None:
         self._cluster, self._leadership, self._settings, self._clock = cluster, leadership, settings, clock
-        self._consumers, self._transactions = consumers, transactions
-        leadership.before_hand_over(self._leave)
+        self._sessions, self._transactions = consumers, transactions
+        leadership.before_hand_over(self._before_hand_over)
         self._shards: dict[int, Shard] = {}
         self._loading: dict[int, asyncio.Task[Shard]] = {}
-        self._read: dict[int, tuple[tuple[int, int], asyncio.Task[list[Group]]]] = {}
+        self._replays: dict[int, tuple[tuple[int, int], asyncio.Task[list[Group]]]] = {}
         self._topics: Mapping[str, TopicState] = {}
         self._topics_version = -1
-        self._beside: list[asyncio.Task[None]] = []
+        self._loops: list[asyncio.Task[None]] = []
         self._making = asyncio.Lock()
         self._expiring: dict[int, float] = {}
 
     async def start(self) -> None:
         """Begin to look after sessions, and for transactions that were left to be applied."""
-        self._beside = [asyncio.create_task(work) for work in (self._tick_always(), self._adopt_always())]
+        self._loops = [asyncio.create_task(work) for work in (self._tick_always(), self._take_over_always())]
 
     async def close(self) -> None:
         """Note where members go on, and stop."""
-        for index in [*self._shards]:
+        for partition in [*self._shards]:
             with suppress(LakelogError):
-                await self._leave(await self._topic(), index)
+                await self._before_hand_over(await self._topic(), partition)
         await self._transactions.close()
-        for task in self._beside:
+        for task in self._loops:
             task.cancel()
-        await asyncio.gather(*self._beside, return_exceptions=True)
+        await asyncio.gather(*self._loops, return_exceptions=True)
 
     def wake(self) -> None:
         """Let every poll that waits look whether it still should."""
         for shard in self._shards.values():
             shard.wake()
 
-    async def leading(self, name: str, attempt: Callable[[Shard], Awaitable[Answer]]) -> Answer:
-        """What `attempt` gives for the shard of the group `name`, tried again when the term had ended."""
-        _, index = await self.home(name)
+    async def with_shard(self, group_id: str, attempt: Callable[[Shard], Awaitable[Answer]]) -> Answer:
+        """What `attempt` gives for the shard of the group `group_id`, tried again when the term had ended."""
+        _, partition = await self.partition_for(group_id)
         try:
-            return await attempt(await self._shard(index))
+            return await attempt(await self._shard(partition))
         except NotLeader:
-            return await attempt(await self._shard(index))
+            return await attempt(await self._shard(partition))
 
-    async def home(self, name: str) -> tuple[Topic, int]:
-        """The partition of `__consumer_offsets` whose leader coordinates the group `name`.
+    async def partition_for(self, group_id: str) -> tuple[Topic, int]:
+        """The partition of `__consumer_offsets` whose leader coordinates the group `group_id`.
 
         Raises InvalidConsumer for a name that no group can have.
         """
-        check_group_name(name)
+        check_group_name(group_id)
         topic = await self._topic()
-        return topic, partition_for_key(name.encode(), topic.partition_count)
+        return topic, partition_for_key(group_id.encode(), topic.partition_count)
 
     @property
     def topics_version(self) -> int:
         """It grows when the groups hear of topics that came or went."""
         return self._topics_version
 
-    async def look(self) -> None:
+    async def refresh_topics(self) -> None:
         """Look which topics there are now, and tell the groups.
 
         Who asks for something of a topic by its name means the one that is there: without a look this process
         might know the one before.
         """
-        await self._consumers.topics.look()
+        await self._sessions.topics.refresh()
         self.follow_topics()
 
     async def has_groups(self) -> bool:
@@ -122,42 +122,47 @@ class ShardManager:
             await asyncio.to_thread(self._cluster.refresh)
         return self._cluster.cached_topic(CONSUMER_OFFSETS) is not None
 
-    async def group(self, name: str) -> Group:
+    async def group(self, group_id: str) -> Group:
         """The group `name`, as is durable. Raises UnknownGroup."""
-        check_group_name(name)
-        await self.look()
-        found = await self._seen((await self.home(name))[1]) if await self.has_groups() else []
-        group = next((group for group in found if group.id == name), None)
+        check_group_name(group_id)
+        await self.refresh_topics()
+        found = (
+            await self._groups_of((await self.partition_for(group_id))[1]) if await self.has_groups() else []
+        )
+        group = next((group for group in found if group.id == group_id), None)
         if group is None:
-            raise UnknownGroup(f"there is no consumer group {name!r}; see which there are")
+            raise UnknownGroup(f"there is no consumer group {group_id!r}; see which there are")
         return group
 
     async def groups(self) -> list[Group]:
         """Every group that there is, by name."""
-        await self.look()
+        await self.refresh_topics()
         if not await self.has_groups():
             return []
         indexes = range((await self._topic()).partition_count)
-        found = [group for index in indexes for group in await self._seen(index)]
+        found = [group for partition in indexes for group in await self._groups_of(partition)]
         return sorted(found, key=lambda group: group.id)
 
-    def known_groups(self) -> list[Group]:
+    def coordinated_groups(self) -> list[Group]:
         """The groups that this process coordinates now."""
         return [group for shard in [*self._shards.values()] if shard.leading for group in shard.groups()]
 
-    def check_room(self, shard: Shard, name: str, joins: bool = False) -> None:
-        """Raise QuotaReached when the group `name`, or a member that `joins` it, would be one too many."""
-        group, bounds = shard.group(name), self._settings
+    def check_quota(self, shard: Shard, group_id: str, joins: bool = False) -> None:
+        """Raise QuotaReached when a new group `group_id`, or a member that `joins` it, is one too many."""
+        group, bounds = shard.group(group_id), self._settings
         if not group.exists:
             groups = sum(shard.size for shard in self._shards.values())
-            _check_quota("consumer groups", groups, "groups_max", bounds.groups_max)
+            _check_below("consumer groups", groups, "groups_max", bounds.groups_max)
         if joins:
-            _check_quota(
-                f"consumer instances of {name!r}", len(group.members), "group_max_size", bounds.group_max_size
+            _check_below(
+                f"consumer instances of {group_id!r}",
+                len(group.members),
+                "group_max_size",
+                bounds.group_max_size,
             )
             members = sum(shard.members for shard in self._shards.values())
             most = bounds.consumer_instances_max
-            _check_quota("consumer instances", members, "consumer_instances_max", most)
+            _check_below("consumer instances", members, "consumer_instances_max", most)
 
     def follow_topics(self) -> None:
         """Tell the groups of topics that came or went since the last time; internal ones they never know."""
@@ -181,50 +186,50 @@ class ShardManager:
                 await asyncio.sleep(0)
                 more = shard.follow_on()
 
-    async def _shard(self, index: int) -> Shard:
+    async def _shard(self, partition: int) -> Shard:
         """The shard of a partition of `__consumer_offsets`, taken over now if it has to be."""
-        shard = self._shards.get(index)
+        shard = self._shards.get(partition)
         if shard is None or not shard.leading:
-            loading = self._loading.get(index)
+            loading = self._loading.get(partition)
             if loading is None:
-                loading = self._loading[index] = asyncio.create_task(self._load(index))
-                loading.add_done_callback(lambda _: self._loading.pop(index, None))
+                loading = self._loading[partition] = asyncio.create_task(self._load(partition))
+                loading.add_done_callback(lambda _: self._loading.pop(partition, None))
             shard = await asyncio.shield(loading)
         return shard
 
-    async def _load(self, index: int) -> Shard:
-        accumulator = await self._leadership.become_leader(await self._topic(), index)
+    async def _load(self, partition: int) -> Shard:
+        accumulator = await self._leadership.become_leader(await self._topic(), partition)
         shard = Shard(self._cluster, accumulator, self._clock)
         await asyncio.to_thread(self._cluster.refresh)  # the groups may know of topics that we do not
         await asyncio.to_thread(shard.read)
         self.follow_topics()
         shard.follow(self._topics)
-        self._read.pop(index, None)
-        before, self._shards[index] = self._shards.get(index), shard
+        self._replays.pop(partition, None)
+        before, self._shards[partition] = self._shards.get(partition), shard
         self._transactions.recover(shard)
         if before is not None:
             before.wake()
         return shard
 
-    async def _seen(self, index: int) -> list[Group]:
+    async def _groups_of(self, partition: int) -> list[Group]:
         """The groups of a partition of `__consumer_offsets`, as they are; no leadership is claimed for it."""
         self.follow_topics()
-        shard = self._shards.get(index)
+        shard = self._shards.get(partition)
         if shard is not None:
             await asyncio.to_thread(shard.refresh)
             await self._follow_on(shard)
             await shard.wait_all_durable()
             if shard.leading:
                 return shard.groups()
-        partition = (await self._topic()).partition(index)
-        await asyncio.to_thread(partition.refresh)
+        log = (await self._topic()).partition(partition)
+        await asyncio.to_thread(log.refresh)
         # Whoever asks before something has changed shares one replay: that reads all of the log.
-        known = (partition.high_watermark, self._topics_version)
-        before = self._read.get(index)
+        known = (log.high_watermark, self._topics_version)
+        before = self._replays.get(partition)
         if before is None or before[0] != known or _has_failed(before[1]):
-            reading = asyncio.to_thread(_read_groups, partition, self._topics, self._now_ms())
-            self._read[index] = known, asyncio.create_task(reading)
-        return await asyncio.shield(self._read[index][1])
+            reading = asyncio.to_thread(_read_groups, log, self._topics, self._now_ms())
+            self._replays[partition] = known, asyncio.create_task(reading)
+        return await asyncio.shield(self._replays[partition][1])
 
     async def _topic(self) -> Topic:
         """`__consumer_offsets`, made at its first use."""
@@ -245,12 +250,12 @@ class ShardManager:
             self._cluster.create_topic(CONSUMER_OFFSETS, partitions, configs, internal=True)
         return self._cluster.topic(CONSUMER_OFFSETS)
 
-    async def _leave(self, topic: Topic, index: int) -> None:
+    async def _before_hand_over(self, topic: Topic, partition: int) -> None:
         """Before another gateway takes over: note where members go on, so that nothing comes twice."""
-        shard = self._shards.get(index) if topic.name == CONSUMER_OFFSETS else None
+        shard = self._shards.get(partition) if topic.name == CONSUMER_OFFSETS else None
         if shard is None or not shard.leading:
             return
-        self._consumers.note_places(shard)
+        self._sessions.note_positions(shard)
         self._transactions.leave(shard)
         await shard.wait_all_durable()
         shard.wake()
@@ -259,39 +264,39 @@ class ShardManager:
         while True:
             await asyncio.sleep(TICK_S)
             self.follow_topics()
-            for index, shard in [*self._shards.items()]:
+            for partition, shard in [*self._shards.items()]:
                 try:
-                    await self._tick(index, shard)
+                    await self._tick(partition, shard)
                 except Exception:  # noqa: BLE001 -- one must not keep the others from being looked after
-                    _log.exception("looking after the consumer groups of partition %d failed", index)
+                    _log.exception("looking after the consumer groups of partition %d failed", partition)
 
-    async def _tick(self, index: int, shard: Shard) -> None:
+    async def _tick(self, partition: int, shard: Shard) -> None:
         await asyncio.to_thread(shard.refresh)
         if shard.leading:
             await self._follow_on(shard)
             with suppress(NotLeader):
                 shard.tick()
-                self._expire(index, shard)
-        elif self._shards.get(index) is shard:
-            del self._shards[index]
+                self._expire(partition, shard)
+        elif self._shards.get(partition) is shard:
+            del self._shards[partition]
             shard.wake()
-        self._consumers.tidy(shard)
+        self._sessions.tidy(shard)
 
-    def _expire(self, index: int, shard: Shard) -> None:
+    def _expire(self, partition: int, shard: Shard) -> None:
         now = self._clock.monotonic()
-        if now >= self._expiring.get(index, 0):
+        if now >= self._expiring.get(partition, 0):
             more = shard.expire(self._settings.offsets_retention_minutes * 60_000)
-            self._expiring[index] = now + (0 if more else EXPIRE_S)
+            self._expiring[partition] = now + (0 if more else EXPIRE_S)
 
-    async def _adopt_always(self) -> None:
+    async def _take_over_always(self) -> None:
         while True:
             try:
-                await self._adopt()
+                await self._take_over_pending()
             except Exception:  # noqa: BLE001 -- the next look may succeed
                 _log.exception("looking for transactions that were left to be applied failed")
             await asyncio.sleep(ADOPT_S)
 
-    async def _adopt(self) -> None:
+    async def _take_over_pending(self) -> None:
         """Take over the groups that nobody coordinates and that have transactions to be applied.
 
         Their partition may be led here already: after a hand-over nobody has asked for them yet.
@@ -299,25 +304,25 @@ class ShardManager:
         if not await self.has_groups():
             return
         topic = await self._topic()
-        for index in range(topic.partition_count):
-            shard = self._shards.get(index)
+        for partition in range(topic.partition_count):
+            shard = self._shards.get(partition)
             if shard is not None and shard.leading:
                 continue
-            mine = await self._leadership.should_lead(topic, index)
-            if mine and any(group.transactions.pending for group in await self._seen(index)):
-                await self._shard(index)
+            mine = await self._leadership.should_lead(topic, partition)
+            if mine and any(group.transactions.pending for group in await self._groups_of(partition)):
+                await self._shard(partition)
 
     def _now_ms(self) -> float:
         return self._clock.monotonic() * 1_000
 
 
-def _read_groups(partition: Partition, topics: Mapping[str, TopicState], now_ms: float) -> list[Group]:
+def _read_groups(log: Partition, topics: Mapping[str, TopicState], now_ms: float) -> list[Group]:
     """What a partition of `__consumer_offsets` says of its groups, when these are the topics; blocking."""
-    found = restore(replay(partition), now_ms).values()
+    found = restore(replay(log), now_ms).values()
     return [step(group, TopicsChanged(topics), now_ms)[0] for group in found]
 
 
-def _check_quota(what: str, count: int, setting: str, most: int) -> None:
+def _check_below(what: str, count: int, setting: str, most: int) -> None:
     """Raise QuotaReached unless there may be one more than `count`."""
     if count >= most:
         raise QuotaReached(

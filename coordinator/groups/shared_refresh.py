@@ -13,7 +13,7 @@ class SharedRefresh:
         self._under_way: asyncio.Task[None] | None = None
         self._next: asyncio.Task[None] | None = None
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Return after a look that began after this was called. Raises what that raises."""
         if self._next is None or self._next.done():
             self._next = asyncio.create_task(self._after(self._under_way))

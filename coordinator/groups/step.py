@@ -85,7 +85,7 @@ def step(  # noqa: PLR0911 -- one for each event
         case Tick():
             return _ticked(group, event, now_ms)
         case _:
-            seen = replace(group.member(event.member), seen_ms=now_ms)
+            seen = replace(group.member(event.member_id), seen_ms=now_ms)
             return _of_member(_with(group, seen), seen, event, now_ms)
 
 
@@ -112,9 +112,9 @@ def _of_member(  # noqa: PLR0911 -- one for each event
 
 
 def _joined(group: Group, event: Join, now_ms: float) -> tuple[Group, Records]:
-    if event.member in group.members:
+    if event.member_id in group.members:
         raise MemberExists(
-            f"the group {group.id!r} has a consumer instance {event.member!r} already; choose another "
+            f"the group {group.id!r} has a consumer instance {event.member_id!r} already; choose another "
             "name, or delete that one first"
         )
     strategy = event.config.strategy
@@ -127,7 +127,7 @@ def _joined(group: Group, event: Join, now_ms: float) -> tuple[Group, Records]:
             f"the group {group.id!r} shares its partitions by {group.strategy}, not by {strategy}; use "
             "the same"
         )
-    member = Member(event.member, event.config, now_ms, now_ms, epoch=group.generation)
+    member = Member(event.member_id, event.config, now_ms, now_ms, epoch=group.generation)
     joined = replace(_with(group, member), idle_ms=0)
     return joined, [*([group_record(joined)] if group.idle_ms else []), member_record(group, member)]
 
@@ -215,13 +215,13 @@ def _check_committing(group: Group, member: Member, offsets: Iterable[TopicParti
 
 
 def _transacted(group: Group, event: Transact, now_ms: float) -> tuple[Group, Records]:
-    """A repeat changes nothing: `TransactionState.known` has its answer."""
-    if group.transactions.known(event.key, event.digest) is not None:
+    """A repeat changes nothing: `TransactionState.find_retry` has its answer."""
+    if group.transactions.find_retry(event.key, event.digest) is not None:
         return group, []
     if not event.offsets and not event.staged:
         raise InvalidRecord("the transaction has neither records nor offsets; send some")
     _check_staged(group, event.staged)
-    if event.member is None:
+    if event.member_id is None:
         if not group.empty:
             raise GroupNotEmpty(
                 f"the group {group.id!r} has members, which own its offsets; stop them first, or send it as "
@@ -229,10 +229,10 @@ def _transacted(group: Group, event: Transact, now_ms: float) -> tuple[Group, Re
             )
         movers: list[Member] = [*group.members.values()]
     else:
-        member = replace(group.member(event.member), seen_ms=now_ms)
+        member = replace(group.member(event.member_id), seen_ms=now_ms)
         _check_transacting(group, member, event)
         group, movers = _with(group, member), [member]
-    group, records = _with_offsets(group, movers, event.offsets, event.at_ms, event.member or "")
+    group, records = _with_offsets(group, movers, event.offsets, event.at_ms, event.member_id or "")
     transactions, more = transaction_state.begin(group.transactions, group.id, event)
     return replace(group, transactions=transactions), records + more
 

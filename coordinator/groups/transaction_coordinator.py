@@ -104,24 +104,26 @@ class TransactionCoordinator:
         self._spent: set[str] = set()  # staged files that are applied, and about to be deleted
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def known(self, shard: Shard, name: str, key: str, digest: str | None) -> TransactionResult | None:
+    async def find_repeat(
+        self, shard: Shard, group_id: str, key: str, digest: str | None
+    ) -> TransactionResult | None:
         """The answer to a repeat, None for what has not been before. Raises RetryKeyReused, NotLeader."""
-        retry = shard.group(name).transactions.known(key, digest)
+        retry = shard.group(group_id).transactions.find_retry(key, digest)
         if retry is None:
             return None
         self._happened("repeated")
-        await shard.wait_durable(name)
+        await shard.wait_durable(group_id)
         shard.check_leading()  # a commit that failed is forgotten with its shard
         if retry.placed is not None:
             return TransactionResult(retry.number, retry.placed)
-        self._release(shard, name, retry.number)
-        return self._transacted(shard, name, retry.number, key)
+        self._release(shard, group_id, retry.number)
+        return self._transacted(shard, group_id, retry.number, key)
 
     async def transact(
         self,
         shard: Shard,
-        name: str,
-        member: str | None,
+        group_id: str,
+        member_id: str | None,
         asked: TransactionRequest,
         committing: Callable[[Group], None],
     ) -> TransactionResult:
@@ -131,20 +133,20 @@ class TransactionCoordinator:
         raises, NotLeader, StoreUnavailable, OutcomeUnknown; InvalidArgument for a staged file that is not
         there. Whatever is raised, nothing of it is or will be there; OutcomeUnknown says all or nothing.
         """
-        found = await self.known(shard, name, asked.key, asked.digest)
+        found = await self.find_repeat(shard, group_id, asked.key, asked.digest)
         if found is not None:
             return found
-        event = self._event(member, asked, (*_planned(asked.parts), *asked.staged))
-        shard.check(name, event)
-        self._check_unused(shard.group(name), asked.staged)
-        staged = await self._stage(name, asked)
+        event = self._event(member_id, asked, (*_planned(asked.parts), *asked.staged))
+        shard.check(group_id, event)
+        self._check_unused(shard.group(group_id), asked.staged)
+        staged = await self._stage(group_id, asked)
         try:
             # It may have come meanwhile by another connection.
-            found = await self.known(shard, name, asked.key, asked.digest)
+            found = await self.find_repeat(shard, group_id, asked.key, asked.digest)
             if found is None:
-                self._mark(name)
-                self._check_unused(shard.group(name), asked.staged)
-                after = shard.apply(name, replace(event, staged=staged))
+                self._mark(group_id)
+                self._check_unused(shard.group(group_id), asked.staged)
+                after = shard.apply(group_id, replace(event, staged=staged))
         except LakelogError:
             await self._delete(staged[: bool(asked.parts)])
             raise
@@ -154,8 +156,8 @@ class TransactionCoordinator:
         committing(after)
         number = after.transactions.number
         # Whoever asked may be gone before it is durable: it is applied all the same.
-        await asyncio.shield(self._in_background(self._committed(shard, name, number)))
-        return self._transacted(shard, name, number, asked.key)
+        await asyncio.shield(self._in_background(self._committed(shard, group_id, number)))
+        return self._transacted(shard, group_id, number, asked.key)
 
     def recover(self, shard: Shard) -> None:
         """Apply what was left pending in the groups of a shard that was taken over just now."""
@@ -163,29 +165,29 @@ class TransactionCoordinator:
             if group.transactions.pending:
                 self._release(shard, group.id, group.transactions.number)
 
-    async def finish(self, shard: Shard, name: str, force: bool) -> None:
+    async def finish(self, shard: Shard, group_id: str, force: bool) -> None:
         """Bring to an end what can be, before the group is deleted. Returns after APPLY_WAIT_S at the latest.
 
         With `force` what cannot be read any more of the staged files is dropped. Raises Conflict without it.
         """
-        group = self._groups.get(name)
+        group = self._groups.get(group_id)
         if group is None or group.shard is not shard:
             return
         if group.applier.lost is not None:
             if not force:
                 raise Conflict(
-                    f"a transaction of the group {name!r} cannot be applied: {group.applier.lost}; or delete "
-                    "the group with force, which drops what is lost"
+                    f"a transaction of the group {group_id!r} cannot be applied: {group.applier.lost}; or "
+                    "delete the group with force, which drops what is lost"
                 )
             group.applier.drop_lost()
             await asyncio.wait([under.done for under in group.under_way.values()], timeout=APPLY_WAIT_S)
-        self._mark(name)
+        self._mark(group_id)
 
     def leave(self, shard: Shard) -> None:
         """Mark what is applied, before another process speaks for the groups of `shard`."""
-        for name, group in [*self._groups.items()]:
+        for group_id, group in [*self._groups.items()]:
             if group.shard is shard:
-                self._mark(name)
+                self._mark(group_id)
 
     async def close(self) -> None:
         """Leave what is not applied to whoever coordinates next."""
@@ -197,10 +199,10 @@ class TransactionCoordinator:
             task.cancel()
 
     def _event(
-        self, member: str | None, asked: TransactionRequest, staged: tuple[StagedFile, ...]
+        self, member_id: str | None, asked: TransactionRequest, staged: tuple[StagedFile, ...]
     ) -> Transact:
         return Transact(
-            member,
+            member_id,
             asked.generation,
             asked.offsets,
             staged,
@@ -211,14 +213,16 @@ class TransactionCoordinator:
             self._clock.now_ms(),
         )
 
-    async def _stage(self, name: str, asked: TransactionRequest) -> tuple[StagedFile, ...]:
+    async def _stage(self, group_id: str, asked: TransactionRequest) -> tuple[StagedFile, ...]:
         """What is staged, in files that are there. Raises InvalidArgument, StoreUnavailable."""
         store = self._cluster.store
         if asked.staged:
-            await asyncio.to_thread(staging.check, store, name, asked.staged)
+            await asyncio.to_thread(staging.check, store, group_id, asked.staged)
         if not asked.parts:
             return asked.staged
-        return await asyncio.to_thread(staging.stage, store, self._clock, name, asked.parts), *asked.staged
+        return await asyncio.to_thread(
+            staging.stage, store, self._clock, group_id, asked.parts
+        ), *asked.staged
 
     def _check_unused(self, group: Group, staged: Iterable[StagedFile]) -> None:
         """Raise InvalidArgument for a file of another transaction, which will be deleted with that."""
@@ -230,14 +234,14 @@ class TransactionCoordinator:
                     f"the staged file {file.path} belongs to another transaction; stage the records again"
                 )
 
-    async def _committed(self, shard: Shard, name: str, number: int) -> None:
-        await shard.wait_durable(name)
+    async def _committed(self, shard: Shard, group_id: str, number: int) -> None:
+        await shard.wait_durable(group_id)
         self._happened("committed")
-        self._release(shard, name, number)
+        self._release(shard, group_id, number)
 
-    def _transacted(self, shard: Shard, name: str, number: int, key: str) -> TransactionResult:
+    def _transacted(self, shard: Shard, group_id: str, number: int, key: str) -> TransactionResult:
         """What there is to say of a transaction that is committed."""
-        group, transactions = self._groups.get(name), shard.group(name).transactions
+        group, transactions = self._groups.get(group_id), shard.group(group_id).transactions
         applying = None if group is None or group.shard is not shard else group.under_way.get(number)
         if applying is not None:
             return TransactionResult(number, _unplaced(transactions.pending[number].staged), applying)
@@ -246,24 +250,24 @@ class TransactionCoordinator:
             number, told.placed or () if told is not None and told.number == number else ()
         )
 
-    def _release(self, shard: Shard, name: str, number: int) -> None:
+    def _release(self, shard: Shard, group_id: str, number: int) -> None:
         """Apply the group's transactions up to `number`, all of which are durable, in order."""
-        for pending, intent in shard.group(name).transactions.pending.items():
+        for pending, intent in shard.group(group_id).transactions.pending.items():
             if pending > number:
                 break
-            group = self._group(shard, name)
+            group = self._group(shard, group_id)
             if pending not in group.under_way:
                 applying = group.under_way[pending] = group.applier.begin(intent)
-                applying.done.add_done_callback(partial(self._on_applied, name, group, pending, applying))
+                applying.done.add_done_callback(partial(self._on_applied, group_id, group, pending, applying))
 
-    def _group(self, shard: Shard, name: str) -> _Group:
-        group = self._groups.get(name)
+    def _group(self, shard: Shard, group_id: str) -> _Group:
+        group = self._groups.get(group_id)
         if group is None or group.shard is not shard:
 
             async def newest_epoch(producer_id: int) -> int:
                 await asyncio.to_thread(shard.refresh, wait=True)
                 shard.check_leading()  # what another process has committed since is not known here
-                return shard.group(name).transactions.newest_epoch(producer_id)
+                return shard.group(group_id).transactions.newest_epoch(producer_id)
 
             means = ApplierContext(
                 self._cluster,
@@ -273,29 +277,29 @@ class TransactionCoordinator:
                 newest_epoch,
                 self._happened,
             )
-            group = self._groups[name] = _Group(shard, Applier(means))
+            group = self._groups[group_id] = _Group(shard, Applier(means))
         return group
 
     def _on_applied(
-        self, name: str, group: _Group, number: int, applying: PendingTransaction, done: PlacedFuture
+        self, group_id: str, group: _Group, number: int, applying: PendingTransaction, done: PlacedFuture
     ) -> None:
         placed = None if done.cancelled() else done.result()
-        if self._groups.get(name) is not group:
+        if self._groups.get(group_id) is not group:
             return
         if placed is None:  # another process has to see to it
             del group.under_way[number]
             if not group.under_way:
-                del self._groups[name]
+                del self._groups[group_id]
             return
         if not applying.given_up:
             self._happened("applied")
         group.applied[number] = Applied(number, placed, applying.given_up)
         if group.marking is None:
-            group.marking = asyncio.get_running_loop().call_later(MARK_AFTER_S, self._mark, name)
+            group.marking = asyncio.get_running_loop().call_later(MARK_AFTER_S, self._mark, group_id)
 
-    def _mark(self, name: str) -> None:
+    def _mark(self, group_id: str) -> None:
         """Say of the group's transactions that are applied that they are; then their files may go."""
-        group = self._groups.get(name)
+        group = self._groups.get(group_id)
         if group is None:
             return
         if group.marking is not None:
@@ -304,18 +308,18 @@ class TransactionCoordinator:
         files: list[StagedFile] = []
         with suppress(NotLeader):  # then who took over applies them, and writes nothing
             for number, applied in [*group.applied.items()]:
-                files += group.shard.group(name).transactions.pending[number].staged
-                group.shard.apply(name, applied)
+                files += group.shard.group(group_id).transactions.pending[number].staged
+                group.shard.apply(group_id, applied)
                 del group.applied[number], group.under_way[number]
             if files:
                 self._spent |= {file.path for file in files}
-                self._in_background(self._tidy(group.shard, name, files))
+                self._in_background(self._tidy(group.shard, group_id, files))
         if not group.under_way or not group.shard.leading:
-            del self._groups[name]
+            del self._groups[group_id]
 
-    async def _tidy(self, shard: Shard, name: str, files: Sequence[StagedFile]) -> None:
+    async def _tidy(self, shard: Shard, group_id: str, files: Sequence[StagedFile]) -> None:
         with suppress(LakelogError):  # they stay for who applies them again, or for a vacuum
-            await shard.wait_durable(name)
+            await shard.wait_durable(group_id)
             shard.check_leading()
             await self._delete(files)
         self._spent -= {file.path for file in files}

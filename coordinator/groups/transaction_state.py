@@ -47,7 +47,7 @@ class TransactionState:
         """The newest epoch with which the group can have used this producer: that of a committed number."""
         return TransactionsValue(self.producer_id, self.number).newest_epoch(producer_id)
 
-    def known(self, key: str, digest: str | None) -> Retry | None:
+    def find_retry(self, key: str, digest: str | None) -> Retry | None:
         """What is remembered of the transaction with this retry key, if any.
 
         Raises RetryKeyReused when that was another one, unless `digest` is None; TransactionLost when some of
@@ -68,7 +68,7 @@ class TransactionState:
         return found
 
 
-def begin(before: TransactionState, group: str, event: Transact) -> tuple[TransactionState, Records]:
+def begin(before: TransactionState, group_id: str, event: Transact) -> tuple[TransactionState, Records]:
     """Commit the transaction of `event`. Raises Conflict when more retry keys are remembered than can be."""
     number = before.number + 1
     epoch = number % (PRODUCER_EPOCH_MAX + 1)
@@ -76,42 +76,42 @@ def begin(before: TransactionState, group: str, event: Transact) -> tuple[Transa
     # of an older root has one that a client could name.
     goes_on = before.number and epoch and before.producer_id >= KEPT_PRODUCER_ID_MIN
     producer_id = before.producer_id if goes_on else event.producer_id
-    records: Records = [(TransactionsKey(group), TransactionsValue(producer_id, number))]
+    records: Records = [(TransactionsKey(group_id), TransactionsValue(producer_id, number))]
     retries, pending = dict(before.retries), before.pending
     for key in event.forget:
         if retries.pop(key, None) is not None:
-            records.append((RetryKey(group, key), None))
+            records.append((RetryKey(group_id, key), None))
     if event.staged:
         intent = Intent(producer_id, epoch, event.staged, event.key)
         pending = {**pending, number: intent}
-        records.append((IntentKey(group, number), intent))
+        records.append((IntentKey(group_id, number), intent))
     if event.key:
         if len(retries) >= RETRY_KEYS_MAX:
             raise Conflict(
-                f"the group {group!r} remembers {len(retries)} retry keys of the last day; name those whose "
-                "answer has come in 'forget'"
+                f"the group {group_id!r} remembers {len(retries)} retry keys of the last day; name in "
+                "'forget' those whose answer has come"
             )
         retries[event.key] = Retry(number, event.digest, event.at_ms, None if event.staged else ())
-        records.append((RetryKey(group, event.key), retries[event.key]))
+        records.append((RetryKey(group_id, event.key), retries[event.key]))
     return TransactionState(producer_id, number, pending, retries), records
 
 
-def apply(before: TransactionState, group: str, event: Applied) -> tuple[TransactionState, Records]:
+def apply(before: TransactionState, group_id: str, event: Applied) -> tuple[TransactionState, Records]:
     """Note that a transaction's records are where they belong, or nowhere if their topics are gone."""
     intent = before.pending.get(event.number)
     if intent is None:
         return before, []
     pending = {number: found for number, found in before.pending.items() if number != event.number}
-    records: Records = [(IntentKey(group, event.number), None)]
+    records: Records = [(IntentKey(group_id, event.number), None)]
     retry = before.retries.get(intent.key)
     if retry is None or retry.number != event.number:
         return replace(before, pending=pending), records
     told = Retry(retry.number, retry.digest, retry.committed_ms, event.placed, event.lost)
-    records.append((RetryKey(group, intent.key), told))
+    records.append((RetryKey(group_id, intent.key), told))
     return replace(before, pending=pending, retries={**before.retries, intent.key: told}), records
 
 
-def expire(before: TransactionState, group: str, at_ms: int) -> tuple[TransactionState, Records]:
+def expire(before: TransactionState, group_id: str, at_ms: int) -> tuple[TransactionState, Records]:
     """Forget the retry keys that are older than a day, but for the newest."""
     old = [
         key
@@ -121,14 +121,14 @@ def expire(before: TransactionState, group: str, at_ms: int) -> tuple[Transactio
     if not old:
         return before, []
     retries = {key: retry for key, retry in before.retries.items() if key not in {*old}}
-    return replace(before, retries=retries), [(RetryKey(group, key), None) for key in old]
+    return replace(before, retries=retries), [(RetryKey(group_id, key), None) for key in old]
 
 
-def forget(before: TransactionState, group: str) -> Records:
+def forget(before: TransactionState, group_id: str) -> Records:
     """What deletes all of them, when none is pending."""
     if not before.number:
         return []
-    return [(TransactionsKey(group), None), *((RetryKey(group, key), None) for key in before.retries)]
+    return [(TransactionsKey(group_id), None), *((RetryKey(group_id, key), None) for key in before.retries)]
 
 
 def remember(

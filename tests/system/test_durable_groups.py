@@ -54,7 +54,7 @@ async def auto_commit_at_a_poll(here: Running) -> None:
     await here.join("m", auto_commit=True, auto_commit_interval_ms=0)
     await here.given()
     await here.poll()
-    await here.shards.group("g")  # a poll does not wait for it
+    await here.shard_manager.group("g")  # a poll does not wait for it
 
 
 async def auto_commit_at_the_end(here: Running) -> None:
@@ -83,8 +83,8 @@ async def a_beginning_at_the_end(here: Running) -> None:
 
 
 async def a_beginning_at_the_end_of_its_own_partition(here: Running) -> None:
-    await here.coordinator.happen("g", Join("m", MemberConfig()))
-    await here.coordinator.happen("g", Assign("m", frozenset({AT})))
+    await here.coordinator.apply_event("g", Join("m", MemberConfig()))
+    await here.coordinator.apply_event("g", Assign("m", frozenset({AT})))
     await here.poll()
 
 
@@ -97,7 +97,7 @@ async def a_seek(here: Running) -> None:
 async def a_hand_over(here: Running) -> None:
     await here.join("m")
     await here.given()
-    await here.shards.close()
+    await here.shard_manager.close()
 
 
 WAYS: list[Way] = [

@@ -174,7 +174,7 @@ def test_a_long_poll_at_the_end_of_a_topic_that_goes_for_good(tmp_path: Path, pa
             assert (answer.status_code, answer.json()["error_code"]) == (404, 40401)
             return
         await asyncio.to_thread(here.elsewhere.create_topic, "t")
-        await here.gateway.shards.look()
+        await here.gateway.shard_manager.refresh_topics()
         assert (await here.produce(0)).status_code == 200
         assert given(await waiting, "json") == [0]
 
@@ -257,7 +257,7 @@ def test_a_transaction_is_of_the_topic_that_is_there(tmp_path: Path, there: bool
         def step() -> None:
             here.again(b"7", there=there)
             if heard:
-                asyncio.run_coroutine_threadsafe(here.gateway.shards.look(), loop).result()
+                asyncio.run_coroutine_threadsafe(here.gateway.shard_manager.refresh_topics(), loop).result()
 
         body = {"offsets": [], "records": [{"topic": "t", "value": 1}]}
         asked = here.client.post(f"{MEMBER}/transactions", json=body, headers={"Content-Type": JSON})

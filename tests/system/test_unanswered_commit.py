@@ -124,12 +124,12 @@ def test_a_group_that_has_read_it_elsewhere_does_not_begin_anew(tmp_path: Path) 
     async def scenario() -> None:
         async with committing(tmp_path) as here:
             coordinator = here.gateway.coordinator
-            await coordinator.happen(
+            await coordinator.apply_event(
                 "g", Join("m", MemberConfig(auto_offset_reset="earliest", auto_commit=False))
             )
-            await coordinator.happen("g", Assign("m", frozenset({AT})))
+            await coordinator.apply_event("g", Assign("m", frozenset({AT})))
             # What it was given by a coordinator that has seen the commit.
-            await coordinator.happen("g", Seek("m", {AT: 15}))
+            await coordinator.apply_event("g", Seek("m", {AT: 15}))
             polling = coordinator.poll("g", "m", None, 1 << 20, 0, never, as_it_is)
             polled = await here.once_answered(polling)
             assert polled.readings == []

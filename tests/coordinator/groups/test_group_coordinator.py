@@ -40,7 +40,11 @@ class Running:
     """A gateway without its server, on the event loop of the test."""
 
     def __init__(self, gateway: Gateway) -> None:
-        self.gateway, self.shards, self.coordinator = gateway, gateway.shards, gateway.coordinator
+        self.gateway, self.shard_manager, self.coordinator = (
+            gateway,
+            gateway.shard_manager,
+            gateway.coordinator,
+        )
 
     @classmethod
     async def at(cls, root: Path) -> "Running":
@@ -56,8 +60,8 @@ class Running:
 
     async def join(self, name: str, **config: object) -> None:
         asked = {"auto_offset_reset": "earliest", "auto_commit": False, **config}
-        await self.coordinator.happen("g", Join(name, MemberConfig(**asked)))  # type: ignore[arg-type]
-        await self.coordinator.happen("g", Subscribe(name, frozenset({"t"})))
+        await self.coordinator.apply_event("g", Join(name, MemberConfig(**asked)))  # type: ignore[arg-type]
+        await self.coordinator.apply_event("g", Subscribe(name, frozenset({"t"})))
 
     async def poll(
         self, timeout_s: float = 0, ended: Callable[[], Awaitable[bool]] = never
@@ -71,7 +75,7 @@ class Running:
         return [(reading.plan.start, reading.plan.end) for reading in polled.readings]
 
     async def committed(self) -> int | None:
-        found = (await self.shards.group("g")).committed(AT)
+        found = (await self.shard_manager.group("g")).committed(AT)
         return None if found is None else found.offset
 
 
@@ -117,9 +121,9 @@ def test_a_look_at_groups_claims_nothing(tmp_path: Path) -> None:
         assert await here.given() == [(0, 10)]
         log = here.gateway.cluster.topic("__consumer_offsets").partition(0)
         epoch = log.refresh(wait=True).leader_epoch
-        (group,) = await there.shards.groups()
+        (group,) = await there.shard_manager.groups()
         assert group.member("m").owned == {AT}
-        assert (await there.shards.group("g")).members.keys() == {"m"}
+        assert (await there.shard_manager.group("g")).members.keys() == {"m"}
         assert log.refresh(wait=True).leader_epoch == epoch
 
     run(scenario, tmp_path)
@@ -132,13 +136,13 @@ def test_looks_at_groups_share_a_replay_until_something_has_changed(tmp_path: Pa
         there = await Running.at(root)
         await here.put(10)
         await here.join("m")
-        first, second = await asyncio.gather(there.shards.group("g"), there.shards.group("g"))
+        first, second = await asyncio.gather(there.shard_manager.group("g"), there.shard_manager.group("g"))
         assert first is second
         await here.join("n")
-        assert (await there.shards.group("g")).members.keys() == {"m", "n"}
+        assert (await there.shard_manager.group("g")).members.keys() == {"m", "n"}
         await there.join("o")
         await here.join("p")
-        assert (await there.shards.group("g")).members.keys() == {"m", "n", "o", "p"}
+        assert (await there.shard_manager.group("g")).members.keys() == {"m", "n", "o", "p"}
 
     run(scenario, tmp_path)
 
@@ -236,7 +240,7 @@ def test_two_polls_that_begin_at_the_end_agree_where_that_is(
 
 async def _consumer(here: Running) -> ConsumerSession:
     """The places of the member, before it has polled."""
-    return here.coordinator._consumers.of(await here.shards._shard(0), "g", "m")
+    return here.coordinator._sessions.session_for(await here.shard_manager._shard(0), "g", "m")
 
 
 def test_a_commit_between_a_look_and_the_wait_wakes_the_poll(tmp_path: Path) -> None:
@@ -266,12 +270,12 @@ def test_a_poll_that_waits_keeps_a_short_session_alive(tmp_path: Path) -> None:
     async def scenario(root: Path) -> None:
         here = await Running.at(root)
         here.gateway.cluster.create_topic("t", 1)
-        await here.shards.start()
+        await here.shard_manager.start()
         await here.join("m", session_timeout_ms=400, max_poll_interval_ms=400)
         epoch = (await here.poll())[1].epoch
         _, polled = await here.poll(timeout_s=1.5)
         assert polled.epoch == epoch
-        await here.shards.close()
+        await here.shard_manager.close()
 
     run(scenario, tmp_path)
 
@@ -317,7 +321,7 @@ async def leave_pending(running: Running, group: str, value: bytes) -> int:
     staged = await asyncio.to_thread(staging.stage, gateway.cluster.store, gateway.clock, group, [part])
     known, _ = step(Group(group), TopicsChanged({"t": TopicState(topic.topic_id, 1)}), 0)
     _, records = step(known, Transact(None, None, {}, (staged,), "", "", (), 7, 1_000), 0)
-    log, index = await running.shards.home(group)
+    log, index = await running.shard_manager.partition_for(group)
     accumulator = await gateway.writer.accumulator_for(log, index)
     _, done = accumulator.add(AppendRequest(input_batch([encode(*record) for record in records], 0)))
     await done
@@ -332,9 +336,9 @@ def test_what_is_pending_is_applied_by_who_was_handed_the_partition(tmp_path: Pa
         here.gateway.cluster.create_topic("t", 1)
         there = await Running.at(root)
         index = await leave_pending(here, "g", b"x")
-        log, _ = await there.shards.home("g")
+        log, _ = await there.shard_manager.partition_for("g")
         await there.gateway.writer.accumulator_for(log, index)
-        await there.shards.start()
+        await there.shard_manager.start()
         out = there.gateway.cluster.topic("t").partition(0)
 
         def applied() -> bool:
@@ -342,7 +346,7 @@ def test_what_is_pending_is_applied_by_who_was_handed_the_partition(tmp_path: Pa
             return out.high_watermark == 1
 
         await asyncio.to_thread(wait_until, applied, "it is applied")
-        await there.shards.close()
+        await there.shard_manager.close()
         assert values(out) == [b"x"]
 
     run(scenario, tmp_path)

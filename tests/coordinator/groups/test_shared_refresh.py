@@ -34,7 +34,7 @@ Look = Callable[[Gateway], Awaitable[object]]
 
 
 async def of_a_group(here: Gateway) -> None:
-    await here.shards.look()
+    await here.shard_manager.refresh_topics()
 
 
 async def of_a_topic(here: Gateway) -> None:
@@ -80,7 +80,7 @@ def test_a_shared_look_begins_after_who_asks_for_it_and_few_do_for_many(pauses: 
 
     async def ask(shared: SharedRefresh) -> None:
         before = begun
-        await shared.look()
+        await shared.refresh()
         assert begun > before
 
     async def scenario() -> None:
@@ -105,9 +105,9 @@ def test_a_look_that_fails_is_heard_by_all_who_share_it_and_the_next_may_succeed
 
     async def scenario() -> None:
         shared = SharedRefresh(act)
-        heard = await asyncio.gather(shared.look(), shared.look(), return_exceptions=True)
+        heard = await asyncio.gather(shared.refresh(), shared.refresh(), return_exceptions=True)
         assert [type(each) for each in heard] == [StoreUnavailable] * 2
-        await shared.look()
+        await shared.refresh()
 
     asyncio.run(scenario())
 
@@ -116,7 +116,7 @@ MANY = 10
 
 
 async def of_all(here: Gateway, consumers: list[ConsumerSession]) -> None:
-    await asyncio.gather(*(here.shards.look() for _ in range(MANY)))
+    await asyncio.gather(*(here.shard_manager.refresh_topics() for _ in range(MANY)))
 
 
 async def polled(here: Gateway, consumers: list[ConsumerSession]) -> None:
@@ -135,8 +135,8 @@ async def joined(here: Gateway, group: str) -> ConsumerSession:
     async def give(consumer: ConsumerSession, _: PollResult) -> ConsumerSession:
         return consumer
 
-    await here.coordinator.happen(group, Join("m", MemberConfig(auto_offset_reset="earliest")))
-    await here.coordinator.happen(group, Subscribe("m", frozenset({"t"})))
+    await here.coordinator.apply_event(group, Join("m", MemberConfig(auto_offset_reset="earliest")))
+    await here.coordinator.apply_event(group, Subscribe("m", frozenset({"t"})))
     return await here.coordinator.poll(group, "m", None, MIB, 0, no, give)
 
 

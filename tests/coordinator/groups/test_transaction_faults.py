@@ -141,7 +141,7 @@ class Gateway:
 
     async def known(self, key: str) -> TransactionResult | None:
         assert self.shard is not None
-        return await self.transactions.known(self.shard, "g", key, "d")
+        return await self.transactions.find_repeat(self.shard, "g", key, "d")
 
     async def stop(self) -> None:
         assert self.shard is not None

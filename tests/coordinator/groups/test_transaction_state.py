@@ -270,7 +270,7 @@ def test_a_group_of_an_older_root_gets_a_producer_that_no_client_can_name() -> N
 
 def test_what_was_given_up_is_an_error_to_every_repeat() -> None:
     driven = Driven(transact(None, staged(), key="k"))
-    assert driven.group.transactions.known("k", "d") is not None
+    assert driven.group.transactions.find_retry("k", "d") is not None
     driven.happen(Applied(1, (), lost=True))
     driven.refuse(transact(None, staged(), key="k"), TransactionLost, "transaction 1, of the retry key 'k'")
     driven.refuse(transact(None, staged(), key="k", digest="e"), RetryKeyReused, "another content")
