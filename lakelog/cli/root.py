@@ -27,13 +27,13 @@ def copy(
 ) -> None:
     """Copy a root whole, while gateways use it. Interrupted, the same command goes on where it was."""
     from log_tables.clock import SystemClock
-    from log_tables.root.copy import copy_root
+    from log_tables.root.copy import copy_root, open_target
     from log_tables.store.store import open_store
 
     settings, clock = load_settings(None), SystemClock()
     original = open_store(source, settings.store_options, create=False, clock=clock)
     options = {**settings.store_options, **pairs(store_option, "--store-option")}
-    place = open_store(target, options, clock=clock)
+    place = open_target(original, target, options, clock)
     columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     with Progress(
         *columns, console=progress_console, disable=json or not progress_console.is_terminal

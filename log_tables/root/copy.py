@@ -7,9 +7,10 @@ Records in a remote root come along: the copy never touches that of the original
 Until it is done an object at the top of the copy says that it is unfinished, and nobody serves it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import msgspec
 
@@ -78,10 +79,24 @@ def copy_root(
     )
 
 
+def open_target(source: Store, url: str, options: Mapping[str, str], clock: Clock) -> Store:
+    """The store at `url`, to copy `source` to.
+
+    A directory that is made for it is an unfinished copy at once: who is killed leaves none that is empty, on
+    which a gateway would begin a root of its own. Raises InvalidArgument, StoreUnavailable.
+    """
+    _check_apart(source, url if "://" in url else Path(url).absolute().as_uri())
+    return open_store(url, options, clock=clock, first=(UNFINISHED_COPY, source.url.encode()))
+
+
+def _check_apart(source: Store, url: str) -> None:
+    if overlap(source.url, url):
+        raise InvalidArgument("a root cannot be copied into itself; name another place")
+
+
 def _prepare(source: Store, target: Store) -> None:
     """Mark `target` as an unfinished copy. Raises InvalidArgument when it is something else."""
-    if overlap(source.url, target.url):
-        raise InvalidArgument("a root cannot be copied into itself; name another place")
+    _check_apart(source, target.url)
     there = {item.path for item in target.list("")}
     if not there:
         target.put(UNFINISHED_COPY, source.url.encode())

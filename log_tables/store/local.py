@@ -14,6 +14,8 @@ import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 
 from log_tables.clock import Clock
 from log_tables.errors import AlreadyExists, InvalidArgument, ObjectMissing, PutRefused, StoreUnavailable
@@ -273,11 +275,12 @@ class LocalStore:
         return os.path.join(self._root, check_path(path))
 
 
-def make_root(root: Path, name: str) -> None:
+def make_root(root: Path, name: str, first: tuple[str, bytes] | None = None) -> None:
     """Make the directory `root`, called `name` by the user: durable, its owner's. Raises InvalidArgument.
 
     The name of one that exists, too: who made it may have died before its fsync. Where a directory above is
-    not this user's to read, this user has not made it.
+    not this user's to read, this user has not made it. One that is made has the object `first` in it from its
+    first moment on, its name and what it holds.
     """
     missing = [directory for directory in (root, *root.parents) if not directory.is_dir()]
     try:
@@ -285,12 +288,30 @@ def make_root(root: Path, name: str) -> None:
             _sync_made(missing[-1].parent if missing else root)
         for directory in reversed(missing):
             # Who reads the metadata log can speak as a gateway, so the root is its owner's alone.
-            directory.mkdir(0o700 if directory == root else 0o777, exist_ok=True)
+            if directory == root and first is not None:
+                _make_with(root, *first)
+            else:
+                directory.mkdir(0o700 if directory == root else 0o777, exist_ok=True)
             _sync_name(directory)
     except OSError as error:
         raise InvalidArgument(
             f"the directory {name} cannot be made, or its name made durable ({error.strerror}); name another"
         ) from None
+
+
+def _make_with(root: Path, path: str, data: bytes) -> None:
+    """Make the directory `root` with a file in it, both at once, unless another makes it meanwhile."""
+    made = Path(mkdtemp(prefix=TEMPORARY_PREFIX, dir=root.parent))  # its owner's, as a root is
+    try:
+        _write(str(made / path), data, sync)
+        _sync_name(made / path)
+        with suppress(FileExistsError):
+            os.rename(made, root)
+    except OSError as error:
+        if error.errno != errno.ENOTEMPTY:
+            raise
+    finally:
+        rmtree(made, ignore_errors=True)
 
 
 def _sync_made(directory: Path) -> None:

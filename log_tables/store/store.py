@@ -117,19 +117,21 @@ def open_store(
     options: Mapping[str, str] | None = None,
     create: bool = True,
     clock: Clock | None = None,
+    first: tuple[str, bytes] | None = None,
 ) -> Store:
     """The store at a directory, or at an `s3://`, `gs://`, `az://` or `memory://` URL.
 
     `options` are the object store's, in the names that delta-rs uses too (`aws_endpoint`, `allow_http` …);
     they win over its environment variables (`AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID` …). Unless `create` is
     false, for who only reads, a directory that does not exist is made, and an object store has to show that
-    it has conditional puts. Raises InvalidArgument, StoreUnavailable.
+    it has conditional puts. A directory that is made has the object `first`, a path and its data, from its
+    first moment on. Raises InvalidArgument, StoreUnavailable.
     """
     text = os.fspath(url)
     parts = urlsplit(text) if "://" in text else None
     if parts is None or (parts.scheme == "file" and not parts.netloc):
         path = text if parts is None else unquote(parts.path)
-        return _open_directory(path, text, options or {}, create, clock)
+        return _open_directory(path, text, options or {}, create, clock, first)
     if parts.scheme not in _SCHEMES:
         raise InvalidArgument(
             f"the scheme {parts.scheme!r} of {text} is not known; "
@@ -157,13 +159,18 @@ def _real(url: str) -> str:
 
 
 def _open_directory(
-    path: str, text: str, options: Mapping[str, str], create: bool, clock: Clock | None
+    path: str,
+    text: str,
+    options: Mapping[str, str],
+    create: bool,
+    clock: Clock | None,
+    first: tuple[str, bytes] | None,
 ) -> Store:
     if not path:
         raise InvalidArgument("the root of the tables is empty; name a directory or a URL")
     root = Path(path).absolute()
     if create:
-        make_root(root, text)
+        make_root(root, text, first)
     elif not root.is_dir():
         raise InvalidArgument(f"there is no directory {text}; name the root of the tables")
     return LocalStore(root, clock or SystemClock(), options)

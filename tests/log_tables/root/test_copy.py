@@ -29,7 +29,7 @@ from log_tables.errors import CorruptLog, InvalidArgument
 from log_tables.layout import CONSUMER_OFFSETS, UNFINISHED_COPY
 from log_tables.limits import KEPT_PRODUCER_ID_MIN
 from log_tables.root.adopt import adopt
-from log_tables.root.copy import copy_root
+from log_tables.root.copy import copy_root, open_target
 from log_tables.root.fsck import check
 from log_tables.root.inspection import check_home, inspect
 from log_tables.segments.staging import PartitionRecords, stage
@@ -270,6 +270,49 @@ def test_a_copy_that_was_killed_anywhere_is_refused_until_it_was_gone_on_with(
         shutil.rmtree(target)
         number += 1
     assert number > 2 * 15
+
+
+def test_a_directory_that_is_made_for_a_copy_is_never_empty(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before anything is copied, it is no place where a gateway would begin a root."""
+    target = tmp_path / "above" / "copy"
+
+    def died(*_: object) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "rename", died)
+        with pytest.raises(Crash):
+            open_target(cluster.store, str(target), {}, cluster.clock)
+    assert not target.exists()
+    store = open_target(cluster.store, str(target), {}, cluster.clock)
+    assert is_marked(target)
+    assert target.stat().st_mode & 0o777 == 0o700
+    assert [each.name for each in target.parent.iterdir()] == ["copy"]
+    with pytest.raises(CorruptLog, match="unfinished copy of file:"):
+        check_home(Cluster.open(store, cluster.clock), 0)  # as a gateway begins
+    again = open_target(cluster.store, str(target), {}, cluster.clock)
+    copy_root(cluster.store, again, cluster.clock)
+    assert check(again).problems == []
+
+
+@pytest.mark.parametrize("begun", ["empty", "of another"])
+def test_a_directory_that_is_there_is_taken_as_it_is(cluster: Cluster, tmp_path: Path, begun: str) -> None:
+    target = tmp_path / "copy"
+    store = open_store(target)
+    if begun == "of another":
+        store.put(UNFINISHED_COPY, b"file:///another")
+    before = [item.path for item in store.list("")]
+    assert [
+        item.path for item in open_target(cluster.store, str(target), {}, cluster.clock).list("")
+    ] == before
+
+
+def test_a_place_within_the_root_is_not_made(cluster: Cluster, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="into itself"):
+        open_target(cluster.store, str(tmp_path / "here" / "inside"), {}, cluster.clock)
+    assert not (tmp_path / "here" / "inside").exists()
 
 
 def is_marked(target: Path) -> bool:
