@@ -403,7 +403,7 @@ def test_processes_that_race_for_a_name_have_one_winner(local: LocalStore, tmp_p
 
 def test_a_put_that_is_killed_leaves_all_or_nothing(local: LocalStore, tmp_path: Path) -> None:
     writer = (
-        "import sys; from itertools import count; from log_tables.store import open_store\n"
+        "import sys; from itertools import count; from log_tables.store.store import open_store\n"
         "store = open_store(sys.argv[1]); data = b'x' * 2_000_000; print('ready', flush=True)\n"
         "for turn in count():\n"
         "    store.put_if_absent(f'a/{sys.argv[2]}-{turn}', data); store.put('a/same', data)"
