@@ -372,7 +372,8 @@ def test_puts_beside_deletes_that_empty_their_directory(tmp_path: Path) -> None:
 
 def test_processes_that_race_for_a_name_have_one_winner(local: LocalStore, tmp_path: Path) -> None:
     racer = (
-        "import sys; from log_tables.store import open_store; from log_tables.errors import AlreadyExists\n"
+        "import sys; from log_tables.store.store import open_store\n"
+        "from log_tables.errors import AlreadyExists\n"
         "store = open_store(sys.argv[1]); print('ready', flush=True); sys.stdin.readline(); won = []\n"
         "for turn in range(50):\n"
         "    try: store.put_if_absent(f'log/{turn}', sys.argv[2].encode()); won.append(turn)\n"
