@@ -1,8 +1,8 @@
-"""What `__consumer_offsets` holds: the state of consumer groups as records by key, and how it is read back.
+"""The records of `__consumer_offsets`, which hold the state of consumer groups by key, and how they are read.
 
-Keys and values are JSON. The newest record of a key counts, a null value deletes it. Six kinds of keys: a
-group, a member of a group, the offset that a group has committed for a partition; and of a group's
-transactions their count, each one that is not applied yet, and each retry key that is remembered.
+Keys and values are JSON. The newest record of a key counts; a null value deletes it. There are six kinds of
+keys: a group, a member, an offset that a group has committed for a partition, the number of a group's newest
+transaction, a transaction that is not applied yet, and a retry key that is remembered.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,11 +17,11 @@ from log_tables.record import Record, to_records
 from log_tables.segments.staging import StagedFile
 
 NAME_MAX_CHARS = 249
-"""Of a group, a member or a retry key: as long as a topic's."""
+"""The longest id of a group or a member, and the longest retry key: as long as a topic's name."""
 
 
 class GroupKey(msgspec.Struct, frozen=True, tag_field="kind", tag="group"):
-    """The key of what is said of a group as a whole."""
+    """The key of the state of a group as a whole."""
 
     group: str
 
@@ -42,7 +42,7 @@ class OffsetKey(msgspec.Struct, frozen=True, tag_field="kind", tag="offset"):
 
 
 class TransactionsKey(msgspec.Struct, frozen=True, tag_field="kind", tag="transactions"):
-    """The key of the count of a group's transactions."""
+    """The key of the number of a group's newest transaction."""
 
     group: str
 
@@ -55,7 +55,7 @@ class IntentKey(msgspec.Struct, frozen=True, tag_field="kind", tag="intent"):
 
 
 class RetryKey(msgspec.Struct, frozen=True, tag_field="kind", tag="retry"):
-    """The key of what is remembered of a transaction by the retry key that its client chose."""
+    """The key of a retry key, which a client chose for a transaction."""
 
     group: str
     key: str
@@ -65,10 +65,10 @@ Key = GroupKey | MemberKey | OffsetKey | TransactionsKey | IntentKey | RetryKey
 
 
 class GroupValue(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`generation` counts the changes of who owns what.
+    """`generation` counts the changes of the assignment.
 
-    `idle_ms` is when the group was found without members, in milliseconds since 1970; 0: it has some, or
-    nobody has looked yet.
+    `idle_ms` is when the group was found without members, in milliseconds since 1970. It is 0 when the group
+    has members, or has not been checked yet.
     """
 
     generation: int
@@ -78,7 +78,7 @@ class GroupValue(msgspec.Struct, frozen=True, omit_defaults=True):
 class MemberConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a member consumes, by Kafka's names; times in milliseconds.
 
-    An empty `strategy` takes the group's.
+    An empty `strategy` stands for the strategy of the group.
     """
 
     format: str = "binary"
@@ -95,8 +95,8 @@ class MemberConfig(msgspec.Struct, frozen=True, omit_defaults=True):
 class MemberValue(msgspec.Struct, frozen=True, omit_defaults=True):
     """A member: how it chooses partitions (one of `topics`, `pattern`, `assigned`), and what it owns.
 
-    `epoch` is the generation of its last change; `positions` are the places that it was set to and that it
-    has not committed since; `topic_ids` the incarnations of the topics of both.
+    `epoch` is the generation of its last change. `positions` are the offsets that it sought and has not
+    committed since. `topic_ids` are the ids of the topics that `owned` and `positions` name.
     """
 
     config: MemberConfig
@@ -110,10 +110,10 @@ class MemberValue(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class OffsetValue(msgspec.Struct, frozen=True):
-    """A committed offset: that of the next record to read, of the topic's incarnation `topic_id`.
+    """A committed offset: that of the next record to read, of the topic with the id `topic_id`.
 
-    `committed_ms` is the time of the commit in milliseconds since 1970, `member` who made it (empty: nobody
-    in the group, but a tool or a Spark query).
+    `committed_ms` is the time of the commit in milliseconds since 1970. `member` is the member that made it;
+    it is empty for a tool or a Spark query.
     """
 
     offset: int
@@ -130,8 +130,8 @@ class TransactionsValue(msgspec.Struct, frozen=True):
     number: int
 
     def newest_epoch(self, producer_id: int) -> int:
-        """The newest epoch with which the group can have used a producer, this one or one that it had before:
-        that of a committed number.
+        """The newest epoch with which the group can have used a producer, its current one or an earlier
+        one.
         """
         if producer_id == self.producer_id:
             return self.number % (PRODUCER_EPOCH_MAX + 1)
@@ -139,9 +139,9 @@ class TransactionsValue(msgspec.Struct, frozen=True):
 
 
 class Intent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A transaction to be applied: its rows are in staged files, `key` is its retry key, if any.
+    """A transaction that is to be applied: its records are in staged files, `key` is its retry key, if any.
 
-    They are appended by the producer `producer_id`, with `epoch` and, in each partition, sequences from 0.
+    The producer `producer_id` appends them with `epoch`, and in each partition with sequences from 0.
     """
 
     producer_id: int
@@ -151,7 +151,9 @@ class Intent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AppendedRange(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where `count` records of a transaction are, one after the other; None: that is no longer known."""
+    """Where `count` consecutive records of a transaction begin; `base_offset` is None if that is
+    forgotten.
+    """
 
     topic: str
     partition: int
@@ -162,8 +164,8 @@ class AppendedRange(msgspec.Struct, frozen=True, omit_defaults=True):
 class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A transaction with a retry key, committed at `committed_ms` (since 1970).
 
-    `digest` is that of its request; `placed` is None until it is applied; `lost` says that some of its
-    records were given up.
+    `digest` is the digest of its request. `placed` is None until it is applied. `lost` says that some of its
+    records could not be appended.
     """
 
     number: int
@@ -189,17 +191,17 @@ _VALUES: dict[type[Key], msgspec.json.Decoder[Value]] = {
 
 
 def check_group_name(name: str) -> None:
-    """Raise InvalidConsumer for a name that no group can have."""
+    """Raise InvalidConsumer for an id that no group can have."""
     _check_name("group", name)
 
 
 def check_member_name(name: str) -> None:
-    """Raise InvalidConsumer for a name that no member can have."""
+    """Raise InvalidConsumer for an id that no member can have."""
     _check_name("consumer instance", name)
 
 
 def check_retry_key(key: str) -> None:
-    """Raise InvalidArgument for what cannot be a retry key. An empty one stands for none."""
+    """Raise InvalidArgument for a text that cannot be a retry key. An empty one stands for none."""
     if len(key) > NAME_MAX_CHARS or not key.isprintable():
         raise InvalidArgument(
             f"the retry key {key[:40]!r} cannot be used; use up to {NAME_MAX_CHARS} printable characters"
@@ -207,7 +209,7 @@ def check_retry_key(key: str) -> None:
 
 
 def _check_name(what: str, name: str) -> None:
-    """It is a part of URLs, and so neither has a slash nor is `.` or `..`."""
+    """The name is a part of URLs, so it has no slash and is neither `.` nor `..`."""
     usable = 1 <= len(name) <= NAME_MAX_CHARS and "/" not in name and name.isprintable()
     if not usable or name in (".", ".."):
         raise InvalidConsumer(
@@ -217,12 +219,12 @@ def _check_name(what: str, name: str) -> None:
 
 
 def encode(key: Key, value: Value | None) -> Record:
-    """The record that says `value` of `key`; None deletes it."""
+    """The record that sets `key` to `value`; None deletes the key."""
     return Record(None if value is None else _encode(value), key=_encode(key))
 
 
 def decode(record: Record, directory: str) -> tuple[Key, Value | None]:
-    """What a record says. Raises CorruptLog, naming its offset and `directory`."""
+    """The key and the value of a record. Raises CorruptLog, which names its offset and `directory`."""
     try:
         key = _decode_key(record.key or b"")
         value = None if record.value is None else _VALUES[type(key)].decode(record.value)
@@ -237,14 +239,16 @@ def decode(record: Record, directory: str) -> tuple[Key, Value | None]:
 
 
 def _check_staged(intent: Intent) -> None:
-    """Raise ValueError for an intent that names anything but staged files: they are deleted when it ends."""
+    """Raise ValueError for an intent that names a file that is not staged: its files are deleted in the
+    end.
+    """
     for file in intent.staged:
         if staging_seal(file.path) is None:
             raise ValueError(f"{file.path!r} is not the path of a staged file")
 
 
 def replay(partition: Partition) -> Iterator[tuple[Key, Value | None]]:
-    """Everything that a partition says, in order, up to its high watermark. Raises CorruptLog."""
+    """The keys and values of a partition, in order, up to its high watermark. Raises CorruptLog."""
     offset = partition.log_start
     while offset < partition.high_watermark:
         plan = partition.plan_read(offset, BATCH_MAX_BYTES)
@@ -255,7 +259,7 @@ def replay(partition: Partition) -> Iterator[tuple[Key, Value | None]]:
 
 
 def committed_offsets(partitions: Iterable[Partition]) -> dict[OffsetKey, OffsetValue]:
-    """What every group has committed, by `partitions` of `__consumer_offsets` as last refreshed."""
+    """The committed offsets of all groups, in `partitions` of `__consumer_offsets` as last refreshed."""
     found: dict[OffsetKey, OffsetValue] = {}
     for partition in partitions:
         for key, value in replay(partition):
@@ -268,8 +272,9 @@ def committed_offsets(partitions: Iterable[Partition]) -> dict[OffsetKey, Offset
 
 
 def pending_files(partitions: Iterable[Partition]) -> set[str]:
-    """The paths of the staged files that transactions name which are not applied yet, by `partitions` of
-    `__consumer_offsets` as last refreshed: a vacuum of staged files leaves these.
+    """The paths of the staged files of transactions that are not applied yet, which a vacuum leaves.
+
+    `partitions` are those of `__consumer_offsets`, as last refreshed.
     """
     pending: dict[Key, Intent] = {}
     for partition in partitions:

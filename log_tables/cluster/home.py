@@ -1,7 +1,7 @@
-"""Where a root was when it was last known to be whole: what shows that it was copied, or moved, since.
+"""Where a root was when it was last known to be whole, which shows whether it was copied or moved since.
 
-A root holds an anchor, and beside it what the store says of the anchor and of directories that every root has
-from its first day on. A copy has others, of which its store says something else.
+A root holds an anchor, and the identity that the store gives to the anchor and to directories that every root
+has from its first day on. In a copy these have another identity.
 """
 
 from contextlib import suppress
@@ -24,7 +24,7 @@ _DIRECTORIES = (TOPICS, log_directory(partition_directory(topic_directory(CLUSTE
 
 
 class Home(Enum):
-    """Whether a root is where it was."""
+    """Whether a root is where it was when `remember` was last called."""
 
     HERE = "here"
     ELSEWHERE = "elsewhere"
@@ -32,7 +32,7 @@ class Home(Enum):
 
 
 def look(store: Store) -> Home:
-    """Where the root of `store` was when `remember` was last called. Raises StoreUnavailable."""
+    """Whether the root of `store` is where it was. Raises StoreUnavailable."""
     try:
         remembered, now = store.get(HOME).decode(errors="replace"), _identity(store)
     except ObjectMissing:
@@ -45,20 +45,20 @@ def _identity(store: Store) -> str:
 
 
 def remember(store: Store) -> None:
-    """This is where the root is, which holds a metadata log. Raises StoreUnavailable."""
+    """Note that the root, which has a metadata log, is here. Raises StoreUnavailable."""
     with suppress(AlreadyExists):
         store.put_if_absent(HOME_ANCHOR, b"")
-    while look(store) is not Home.HERE:  # who makes the anchor at the same time may not be done with it
+    while look(store) is not Home.HERE:  # another process may put the anchor at the same time
         store.put(HOME, _identity(store).encode())
 
 
 def check_finished(store: Store) -> None:
-    """Raise CorruptLog for a copy that was interrupted; StoreUnavailable."""
+    """Raise CorruptLog for a copy that is not finished; StoreUnavailable."""
     try:
         original = store.get(UNFINISHED_COPY).decode(errors="replace")
     except ObjectMissing:
         return
     raise CorruptLog(
-        f"this is an unfinished copy of {original}; run `lakelog root copy` again, and it goes on "
-        "where it was"
+        f"this is an unfinished copy of {original}; run `lakelog root copy` again, which continues where it "
+        "stopped"
     )

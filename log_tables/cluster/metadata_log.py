@@ -1,7 +1,7 @@
-"""The metadata log `__cluster_metadata`: which topics and which gateways there are, as records by key.
+"""The metadata log `__cluster_metadata`: the topics and the gateways of a cluster, as records by key.
 
-It is a partition like any other. Every change is one conditional append, so that processes that change it at
-once take turns. The newest record of a key counts: a topic's key is its name, a gateway's `~` and its id.
+It is a partition like any other. Every change is one conditional append, so concurrent processes take turns.
+The newest record of a key counts. The key of a topic is its name, that of a gateway `~` and its id.
 """
 
 import logging
@@ -40,14 +40,14 @@ from log_tables.table.table import create_table
 _log = logging.getLogger(__name__)
 
 _BROKER = b"~"
-"""What the key of a gateway begins with: no name of a topic has it."""
+"""The first character of a gateway's key, which no topic's name has."""
 
 
 class TopicRecord(msgspec.Struct, frozen=True):
-    """A topic as it is from there on.
+    """A topic as it is from this record on.
 
-    `deleted` holds when earlier incarnations were deleted (milliseconds since 1970), by number, until their
-    files are gone.
+    `deleted` gives the times at which earlier incarnations were deleted (milliseconds since 1970), by number,
+    until their files are gone.
     """
 
     name: str
@@ -60,11 +60,11 @@ class TopicRecord(msgspec.Struct, frozen=True):
 
 
 class BrokerRecord(msgspec.Struct, frozen=True):
-    """A gateway: where others reach it, since when (milliseconds since 1970), and what it leads.
+    """A gateway: its URL, the time of its start (milliseconds since 1970), and the partitions that it leads.
 
-    One that is started again at the same url keeps its id and has another `incarnation`. `leads` is what it
-    has told, at most a moment old: the truth about a partition's leader is in the partition's table. One that
-    is `leaving` hands over what it leads, and should be given no more.
+    A gateway that restarts at the same URL keeps its id and gets another `incarnation`. `leads` is what it
+    last reported, at most a moment ago: the truth about a partition's leader is in the partition's table. A
+    gateway that is `leaving` hands over its partitions, and gets no others.
     """
 
     id: int
@@ -76,7 +76,7 @@ class BrokerRecord(msgspec.Struct, frozen=True):
 
 
 class BrokerLeft(msgspec.Struct, frozen=True):
-    """A gateway has left in order: a null value."""
+    """A gateway that has left in order: a null value."""
 
     id: int
 
@@ -86,7 +86,7 @@ _Made = TypeVar("_Made", TopicRecord, BrokerRecord, BrokerLeft)
 
 
 def decode(record: Record) -> MetadataRecord:
-    """What a record of the metadata log says. Raises CorruptLog."""
+    """The content of a record of the metadata log. Raises CorruptLog."""
     key = record.key or b""
     try:
         if not key.startswith(_BROKER):
@@ -102,7 +102,7 @@ def decode(record: Record) -> MetadataRecord:
 
 
 def _checked(topic: TopicRecord) -> TopicRecord:
-    """`topic`, if its tables lie where topics do. Raises InvalidTopicName, ValueError."""
+    """`topic`, if its tables are inside of `topics/`. Raises InvalidTopicName, ValueError."""
     check_topic_name(topic.name)
     if min([topic.incarnation, *topic.deleted]) < 1:
         raise ValueError(f"topic {topic.name} has an incarnation below 1")
@@ -121,9 +121,10 @@ def encode(record: MetadataRecord) -> Record:
 
 
 def open_log(store: Store, clock: Clock, create: bool = True) -> Partition:
-    """The partition of `store`'s root that holds the log; an empty root gets one unless `create` is false.
+    """The partition that holds the metadata log of `store`'s root; an empty root gets one unless `create` is
+    false.
 
-    Raises InvalidArgument when there is none to open, CorruptLog when there are topics and no metadata log.
+    Raises InvalidArgument when there is no log to open, CorruptLog when there are topics and no metadata log.
     """
     directory = partition_directory(topic_directory(CLUSTER_METADATA), 0)
     try:
@@ -133,13 +134,13 @@ def open_log(store: Store, clock: Clock, create: bool = True) -> Partition:
 
 
 def _first(store: Store, clock: Clock, directory: str, create: bool) -> Partition:
-    """The metadata log of an empty root, made now. Raises CorruptLog when the root is not empty.
+    """The new metadata log of an empty root. Raises CorruptLog when the root is not empty.
 
-    To begin anew beside tables that a lost metadata log named would be to sweep them away.
+    If the log was lost and began again from nothing, the tables that it named would be swept.
     """
     if store.list_dirs(f"{TOPICS}/"):
         try:
-            return Partition(store, directory, clock)  # another process made it meanwhile, and topics
+            return Partition(store, directory, clock)  # another process has just created it, and topics
         except ObjectMissing:
             check_finished(store)
             raise CorruptLog(
@@ -152,15 +153,15 @@ def _first(store: Store, clock: Clock, directory: str, create: bool) -> Partitio
     try:
         create_table(store, directory, clock)
     except AlreadyExists:
-        pass  # another process was first: the same table
+        pass  # another process was first, with the same table
     return Partition(store, directory, clock)
 
 
 class MetadataLog:
-    """What the log says, as last refreshed. Thread-safe; blocking.
+    """The content of the log as last refreshed. Thread-safe; blocking.
 
-    `url` is where this process answers, for the leader claims that it makes; `follow` is told each record of
-    a topic, in order.
+    `url` is the URL of this process, for its claims. `follow` is called with each record of a topic, in
+    order.
     """
 
     def __init__(self, partition: Partition, url: str, follow: Callable[[TopicRecord], None]) -> None:
@@ -175,20 +176,22 @@ class MetadataLog:
 
     @property
     def topic_changes(self) -> int:
-        """How many records of topics have been read here: it grows with every change of a topic."""
+        """The number of records of topics that were read here: it grows with every change of a topic."""
         return self._topic_changes
 
     @property
     def brokers(self) -> Mapping[int, BrokerRecord]:
-        """The gateways that have come and have not left, by id."""
+        """The gateways that have registered and not left, by id."""
         return self._brokers
 
     def topic(self, name: str) -> TopicRecord | None:
-        """The newest record of the topic `name`, a deleted one, too."""
+        """The newest record of the topic `name`, which may be deleted; None if there never was one."""
         return self._topics.get(name)
 
     def refresh(self, wait: bool = False) -> None:
-        """Follow the log; behind a commit of this process only when `wait`. Raises CorruptLog."""
+        """Follow the log; with `wait`, after a commit of this process that is in flight. Raises
+        CorruptLog.
+        """
         log = self.partition
         log.refresh(wait)
         with self._lock:
@@ -200,7 +203,7 @@ class MetadataLog:
                 self._next = plan.end
 
     def make_durable(self) -> None:
-        """Make durable what has been read here, before something is done on account of it.
+        """Make all records that were read here durable, before an action relies on them.
 
         Raises StoreUnavailable.
         """
@@ -212,7 +215,7 @@ class MetadataLog:
         except CorruptLog as error:
             if not (record.key or b"").startswith(_BROKER):
                 raise
-            _log.error("a gateway is passed over, on which no record depends: %s", error)
+            _log.error("the record of a gateway is skipped, on which no data depends: %s", error)
 
     def _take(self, record: MetadataRecord) -> None:
         if isinstance(record, TopicRecord):
@@ -220,18 +223,20 @@ class MetadataLog:
             self._follow(record)
             self._topic_changes += 1
             return
-        # A mapping of its own: who reads the old one is not disturbed.
+        # A new mapping: readers of the old one are not disturbed.
         others = {number: broker for number, broker in self._brokers.items() if number != record.id}
         self._brokers = others if isinstance(record, BrokerLeft) else {**others, record.id: record}
 
     def change_topic(self, name: str, decide: Callable[[TopicRecord | None], TopicRecord]) -> None:
-        """Append what `decide` makes of the newest record of `name`, if nothing was appended in between."""
+        """Append what `decide` makes of the newest record of `name`; repeated when another append comes
+        between.
+        """
         self._change(f"topic {name!r}", lambda: decide(self._topics.get(name)))
 
     def register_broker(self, url: str, leaving: bool = False) -> BrokerRecord:
-        """Make this process the gateway at `url`, with the id that it had there before, or a free one.
+        """Register this process as the gateway at `url`, with the id that `url` had before, or a free one.
 
-        One that is `leaving` is given nothing to lead.
+        A gateway that is `leaving` gets no partitions to lead.
         """
         incarnation, now_ms = self._clock.unique_id(), self._clock.now_ms()
 
@@ -245,21 +250,23 @@ class MetadataLog:
         return made
 
     def publish_broker(self, record: BrokerRecord) -> None:
-        """Put `record` in the place of that of the same incarnation. Raises BrokerReplaced without one."""
+        """Replace the record of the same incarnation by `record`. Raises BrokerReplaced when there is
+        none.
+        """
 
         def decide() -> BrokerRecord:
             newest = self._brokers.get(record.id)
             if newest is None or newest.incarnation != record.incarnation:
                 raise BrokerReplaced(
                     f"another gateway registered at {record.url} as broker {record.id}; give each gateway "
-                    "a url of its own (peer_url)"
+                    "its own URL with the setting peer_url"
                 )
             return record
 
         self._change(f"broker {record.id}", decide)
 
     def remove_broker(self, record: BrokerRecord) -> None:
-        """Say that the gateway has left, unless another one has taken its place."""
+        """Record that the gateway has left, unless another one has replaced it."""
 
         def decide() -> BrokerLeft | None:
             newest = self._brokers.get(record.id)
@@ -269,9 +276,10 @@ class MetadataLog:
         self._change(f"broker {record.id}", decide)
 
     def _change(self, what: str, decide: Callable[[], _Made | None]) -> _Made | None:
-        """Append what `decide` makes of the newest records, None for nothing; repeated when others do, too.
+        """Append what `decide` makes of the newest records, None for nothing; repeated when another process
+        was first.
 
-        Raises NotLeader when it was not this process's turn too often.
+        Raises NotLeader when others were first too often.
         """
         for attempt in range(METADATA_ATTEMPTS_MAX):
             try:
@@ -287,8 +295,9 @@ class MetadataLog:
                         self.refresh()
                     return made
             except (NotLeader, OffsetMismatch):
-                # Another process writes the metadata log too: wait for a random while and take a turn.
+                # Another process writes the metadata log at the same time: wait for a random while.
                 self._clock.pause(METADATA_PAUSE_S * (attempt + 1) * self._clock.random())
         raise NotLeader(
-            f"too many processes change the metadata log at once, {what} was not changed; repeat it"
+            f"too many processes change the metadata log at once, so {what} was not changed; repeat "
+            "the request"
         )

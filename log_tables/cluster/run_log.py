@@ -1,6 +1,7 @@
-"""What `__maintenance` holds: what each run of the maintenance jobs did to each partition, as JSON records.
+"""The records of `__maintenance`, in JSON: what each run of the maintenance jobs did to each partition.
 
-It is an internal topic like any other, so that who sees the root sees the runs. They go after 30 days.
+It is an internal topic, so every process that can read the root can read it. Its records are kept for 30
+days.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,7 +34,7 @@ RUNS_SCHEMA = pa.schema(
         pa.field("error", pa.string()),
     ]
 )
-"""The table `maintenance_runs`: one row for each partition that a job changed, or could not change."""
+"""The table `maintenance_runs`: one row for each partition that a job changed, or failed to change."""
 
 
 class JobRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +55,7 @@ class JobRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def record_runs(cluster: Cluster, runs: Sequence[JobRun]) -> None:
-    """Append `runs`, in one commit. Raises NotLeader when too many others append, StoreUnavailable, …"""
+    """Append `runs` in one commit. Raises NotLeader when too many processes append, StoreUnavailable, …"""
     if not runs:
         return
     partition = _partition(cluster)
@@ -66,7 +67,7 @@ def record_runs(cluster: Cluster, runs: Sequence[JobRun]) -> None:
             partition.append([AppendRequest(batch)])
             return
         except NotLeader:
-            # Another scheduler records its runs: take turns.
+            # Another scheduler records its runs at the same time.
             cluster.clock.pause(METADATA_PAUSE_S * (attempt + 1) * cluster.clock.random())
     raise NotLeader("too many processes record maintenance runs at once; run fewer schedulers")
 
@@ -93,7 +94,7 @@ def runs_table(cluster: Cluster) -> pa.Table:
 
 
 def _read(partition: Partition) -> Iterator[pa.RecordBatch]:
-    """The rows as they come: a month of a large root is millions."""
+    """The rows, batch by batch: a large root has millions in a month."""
     partition.refresh()
     at = partition.log_start
     while at < partition.high_watermark:
@@ -109,8 +110,8 @@ def _decoded(record: Record) -> JobRun:
         return msgspec.json.decode(record.value or b"", type=JobRun)
     except msgspec.MsgspecError as error:
         raise CorruptLog(
-            f"the record at offset {record.offset} of {MAINTENANCE} is no maintenance run ({error}); delete "
-            "the records up to it"
+            f"the record at offset {record.offset} of {MAINTENANCE} is not a maintenance run ({error}); "
+            "delete the records up to it"
         ) from None
 
 

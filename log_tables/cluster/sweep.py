@@ -1,4 +1,4 @@
-"""Removing what nobody names any more: files of deleted topics, and of creations that crashed."""
+"""The removal of files that no topic has any more: those of deleted topics, and of creations that crashed."""
 
 from msgspec.structs import replace
 
@@ -12,16 +12,16 @@ from log_tables.limits import CONFIRMATION_MAX_AGE_S, LOG_RETENTION_MS
 
 
 def sweep(cluster: Cluster) -> list[str]:
-    """Remove what nobody names any more; returns the directories that were removed whole.
+    """Remove the files that no topic has any more; returns the directories that were removed whole.
 
-    The data of a deleted topic goes after its `file.delete.delay.ms`, once its logs say that it is deleted;
-    the logs themselves an hour later, also by the store's clock: a process that slept relies on meeting the
-    end of a log. Directories that no record names (a creation that crashed) go when nothing in them is
-    younger than an hour. What fails for one does not keep the others; it is raised in the end.
+    The data of a deleted topic goes after its `file.delete.delay.ms`, once its logs have ended. The logs go
+    an hour later, also by the store's clock: a process that slept relies on reading the end of a log. A
+    directory that no record names, of a creation that crashed, goes when nothing in it is younger than an
+    hour. An error with one directory does not keep the others; it is raised in the end.
     """
     looked = cluster.clock.boottime()
-    cluster.refresh(wait=True)  # what others have made while this process slept must be known
-    cluster.metadata_log.make_durable()  # a deletion that a power cut takes back must not have taken files
+    cluster.refresh(wait=True)  # topics that were created while this process slept must be known
+    cluster.metadata_log.make_durable()  # a deletion that a power cut undoes must not have removed files
     removed, failed = [], None
     for name, number in cluster.directories():
         if is_internal(name):
@@ -29,7 +29,7 @@ def sweep(cluster: Cluster) -> list[str]:
         try:
             gone = _sweep_one(cluster, name, number, looked)
         except LakelogError as error:
-            gone, failed = False, error  # others' files may go all the same
+            gone, failed = False, error  # the files of other topics go all the same
         if gone:
             removed.append(topic_directory(name, number))
     if failed is not None:
@@ -38,7 +38,9 @@ def sweep(cluster: Cluster) -> list[str]:
 
 
 def _sweep_one(cluster: Cluster, name: str, number: int, looked: float) -> bool:
-    """Whether the directory of incarnation `number` of the topic `name` has gone."""
+    """Remove what may go of incarnation `number` of the topic `name`; returns whether its directory has
+    gone.
+    """
     record = cluster.metadata_log.topic(name)
     if record is not None and number in record.deleted:
         return _sweep_deleted(cluster, record, number)
@@ -49,7 +51,7 @@ def _sweep_one(cluster: Cluster, name: str, number: int, looked: float) -> bool:
 
 def _sweep_deleted(cluster: Cluster, record: TopicRecord, number: int) -> bool:
     directory = topic_directory(record.name, number)
-    cluster.end_deleted(record.name)  # whoever deleted it may have died in that
+    cluster.end_deleted(record.name)  # the process that deleted it may have died before that
     age_ms = cluster.clock.now_ms() - record.deleted[number]
     delay_ms = TopicConfig(record.configs).file_delete_delay_ms
     if age_ms >= delay_ms and cluster.remote is not None:
@@ -70,16 +72,20 @@ def _swept(record: TopicRecord, number: int) -> TopicRecord:
 
 
 def _sweep_orphan(cluster: Cluster, directory: str, looked: float) -> bool:
-    """Remove `directory`, nobody's at the time `looked`, if nobody can be creating it still."""
+    """Remove `directory`, which no record named at the time `looked`, if no process can still be creating
+    it.
+    """
     if not _is_old(cluster, directory, empty=False):
         return False
     if cluster.clock.boottime() - looked > CONFIRMATION_MAX_AGE_S:
-        return False  # it slept: that creation may have ended since
+        return False  # this process slept, and the creation may have ended since
     cluster.remove(directory)
     return True
 
 
 def _is_old(cluster: Cluster, directory: str, empty: bool = True) -> bool:
-    """Whether nothing in `directory` is younger than an hour by the store's clock; `empty`, if nothing is."""
+    """Whether nothing in `directory` is younger than an hour by the store's clock; `empty` if nothing is
+    there.
+    """
     newest = max((item.modified_ms for item in cluster.store.list(f"{directory}/")), default=None)
     return empty if newest is None else cluster.store.now_ms() - newest >= LOG_RETENTION_MS

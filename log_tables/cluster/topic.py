@@ -13,11 +13,11 @@ from log_tables.partition.partition import Partition, PartitionConfig
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 _INSTEAD = {
-    CONSUMER_OFFSETS: "what groups have committed is at GET /consumers/{group}/offsets, and in the table "
+    CONSUMER_OFFSETS: "read committed offsets at GET /consumers/{group}/offsets, or in the table "
     "consumer_offsets of `lakelog sql`",
-    MAINTENANCE: "what the jobs did is in the table maintenance_runs of `lakelog sql`",
+    MAINTENANCE: "read what the jobs did in the table maintenance_runs of `lakelog sql`",
 }
-"""Where people find what they would look for in an internal topic."""
+"""Where users find what they would look for in an internal topic."""
 
 
 def check_topic_name(name: str) -> None:
@@ -34,28 +34,29 @@ def check_topic_name(name: str) -> None:
 
 
 def is_internal(name: str) -> bool:
-    """Internal topics begin with two underscores. Who can read the root reads them; clients do not, and
-    nobody but lakelog writes them.
+    """Whether a name begins with two underscores, as those of internal topics do.
+
+    Processes that can read the root read them. Clients do not, and only lakelog writes them.
     """
     return name.startswith("__")
 
 
 def check_public(name: str) -> None:
-    """Raise InvalidTopicName for an internal topic, whether there is one of that name or not."""
+    """Raise InvalidTopicName for the name of an internal topic, whether it exists or not."""
     if is_internal(name):
         shown = name if len(name) <= TOPIC_NAME_MAX_CHARS else f"{name[:40]}…"
         instead = _INSTEAD.get(name, "choose another topic")
-        raise InvalidTopicName(f"the topic {shown!r} is internal, for lakelog's own use; {instead}")
+        raise InvalidTopicName(f"the topic {shown!r} is internal to lakelog; {instead}")
 
 
 def check_writable(name: str) -> None:
-    """Raise InvalidTopicName for a name that is not allowed, or of an internal topic."""
+    """Raise InvalidTopicName for a name that is not allowed, or is internal."""
     check_topic_name(name)
     check_public(name)
 
 
 class Topic:
-    """A topic, of which `topic_id` names the incarnation: one deleted and made again has another."""
+    """A topic. `topic_id` names its incarnation: a topic that is re-created has another."""
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class Topic:
         self.partition_count, self.config = partition_count, config
         self._partitions: dict[int, Partition] = {}
         self._lock = threading.Lock()
-        # One for each, so that many can be opened side by side where a store is far.
+        # One lock for each partition, so that many are opened at once where a store is far.
         self._opening: dict[int, threading.Lock] = {}
 
     @property
@@ -105,8 +106,8 @@ class Topic:
             return self._open_partition(directory, self.config.partition_config())
         except ObjectMissing:
             raise CorruptLog(
-                f"there is no table at {directory}, or its log lacks version 0, though the metadata log "
-                "names it; restore it from a backup"
+                f"the metadata log names the table {directory}, which is missing, or whose log lacks version "
+                "0; restore it from a backup"
             ) from None
 
     def is_open(self, partition: int) -> bool:
@@ -123,7 +124,7 @@ class Topic:
             return sorted(self._partitions.items())
 
     def update(self, partition_count: int, config: TopicConfig) -> None:
-        """Take over what the metadata log says now."""
+        """Set what the metadata log says now."""
         with self._lock:
             self.partition_count, self.config = partition_count, config
             for partition in self._partitions.values():

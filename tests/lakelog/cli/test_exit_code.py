@@ -211,8 +211,8 @@ def test_a_signal_before_it_is_ready_ends_serve_in_order(tmp_path: Path) -> None
 
 
 FAILING = """
-from api.server import run
-from coordinator.brokers import Brokers
+from api.process.server import run
+from coordinator.brokers.brokers import Brokers
 from ingest.settings import load_settings
 
 async def start(self):

@@ -163,7 +163,9 @@ def test_a_run_in_which_something_fails_says_so_and_ends_with_1(run: Run, root: 
     done = run("--once", "--job", "retention")
     assert done.exit_code == FAILED
     failed, expired, _ = done.stdout.splitlines()
-    assert failed.startswith("look plain-0: failed: there is no table at topics/plain/0")
+    assert failed.startswith(
+        "look plain-0: failed: the metadata log names the table topics/plain/0, which is missing"
+    )
     assert expired.startswith("retention old-0: 10 files to 0")
     assert run("--once", "--job", "retention", "--json").exit_code == FAILED
 

@@ -96,7 +96,7 @@ def test_new_settings_reach_open_partitions(topic: Topic) -> None:
 
 def test_a_partition_whose_table_is_lost_says_so(topic: Topic, store: Store) -> None:
     store.delete("topics/t~3/0/_delta_log/00000000000000000000.json")
-    with pytest.raises(CorruptLog, match="there is no table at topics/t~3/0"):
+    with pytest.raises(CorruptLog, match="names the table topics/t~3/0, which is missing"):
         topic.partition(0)
     assert isinstance(topic.partition(1).snapshot.version, int)
     with pytest.raises(LakelogError):
