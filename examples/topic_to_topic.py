@@ -12,7 +12,7 @@ import sys
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from lakelog.client.client import DEFAULT_URL
+from lakelog.client import DEFAULT_URL
 from lakelog.spark import session
 
 

@@ -1,26 +1,103 @@
-"""lakelog: a streaming log whose storage is the lakehouse. Programs use `Client`, `Consumer`, `Producer`."""
+"""lakelog: a streaming log whose storage is the lakehouse. Programs use `Client`, `Consumer`, `Producer`.
+
+Every error that they raise on purpose is here, too: catch `lakelog.UnknownTopic`, or a whole kind, such as
+`lakelog.Retriable`. log_tables/errors.py says which kind asks the caller for what.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+from log_tables.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from lakelog.client.client import Client
     from lakelog.client.consumer import Consumer
     from lakelog.client.producer import Producer
+    from log_tables.errors import (
+        BufferFull,
+        Conflict,
+        GroupNotEmpty,
+        InvalidArgument,
+        InvalidConsumer,
+        InvalidRecord,
+        InvalidRequest,
+        LakelogError,
+        MemberExists,
+        MixedSubscription,
+        NotAssigned,
+        NotFound,
+        NotLeader,
+        OffsetMismatch,
+        OffsetOutOfRange,
+        OutcomeUnknown,
+        RecordTooLarge,
+        Retriable,
+        RetryKeyReused,
+        SequenceGap,
+        StaleGeneration,
+        StaleProducerEpoch,
+        UnknownGroup,
+        UnknownMember,
+        UnknownPartition,
+        UnknownTopic,
+        Unreachable,
+    )
     from log_tables.record import Record
+    from log_tables.topic_partition import TopicPartition
 
-__all__ = ["Client", "Consumer", "Producer", "Record"]
+__all__ = [
+    "BufferFull",
+    "Client",
+    "Conflict",
+    "Consumer",
+    "GroupNotEmpty",
+    "InvalidArgument",
+    "InvalidConsumer",
+    "InvalidRecord",
+    "InvalidRequest",
+    "LakelogError",
+    "MemberExists",
+    "MixedSubscription",
+    "NotAssigned",
+    "NotFound",
+    "NotLeader",
+    "OffsetMismatch",
+    "OffsetOutOfRange",
+    "OutcomeUnknown",
+    "Producer",
+    "Record",
+    "RecordTooLarge",
+    "Retriable",
+    "RetryKeyReused",
+    "SequenceGap",
+    "StaleGeneration",
+    "StaleProducerEpoch",
+    "TopicPartition",
+    "UnknownGroup",
+    "UnknownMember",
+    "UnknownPartition",
+    "UnknownTopic",
+    "Unreachable",
+    "__version__",
+]
 
 _MODULES = {
     "Client": "lakelog.client.client",
     "Consumer": "lakelog.client.consumer",
     "Producer": "lakelog.client.producer",
     "Record": "log_tables.record",
+    "TopicPartition": "log_tables.topic_partition",
 }
+"""Where the classes are; every other name is an error."""
 
 
 def __getattr__(name: str) -> object:
     """Load a name at its first use (PEP 562): a command must not wait for what it does not need."""
-    if name not in _MODULES:
+    if name not in __all__:
         raise AttributeError(f"module 'lakelog' has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)
+    return getattr(import_module(_MODULES.get(name, "log_tables.errors")), name)
+
+
+def __dir__() -> list[str]:
+    """The public names, also those that are not loaded yet."""
+    return sorted({*globals(), *__all__} - {"TYPE_CHECKING", "import_module"})

@@ -2,4 +2,4 @@
 
 from lakelog.cli import app
 
-app()
+app(prog_name="lakelog")

@@ -3,25 +3,25 @@
 import json
 import os
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from lakelog.cli import bench, broker, consume, demo, fsck, group, maintain, produce, root, serve, sql, topic
+from lakelog.cli.common import CommandGroup
 from lakelog.cli.exit_code import FAILED, exit_code
 from log_tables.errors import LakelogError
 
 
-class _Commands(TyperGroup):
-    """The commands, whose errors are one line and an exit code, never a traceback."""
+class _Commands(CommandGroup):
+    """All commands. An error ends a command with one line and an exit code, never with a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         json_asked = "--json" in ctx.args
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            # Whoever read our output has had enough. Nothing more can be said there, not even at the end.
+            # The reader of our output has closed it: write nothing more there, not even at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(FAILED) from None
         except KeyboardInterrupt as interrupt:
@@ -38,8 +38,8 @@ class _Commands(TyperGroup):
 
 app = typer.Typer(
     cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -57,6 +57,19 @@ app.command("bench")(bench.bench)
 app.command("demo")(demo.demo)
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        from lakelog import __version__
+
+        print(f"lakelog {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _root() -> None:
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
     """A streaming log whose storage is the lakehouse."""

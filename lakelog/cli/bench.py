@@ -6,7 +6,6 @@ import threading
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
 from lakelog.cli.common import GATEWAY, Json, Url, connect, print_json, print_table
@@ -125,6 +124,7 @@ def _fetch(client: "Client", topic: str, partitions: int, wire: Wire) -> int:
 
 def _fetch_json(url: str, topic: str, partition: int) -> int:
     import httpx
+    import msgspec
 
     count, offset, end = 0, 0, 1
     try:

@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import typer
 
-from lakelog.cli.common import GATEWAY, Json, Url, connect, print_json, print_table
+from lakelog.cli.common import GATEWAY, CommandGroup, Json, Url, connect, print_json, print_table
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.callback()

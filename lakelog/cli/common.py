@@ -4,42 +4,72 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
+from typer.core import TyperGroup
 
-from ingest.settings import load_settings
-from lakelog.client.client import DEFAULT_URL
+from lakelog.client import DEFAULT_URL
 from log_tables.errors import InvalidArgument
-from log_tables.store.store import Store, open_store
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from lakelog.client.client import Client
+    from log_tables.store.store import Store
+
+# Every command imports this module, so it imports nothing that takes long: `lakelog topic --help` needs no
+# HTTP client, no settings and no Arrow.
 
 Url = Annotated[str, typer.Option(envvar="LAKELOG_URL", help="The gateway.")]
 Data = Annotated[str | None, typer.Option(help="Root of the tables: a directory or an object-store URL.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 GATEWAY = DEFAULT_URL
-console = Console(
-    soft_wrap=True, highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else 200
-)
-"""Prints what it is given: brackets and colons in a value are the value's."""
-progress_console = Console(stderr=True)
+
+
+class CommandGroup(TyperGroup):
+    """A group of commands whose help starts fast."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params = super().get_params(ctx)
+        for param in params:
+            if getattr(param, "is_bool_flag", False) and param.default is None:
+                param.default = False  # to convert None, typer would load pydantic
+        return list(params)
+
+
+@cache
+def console() -> "Console":
+    """Standard output, for people. It prints text as it is: brackets and colons in a value are no markup."""
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else 200
+    return Console(soft_wrap=True, highlight=False, markup=False, emoji=False, width=width)
+
+
+@cache
+def progress_console() -> "Console":
+    """Standard error, where progress is shown and standard output stays clean."""
+    from rich.console import Console
+
+    return Console(stderr=True)
 
 
 def connect(url: str) -> "Client":
-    """A client of the gateway at `url`; loaded here, so that no command waits for what it does not need."""
+    """A client of the gateway at `url`."""
     from lakelog.client.client import Client
 
     return Client(url)
 
 
-def existing_root(data: str | None) -> Store:
+def existing_root(data: str | None) -> "Store":
     """The store that `--data` or the settings name. Raises InvalidArgument when it is missing."""
+    from ingest.settings import load_settings
+    from log_tables.store.store import open_store
+
     settings = load_settings(None, data=data)
     return open_store(settings.data, settings.store_options, create=False)
 
@@ -51,6 +81,8 @@ def print_json(value: Any) -> None:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """A table for people; numbers to the right."""
+    from rich.table import Table
+
     listed = [list(row) for row in rows]
     table = Table(box=None, pad_edge=False, header_style="bold")
     for index, name in enumerate(columns):
@@ -58,7 +90,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         table.add_column(printable(name), justify="right" if numeric else "left", overflow="fold")
     for row in listed:
         table.add_row(*(_shown(cell) for cell in row))
-    console.print(table)
+    console().print(table)
 
 
 def _shown(cell: Any) -> str:

@@ -9,7 +9,6 @@ from itertools import islice
 from queue import Queue
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 
 from lakelog.cli.common import GATEWAY, Json, Url, connect, iso_ms, printable
@@ -233,6 +232,8 @@ def _line(topic: str, partition: int, record: "Record", whole: bool) -> bytes:
         **_named("value", record.value),
         "headers": [{"key": key, **_named("value", value)} for key, value in record.headers],
     }
+    import msgspec
+
     return msgspec.json.encode(row) + b"\n"
 
 

@@ -18,7 +18,7 @@ def demo(
     """Stream 336,776 flights through a gateway, read them back, check them, and ask SQL about them."""
     from lakelog.cli.flights import load_flights, run
 
-    report = run(load_flights(), data, progress_console if json else console)
+    report = run(load_flights(), data, progress_console() if json else console())
     if json:
         print_json(asdict(report))
     if report.problems:

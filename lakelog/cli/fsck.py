@@ -41,7 +41,9 @@ def fsck(data: Data = None, json: Json = False) -> None:
             ],
         )
         for problem in report.problems:
-            console.print(f"BROKEN: {problem}")
-        console.print("every invariant holds" if not report.problems else f"{len(report.problems)} problems")
+            console().print(f"BROKEN: {problem}")
+        console().print(
+            "every invariant holds" if not report.problems else f"{len(report.problems)} problems"
+        )
     if report.problems:
         raise typer.Exit(1)

@@ -5,14 +5,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakelog.cli.common import GATEWAY, Json, Url, connect, console, iso_ms, print_json, print_table
+from lakelog.cli.common import (
+    GATEWAY,
+    CommandGroup,
+    Json,
+    Url,
+    connect,
+    console,
+    iso_ms,
+    print_json,
+    print_table,
+)
 from log_tables.errors import InvalidArgument, UnknownGroup
 
 if TYPE_CHECKING:
     from lakelog.client.client import Client
 from log_tables.topic_partition import TopicPartition
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None)
 
 Name = Annotated[str, typer.Argument(metavar="GROUP")]
 Force = Annotated[bool, typer.Option("--force", help="Also while the group has members.")]
@@ -48,7 +58,7 @@ def describe(name: Name, url: Url = GATEWAY, json: Json = False) -> None:
         print_json({**found, "members": members})
         return
     print_table(("setting", "value"), [(key, found[key]) for key in ("group", "state", "strategy")])
-    console.print()
+    console().print()
     rows = [
         (each["member"], ", ".join(f"{topic}:{p}" for topic, p in each["partitions"]))
         for each in found["members"]
@@ -85,7 +95,7 @@ def delete(name: Name, force: ForceDelete = False, url: Url = GATEWAY, json: Jso
     if json:
         print_json({"deleted": name})
     else:
-        console.print(f"deleted group {name}")
+        console().print(f"deleted group {name}")
 
 
 @app.command("reset-offsets")

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ingest.settings import Settings, load_settings
 from lakelog.cli.common import Data, Json, console, pairs, print_json, print_table, progress_console
 from log_tables.clock import SystemClock, timer
 from log_tables.errors import InvalidArgument, LakelogError
@@ -22,6 +21,7 @@ from log_tables.errors import InvalidArgument, LakelogError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from ingest.settings import Settings
     from jobs.maintenance import Maintenance
     from jobs.metrics import Metrics
     from jobs.outcome import JobOutcome
@@ -60,6 +60,8 @@ def maintain(  # noqa: PLR0913, PLR0917 -- each is an option
     """Keep the tables small and fast. docs/maintenance.md says what each job does and costs."""
     if [once, every is not None, dry_run].count(True) != 1:
         raise InvalidArgument("choose one of --once, --every TIME and --dry-run")
+    from ingest.settings import load_settings
+
     interval_s = None if every is None else seconds(every)
     settings = load_settings(config, data=data, remote_root=remote_root, **pairs(set_, "--set"))
     os.nice(nice)
@@ -96,7 +98,7 @@ def seconds(text: str) -> float:
     return int(match[1]) * _SECONDS[match[2]]
 
 
-def _open(settings: Settings) -> "Cluster":
+def _open(settings: "Settings") -> "Cluster":
     from log_tables.cluster.cluster import Cluster
     from log_tables.root.inspection import check_home
     from log_tables.store.store import open_store
@@ -153,9 +155,9 @@ class _Runner:
                 self._tell(outcome)
         except LakelogError as raised:
             error = raised
-            progress_console.print(f"lakelog: the run ended early: {raised}")
+            progress_console().print(f"lakelog: the run ended early: {raised}")
         except (JavaMissing, SparkGone, SparkMissing) as raised:
-            progress_console.print(f"lakelog: {raised}")
+            progress_console().print(f"lakelog: {raised}")
             raise typer.Exit(_FAILED) from None
         except Exception as raised:  # noqa: BLE001 -- logged, and the next run is a new attempt
             error = raised
@@ -164,7 +166,7 @@ class _Runner:
         if self._metrics is not None:
             self._metrics.run_done(failed, timer() - began, SystemClock().now_ms() / 1000)
         if not self._json:
-            console.print(f"{len(outcomes)} partitions changed in {timer() - began:.1f} s")
+            console().print(f"{len(outcomes)} partitions changed in {timer() - began:.1f} s")
         return failed
 
     def _tell(self, outcome: "JobOutcome") -> None:
@@ -173,7 +175,7 @@ class _Runner:
         if self._json:
             print_json(_row(outcome))
         else:
-            console.print(_sentence(outcome))
+            console().print(_sentence(outcome))
 
 
 def _row(outcome: "JobOutcome") -> dict[str, Any]:
@@ -201,7 +203,7 @@ def _print_plans(maintenance: "Maintenance", json: bool) -> None:
     elif rows:
         print_table(columns, rows)
     else:
-        console.print("there is nothing to do")
+        console().print("there is nothing to do")
 
 
 def _serve_metrics(port: int) -> "Metrics":
@@ -215,7 +217,7 @@ def _serve_metrics(port: int) -> "Metrics":
         raise InvalidArgument(
             f"--metrics-port {port} cannot be served ({error.strerror}); choose another"
         ) from None
-    progress_console.print(f"metrics at http://127.0.0.1:{server.server_port}/metrics")
+    progress_console().print(f"metrics at http://127.0.0.1:{server.server_port}/metrics")
     return Metrics()
 
 

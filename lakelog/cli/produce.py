@@ -8,14 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
 
 from lakelog.cli.common import GATEWAY, Json, Url, connect, console, print_json, progress_console
 from lakelog.cli.source import STDIN, Format, source
@@ -23,6 +15,8 @@ from log_tables.clock import SystemClock
 from log_tables.errors import InvalidArgument, LakelogError, OutcomeUnknown
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from lakelog.client.delivery import Delivery
 
 SHOWN_EVERY = 1_000
@@ -91,7 +85,7 @@ def produce(  # noqa: PLR0913, PLR0917 -- each is an option
     if json:
         print_json({"topic": topic, "records": tally.count, "seconds": round(seconds, 3)})
     else:
-        console.print(f"{tally.count:,} records to topic {topic} in {seconds:.1f} s")
+        console().print(f"{tally.count:,} records to topic {topic} in {seconds:.1f} s")
 
 
 @contextmanager
@@ -140,7 +134,16 @@ class Tally:
         return told
 
 
-def _progress(quiet: bool) -> Progress:
+def _progress(quiet: bool) -> "Progress":
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -148,5 +151,5 @@ def _progress(quiet: bool) -> Progress:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    hidden = quiet or not progress_console.is_terminal
-    return Progress(*columns, console=progress_console, disable=hidden)
+    hidden = quiet or not progress_console().is_terminal
+    return Progress(*columns, console=progress_console(), disable=hidden)

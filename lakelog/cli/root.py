@@ -3,12 +3,10 @@
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
-from ingest.settings import load_settings
-from lakelog.cli.common import Data, Json, console, pairs, print_json, progress_console
+from lakelog.cli.common import CommandGroup, Data, Json, console, pairs, print_json, progress_console
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None)
 
 _Options = Annotated[
     list[str], typer.Option("--store-option", metavar="NAME=VALUE", help="An object store option of TO.")
@@ -26,6 +24,9 @@ def copy(
     json: Json = False,
 ) -> None:
     """Copy a root whole, while gateways use it. Interrupted, the same command goes on where it was."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+    from ingest.settings import load_settings
     from log_tables.clock import SystemClock
     from log_tables.root.copy import copy_root, open_target
     from log_tables.store.store import open_store
@@ -36,7 +37,7 @@ def copy(
     place = open_target(original, target, options, clock)
     columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     with Progress(
-        *columns, console=progress_console, disable=json or not progress_console.is_terminal
+        *columns, console=progress_console(), disable=json or not progress_console().is_terminal
     ) as bar:
         task = bar.add_task("copy", total=None)
         copied = copy_root(
@@ -54,7 +55,7 @@ def copy(
             }
         )
     else:
-        console.print(
+        console().print(
             f"copied {copied.topics} topics, {copied.records:,} records in {copied.segments:,} segments, "
             f"{copied.bytes:,} bytes; the cluster id is {copied.cluster_id}"
         )
@@ -72,6 +73,7 @@ def adopt(
     json: Json = False,
 ) -> None:
     """Make a root that was copied or moved one of its own: with another cluster id, and no gateways."""
+    from ingest.settings import load_settings
     from log_tables.clock import SystemClock
     from log_tables.root.adopt import adopt as adopted
     from log_tables.store.store import open_store
@@ -82,4 +84,4 @@ def adopt(
     if json:
         print_json({"cluster_id": cluster_id})
     else:
-        console.print(f"the cluster id is {cluster_id}")
+        console().print(f"the cluster id is {cluster_id}")

@@ -5,12 +5,14 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ingest.settings import Settings, load_settings
 from lakelog.cli.common import Data, pairs
+
+if TYPE_CHECKING:
+    from ingest.settings import Settings
 
 
 def serve(
@@ -33,11 +35,13 @@ def serve(
 ) -> None:
     """Run a gateway until SIGTERM or Ctrl-C. docs/operating.md lists every setting."""
     with _ended_in_order():
+        from ingest.settings import load_settings
+
         named = {"data": data, "host": host, "port": port}
         _serve(load_settings(config, **{**named, **pairs(set_, "--set")}), workers, maintain)
 
 
-def _serve(settings: Settings, workers: int, maintain: bool) -> None:
+def _serve(settings: "Settings", workers: int, maintain: bool) -> None:
     # Arrow's own pool keeps what it freed, a heap for each commit thread; malloc gives it back (measured
     # while 10 million records passed: 360 MB resident against 470 MB). It is chosen when Arrow is loaded.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")

@@ -35,4 +35,4 @@ def sql(
     print_table(found.column_names, list(zip(*columns, strict=True)))
     rest = found.num_rows - shown.num_rows
     rows = "row" if found.num_rows == 1 else "rows"
-    console.print(f"({found.num_rows} {rows})" if not rest else f"({rest} more rows; --json prints all)")
+    console().print(f"({found.num_rows} {rows})" if not rest else f"({rest} more rows; --json prints all)")

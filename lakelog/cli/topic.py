@@ -4,10 +4,20 @@ from typing import Annotated
 
 import typer
 
-from lakelog.cli.common import GATEWAY, Json, Url, connect, console, pairs, print_json, print_table
+from lakelog.cli.common import (
+    GATEWAY,
+    CommandGroup,
+    Json,
+    Url,
+    connect,
+    console,
+    pairs,
+    print_json,
+    print_table,
+)
 from log_tables.errors import InvalidArgument
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None)
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC")]
 Config = Annotated[list[str], typer.Option("--config", metavar="NAME=VALUE", help="A topic setting.")]
@@ -28,7 +38,7 @@ def create(
     if json:
         print_json({"topic": name, "partitions": count})
     else:
-        console.print(f"created topic {name} with {count} partitions")
+        console().print(f"created topic {name} with {count} partitions")
 
 
 @app.command("list")
@@ -40,7 +50,7 @@ def list_topics(url: Url = GATEWAY, json: Json = False) -> None:
         print_json(names)
     else:
         for name in names:
-            console.print(name)
+            console().print(name)
 
 
 @app.command()
@@ -58,7 +68,7 @@ def describe(name: Name, url: Url = GATEWAY, json: Json = False) -> None:
         print_json({"topic": name, "partitions": partitions, "configs": found["configs"]})
         return
     print_table(columns, rows)
-    console.print()
+    console().print()
     print_table(("setting", "value"), sorted(found["configs"].items()))
 
 
@@ -85,7 +95,7 @@ def alter(
     if json:
         print_json({"topic": name, "partitions": count, "configs": configs})
     else:
-        console.print(f"topic {name} has {count} partitions, settings {configs}")
+        console().print(f"topic {name} has {count} partitions, settings {configs}")
 
 
 @app.command()
@@ -96,4 +106,4 @@ def delete(name: Name, url: Url = GATEWAY, json: Json = False) -> None:
     if json:
         print_json({"deleted": name})
     else:
-        console.print(f"deleted topic {name}")
+        console().print(f"deleted topic {name}")

@@ -3,19 +3,23 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
 import httpx
-import pyarrow as pa
 
+from lakelog.client import DEFAULT_URL
 from lakelog.client.refusal import refusal
 from log_tables import errors
 from log_tables.clock import Clock, SystemClock
 from log_tables.errors import InvalidArgument, LakelogError, Unreachable
 from log_tables.limits import MIB
-from log_tables.record import Record, to_records
 from log_tables.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from log_tables.record import Record
 
 ARROW = "application/vnd.apache.arrow.stream"
 
@@ -41,10 +45,6 @@ _NOT_SENT = (
 )
 
 
-DEFAULT_URL = "http://127.0.0.1:8082"
-"""Where a gateway answers that was told nothing else."""
-
-
 OffsetsOf = Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
 """An offset for each of some partitions."""
 
@@ -62,7 +62,7 @@ class Offsets:
 class Fetched:
     """Records from an offset on (RECORD_SCHEMA), where to go on, and what the partition held."""
 
-    records: pa.Table
+    records: "pa.Table"
     next_offset: int
     log_start_offset: int
     high_watermark: int
@@ -215,6 +215,8 @@ class Client:
             params=query,
             headers={"Accept": ARROW},
         )
+        import pyarrow as pa  # the other methods, and so most commands, do not need it
+
         with pa.ipc.open_stream(pa.BufferReader(answer.content)) as reader:
             records = reader.read_all()
         place = (answer.headers[name] for name in ("Next-Offset", "Log-Start-Offset", "High-Watermark"))
@@ -222,19 +224,21 @@ class Client:
 
     def read(
         self, topic: str, partition: int, offset: int | str = "earliest", *, follow: bool = False
-    ) -> Iterator[Record]:
+    ) -> "Iterator[Record]":
         """Every record from `offset` on, in order, up to the end.
 
         With `follow` for ever: it waits for more, and for a gateway that is away for up to 30 s. In a topic
         that is deleted and made again meanwhile it goes on at the same offset. Raises as `fetch` does:
         OffsetOutOfRange where that topic is shorter.
         """
+        from log_tables.record import to_records
+
         for records in self.read_tables(topic, partition, offset, follow=follow):
             yield from to_records(records)
 
     def read_tables(
         self, topic: str, partition: int, offset: int | str = "earliest", *, follow: bool = False
-    ) -> Iterator[pa.Table]:
+    ) -> "Iterator[pa.Table]":
         """The same as tables of RECORD_SCHEMA, about READ_BYTES each."""
         wait_ms = FOLLOW_MS if follow else 0
         while True:

@@ -8,7 +8,8 @@ from weakref import finalize
 
 import httpx
 
-from lakelog.client.client import DEFAULT_URL, Client
+from lakelog.client import DEFAULT_URL
+from lakelog.client.client import Client
 from lakelog.client.delivery import Delivery, RecordMetadata
 from lakelog.client.dispatch import Dispatch, Limits, Topic
 from lakelog.client.outgoing import Headers, check_record, check_target

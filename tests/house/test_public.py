@@ -1,10 +1,60 @@
 """What programs import by name: a change here is a change for them."""
 
+import subprocess
+import sys
+
 import lakelog
 import lakelog.spark
+from lakelog.client.refusal import _ERRORS
+from log_tables.errors import LakelogError
+
+CLASSES = ["Client", "Consumer", "Producer", "Record", "TopicPartition"]
+ERRORS = [
+    "BufferFull",
+    "Conflict",
+    "GroupNotEmpty",
+    "InvalidArgument",
+    "InvalidConsumer",
+    "InvalidRecord",
+    "InvalidRequest",
+    "LakelogError",
+    "MemberExists",
+    "MixedSubscription",
+    "NotAssigned",
+    "NotFound",
+    "NotLeader",
+    "OffsetMismatch",
+    "OffsetOutOfRange",
+    "OutcomeUnknown",
+    "RecordTooLarge",
+    "Retriable",
+    "RetryKeyReused",
+    "SequenceGap",
+    "StaleGeneration",
+    "StaleProducerEpoch",
+    "UnknownGroup",
+    "UnknownMember",
+    "UnknownPartition",
+    "UnknownTopic",
+    "Unreachable",
+]
 
 
 def test_the_public_names_are_these() -> None:
-    assert lakelog.__all__ == ["Client", "Consumer", "Producer", "Record"]
-    assert all(getattr(lakelog, name).__name__ == name for name in lakelog.__all__)
+    assert lakelog.__all__ == sorted([*CLASSES, *ERRORS, "__version__"])
+    assert all(getattr(lakelog, name).__name__ == name for name in [*CLASSES, *ERRORS])
     assert lakelog.spark.__all__ == ["DELTA_PACKAGE", "register", "session", "topics"]
+
+
+def test_every_error_that_a_client_raises_is_public() -> None:
+    assert all(issubclass(getattr(lakelog, name), LakelogError) for name in ERRORS)
+    assert {kind.__name__ for kind in _ERRORS.values()} - set(ERRORS) == set()
+
+
+def test_all_public_names_are_seen_before_any_is_loaded() -> None:
+    program = "import sys, lakelog; print(*dir(lakelog)); print('pyarrow' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    names, loaded = done.stdout.splitlines()
+    assert set(names.split()) >= {*CLASSES, *ERRORS, "__version__"}
+    assert {"TYPE_CHECKING", "import_module"} & set(names.split()) == set()
+    assert loaded == "False"

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from lakelog.client.client import DEFAULT_URL, Client, quoted
+from lakelog.client import DEFAULT_URL
+from lakelog.client.client import Client, quoted
 from log_tables.clock import Clock
 from log_tables.errors import OutcomeUnknown, Retriable
 from log_tables.segments.staging import StagedFile

@@ -7,7 +7,8 @@ import logging
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
-from lakelog.client.client import DEFAULT_URL, Client
+from lakelog.client import DEFAULT_URL
+from lakelog.client.client import Client
 from log_tables.clock import Clock
 from log_tables.errors import Conflict, LakelogError, Unreachable
 from log_tables.topic_partition import TopicPartition

@@ -1,0 +1,77 @@
+"""How a command starts: fast, with help and a version, and with completion for the shell."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from lakelog import __version__
+from tests.lakelog.cli.test_exit_code import commands
+
+HEAVY = {
+    "api",
+    "deltalake",
+    "fastapi",
+    "httpx",
+    "msgspec",
+    "numpy",
+    "obstore",
+    "pyarrow",
+    "pydantic",
+    "pyspark",
+    "rich",
+}
+"""What takes a tenth of a second or more to import, so that no help and no usage error waits for it."""
+
+LOADED = """
+import sys
+from lakelog.cli import app
+try:
+    app({arguments!r})
+finally:
+    print(*sorted({heavy!r} & sys.modules.keys()), file=sys.stderr)
+"""
+
+
+def lakelog(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "lakelog", *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, **environment}
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], ["topic", "--help"], *([*words, "--help"] for words, _ in commands())],
+    ids=" ".join,
+)
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    program = LOADED.format(arguments=arguments, heavy=HEAVY)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "\n")
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    done = lakelog("--version")
+    assert (done.returncode, done.stdout) == (0, f"lakelog {__version__}\n")
+
+
+@pytest.mark.parametrize("words", [(), ("topic",), ("topic", "create")], ids=" ".join)
+def test_h_is_help(words: tuple[str, ...]) -> None:
+    short, long = lakelog(*words, "-h"), lakelog(*words, "--help")
+    assert short.returncode == 0
+    assert short.stdout.startswith("Usage: ")
+    assert short.stdout == long.stdout
+
+
+def test_the_shell_completes_commands_and_options() -> None:
+    assert "_LAKELOG_COMPLETE=complete_bash" in lakelog(_LAKELOG_COMPLETE="source_bash").stdout
+
+    def completed(words: str) -> list[str]:
+        last = str(len(words.split(" ")) - 1)
+        asked = {"_LAKELOG_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": last}
+        return lakelog(**asked).stdout.split()
+
+    assert completed("lakelog topic cre") == ["create"]
+    assert completed("lakelog topic create t --part") == ["--partitions"]
