@@ -7,7 +7,7 @@ Every error that they raise on purpose is here, too: catch `lakelog.UnknownTopic
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from log_tables.version import VERSION as __version__
+from log_tables.version import VERSION
 
 if TYPE_CHECKING:
     from lakelog.client.client import Client
@@ -81,6 +81,8 @@ __all__ = [
     "__version__",
 ]
 
+__version__ = VERSION
+
 _MODULES = {
     "Client": "lakelog.client.client",
     "Consumer": "lakelog.client.consumer",
@@ -100,4 +102,4 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     """The public names, also those that are not loaded yet."""
-    return sorted({*globals(), *__all__} - {"TYPE_CHECKING", "import_module"})
+    return sorted({*globals(), *__all__} - {"TYPE_CHECKING", "VERSION", "import_module"})
