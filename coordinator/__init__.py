@@ -1,1 +1,1 @@
-"""Who consumes what: group membership, assignment, committed offsets. Nothing here knows of HTTP."""
+"""Leadership of partitions, and consumer groups: members, assignment, offsets. FastAPI is not known here."""

@@ -1,1 +1,1 @@
-"""Who leads which partition, and what gateways ask one another."""
+"""Leadership of partitions, and the requests of gateways to one another."""

@@ -1,8 +1,9 @@
-"""Which gateways there are on this root, and which of them live.
+"""The gateways on this root, and which of them live.
 
-Each is a broker with a number of its own, in the metadata log. A sign of life is an object in the store that
-it overwrites again and again: who cannot be reached over the network can still be seen there, and no clock is
-compared with another's. Safety does not rest on any of this, but on the claims (docs/FORMAT.md).
+Each gateway is a broker with a number of its own, in the metadata log. Its sign of life is an object in the
+store that it overwrites again and again: a gateway that cannot be reached over the network can still be seen
+there, and no clock is compared with another's. Safety does not rest on any of this, but on the claims
+(docs/FORMAT.md).
 
 A copy of a root names gateways that are not on it. So a gateway answers only those others that are on its own
 list and give signs of life in its own root.
@@ -34,10 +35,10 @@ BEATS_PER_TIMEOUT = 4
 """Signs of life, and looks for those of others, in `leader_timeout_ms`."""
 
 FORGOTTEN_S = 60 * 60
-"""A gateway that was silent for so long is taken off the list."""
+"""A gateway that was silent for so long is removed from the list."""
 
 LOOK_PAUSE_S = 0.1
-"""Between two looks at the list and the signs of life for the sake of gateways that are not known."""
+"""The pause between two looks at the list and the signs of life for gateways that are not known."""
 
 Answer = TypeVar("Answer")
 Given = TypeVarTuple("Given")
@@ -47,8 +48,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Seen:
-    """The newest sign of life of a broker, when it was new here, and whether it has come after another of the
-    same incarnation: that one is no copy.
+    """The newest sign of life of a broker, and when it was first seen here.
+
+    It `lives` when the sign has followed another one of the same incarnation: then it is no copy.
     """
 
     sign: str
@@ -94,24 +96,24 @@ class Brokers:
 
     @property
     def target(self) -> str:
-        """What others name when they mean this very process; empty before `start`."""
+        """The name by which other gateways mean this very process; empty before `start`."""
         return "" if self._record is None else self.target_of(self._record)
 
     def target_of(self, record: BrokerRecord) -> str:
-        """The same of another gateway: the cluster, and an incarnation that only who reads the root knows."""
+        """Another gateway's target: the cluster, and an incarnation that only readers of the root know."""
         return f"{self._cluster.cluster_id}.{record.incarnation}"
 
     def asker(self, target: str) -> str:
-        """What this gateway calls itself before the one that `target` means; empty before `start`.
+        """The name of this gateway in requests to the one that `target` means; empty before `start`.
 
-        It proves that who sends it knows its incarnation, and tells nobody else what that is.
+        It proves that the sender knows its own incarnation, and does not reveal it.
         """
         return "" if self._record is None else f"{self.id}.{_seal(target, self._record.incarnation)}"
 
     async def admits(self, asker: str) -> bool:
-        """Whether who calls itself `asker` is another gateway of this root, and gave signs of life here.
+        """Whether `asker` names another gateway of this root, which gave signs of life here.
 
-        Memory is asked first; when that does not say so, one look at the root, which all who wait share.
+        Memory answers first. If it does not know, all callers share one look at the root.
         """
         if self._is_here(asker):
             return True
@@ -131,17 +133,17 @@ class Brokers:
         seen = self._seen.get(record.id)
         if seen is None or seen.incarnation != record.incarnation:
             return False
-        return seen.lives or not self.is_silent(record.id)  # a slow store alone parts nobody
+        return seen.lives or not self.is_silent(record.id)  # a slow store alone separates no gateways
 
     async def _look_soon(self) -> None:
         await asyncio.sleep(max(0, self._last_look + LOOK_PAUSE_S - self._clock.monotonic()))
-        self._next_look = None  # who comes from now on needs a look that begins later
+        self._next_look = None  # callers from now on need a look that begins later
         self._last_look = self._clock.monotonic()
         try:
             await asyncio.to_thread(self._cluster.refresh, wait=True)
             await self._look()
         except LakelogError as error:
-            _log.warning("it cannot be seen which gateways live here: %s", error)
+            _log.warning("the gateways on this root cannot be looked up: %s", error)
 
     @property
     def leaving(self) -> bool:
@@ -149,28 +151,28 @@ class Brokers:
         return self._record is not None and self._record.leaving
 
     def all(self) -> Mapping[int, BrokerRecord]:
-        """Every gateway that has registered and not left in order, also those that are silent, by number."""
+        """Every gateway that has registered and not left, by number; silent ones too."""
         found = self._cluster.metadata_log.brokers
         return found if self._record is None else {**found, self._record.id: self._record}
 
     def other(self, broker: int) -> BrokerRecord | None:
-        """The gateway `broker`, if it is known and another."""
+        """The gateway `broker`, if it is known and not this one."""
         return None if broker == self.id else self._cluster.metadata_log.brokers.get(broker)
 
     def is_silent(self, broker: int) -> bool:
-        """Whether `broker` gave no sign of life for leader_timeout_ms, during which this one looked."""
+        """Whether `broker` gave no sign of life for leader_timeout_ms, while this gateway looked."""
         seen, now = self._seen.get(broker), self._clock.monotonic()
         if seen is None or now - self._looked >= self._timeout_s:
             return False
         return now - max(seen.since, self._awake) >= self._timeout_s
 
     def is_over(self, record: BrokerRecord) -> bool:
-        """Whether the gateway of `record` is off the list, or started again: it answers nothing any more."""
+        """Whether the gateway of `record` is off the list, or started again: it no longer answers."""
         listed = self._cluster.metadata_log.brokers.get(record.id)
         return listed is None or listed.incarnation != record.incarnation
 
     def living(self) -> tuple[int, ...]:
-        """This gateway and the others that are not silent, ordered; none that is leaving."""
+        """This gateway and the others that are not silent, in order, without those that are leaving."""
         staying = (broker for broker, record in self.all().items() if not record.leaving)
         return tuple(sorted(b for b in staying if b == self.id or not self.is_silent(b)))
 
@@ -179,8 +181,8 @@ class Brokers:
         try:
             await self._register()
             await self._watch()
-        except LakelogError as error:  # a full disk, say: what is there can be read all the same
-            _log.warning("not on the list of gateways, to be tried again: %s", error)
+        except LakelogError as error:  # a full disk, say: the logs can still be read
+            _log.warning("this gateway is not registered yet, and tries again: %s", error)
         # One after the other, a long wait for the metadata log would look like death.
         self._running = [asyncio.create_task(self._always(act)) for act in (self._watch, self._publish)]
 
@@ -197,7 +199,7 @@ class Brokers:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
 
     async def close(self) -> None:
-        """Leave in order: what this one still leads is nobody's then."""
+        """Leave in order: nobody leads then what this gateway still led."""
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
@@ -206,10 +208,10 @@ class Brokers:
             try:
                 await self._in_thread(self._strike_off, record)
             except LakelogError as error:
-                _log.warning("the others are not told that broker %d ends: %s", record.id, error)
+                _log.warning("the other gateways do not hear that broker %d ends: %s", record.id, error)
 
     def announce_led(self, leads: Mapping[str, list[int]]) -> None:
-        """This gateway leads these partitions now; the metadata log is told with the next sign of life."""
+        """Publish, with the next sign of life, that this gateway leads these partitions."""
         if self._record is not None and self._record.leads != leads:
             self._record = replace(self._record, leads=dict(leads))
 
@@ -223,12 +225,14 @@ class Brokers:
                 self._replaced()
                 return
             except Exception as error:  # noqa: BLE001 -- logged; the next time may succeed
-                _log.warning("broker %d cannot give or see signs of life: %s", self.id, error)
+                _log.warning(
+                    "broker %d cannot give signs of life, or see those of others: %s", self.id, error
+                )
 
     async def _watch(self) -> None:
-        """Give a sign of life, and look for those of the others."""
+        """Give a sign of life, and look for those of the other gateways."""
         if self._record is not None and (self._others() or self._shown != self._record.incarnation):
-            # Begun on the event loop, although a thread could do it alone: one that hangs must look dead.
+            # Begun on the event loop, not in a thread alone: a gateway whose loop hangs must look dead.
             self._beats += 1
             await self._in_thread(self._beat, self._record)
         await self._look()
@@ -240,7 +244,7 @@ class Brokers:
         """Look for the signs of life of the others."""
         signs = await self._in_thread(self._signs, self._others())
         now = self._clock.monotonic()
-        if now - self._looked >= self._timeout_s:  # it stood still itself
+        if now - self._looked >= self._timeout_s:  # this process stood still
             self._awake = now
         self._looked = now
         for broker, sign in signs.items():
@@ -276,7 +280,7 @@ class Brokers:
         self._cluster.store.delete(broker_path(record.id))
 
     def _is_forgotten(self, record: BrokerRecord) -> bool:
-        """Whether the others have taken this gateway off the list: it was silent for very long."""
+        """Whether others have removed this gateway from the list: it was silent for very long."""
         listed = self._cluster.metadata_log.brokers.get(record.id)
         return listed is None or (listed.incarnation != record.incarnation and listed.url != record.url)
 
@@ -286,7 +290,7 @@ class Brokers:
         return listed is not None and listed.incarnation != record.incarnation
 
     async def _publish(self) -> None:
-        """Publish what this gateway leads, if it has changed; take those off the list that died long ago."""
+        """Publish what this gateway leads, if that has changed; remove gateways that died long ago."""
         if self._record is None or self._is_forgotten(self._record):
             await self._register()
         record = self._record
@@ -302,5 +306,5 @@ class Brokers:
 
 @lru_cache(maxsize=1_024)
 def _seal(target: str, incarnation: str) -> str:
-    """Proof towards `target` of who knows `incarnation`; it is good for nothing else."""
+    """Proof towards `target` that the sender knows `incarnation`; it is good for nothing else."""
     return hashlib.blake2b(target.encode(), key=incarnation.encode(), digest_size=16).hexdigest()

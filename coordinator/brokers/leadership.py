@@ -1,8 +1,8 @@
-"""Who leads which partition: where a request belongs, when this gateway takes a partition, and handing over.
+"""Leadership of partitions: where a request belongs, when this gateway claims a partition, and handing over.
 
 The truth is in the partition's table: its newest claim names a broker. A gateway leaves a partition to that
-broker, and claims it when there is none (any more), or when it cannot be reached and is silent. Two that do
-so at once are told apart by their claims: one wins, the other looks again.
+broker. It claims the partition when there is no such broker (any longer), or when the broker is silent and
+cannot be reached. When two gateways claim at once, one claim wins, and the other gateway looks again.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ CLAIM_PAUSE_S = 0.1
 """The longest of the random pauses before a partition is taken from a gateway that is gone."""
 
 BALANCE_S = 1.0
-"""How often it is asked whether a partition should be another gateway's."""
+"""How often this gateway checks whether a partition should be another gateway's."""
 
 MOVES_MAX = 8
 """Partitions that are handed over at once."""
@@ -52,11 +52,11 @@ class Leadership:
         self._closing = False
 
     async def start(self) -> None:
-        """Begin to give partitions to gateways that come."""
+        """Begin to hand partitions over to gateways that come."""
         self._balancing = asyncio.create_task(self._balance_always())
 
     async def close(self) -> None:
-        """Give all partitions to the other gateways, if there are any; requests are still sent there."""
+        """Hand all partitions over to the other gateways, if there are any; requests are still forwarded."""
         if self._balancing is not None:
             self._balancing.cancel()
             await asyncio.gather(self._balancing, return_exceptions=True)
@@ -67,7 +67,7 @@ class Leadership:
         try:
             await self._brokers.leave()
         except LakelogError as error:
-            _log.warning("the other gateways are not told that this one is leaving: %s", error)
+            _log.warning("the other gateways do not hear that this one is leaving: %s", error)
         others, led = self._others(), self._writer.led_partitions()
         if others:
             await self._move(
@@ -81,11 +81,11 @@ class Leadership:
         return tuple(broker for broker in self._brokers.living() if broker != self._brokers.id)
 
     def before_hand_over(self, act: Callable[[Topic, int], Awaitable[None]]) -> None:
-        """Have `act` done with a partition before it is handed over, while it is still led."""
+        """Call `act` with a partition before it is handed over, while it is still led."""
         self._leaving.append(act)
 
     def leader_id(self, topic: Topic, partition: int) -> int:
-        """The broker that leads a partition, or will when somebody asks: as is known here, without I/O."""
+        """The broker that leads a partition, or will on the next request, as known here; no I/O."""
         if self._writer.leads(topic, partition):
             return self._brokers.id
         known = self._reported_leader(
@@ -94,14 +94,14 @@ class Leadership:
         return known if known in self._brokers.all() else self._preferred_leader(topic, partition)
 
     def led_here(self, topic: Topic, first: int) -> Iterator[int]:
-        """The partitions of a topic that this gateway leads, or will when somebody asks; from `first` on, and
+        """The partitions of a topic that this gateway leads, or will on the next request: from `first` on,
         then those before it.
         """
         indexes = (*range(first, topic.partition_count), *range(first))
         return (partition for partition in indexes if self.leader_id(topic, partition) == self._brokers.id)
 
     async def find_leader(self, topic: Topic, partition: int) -> BrokerRecord | None:
-        """The gateway to which a request for a partition belongs, as far as is known; None: this one.
+        """The gateway to which a request for a partition belongs, as far as is known here; None is this one.
 
         Raises UnknownPartition, TopicDeleted, StoreUnavailable, Damaged.
         """
@@ -116,12 +116,12 @@ class Leadership:
         if leader is None and claimed == self._brokers.id:
             return None
         if leader is None or self._is_gone(leader.id):
-            # All gateways that live agree on who takes it.
+            # All living gateways agree on the one that claims it.
             leader = self._brokers.other(self._preferred_leader(topic, partition))
         return leader
 
     async def should_lead(self, topic: Topic, partition: int) -> bool:
-        """Whether this gateway leads a partition, or nobody does (any more) and it is its turn to.
+        """Whether this gateway leads a partition, or is the one to claim it because nobody leads.
 
         Raises as `find_leader`.
         """
@@ -132,7 +132,7 @@ class Leadership:
         return leader is None
 
     def note_unreachable(self, broker: int) -> None:
-        """`broker` was tried in vain: as long as it is silent, too, others lead in its place."""
+        """`broker` could not be reached: while it is silent too, others lead in its place."""
         self._unreached.add(broker)
 
     async def _is_reachable(self, broker: BrokerRecord) -> bool:
@@ -142,7 +142,7 @@ class Leadership:
         return answers
 
     async def refresh_leader(self, topic: Topic, partition: int) -> int:
-        """Look in its table which broker leads a partition now; 0 is none.
+        """Read from its table which broker leads a partition now; 0 is none.
 
         Raises what `Partition.refresh` raises.
         """
@@ -153,7 +153,7 @@ class Leadership:
         await asyncio.get_running_loop().run_in_executor(self._writer.claiming, work)
 
     async def become_leader(self, topic: Topic, partition: int, forwarded: bool = False) -> Accumulator:
-        """A partition, claimed now unless this gateway leads it already, if it may be claimed.
+        """The accumulator of a partition, which is claimed now if nobody leads it.
 
         `forwarded`: another gateway asks, which has tried those that it knew of. Raises NotLeader when
         somebody else leads it, and what `Writer.accumulator_for` raises.
@@ -172,9 +172,9 @@ class Leadership:
         return await self._writer.accumulator_for(topic, partition, self._brokers.id)
 
     async def _other_broker(self, broker: int) -> BrokerRecord | None:
-        """The gateway `broker`, if it is another that is on the list now."""
+        """The gateway `broker`, if it is on the list now and not this one."""
         if broker not in (0, self._brokers.id) and self._brokers.other(broker) is None:
-            await asyncio.to_thread(self._cluster.refresh)  # it may have come just now
+            await asyncio.to_thread(self._cluster.refresh)  # it may be new
         return self._brokers.other(broker)
 
     async def take_over(self, topic: Topic, partition: int) -> None:
@@ -182,7 +182,7 @@ class Leadership:
         raises.
         """
         self._check_staying()
-        await self.refresh_leader(topic, partition)  # it may not know that it was fenced
+        await self.refresh_leader(topic, partition)  # a fence may not be known here yet
         await self._writer.accumulator_for(topic, partition, self._brokers.id)
 
     def _check_staying(self) -> None:
@@ -191,8 +191,10 @@ class Leadership:
             raise NotLeader("this gateway is stopping; repeat the request")
 
     def _reported_leader(self, topic: Topic, partition: int, claimed: int) -> int:
-        """The other broker that leads a partition, 0 is none; `claimed` is the word of its table, maybe old.
-        If others that live say that they lead it, and that one does not, one of them is right.
+        """The other broker that leads a partition, 0 is none; `claimed` is what its table said, maybe long
+        ago.
+
+        If living brokers publish that they lead it, and `claimed` does not, one of those is right.
         """
         others = [broker for broker in map(self._brokers.other, self._brokers.living()) if broker is not None]
         told = [broker.id for broker in others if partition in broker.leads.get(topic.name, ())]
@@ -207,7 +209,7 @@ class Leadership:
         return broker in self._unreached
 
     async def _hand_over_ended(self, topic: Topic, partition: int) -> None:
-        """Return when the partition is not about to be handed over (any more)."""
+        """Return when no hand-over of the partition is under way."""
         moving = self._moving.get((topic.topic_id, partition))
         if moving is not None:
             await asyncio.shield(moving)
@@ -217,13 +219,13 @@ class Leadership:
         while True:
             await asyncio.sleep(BALANCE_S)
             living = self._brokers.living()
-            if living == before:  # who has only just come may not stay
+            if living == before:  # a gateway that has just come may not stay
                 try:
                     await self._balance(living)
                 except Exception:  # noqa: BLE001 -- the next round may succeed, and nothing rests on this one
-                    _log.exception("spreading the partitions over the gateways failed; it is tried again")
+                    _log.exception("balancing the partitions over the gateways failed; it is tried again")
             before = living
-            await self._writer.forget()  # else they would be said to be led, and be kept for ever
+            await self._writer.forget()  # else deleted topics would be announced, and kept for ever
             leads: dict[str, list[int]] = {}
             for topic, partition in self._writer.led_partitions():
                 leads.setdefault(topic.name, []).append(partition)
@@ -248,7 +250,7 @@ class Leadership:
         await asyncio.gather(*(one(*move) for move in moves))
 
     async def _hand_over(self, topic: Topic, partition: int, to: BrokerRecord) -> None:
-        """Commit what was taken, stop leading, and have `to` lead; requests wait meanwhile."""
+        """Commit what waits, stop leading, and have `to` take over; requests wait until then."""
         if not await self._peers.ping(to):
             return
         at = (topic.topic_id, partition)
@@ -269,7 +271,7 @@ class Leadership:
 
 
 def _claimed_by(topic: Topic, partition: int) -> int:
-    """The broker that has claimed a partition that is open, as last looked; 0 is none."""
+    """The broker that has claimed an open partition, as last read; 0 is none."""
     return topic.partition(partition).snapshot.leader_broker
 
 
@@ -285,10 +287,10 @@ def _preferred_leader_of(topic: Topic, partition: int, brokers: tuple[int, ...])
 
 @lru_cache(maxsize=4_096)
 def preferred_leaders(topic_id: str, partitions: int, brokers: tuple[int, ...]) -> tuple[int, ...]:
-    """The broker that each partition of a topic should be led by: every broker has as many, give or take one.
+    """The broker that should lead each partition of a topic: every broker has as many, give or take one.
 
-    Whoever knows the same brokers comes to the same shares, and few move when a broker comes or goes:
-    rendezvous hashing (Thaler and Ravishankar 1998) with a bound on the load of each.
+    Gateways that know the same brokers come to the same result, and few partitions move when a broker comes
+    or goes: rendezvous hashing (Thaler and Ravishankar 1998) with a bound on the load of each.
     """
     least, more = divmod(partitions, len(brokers))
     load = dict.fromkeys(brokers, 0)

@@ -1,4 +1,4 @@
-"""What gateways say to one another: entries of a partition as an Arrow stream, and their outcomes. Pure."""
+"""The bodies of requests between gateways: records of a partition as an Arrow stream, and outcomes. Pure."""
 
 import struct
 from collections.abc import Callable, Sequence
@@ -25,14 +25,14 @@ _STAMPS = b"lakelog.stamps"
 
 
 class _Stamp(msgspec.Struct, array_like=True):
-    """What an entry asks for beside its records."""
+    """The producer and the expected offset of a request, next to its records."""
 
     producer: tuple[int, int, int, bool] | None
     expected_offset: int | None
 
 
 class _Answer(msgspec.Struct, omit_defaults=True):
-    """An outcome: of an error its code, message and details, else where the records are."""
+    """An outcome: an error's code, message and details, or where the records are."""
 
     base_offset: int | None = None
     count: int = 0
@@ -67,7 +67,7 @@ def encode_entries(entries: Sequence[AppendRequest]) -> bytes:
 
 
 def decode_entries(body: bytes, hold: Callable[[int], None] = lambda _: None) -> list[AppendRequest]:
-    """The entries of such a body; `hold` is told what they take, before anything is made of it.
+    """The entries of such a body; `hold` is called with the bytes that they take, before any is decoded.
 
     Raises InvalidArgument for any other body, InvalidRecord for too many, and what `hold` raises.
     """
@@ -80,7 +80,7 @@ def decode_entries(body: bytes, hold: Callable[[int], None] = lambda _: None) ->
                 raise InvalidArgument("the columns are not those of records; use the same version everywhere")
             batches = [*reader]
         for batch in batches:
-            batch.validate(full=True)  # who sends this may be anybody
+            batch.validate(full=True)  # the sender may be anybody
     except _NOT_ENTRIES as error:
         raise InvalidArgument(f"the body is not what gateways send ({error}); use the public API") from None
     if any(batch.column(TIMESTAMP).null_count for batch in batches):
@@ -113,7 +113,7 @@ def _stamp(entry: AppendRequest) -> _Stamp:
 
 
 def encode_outcomes(outcomes: Sequence[AppendOutcome]) -> bytes:
-    """What became of the entries, in their order."""
+    """The outcomes of the requests, in their order."""
     return msgspec.json.encode([_answer(outcome) for outcome in outcomes])
 
 

@@ -1,4 +1,4 @@
-"""The other gateways over HTTP: appending where they lead, handing over, passing requests on."""
+"""Requests to other gateways over HTTP: appending where they lead, handing over, forwarding."""
 
 import asyncio
 import socket
@@ -22,25 +22,25 @@ CONNECT_S = 1.0
 """How long another gateway may take to accept a connection."""
 
 PING_S = 1.0
-"""How long one may take to say that it lives."""
+"""How long another gateway may take to answer a ping."""
 
 WATCH_S = 0.25
-"""How often it is asked, while an answer is waited for, whether the other one still gives signs of life."""
+"""How often a request that waits for its answer checks that the other gateway gives signs of life."""
 
 HEARD_S = 5
-"""How long another machine may leave unanswered what its kernel answers at once, however busy its gateway is:
-the network between the two is cut then.
+"""How long another machine may not acknowledge what its kernel acknowledges at once, however busy its gateway
+is: after that the network between the two counts as cut.
 """
 
 INLINE_MAX_BYTES = 1024 * 1024
 INLINE_MAX_ENTRIES = 100
-"""What is encoded on the event loop of entries for another gateway: in some 2 ms."""
+"""Up to these bounds records for another gateway are encoded on the event loop: in some 2 ms."""
 
 TARGET = "lakelog-target"
-"""The header that names the process that is meant, and the one that answers (api/peer/gate.py)."""
+"""The header that names the process that a request is for, and the one that answers (api/peer/gate.py)."""
 
 ASKER = "lakelog-asker"
-"""The header that names who asks: one that the asked one does not find in its own root is refused."""
+"""The header that names the sender: a gateway refuses one that it does not find in its own root."""
 
 ARROW = "application/vnd.apache.arrow.stream"
 
@@ -52,7 +52,7 @@ _KEEPALIVE = {
     "TCP_KEEPCNT": HEARD_S,
     "TCP_USER_TIMEOUT": 1_000 * HEARD_S,  # milliseconds
 }
-"""A probe a second while nothing is said, and a bound on how long something said stays unacknowledged."""
+"""A probe each second on an idle connection, and a bound on how long sent bytes stay unacknowledged."""
 
 _NOT_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
 
@@ -60,8 +60,8 @@ _NOT_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aioht
 class Peers:
     """Requests to other gateways. Used on the event loop, between `start` and `close`.
 
-    All raise Unreachable when nothing was sent, and OutcomeUnknown when no answer came, or none was waited
-    for any more because the other one gives no sign of life.
+    All raise Unreachable when nothing was sent, and OutcomeUnknown when no answer came before the other
+    gateway fell silent.
     """
 
     def __init__(self, brokers: Brokers) -> None:
@@ -84,7 +84,7 @@ class Peers:
     ) -> list[AppendOutcome]:
         """Append entries to one partition, in their order, where `broker` leads it.
 
-        What the other one raises is an outcome, NotLeader too.
+        An error of the other gateway is an outcome, NotLeader too.
         """
         query = {**_query(topic, partition), "acks": acks.value}
         body = (
@@ -99,7 +99,7 @@ class Peers:
         return _outcomes(broker, await self._while_alive(broker, sent()), partition, len(entries))
 
     async def request_takeover(self, broker: BrokerRecord, topic: Topic, partition: int) -> None:
-        """Have `broker` lead a partition that this gateway has just given up. Raises NotLeader."""
+        """Ask `broker` to lead a partition that this gateway has just resigned. Raises NotLeader."""
 
         async def sent() -> bytes:
             async with self._request(broker, "POST", "/peer/lead", _query(topic, partition)) as answer:
@@ -122,7 +122,7 @@ class Peers:
     ) -> aiohttp.ClientResponse:
         """Send a request as it came, its path escaped and with its query; the answer's body is read later.
 
-        Who takes the answer closes it.
+        The caller closes the answer.
         """
 
         async def sent() -> aiohttp.ClientResponse:
@@ -165,17 +165,17 @@ class Peers:
         return {**(headers or {}), TARGET: target, ASKER: self._brokers.asker(target)}
 
     def _check_sender(self, broker: BrokerRecord, answer: aiohttp.ClientResponse) -> None:
-        """Raise Unreachable for the answer of anybody else, or of one that does not find this gateway in its
-        own root: nothing was done where it was meant to be.
+        """Raise Unreachable for the answer of another process, or of one that does not find this gateway in
+        its own root: nothing was done at `broker`.
         """
         if answer.headers.get(TARGET) != self._brokers.target_of(broker):
             raise Unreachable(
-                f"another gateway answers at the URL of {_name(broker)}, or one of another root; repeat "
+                f"another gateway, or one of another root, answers at the URL of {_name(broker)}; repeat "
                 "the request"
             )
 
     async def _while_alive(self, broker: BrokerRecord, sending: Coroutine[Any, Any, Answer]) -> Answer:
-        """What `sending` gives; given up when the other gateway is no more, or silent."""
+        """The result of `sending`, which is cancelled when the other gateway has ended, or is silent."""
         task = asyncio.ensure_future(sending)
         try:
             while not (await asyncio.wait((task,), timeout=WATCH_S))[0]:
@@ -188,7 +188,7 @@ class Peers:
             if not task.done():
                 task.cancel()
             elif not task.cancelled():
-                task.exception()  # looked at, also where nobody waits for it any more
+                task.exception()  # retrieved, even if nobody waits for it any longer
         return task.result()
 
     async def is_lost(self, broker: BrokerRecord) -> bool:
@@ -201,7 +201,7 @@ class Peers:
 
 
 def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """One whose connection ends when the network is cut: TCP alone would wait for a quarter of an hour."""
+    """A socket that closes when the network is cut: TCP alone would wait for a quarter of an hour."""
     made = socket.socket(*address[:3])
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE.items():
@@ -212,7 +212,7 @@ def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
 
 @asynccontextmanager
 async def _translated(broker: BrokerRecord) -> AsyncIterator[None]:
-    """Errors of the connection as ours."""
+    """Translate errors of the connection into Unreachable and OutcomeUnknown."""
     try:
         yield
     except _NOT_SENT as error:
@@ -235,12 +235,14 @@ def _outcomes(broker: BrokerRecord, said: bytes, partition: int, count: int) -> 
     if len(outcomes) == 1 and isinstance(outcomes[0], LakelogError):
         return outcomes * count
     if len(outcomes) != count:
-        raise OutcomeUnknown(f"{_name(broker)} did not answer as a gateway does; look what runs there")
+        raise OutcomeUnknown(
+            f"{_name(broker)} did not answer as a gateway does; check what runs at its peer_url"
+        )
     return outcomes
 
 
 def _large(entries: Sequence[AppendRequest]) -> bool:
-    """Whether to encode them would take long on the event loop."""
+    """Whether encoding them would hold up the event loop."""
     size = sum(entry.size_bytes for entry in entries)
     return size > INLINE_MAX_BYTES or len(entries) > INLINE_MAX_ENTRIES
 

@@ -51,10 +51,10 @@ class Router:
         forwarded: Callable[[], None] = lambda: None,
         at_once: int = APPENDS_AT_ONCE,
     ) -> None:
-        """`forwarded` hears of every request that is sent to another gateway.
+        """`forwarded` is called for every request that is sent to another gateway.
 
-        A request to more than `at_once` partitions is wide: it is at work at so many of them at once,
-        together with all that are wide.
+        A request to more than `at_once` partitions is wide: all wide requests together append to so many
+        partitions at once.
         """
         self._writer, self._leadership, self._brokers, self._peers = writer, leadership, brokers, peers
         self._clock, self._forwarded = clock, forwarded
@@ -65,11 +65,11 @@ class Router:
         self._turns: WeakValueDictionary[tuple[str, int], asyncio.Future[None]] = WeakValueDictionary()
 
     def sticky_partition(self, topic: Topic) -> int:
-        """Where records without a key go now: to a partition of this gateway's, if it has one."""
+        """The partition for records without a key now: one that this gateway leads, if there is any."""
         chosen = self._writer.sticky_partition(topic)
         if self._leadership.leader_id(topic, chosen) == self._brokers.id:
             return chosen
-        # The nearest: to ask for all of them, of thousands, would take a good part of a second.
+        # The nearest: looking at all of thousands would take a good part of a second.
         mine = next(self._leadership.led_here(topic, first=chosen), None)
         return chosen if mine is None else self._writer.sticky_partition(topic, [mine])
 
@@ -84,14 +84,14 @@ class Router:
     ) -> list[AppendOutcome]:
         """Append each entry to its partition, those of one in order; one outcome for each, in order.
 
-        What failed was not written, unless its error is OutcomeUnknown. With acks 0 and 1 the answer comes
-        before the records are durable: then `room` is taken over, and given back when they are. What is
-        appended after an answer comes after what was answered, also with acks 0. To a wide request acks 1 is
-        answered as all is: what it had to be committed after an answer nothing would bound.
+        Failed records were not written, unless the error is OutcomeUnknown. With acks 0 and 1 the answer
+        comes before the records are durable: then `room` is detached, and given back when they are. Order is
+        kept across answers, even with acks 0. A wide request with acks 1 is answered as one with acks all:
+        else nothing would bound what is left to commit after its answer.
 
-        TopicDeleted stands for a topic that is not the one of its name any more. With acks 0 that comes out
-        after the answer: then `again` is called with the place of the part and the acks to append it with,
-        and may raise what became of it. That is `in_turn`: others wait for it, so it waits for nobody.
+        TopicDeleted says that another topic has the name now. With acks 0 that is found after the answer:
+        then `again` is called with the index of the part and the acks to append it with, and may raise the
+        part's error. Such an append is `in_turn`: others wait for it, so it waits for nobody.
         """
         if acks is Acks.NONE:
             room = room.detach()
@@ -128,7 +128,7 @@ class Router:
         return await self._writer.append(topic, [(partition, entry) for entry in entries], acks, room)
 
     async def close(self) -> None:
-        """Finish what was answered before it was appended."""
+        """Wait for appends that were answered before they were done."""
         while self._unanswered:
             await asyncio.wait(self._unanswered)
 
@@ -140,8 +140,8 @@ class Router:
         there: Callable[[BrokerRecord], Awaitable[Answer]],
         may_retry: Callable[[LakelogError], bool],
     ) -> Answer:
-        """What `here` or `there` gives, wherever the partition is led; repeated elsewhere after an error that
-        `may_retry` says may be repeated, while leadership moves.
+        """The result of `here` or `there`, by where the partition is led. While leadership moves, an error
+        that `may_retry` accepts is tried again, at the next leader.
         """
         deadline, pause_s = self._clock.monotonic() + self._patience_s, PAUSE_FIRST_S
         while True:
@@ -163,7 +163,7 @@ class Router:
             await self._leadership.refresh_leader(topic, partition)
 
     async def _check_reachable(self, broker: BrokerRecord) -> None:
-        """Raise Unreachable for a silent gateway that does not answer: what was sent to it might be lost."""
+        """Raise Unreachable for a silent gateway that does not answer: a request to it might be lost."""
         if await self._peers.is_lost(broker):
             raise Unreachable(f"broker {broker.id} is silent and does not answer; repeat the request")
 
@@ -175,7 +175,7 @@ class Router:
         room: Room,
         outcomes: Sequence[AppendOutcome | None],
     ) -> list[AppendOutcome]:
-        """`outcomes`, and what becomes of the parts that have none yet or may be repeated."""
+        """`outcomes`, after appending the parts that have none yet or may be repeated."""
         left: dict[int, list[int]] = {}
         for place, ((partition, entry), outcome) in enumerate(zip(parts, outcomes, strict=True)):
             if outcome is None or _may_be_repeated(outcome, entry):
@@ -201,7 +201,7 @@ class Router:
     async def _append_to_one(
         self, topic: Topic, partition: int, entries: Sequence[AppendRequest], acks: Acks, room: Room
     ) -> list[AppendOutcome]:
-        """Append entries to one partition, in their order."""
+        """Append to one partition, in order."""
 
         def may_retry(error: LakelogError) -> bool:
             return all(_may_be_repeated(error, entry) for entry in entries)
@@ -234,7 +234,7 @@ class Router:
 
         async def one(turn: _Turn) -> None:
             try:
-                await turn.come()  # first: who had a turn of the wide ones might wait for who has none
+                await turn.come()  # first: a holder of a wide turn must not wait for a request without one
                 await self._in_turn(topic, turn, wide, room)
             finally:
                 turn.over.set_result(None)
@@ -248,10 +248,10 @@ class Router:
     def _turn(
         self, topic: Topic, part: tuple[int, AppendRequest], again: Callable[[Acks], Awaitable[None]] | None
     ) -> "_Turn":
-        """The turn of a part after those that were answered before it, wherever its partition is led."""
-        at = (topic.name, part[0])  # also of one that was made again
+        """A part's turn, after the parts of its partition that were answered before it."""
+        at = (topic.name, part[0])  # by name: a re-created topic is in the same line
         turn = _Turn(part, again, self._turns.get(at), asyncio.get_running_loop().create_future())
-        self._turns[at] = turn.over  # at once: the next request may come before anything of this one begins
+        self._turns[at] = turn.over  # at once: the next request may come before this one begins
         return turn
 
     async def _in_turn(self, topic: Topic, turn: "_Turn", wide: bool, room: Room) -> None:
@@ -260,12 +260,12 @@ class Router:
         async with self._wide.turn if wide else nullcontext():
             [outcome] = await self._append(topic, [turn.part], acks, room)
         if isinstance(outcome, TopicDeleted) and turn.again is not None:
-            outcome = await _raised(turn.again(acks))  # the turn is given back: this may need several
+            outcome = await _raised(turn.again(acks))  # the wide turn is given back: this may need several
         if isinstance(outcome, LakelogError):
-            _log.warning("records of %s sent with acks=0 are lost: %s", topic.name, outcome)
+            _log.warning("records of topic %s that were sent with acks=0 are lost: %s", topic.name, outcome)
 
     async def _after_answered(self, topic: Topic, parts: Sequence[tuple[int, AppendRequest]]) -> None:
-        """Wait until what was answered before it was sequenced is: who sends more comes after it."""
+        """Wait until the records that were answered before they were sequenced are sequenced."""
         turns = [self._turns.get((topic.name, partition)) for partition, _ in parts]
         under_way = [turn for turn in turns if turn is not None]
         if under_way:
@@ -279,8 +279,8 @@ class Router:
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """A part of a request with acks=0: what it comes after, and what is done when it is over. `again` is what
-    is left to do when the topic turns out to be deleted.
+    """A part of a request with acks=0: it comes after `before`, and `over` is resolved when it is appended.
+    `again` appends it when its topic turns out to be deleted.
     """
 
     part: tuple[int, AppendRequest]
@@ -294,7 +294,7 @@ class _Turn:
 
 
 async def _raised(act: Awaitable[None]) -> LakelogError | None:
-    """What `act` raises."""
+    """The error that `act` raises, if any."""
     try:
         await act
     except LakelogError as error:
@@ -303,7 +303,7 @@ async def _raised(act: Awaitable[None]) -> LakelogError | None:
 
 
 def _may_be_repeated(outcome: AppendOutcome, entry: AppendRequest) -> bool:
-    """Whether nothing was written, or a repeat would write nothing more."""
+    """Whether nothing was written, or a repeat would not write it twice."""
     return isinstance(outcome, NotLeader | Unreachable) or (
         isinstance(outcome, OutcomeUnknown) and entry.producer is not None
     )

@@ -1,1 +1,1 @@
-"""Who consumes what: members, offsets, transactions."""
+"""Consumer groups: members, offsets, transactions."""

@@ -1,4 +1,4 @@
-"""What gateways send one another comes out as it went in, and nothing else is taken."""
+"""Bodies between gateways decode to what was encoded, and nothing else is accepted."""
 
 import struct
 
