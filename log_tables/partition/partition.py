@@ -1,8 +1,8 @@
-"""One partition: append, read, find by time, truncate; who leads it, and how a leader is fenced.
+"""One partition: append, read, find by time and truncate; how a leader claims it, and how a claim fences.
 
-An append is sequenced (offsets, cheap, in memory) and then committed (a segment file and one Delta commit).
-Everything that goes wrong between the two ends the term of leadership: what was sequenced and not committed
-is void, and the next claim starts from what the log says.
+An append is sequenced, which gives it offsets in memory, and then committed, which is a segment file and one
+Delta commit. Any error between the two ends the term of leadership: appends that were sequenced and not
+committed are void, and the next claim starts from the log.
 """
 
 import dataclasses
@@ -70,7 +70,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class PartitionConfig:
-    """What a partition needs of its topic's configuration."""
+    """The part of a topic's configuration that a partition needs."""
 
     compression: str = "zstd"
     log_append_time: bool = False
@@ -79,10 +79,10 @@ class PartitionConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPlan:
-    """Which offsets a read gives: start ≤ offset < end, and the segments that hold them.
+    """The offsets that a read gives, start ≤ offset < end, and the segments that hold them.
 
-    With a `limit` the last segment has gaps and so many of its records would be enough: where they end only
-    the file knows (`Partition.bound`).
+    With a `limit` the last segment has gaps, and so many of its records are enough. Where these end only the
+    file says (`Partition.bound`).
     """
 
     start: int
@@ -112,8 +112,8 @@ class Partition:
     ) -> None:
         """Open the partition whose table is at `directory`; `remote` gives the root of its remote tier.
 
-        Raises ObjectMissing, UnsupportedTable, ForeignCommit. What is known of a partition of a deleted topic
-        stays as it was: every method that looks at the table or commits raises TopicDeleted.
+        Raises ObjectMissing, UnsupportedTable, ForeignCommit. Once the topic is deleted, the snapshot stays
+        as it is, and every method that reads the log of the table or commits raises TopicDeleted.
         """
         self.directory, self.clock, self._store = directory, clock, store
         self.config = config or PartitionConfig()
@@ -133,12 +133,12 @@ class Partition:
         return self.table.snapshot
 
     def reaches(self, offset: int) -> bool:
-        """Whether `log_from(offset)`, and with it `plan_read`, answers from memory."""
+        """Whether `log_from(offset)` and `plan_read(offset, …)` do no I/O."""
         here = self.snapshot
         return offset >= here.tiered or self._tier.is_known(here)
 
     def log_from(self, offset: int) -> Snapshot:
-        """`snapshot`, and if `offset` is below its first segment the remote ones, too (`Segment.remote`).
+        """`snapshot`; with the remote segments if `offset` is below its first one (`Segment.remote`).
 
         Raises StoreUnavailable when the remote root is needed and does not answer, CorruptLog, ForeignCommit.
         """
@@ -157,24 +157,24 @@ class Partition:
 
     @property
     def log_end(self) -> int:
-        """The offset after the last sequenced record: provisional above the high watermark."""
+        """The offset after the last sequenced record. It is provisional above the high watermark."""
         sequencer = self._sequencer
         return self.high_watermark if sequencer is None else sequencer.log_end
 
     @property
     def leading(self) -> bool:
-        """Whether this process may append, as far as it knows."""
+        """Whether this process leads the partition, as of the snapshot."""
         return self._sequencer is not None and self._epoch == self.snapshot.leader_epoch
 
     @property
     def term(self) -> int:
-        """Which term of leadership in this process this is: it changes whenever one begins or ends."""
+        """The number of the term of leadership in this process: it changes whenever a term begins or ends."""
         return self._term
 
     def claim(self, url: str, broker: int = 0) -> None:
-        """Become the leader, by one commit that fences every older one.
+        """Become the leader, by one commit that fences every earlier leader.
 
-        `url` says where this gateway is, `broker` which it is (0: none, as a job or a tool).
+        `url` is the URL of this gateway, `broker` its id (0 for a job or a tool).
         Raises OutcomeUnknown, StoreUnavailable, Damaged; TopicDeleted when the topic was deleted.
         """
         with self._committing:
@@ -185,8 +185,10 @@ class Partition:
         self._notify()
 
     def delete(self, url: str) -> bool:
-        """Say that the topic is deleted, by a claim that is the last commit: it fences every leader for good,
-        and every look at the table finds it. Returns False when that was said already, durably.
+        """Record that the topic is deleted, by a claim that is the last commit of the log.
+
+        It fences every leader for good, and every process that refreshes reads it. Returns False when that
+        was recorded before; it is durable then.
 
         Raises OutcomeUnknown, StoreUnavailable, Damaged.
         """
@@ -201,7 +203,7 @@ class Partition:
         return True
 
     def _claim(self, url: str, txns: tuple[Txn, ...]) -> Commit:
-        """Commit a claim that says `txns`, too; whoever led, this process or another, does no longer."""
+        """Commit a claim, with `txns`. It ends every leadership, also that of this process."""
 
         def build(snapshot: Snapshot) -> Commit:
             epoch = snapshot.leader_epoch + 1
@@ -215,7 +217,7 @@ class Partition:
         return claimed
 
     def resign(self) -> None:
-        """Stop leading: what was sequenced and is not committed is void."""
+        """Stop leading: appends that are sequenced and not committed are void."""
         with self._committing:
             self._step_down()
 
@@ -233,13 +235,13 @@ class Partition:
             return self._sequencer.sequence(request)
 
     def commit(self, batch: Sequence[SequencedAppend]) -> int | None:
-        """Make sequenced requests durable, all or none, in the order in which they were sequenced.
+        """Make sequenced appends durable, all or none, in the order in which they were sequenced.
 
-        `batch` begins where the last commit ended; of what was sequenced since nothing may be left out but
-        from the end. What the requests rest on is made durable first. Returns the time of the append in
-        microseconds for a LogAppendTime topic, else None. Whatever is raised (NotLeader, TopicDeleted,
-        OutcomeUnknown, StoreUnavailable, …), this process has stopped leading and everything sequenced and
-        not committed is void.
+        `batch` begins where the last commit ended, and leaves out only the last of the appends that were
+        sequenced since. First `rests_on` of each request is called. Returns the time of the append in
+        microseconds for a LogAppendTime topic, else None. After any error (NotLeader, TopicDeleted,
+        OutcomeUnknown, StoreUnavailable, …) this process has stopped leading, and all appends that are
+        sequenced and not committed are void.
         """
         fresh = [item for item in batch if not item.duplicate]
         with self._committing:
@@ -251,13 +253,13 @@ class Partition:
                 append_time = self._write(fresh) if fresh else None
             except BaseException:
                 self._step_down()
-                self._notify()  # it may have met the end of the topic
+                self._notify()  # the log may have ended
                 raise
         self._notify()
         return append_time
 
     def append(self, requests: Sequence[AppendRequest]) -> list[SequencedAppend]:
-        """Sequence and commit: an append for callers that need no batching over requests.
+        """Sequence and commit `requests` at once, for callers that do not gather them.
 
         All or none: when one request is refused after others were sequenced, this process stops leading.
         """
@@ -296,13 +298,13 @@ class Partition:
         return append_time
 
     def _append_time(self) -> int:
-        """Now, but never before the newest record: LogAppendTime stands still when the clock jumps back."""
+        """Now, or the time of the newest record: LogAppendTime stands still when the clock jumps back."""
         last = self.snapshot.segments[-1:]
         return max(self.clock.now_us(), *(timestamp_us(segment.max_timestamp) for segment in last), 0)
 
     def refresh(self, wait: bool = False) -> Snapshot:
-        """Follow the commits of other processes; `wait` for one of this process that is in flight, too
-        (`Table.refresh`).
+        """Follow the commits of other processes (`Table.refresh`). With `wait`, a commit of this process that
+        is in flight is waited for.
 
         Raises TopicDeleted when the topic was deleted, StoreUnavailable, Damaged.
         """
@@ -316,32 +318,32 @@ class Partition:
 
     @property
     def confirmed(self) -> float:
-        """Until when (`Clock.boottime`) what is known here is known to be all: at a look, or a commit."""
+        """When (`Clock.boottime`) the snapshot was last known to be the newest: at a refresh, or a commit."""
         return self.table.confirmed
 
     def check_live(self) -> None:
-        """Raise TopicDeleted if the topic is known to be deleted; without asking the store."""
+        """Raise TopicDeleted if the snapshot says that the topic is deleted; does not ask the store."""
         if self.snapshot.deleted:
             raise topic_deleted(self.directory)
 
     def prune(self) -> None:
-        """Forget the idle producers and old tombstones that following others' commits has gathered."""
+        """Forget idle producers and old tombstones, for a process that only follows."""
         self.table.prune(self.config.producer_expiration_ms)
 
     def plan_read(self, offset: int, max_bytes: int) -> ReadPlan:
-        """Choose what to read from `offset` on: about `max_bytes` of records, at least one if there is one.
+        """A plan to read from `offset` on: about `max_bytes` of records, and at least one if there is one.
 
-        The plan is made from what is known now (`refresh` first to know more), without I/O for an offset that
-        it `reaches`. At the high watermark it is empty. A segment with gaps it takes whole: `bound` cuts
-        that down to `max_bytes`. Raises InvalidOffset, OffsetOutOfRange, and what `log_from` raises.
+        The plan is made from the snapshot (`refresh` first for newer records), without I/O if it `reaches`
+        the offset. At the high watermark it is empty. It takes a segment with gaps whole, which `bound` cuts
+        down to `max_bytes`. Raises InvalidOffset, OffsetOutOfRange, and what `log_from` raises.
         """
         snapshot = self.snapshot
         low, high = snapshot.log_start, snapshot.high_watermark
         if offset < 0:
-            raise InvalidOffset(f"offset {offset} is negative; ask for one from {low} to {high}")
+            raise InvalidOffset(f"offset {offset} is negative; use one from {low} to {high}")
         if not low <= offset <= high:
             raise OffsetOutOfRange(
-                f"offset {offset} is out of range: the log holds {low} to {high}; start inside it",
+                f"offset {offset} is out of range; use one from {low} to {high}",
                 log_start_offset=low,
                 high_watermark=high,
             )
@@ -359,7 +361,8 @@ class Partition:
             taken = min(wanted, available, segment.records)
             end, room = start + taken, room - taken * width
             if not segment.dense:
-                # Between its records are gaps: only all of it surely holds `taken` records, or even one.
+                # Between its records are gaps: only the whole segment surely holds `taken` records, or even
+                # one.
                 end = segment.last_offset + 1
                 limit = wanted if wanted < min(available, segment.records) else None
             if limit is not None or end <= segment.last_offset:
@@ -371,7 +374,7 @@ class Partition:
         )
 
     def bound(self, plan: ReadPlan) -> ReadPlan:
-        """`plan` with an end that keeps to its `limit`, which takes a look at the offsets of one segment.
+        """`plan` with an end that keeps to its `limit`; this reads the offsets of one segment.
 
         Raises CorruptSegment, StoreUnavailable.
         """
@@ -400,9 +403,9 @@ class Partition:
             yield part.select(names)
 
     def _in_memory(self, segment: Segment) -> pa.RecordBatch | None:
-        """The records of a segment that was written or read here lately; a small one is read now.
+        """The records of a segment that is cached, or small: then it is read whole, and cached.
 
-        Opening a small file costs more than what is in it, and many groups read the same tail.
+        Opening a small file costs more than its content, and many groups read the same tail.
         """
         path = f"{self.directory}/{segment.path}"
         cached = self._cache.get(path)
@@ -454,16 +457,16 @@ class Partition:
     def truncate(self, before: int) -> int:
         """Delete the records below offset `before` (Kafka's DeleteRecords); returns the new log start.
 
-        Segments that lie wholly below are removed; inside a segment readers of ours skip. The log start
+        Segments wholly below it are removed; inside of a segment our readers skip the records. The log start
         never moves back: a smaller `before` changes nothing. Raises InvalidOffset, OffsetOutOfRange, and what
         `refresh` raises.
         """
         self.refresh(wait=True)
         if before < 0:
-            raise InvalidOffset(f"offset {before} is negative; name one up to {self.high_watermark}")
+            raise InvalidOffset(f"offset {before} is negative; use one from 0 to {self.high_watermark}")
         if before > self.high_watermark:
             raise OffsetOutOfRange(
-                f"offset {before} is beyond the high watermark {self.high_watermark}; delete up to there",
+                f"offset {before} is beyond the high watermark {self.high_watermark}; use one up to that",
                 log_start_offset=self.log_start,
                 high_watermark=self.high_watermark,
             )
@@ -481,7 +484,7 @@ class Partition:
         return self.log_start
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
-        """Set table properties, for Delta tools to see; no commit when they are set already."""
+        """Set table properties, which Delta tools see; no commit if they are set already."""
         info = commit_info(self.clock, "SET TBLPROPERTIES")
 
         def build(snapshot: Snapshot) -> Commit | None:
@@ -496,16 +499,17 @@ class Partition:
         return self.table.checkpoint_due()
 
     def checkpoint(self) -> None:
-        """Write a checkpoint of what is known now; off the append path."""
+        """Write a checkpoint of the snapshot; not on the append path."""
         self.table.checkpoint(self.config.producer_expiration_ms)
 
     def delete_expired_log(self) -> int:
-        """Delete log files that no reader needs any more; returns how many."""
+        """Delete the files of the table's log that no reader needs; returns how many."""
         return self.table.delete_expired_log()
 
     def on_commit(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` (in any thread) whenever the high watermark has moved, or the topic is known to be
-        deleted; returns what ends that.
+        """Call `callback`, in any thread, when the high watermark moves or the topic is found deleted.
+
+        Returns a function that ends the subscription.
         """
         token = object()
         self._listeners[id(token)] = callback
@@ -540,7 +544,7 @@ class Partition:
 
 
 def _in_turn(batch: Sequence[SequencedAppend], high_watermark: int) -> bool:
-    """Whether `batch` follows the high watermark, and each repeat in it what it is a repeat of."""
+    """Whether `batch` follows the high watermark, and each repeat in it comes after its first time."""
     end = high_watermark
     for item in batch:
         if item.duplicate:

@@ -1,8 +1,8 @@
-"""The remote root: a second root with cheap storage, and what a partition has there, for its readers.
+"""The remote root: a second root with cheap storage, and the segments of a partition there.
 
-It has the layout of the first, and a Delta table for each partition of which segments were moved. Where the
-local table begins is said by its own `lakelog.tiered`: what is below is read from the remote table, and only
-then is the remote root asked for anything.
+It has the layout of the first root, with a Delta table for each partition of which segments were moved. The
+local table begins at its `lakelog.tiered`: offsets below are read from the remote table, and only then is the
+remote root asked for anything.
 """
 
 import dataclasses
@@ -45,8 +45,8 @@ class RemoteRoot:
         opened: Callable[[], Store],
         owner: Callable[[], str] = lambda: "",
     ) -> None:
-        """`opened` gives its store; `cluster_id` is whose tables are looked for there, and `owner` gives what
-        the owner of the remote root has, of all roots with this cluster id; "" before one was adopted.
+        """`opened` gives its store. `cluster_id` is the cluster that owns its tables. `owner` gives the mark
+        of the root which may change it, of all roots with this cluster id; "" before one was adopted.
         """
         self.url, self.cluster_id, self._clock, self._opened = url, cluster_id, clock, opened
         self._owner = owner
@@ -55,35 +55,37 @@ class RemoteRoot:
 
     @property
     def store(self) -> Store:
-        """Its store. Raises StoreUnavailable as long as it cannot be opened."""
+        """Its store. Raises StoreUnavailable while it cannot be opened."""
         with self._lock:
             if self._store is None:
                 try:
                     self._store = self._opened()
                 except InvalidArgument:
                     raise StoreUnavailable(
-                        "the remote root is not there, or its options do not fit; mount it or correct the "
+                        "the remote root is missing, or its options are wrong; mount it or correct the "
                         "options, and repeat the request"
                     ) from None
             return self._store
 
     def mark(self) -> None:
-        """Make it the root of this cluster, for good. Raises InvalidArgument when it is another's already."""
+        """Make it the remote root of this cluster, for good. Raises InvalidArgument if another cluster
+        owns it.
+        """
         with suppress(AlreadyExists):
             self.store.put_if_absent(REMOTE_MARK, self.cluster_id.encode())
         self.store.make_durable("")
         whose = self._whose()
         if whose != self.cluster_id:
             raise InvalidArgument(
-                f"{self.url} is the remote root of cluster {whose}; give each cluster one of its own"
+                f"{self.url} is the remote root of cluster {whose}; give each cluster its own remote root"
             )
 
     def take_over(self) -> None:
-        """Part all others that have this cluster id from it. Raises StoreUnavailable."""
+        """Let this root alone change it, of all roots with this cluster id. Raises StoreUnavailable."""
         self.store.put(REMOTE_OWNER, self._owner().encode())
 
     def check_owned(self) -> None:
-        """Raise CorruptLog when it is not this root's to change, StoreUnavailable when it does not answer."""
+        """Raise CorruptLog when this root may not change it, StoreUnavailable when it does not answer."""
         self.check_there()
         try:
             owner = self.store.get(REMOTE_OWNER).decode(errors="replace")
@@ -92,36 +94,36 @@ class RemoteRoot:
         if owner != self._owner():
             raise CorruptLog(
                 "the remote root belongs to another root of this cluster id, which was adopted with "
-                "`lakelog root adopt --keep-id`; nothing is changed there. If that one is no more, adopt "
-                "this one so"
+                "`lakelog root adopt --keep-id`, so nothing was changed there; if that root no longer "
+                "exists, adopt this one in the same way"
             )
 
     def _whose(self) -> str:
-        """The cluster whose it says that it is. Raises StoreUnavailable for an empty place."""
+        """The id of the cluster that owns it. Raises StoreUnavailable for an empty directory."""
         try:
             return self.store.get(REMOTE_MARK).decode(errors="replace")
         except ObjectMissing:
             raise StoreUnavailable(
-                f"the remote root has no {REMOTE_MARK}, it is lost or not mounted; mount or restore it, and "
-                "repeat the request"
+                f"the remote root has no object {REMOTE_MARK}, so it is lost or not mounted; mount or "
+                "restore it, and repeat the request"
             ) from None
 
     def check_there(self) -> None:
-        """Raise StoreUnavailable when what is at its place is not it, CorruptLog when it is another's.
+        """Raise StoreUnavailable when there is no remote root, CorruptLog when another cluster owns it.
 
-        A place that a mount has left empty looks like a root that lacks every table.
+        A lost mount leaves an empty directory, which looks like a root without tables.
         """
         whose = self._whose()
         if whose != self.cluster_id:
             raise CorruptLog(
-                f"the remote root is that of cluster {whose}, not of {self.cluster_id}; mount the right one"
+                f"the remote root belongs to cluster {whose}, not to {self.cluster_id}; mount the right one"
             )
 
     def table(self, directory: str) -> Table:
         """The remote table of the partition at `directory`, as it is now.
 
-        Raises StoreUnavailable while it cannot be opened, because it is missing, too; CorruptLog when it is
-        another cluster's, ForeignCommit.
+        Raises StoreUnavailable while it is missing or cannot be opened, CorruptLog when another cluster owns
+        it, ForeignCommit.
         """
         try:
             return self._opened_table(directory)
@@ -129,32 +131,35 @@ class RemoteRoot:
             raise _no_table(directory) from None
 
     def find(self, directory: str) -> Table | None:
-        """The same, None when there is none. Raises as `table` does."""
+        """The remote table of the partition, None without one. Raises as `table` does."""
         try:
             return self._opened_table(directory)
         except ObjectMissing:
             return None
 
     def make_table(self, directory: str) -> Table:
-        """The same, made if there is none, and durable. Raises as `table` does, and as `check_owned`."""
+        """The remote table of the partition, created if there is none, and durable.
+
+        Raises as `table` and `check_owned` do.
+        """
         self.check_owned()
         table = self.find(directory)
         if table is None:
-            with suppress(AlreadyExists):  # another process may just have made it
+            with suppress(AlreadyExists):  # another process may just have created it
                 create_table(self.store, directory, self._clock, {PROPERTY_CLUSTER: self.cluster_id})
             return self.table(directory)
         table.make_durable()
         return table
 
     def remove(self, directory: str) -> None:
-        """Remove all that is below the directory of a deleted topic, but the tables of another cluster.
+        """Remove everything in the directory of a deleted topic except for tables of another cluster.
 
         Raises as `check_owned` does.
         """
         self.check_owned()
         for table in self.store.list_dirs(f"{directory}/"):
             if self._may_remove(table):
-                # The log last, and its beginning at the very end: until then it says whose the table is.
+                # The log last, and its beginning at the very end: until then it names the owner of the table.
                 paths = [item.path for item in self.store.list(f"{table}/")]
                 for path in sorted(
                     paths, key=lambda path: (log_directory("") not in path, path), reverse=True
@@ -180,16 +185,16 @@ def _check_cluster(snapshot: Snapshot, directory: str, cluster_id: str) -> None:
     if snapshot.cluster != cluster_id:
         whose = f"cluster {snapshot.cluster}" if snapshot.cluster else "no remote tier"
         raise CorruptLog(
-            f"the remote table {directory} is of {whose}, not of cluster {cluster_id}; give each cluster a "
-            "remote root of its own"
+            f"the remote table {directory} is of {whose}, not of cluster {cluster_id}; give each cluster its "
+            "own remote root"
         )
 
 
 class RemoteTier:
-    """What one partition has in the remote root, for its readers. Thread-safe."""
+    """The segments of one partition in the remote root, for its readers. Thread-safe."""
 
     def __init__(self, directory: str, root: Callable[[], RemoteRoot | None]) -> None:
-        """Of the partition at `directory`. `root` gives the remote root of now, None without one."""
+        """`directory` is that of the partition. `root` gives the current remote root, None without one."""
         self._directory, self._root_now = directory, root
         self._lock = threading.Lock()
         self._opened: tuple[RemoteRoot, Table] | None = None
@@ -197,18 +202,18 @@ class RemoteTier:
         self._joined: tuple[Snapshot, Snapshot, Snapshot] | None = None
 
     def is_known(self, here: Snapshot) -> bool:
-        """Whether `joined` answers from memory."""
+        """Whether `joined` does no I/O."""
         if here.tiered <= here.log_start:
             return True
         return self._opened is not None and not self._is_behind(self._opened[1], here)
 
     def _is_behind(self, table: Table, here: Snapshot) -> bool:
-        """Whether to look at the table again: it may have been merged, and its old files vacuumed."""
+        """Whether to refresh the table: segments may have been merged since, and the old files vacuumed."""
         looked_ago_s = table.clock.boottime() - self._looked
         return table.snapshot.high_watermark < here.tiered or looked_ago_s > REMOTE_LOOK_S
 
     def joined(self, here: Snapshot) -> Snapshot:
-        """`here`, the local snapshot, with the remote segments that come before its own.
+        """`here`, the local snapshot, with the remote segments before its own.
 
         Blocking, unless `is_known`. Raises StoreUnavailable, CorruptLog, ForeignCommit.
         """
@@ -232,7 +237,7 @@ class RemoteTier:
             raise
 
     def _check_table(self) -> None:
-        """Raise StoreUnavailable when the root has no such table: a lost mount leaves an empty directory."""
+        """Raise StoreUnavailable when the root lacks the table: a lost mount leaves an empty directory."""
         root = self._root()
         self._asked(lambda: root.table(self._directory))
 
@@ -258,8 +263,8 @@ class RemoteTier:
     def read(
         self, segment: Segment, start: int, end: int, columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """`segment.read` of a segment that is there. Raises StoreUnavailable, when the root is not there too,
-        and CorruptSegment.
+        """`segment.read` of a remote segment. Raises StoreUnavailable, also when the root is missing, and
+        CorruptSegment.
         """
         root = self._root()
         try:
@@ -272,9 +277,9 @@ class RemoteTier:
 
 
 def no_remote_root(directory: str) -> CorruptLog:
-    """The error of a partition that has records in the remote root when nobody knows where that is."""
+    """The error of a partition that has records in a remote root when none is set."""
     return CorruptLog(
-        f"records of {directory} are in a remote root, and the metadata log names none; name it with "
+        f"records of {directory} are in a remote root, and the metadata log names none; set it with "
         "`lakelog maintain --remote-root`"
     )
 
@@ -298,7 +303,8 @@ def _of_remote(error: StoreUnavailable) -> StoreUnavailable:
 def check_reaches(there: Snapshot, here: Snapshot, directory: str) -> None:
     """Raise StoreUnavailable when the remote table `there` ends before the local one, `here`, begins.
 
-    It is not the one to which the records went: a lost mount, a root that was restored from an old copy.
+    Then it is not the table to which the records went: a mount is lost, or an old copy of the root was
+    restored.
     """
     if there.high_watermark < here.tiered and here.log_start < here.tiered:
         raise StoreUnavailable(

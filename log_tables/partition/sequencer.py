@@ -1,8 +1,8 @@
-"""Which offsets the next records get, before they are durable: pure state of a leader, no I/O.
+"""The offsets of the next records, before they are durable: the pure state of a leader, without I/O.
 
-Idempotent producers follow KIP-98, with two differences: a producer that the log does not know must begin at
-sequence 0, so that a first batch that was lost is never skipped; and producers of lakelog's own and those of
-clients never meet, whatever id somebody sends.
+Idempotent producers follow KIP-98, with two differences. A producer that the log does not know must begin at
+sequence 0, so that a first batch that was lost is never skipped. Producers of lakelog's own and those of
+clients never share an id, whatever id a client sends.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ from log_tables.table.snapshot import ProducerState, Snapshot
 class ProducerStamp:
     """An idempotent producer's stamp on a batch: `sequence` is that of its first record.
 
-    One that is `kept` is lakelog's own, and never forgotten, however long it is idle.
+    A producer that is `kept` is lakelog's own, and is never forgotten, however long it is idle.
     """
 
     id: int
@@ -31,22 +31,22 @@ class ProducerStamp:
 
 
 def client_producer_id(clock: Clock) -> int:
-    """A new id for a producer of a client: random, so that nobody else has it."""
+    """A new random id for a producer of a client."""
     return int(clock.random_hex(16), 16) & PRODUCER_ID_MAX
 
 
 def kept_producer_id(clock: Clock) -> int:
-    """A new id for a producer of lakelog's own, which no client can have."""
+    """A new random id for a producer of lakelog's own, which no client can have."""
     return KEPT_PRODUCER_ID_MIN | client_producer_id(clock)
 
 
 @dataclass(frozen=True, slots=True)
 class AppendRequest:
-    """Records of one request for one partition: `batch` has INPUT_SCHEMA.
+    """An append of the records of one request to one partition; `batch` has INPUT_SCHEMA.
 
-    With `expected_offset` the append happens only if the log ends exactly there. `rests_on` makes durable
-    what the records rest on elsewhere, or raises: the thread that commits them calls it first. `size_bytes`
-    is what the batch takes: counted once, and where it is made.
+    With `expected_offset` the append happens only if the log ends exactly there. The thread that commits the
+    records first calls `rests_on`, which makes durable what they rely on elsewhere, or raises. `size_bytes`
+    is the size of the batch, which is counted once, when the request is made.
     """
 
     batch: pa.RecordBatch
@@ -61,9 +61,11 @@ class AppendRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequencedAppend:
-    """A request and where it is in the log. A repeat is `duplicate`: it holds the place of the first time,
-    or None when that is no longer known, and writes nothing. `log_end` is where the log ends behind it, with
-    all that it may rest on; `term` is the leadership it was given in.
+    """An append and its first offset.
+
+    A repeat is `duplicate` and writes nothing: its `base_offset` is that of the first time, or None when that
+    is no longer known. `log_end` is the end of the log after it, with all that it may rest on. `term` is the
+    term of leadership in which it was sequenced.
     """
 
     request: AppendRequest
@@ -76,7 +78,7 @@ class SequencedAppend:
 
 @dataclass(slots=True)
 class Sequencer:
-    """Gives offsets in one term of leadership, on top of a snapshot."""
+    """Gives offsets to appends in one term of leadership, from the end of a snapshot on."""
 
     snapshot: Snapshot
     term: int
@@ -121,14 +123,13 @@ class Sequencer:
         )
 
     def _repeat(self, stamp: ProducerStamp, count: int) -> "_Repeat | None":
-        """The first place of a repeated batch, None when `stamp` is the next in turn."""
+        """Where a repeated batch was appended first; None when `stamp` is the next in turn."""
         known = self._producers.get(stamp.id) or self.snapshot.producer(stamp.id)
         _check_whose(stamp, known)
         if known is not None and stamp.epoch < known.epoch:
             raise StaleProducerEpoch(
                 f"producer {stamp.id} has written with epoch {known.epoch}, so epoch {stamp.epoch} is "
-                "fenced; "
-                "stop this instance, or begin again with a new producer id",
+                "fenced; stop this instance, or begin again with a new producer id",
                 current=known.epoch,
             )
         expected = known.next_sequence if known is not None and known.epoch == stamp.epoch else 0
@@ -138,16 +139,17 @@ class Sequencer:
         if known is not None and known.epoch == stamp.epoch and count <= behind < SEQUENCE_MODULUS // 2:
             return _Repeat(known.end_offset - count if behind == count else None)
         raise SequenceGap(
-            f"producer {stamp.id} sent sequence {stamp.sequence} where {expected} is next; "
-            "send the batches in order, beginning there",
+            f"producer {stamp.id} sent sequence {stamp.sequence}, and {expected} is next; send the batches "
+            "in order, from that one on",
             expected=expected,
         )
 
 
 def _check_whose(stamp: ProducerStamp, known: ProducerState | None) -> None:
-    """Raise ProducerTaken when a client uses a producer that lakelog keeps, or has used one before lakelog.
+    """Raise ProducerTaken when a client uses a producer of lakelog's own, or used its id before lakelog did.
 
-    Where nothing is known yet the id tells. A root of an older version keeps producers with ids of clients.
+    The id decides for a producer that the log does not know. In a root of an older version, lakelog's own
+    producers have ids of clients.
     """
     kept = stamp.id >= KEPT_PRODUCER_ID_MIN if known is None else known.kept
     if kept and not stamp.kept:
@@ -156,7 +158,7 @@ def _check_whose(stamp: ProducerStamp, known: ProducerState | None) -> None:
         )
     if known is not None and stamp.kept and not known.kept:
         raise ProducerTaken(
-            f"producer {stamp.id} applies a group's transactions, and a client has used it; look with "
+            f"producer {stamp.id} applies a group's transactions, and a client has used it; run "
             "`lakelog fsck`"
         )
 
@@ -172,7 +174,7 @@ class _Repeat:
 
 
 def producers_of(sequenced: list[SequencedAppend]) -> Mapping[int, ProducerState]:
-    """The state of each producer after these requests: what the commit's txns say."""
+    """The state of each producer after these appends, for the txns of their commit."""
     states: dict[int, ProducerState] = {}
     for item in sequenced:
         stamp = item.request.producer

@@ -1,9 +1,9 @@
 """Moving the old segments of a partition into its table in the remote root (log_tables/partition/remote.py).
 
-A segment moves in three steps, each safe to be killed in and safe beside another process that does the same:
-`copy` writes its file there, `commit_move` commits it there and only then removes it here. Where they meet
-is said here, by `lakelog.tiered`. The remote table's high watermark is the end of what was ever copied; what
-it holds below the partition's log start is nobody's any more, and `remove_expired` takes it out.
+A segment moves in three steps. Each may be killed, and two processes may take it at the same time: `copy`
+writes the file there, `commit_move` commits it there, and then removes it here. `lakelog.tiered` of the local
+table says where the two meet. The high watermark of the remote table is the end of all that was ever copied.
+`remove_expired` removes its segments below the log start of the partition.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -29,7 +29,7 @@ from log_tables.table.table import Table, commit_info
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyTask:
-    """What one task copies: `segments`, neighbours in order, of the table at `directory`.
+    """A task that copies `segments`, neighbours in order, of the table at `directory`.
 
     `local` and `remote` are the URLs of the roots, `options` those of both; `held` is the high watermark of
     the remote table.
@@ -45,7 +45,7 @@ class CopyTask:
 
 
 def run_copy(task: CopyTask) -> tuple[Segment, ...]:
-    """`copy` in a process that has nothing open."""
+    """`copy` in a process that has no store open."""
     local, remote = _store(task.local, task.options), _store(task.remote, task.options)
     return copy(local, remote, task.directory, task.segments, task.held, task.compression, SystemClock())
 
@@ -66,9 +66,9 @@ def copy(
 ) -> tuple[Segment, ...]:
     """Write the files of the segments `given` to the remote root, and read them back; nothing is committed.
 
-    Returns the segments as they are there, for `commit_move`. Left out is what lies below `held`, the high
-    watermark of the remote table; of a segment around it (merged, when a part of it had been copied already)
-    what is at or above it is written anew. Raises CorruptSegment, StoreUnavailable.
+    Returns the segments as they are there, for `commit_move`. Segments below `held`, the high watermark of
+    the remote table, are left out. Of a segment around it, which was merged after a part had been copied,
+    only the records from there on are written. Raises CorruptSegment, StoreUnavailable.
     """
     return tuple(
         _copied(local, remote, directory, item, clock)
@@ -83,12 +83,10 @@ def _copied(local: Store, remote: Store, directory: str, item: Segment, clock: C
     try:
         data = local.get(f"{directory}/{item.path}")
     except ObjectMissing:
-        raise CorruptSegment(
-            f"segment {directory}/{item.path} is missing; look with `lakelog fsck`"
-        ) from None
+        raise CorruptSegment(f"segment {directory}/{item.path} is missing; run `lakelog fsck`") from None
     if len(data) != item.size:
         raise CorruptSegment(
-            f"segment {directory}/{item.path} has {len(data)} bytes, the log says {item.size}; look with "
+            f"segment {directory}/{item.path} has {len(data)} bytes, and the log says {item.size}; run "
             "`lakelog fsck`"
         )
     segments.check(data, directory, item)
@@ -110,7 +108,7 @@ def _tail(
 
 
 def _put(remote: Store, path: str, data: Data) -> None:
-    """Put a new object and see that it reads back as the same bytes."""
+    """Put a new object, and check that it reads back as the same bytes."""
     expected = blake2b(data).digest()
     remote.put_new(path, data)
     if blake2b(remote.get(path)).digest() != expected:
@@ -122,17 +120,17 @@ def _not_as_written(path: str) -> CorruptSegment:
 
 
 def commit_move(local: Table, remote: Table, copied: Sequence[Segment]) -> tuple[Segment, ...]:
-    """Commit what `copy` has copied in the remote table, then remove from the local one what is there.
+    """Commit the segments that `copy` has `copied` in the remote table, then remove them from the local one.
 
-    Returns the segments that were removed here. What another process has moved meanwhile is left out of
-    `copied`; all of it is when the rest does not go on where the remote table ends (its files are orphans).
-    With nothing copied a move is completed that was killed between the two commits. The newest segment
-    always stays: it says when the next one may be from. Raises CorruptLog when the remote table holds more
-    than the log ever had, StoreUnavailable, OutcomeUnknown, ForeignCommit.
+    Returns the segments that were removed here. Segments that another process has moved since are left out of
+    `copied`. If the rest does not continue at the end of the remote table, all are left out, and their files
+    are orphans. Without any, a move is completed that was killed between the two commits. The newest segment
+    always stays: the next one is timed after it. Raises CorruptLog when the remote table holds more than the
+    log ever had, StoreUnavailable, OutcomeUnknown, ForeignCommit.
     """
-    # First the local table: what was not below the end of the remote one then is not removed on its account.
+    # The local table first: a segment that is not below the end of the remote one yet is not removed.
     here = local.refresh(wait=True)
-    local.make_durable()  # what a power cut takes back here must not be there
+    local.make_durable()  # records that a power cut undoes here must not be there
     remote.refresh(wait=True)
     _check_copied_of(local, remote.snapshot)
     _add(remote, here, copied)
@@ -146,9 +144,10 @@ def commit_move(local: Table, remote: Table, copied: Sequence[Segment]) -> tuple
 
 
 def _check_same(local: Table, remote: Table, item: Segment) -> None:
-    """Raise CorruptLog unless the remote table holds the very records of `item`, which somebody has copied.
+    """Raise CorruptLog unless the remote table holds the very records of `item`, which another process
+    copied.
 
-    A root that was restored from an old copy gives new records the offsets of those that went.
+    A root that was restored from an old copy gives the offsets of lost records to new ones.
     """
     begin = max(item.base_offset, local.snapshot.log_start)
     here, there = Digest(), Digest()
@@ -159,14 +158,14 @@ def _check_same(local: Table, remote: Table, item: Segment) -> None:
             there.update(batch)
     if here.value() != there.value():
         raise CorruptLog(
-            f"offsets {begin}-{item.last_offset} of {local.directory} are other records in the remote root; "
-            "nothing was removed: restore both roots from the same time"
+            f"offsets {begin}-{item.last_offset} of {local.directory} are other records in the remote root, "
+            "so nothing was removed; restore both roots from the same time"
         )
 
 
 def _check_copied_of(local: Table, there: Snapshot) -> None:
-    """Raise CorruptLog when the log is older than what was copied of it: its next records are others."""
-    # The second look is after the one at the remote table: then the log cannot be behind, but by a restore.
+    """Raise CorruptLog when the log ends before its copy does: then its next records are other ones."""
+    # This refresh comes after that of the remote table, so only a restored log can be behind.
     if there.high_watermark <= local.snapshot.high_watermark:
         return
     end = local.refresh(wait=True).high_watermark
@@ -192,7 +191,9 @@ def _add(remote: Table, here: Snapshot, copied: Sequence[Segment]) -> None:
 
 
 def _timed(there: Snapshot, wanted: Sequence[Segment]) -> Iterator[Segment]:
-    """`wanted`, none older than what is there: after all of a log was deleted its next segments may be."""
+    """`wanted`, timed no earlier than what is there: the next segments of a log may be, once it was
+    deleted whole.
+    """
     newest = there.segments[-1].modification_time if there.segments else 0
     for item in wanted:
         newest = max(newest, item.modification_time)
@@ -200,7 +201,7 @@ def _timed(there: Snapshot, wanted: Sequence[Segment]) -> Iterator[Segment]:
 
 
 def _connected(here: Snapshot, held: int, wanted: Sequence[Segment]) -> bool:
-    """Whether `wanted` follow each other, and what is held, without leaving out a record of the log."""
+    """Whether `wanted` continue at `held`, and one another, without a record of the log in between."""
     if wanted[0].base_offset < held:
         return False
     expected = max(held, here.log_start)
@@ -212,7 +213,7 @@ def _connected(here: Snapshot, held: int, wanted: Sequence[Segment]) -> bool:
 
 
 def _release(local: Table, held: Collection[str]) -> tuple[Segment, ...]:
-    """Remove from the local table the files `held`, which the remote one has: those at its head, in order."""
+    """Remove from the head of the local table the files `held`, which the remote one has."""
     info = commit_info(local.clock, "TIER")
     gone: list[Segment] = []
 

@@ -142,7 +142,7 @@ def test_fsck_names_a_topic_that_is_there_and_whose_log_has_ended(cluster: Clust
     assert [problem.split(";")[0] for problem in check(cluster.store).problems] == [
         "topics/t/1: it says that its topic was deleted, and the metadata log that it is there"
     ]
-    with pytest.raises(CorruptLog, match="look with `lakelog fsck`"):
+    with pytest.raises(CorruptLog, match="run `lakelog fsck`"):
         cluster.with_current_topic("t", lambda found: found.partition(1).refresh())
 
 

@@ -300,7 +300,7 @@ def test_a_repeat_of_an_idempotent_producer_is_answered_and_not_written(
 def test_a_gap_in_the_sequence_is_refused_with_the_next_one(gateway: RunningGateway, topic: str) -> None:
     assert stamped(gateway, topic, 0, 1, 2).status_code == 200
     answer = stamped(gateway, topic, 5, 3)
-    refused(answer, 409, 40910, "sequence 5 where 2 is next")
+    refused(answer, 409, 40910, "sequence 5, and 2 is next")
     assert answer.headers["Producer-Expected-Seq"] == "2"
     assert answer.json()["expected"] == 2
     refused(stamped(gateway, topic, 3, 3, producer=8), 409, 40910, "0 is next")
