@@ -1,4 +1,4 @@
-"""One partition's gathering of records: sequenced as they come, committed in groups.
+"""The records of one partition: sequenced as they come, committed in batches.
 
 While one commit is in flight the next batch fills. A batch is sealed when `linger_ms` has passed since its
 first record, or `batch_size` is reached, and the partition's commit bucket has a token.
@@ -18,7 +18,7 @@ from log_tables.partition.partition import AppendRequest, Partition, SequencedAp
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _QueuedEntry:
     sequenced: SequencedAppend
     size_bytes: int
     arrived: float
@@ -30,7 +30,7 @@ Ticket = tuple[SequencedAppend, "asyncio.Future[int | None]"]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BatchLimits:
     """When a batch is sealed: seconds after its first record, or bytes."""
 
     linger_s: float
@@ -43,18 +43,18 @@ class Accumulator:
     def __init__(
         self,
         partition: Partition,
-        limits: Limits,
+        limits: BatchLimits,
         bucket: CommitBucket,
         clock: Clock,
         executor: Executor,
         sealed: Callable[[], None],
         committed: Callable[[int, float], None],
     ) -> None:
-        """`sealed` is called when a batch is closed, `committed` with its records and the seconds it took."""
+        """`sealed` is called when a batch is sealed, `committed` with its records and the seconds it took."""
         self.partition = partition
         self._limits, self._bucket, self._clock, self._executor = limits, bucket, clock, executor
         self._on_sealed, self._on_committed = sealed, committed
-        self._queue: deque[_Waiting] = deque()
+        self._queue: deque[_QueuedEntry] = deque()
         self._queued_bytes = 0
         self._full = asyncio.Event()
         self._drain: asyncio.Task[None] | None = None
@@ -80,31 +80,31 @@ class Accumulator:
             raise NotLeader("the partition is being handed over; repeat the request")
         sequenced = self.partition.sequence(entry)
         done: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
-        # The one who waits may be gone by then.
+        # Its caller may be gone by then.
         done.add_done_callback(_retrieve)
         size = 0 if sequenced.duplicate else entry.size_bytes
-        self._queue.append(_Waiting(sequenced, size, self._clock.monotonic(), done))
+        self._queue.append(_QueuedEntry(sequenced, size, self._clock.monotonic(), done))
         self._queued_bytes += size
         if self._queued_bytes >= self._limits.batch_size:
             self._full.set()
         if self._drain is None:
-            self._drain = asyncio.create_task(self._drained())
+            self._drain = asyncio.create_task(self._drain_queue())
         return sequenced, done
 
     async def flush(self) -> None:
-        """Commit what waits, at once."""
+        """Commit all records that wait, at once."""
         self._closing = True
         self._full.set()
         if self._drain is not None:
             await self._drain
 
     async def release(self) -> None:
-        """Take no more, commit what waits, and stop leading."""
+        """Refuse new records, commit those that wait, and stop leading."""
         self._released = True
         await self.flush()
         await asyncio.get_running_loop().run_in_executor(self._executor, self.partition.resign)
 
-    async def _drained(self) -> None:
+    async def _drain_queue(self) -> None:
         try:
             while self._queue:
                 await self._until_ripe()
@@ -128,9 +128,9 @@ class Accumulator:
         if delay > 0 and not self._closing:
             await asyncio.sleep(delay)
 
-    def _seal(self) -> list[_Waiting]:
-        """Take the next batch: all that waits, up to BATCH_MAX_BYTES, of one term of leadership."""
-        batch: list[_Waiting] = []
+    def _seal(self) -> list[_QueuedEntry]:
+        """Take the next batch: the records that wait, of one term of leadership, up to BATCH_MAX_BYTES."""
+        batch: list[_QueuedEntry] = []
         size, term = 0, self._queue[0].sequenced.term
         while self._queue and self._queue[0].sequenced.term == term:
             if batch and size + self._queue[0].size_bytes > BATCH_MAX_BYTES:
@@ -145,7 +145,7 @@ class Accumulator:
             self._bucket.take()
         return batch
 
-    async def _commit(self, batch: list[_Waiting]) -> None:
+    async def _commit(self, batch: list[_QueuedEntry]) -> None:
         entries = [item.sequenced for item in batch]
         begin = self._clock.monotonic()
         try:
@@ -164,19 +164,19 @@ class Accumulator:
                 if not item.done.done():
                     item.done.set_result(append_time)
 
-    def _fail(self, batch: list[_Waiting], error: LakelogError) -> None:
-        """A failed commit voids everything that was sequenced in its term of leadership."""
+    def _fail(self, batch: list[_QueuedEntry], error: LakelogError) -> None:
+        """Fail `batch`, and all that was sequenced after it in the same term of leadership."""
         term = batch[0].sequenced.term
         void = [item for item in self._queue if item.sequenced.term == term]
         self._queue = deque(item for item in self._queue if item.sequenced.term != term)
         self._queued_bytes = sum(item.size_bytes for item in self._queue)
         _set_error(batch, error)
-        # What still waited was never put: that much is certain, whatever became of the batch.
+        # Records that still waited were never put: that is certain, whatever became of the batch.
         certain = isinstance(error, OutcomeUnknown)
         _set_error(void, NotLeader("an earlier commit failed; repeat the request") if certain else error)
 
 
-def _set_error(items: list[_Waiting], error: LakelogError) -> None:
+def _set_error(items: list[_QueuedEntry], error: LakelogError) -> None:
     for item in items:
         if not item.done.done():
             item.done.set_exception(error)

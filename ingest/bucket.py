@@ -1,4 +1,4 @@
-"""A token bucket: how often a partition may commit, as every commit is a file to compact."""
+"""A token bucket: it bounds how often a partition commits, as each commit is a file to compact."""
 
 from log_tables.clock import Clock
 
@@ -11,7 +11,7 @@ class CommitBucket:
         self._tokens, self._filled = float(burst), clock.monotonic()
 
     def delay_s(self) -> float:
-        """Seconds until there is a token, 0 when there is one."""
+        """Seconds until there is a token; 0 when there is one."""
         if self._rate == 0:
             return 0.0
         self._fill()

@@ -1,5 +1,6 @@
-"""The memory that produce requests may hold together until they are answered. Thread-safe, as a large
-request is decoded in a thread; a room is one request's.
+"""The memory that produce requests may hold together until they are answered.
+
+Thread-safe, as a large request is decoded in a thread. A room belongs to one request.
 """
 
 import threading
@@ -14,11 +15,11 @@ RETRY_AFTER_S = 1
 
 
 class Buffer:
-    """`limit_bytes` in all, of which one topic takes at most half while others might want some."""
+    """`limit_bytes` for all requests. One topic takes at most half, unless it is the only one."""
 
     def __init__(self, limit_bytes: int, shares: str = "of topic", free_bytes: int = 0) -> None:
-        """`shares` is what the shares are, in the message that there is no room. The first `free_bytes` of
-        each request need none.
+        """`shares` names the shares in the message that there is no room. The first `free_bytes` of each
+        request need no room.
         """
         self.limit_bytes, self._shares, self.free_bytes = limit_bytes, shares, free_bytes
         self.used = 0
@@ -62,7 +63,7 @@ class Buffer:
 
 
 class Room:
-    """What one request holds of a Buffer."""
+    """The part of a Buffer that one request holds."""
 
     def __init__(self, buffer: Buffer, topic: str) -> None:
         self._buffer, self._topic, self.size_bytes = buffer, topic, 0
@@ -76,14 +77,14 @@ class Room:
             self.size_bytes = size_bytes
 
     def check(self, size_bytes: int) -> None:
-        """Raise BufferFull when `grow` would raise it now: room is not held for what is only announced."""
+        """Raise BufferFull when `grow` would raise it now. Announced bytes hold no room."""
         size_bytes -= self._buffer.free_bytes
         if size_bytes > self.size_bytes:
             self._buffer.check(self._topic, size_bytes - self.size_bytes, self.size_bytes)
 
     @contextmanager
     def more(self, size_bytes: int) -> Iterator[None]:
-        """Hold so many bytes more for a while. Raises BufferFull."""
+        """Hold `size_bytes` more within the context. Raises BufferFull."""
         before = self.size_bytes
         self.grow(before + size_bytes)
         try:
@@ -93,7 +94,7 @@ class Room:
             self.size_bytes = before
 
     def detach(self) -> "Room":
-        """What is held here, as room of its own: for whoever holds the records longer than the request."""
+        """Move the bytes held here into a room of their own, for records that outlive their request."""
         kept = Room(self._buffer, self._topic)
         kept.size_bytes, self.size_bytes = self.size_bytes, 0
         return kept

@@ -1,4 +1,4 @@
-"""Which partition a record goes to: the one it names, else its key's, else the sticky one of its topic."""
+"""The partition of a record: the one that it names, else its key's, else the topic's sticky one."""
 
 from collections.abc import Callable, Sequence
 
@@ -22,7 +22,7 @@ class StickyPartitioner:
     def sealed(self, partition: int, count: int, committing: Callable[[int], bool]) -> None:
         """A batch of `partition` was sealed: what comes now goes to the next one that is not `committing`.
 
-        A partition whose commit hangs is passed over, so that it does not hold up the others' records.
+        A partition whose commit hangs is skipped, so that it does not hold up the others' records.
         """
         if partition != self._current % count:
             return

@@ -1,4 +1,4 @@
-"""What an operator can set: a TOML file, then `LAKELOG_…` variables, then flags; the later wins.
+"""The settings of a gateway: a TOML file, then `LAKELOG_…` variables, then flags; the later wins.
 
 The names are Kafka's where Kafka has one (`linger.ms` is `linger_ms`); docs/operating.md lists all.
 """
@@ -52,7 +52,7 @@ class Settings(BaseSettings):
     store_options: dict[str, str] = Field(
         default={},
         repr=False,
-        description="Object store options (endpoint, region, keys), beside its own variables.",
+        description="Object store options (endpoint, region, keys), besides the store's own variables.",
     )
     remote_root: str = Field(
         default="",
@@ -72,7 +72,7 @@ class Settings(BaseSettings):
     )
     allowed_hosts: Annotated[tuple[HostName, ...], NoDecode] = Field(
         default=(),
-        description="Names by which clients may reach it, beside those in its URLs; * is any.",
+        description="Names by which clients may reach it, besides those in its URLs; * is any.",
     )
     leader_timeout_ms: int = Field(
         default=5_000,
@@ -150,7 +150,7 @@ class Settings(BaseSettings):
     consumer_instance_timeout_ms: int = Field(
         default=300_000,
         ge=1_000,
-        description="How long, in ms, a consumer instance may be silent that has not said another time.",
+        description="How long, in ms, a consumer instance may be silent that has not set another time.",
     )
     group_min_session_timeout_ms: int = Field(
         default=100, ge=1, description="The least session.timeout.ms, in ms, that an instance may ask for."
@@ -179,7 +179,7 @@ class Settings(BaseSettings):
     consumer_request_timeout_ms: int = Field(
         default=1_000,
         ge=0,
-        description="How long, in ms, a poll waits for records that has not said another time.",
+        description="How long, in ms, a poll waits for records that has not set another time.",
     )
     refresh_interval_ms: int = Field(
         default=1_000,

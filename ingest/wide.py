@@ -1,4 +1,4 @@
-"""What wide requests, which are for very many partitions, may have under way: so nobody waits for all of it.
+"""A bound on wide requests, those to very many partitions: no other request waits for all of one.
 
 Claiming and committing a partition wait in line for a thread. A request that put 2,000 partitions into that
 line at once would have everybody else stand behind them.
@@ -13,7 +13,7 @@ Answer = TypeVar("Answer")
 
 
 LOOKS_AT_ONCE = 64
-"""Partitions that are opened or looked at in one go, before a thread goes to who waited meanwhile."""
+"""Partitions that are opened or refreshed in one go, before the thread serves others that wait."""
 
 
 def batched(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
@@ -33,7 +33,7 @@ class Wide:
         self.turn = asyncio.Semaphore(at_once)
 
     async def each(self, work: Callable[[Item], Awaitable[Answer]], items: Sequence[Item]) -> list[Answer]:
-        """What `work`, which is to take a `turn`, gives for each of `items`; both in their order."""
+        """The results of `work` for each of `items`, in order; `work` takes a `turn`."""
         answers: dict[int, Answer] = {}
         left = iter(enumerate(items))
 

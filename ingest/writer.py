@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from weakref import WeakKeyDictionary
 
-from ingest.accumulator import Accumulator, Limits, Ticket
+from ingest.accumulator import Accumulator, BatchLimits, Ticket
 from ingest.bucket import CommitBucket
 from ingest.buffer import Room
 from ingest.partitioner import StickyPartitioner
@@ -23,10 +23,10 @@ COMMIT_THREADS = 16
 """Commits under way at once: they wait for the disk, and a slow partition must not stop the others."""
 
 CLAIM_THREADS = 4
-"""Partitions that are opened, looked at or claimed at once: who appends to one that is led waits for none."""
+"""Partitions that are opened, refreshed or claimed at once: appends to led partitions wait for none."""
 
 FLUSH_AGAIN_S = 0.01
-"""How often a closing writer looks whether a record that was taken before has been sequenced now."""
+"""How often a closing writer checks whether records that it accepted before are sequenced now."""
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Acks(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Where the records of one entry went.
+    """The offsets of appended records.
 
     `base_offset` is None for a repeat whose offset is forgotten, and with acks=0; `append_time_us` is set
     where the topic stamps its records itself (LogAppendTime) and acks is all.
@@ -62,8 +62,8 @@ def _appended(partition: int, sequenced: SequencedAppend, append_time_us: int | 
 
 
 @dataclass(slots=True)
-class _Route:
-    """What the writer keeps of a topic."""
+class _TopicWriter:
+    """The accumulators and the sticky partition of one topic."""
 
     sticky: StickyPartitioner = field(default_factory=StickyPartitioner)
     accumulators: dict[int, Accumulator] = field(default_factory=dict)
@@ -86,17 +86,17 @@ class Writer:
         clock: Clock,
         committed: Callable[[str, int, float], None] = lambda _topic, _records, _seconds: None,
     ) -> None:
-        """`committed` hears of every commit: its topic, its records, the seconds that it took."""
+        """`committed` is called for every commit: with its topic, its records, and the seconds it took."""
         self._cluster, self._settings, self._clock, self._committed = cluster, settings, clock, committed
-        self._limits = Limits(settings.linger_ms / 1000, settings.batch_size)
+        self._limits = BatchLimits(settings.linger_ms / 1000, settings.batch_size)
         self._executor = ThreadPoolExecutor(COMMIT_THREADS, thread_name_prefix="commit")
         self.claiming = ThreadPoolExecutor(CLAIM_THREADS, thread_name_prefix="claim")
-        self._routes: WeakKeyDictionary[Topic, _Route] = WeakKeyDictionary()
+        self._routes: WeakKeyDictionary[Topic, _TopicWriter] = WeakKeyDictionary()
         self._unanswered: set[asyncio.Task[None]] = set()
         self._closed = False
 
     def sticky_partition(self, topic: Topic, among: Sequence[int] = ()) -> int:
-        """Where records without a key go now: one `among` these partitions, if there are any."""
+        """The partition for records without a key now: one `among` these, if there are any."""
         return self._route(topic).sticky.partition(topic.partition_count, among)
 
     async def append(
@@ -104,10 +104,10 @@ class Writer:
     ) -> list[AppendOutcome]:
         """Append each entry to its partition, those of one in order; one outcome for each.
 
-        What failed was not written, unless its error is OutcomeUnknown; NotLeader stands for a partition that
-        was not claimed by `accumulator_for`, or is lost. What follows a refused entry of its partition is
-        refused for the same reason. With acks 1 the answer comes before the records are durable: then `room`
-        is taken over, and given back when they are.
+        Failed records were not written, unless the error is OutcomeUnknown. NotLeader stands for a partition
+        that was not claimed by `accumulator_for`, or is lost. After a refused request to a partition, the
+        following ones are refused for the same reason. With acks 1 the answer comes before the records are
+        durable: then `room` is detached, and given back when they are.
         """
         if self._closed:
             return [NotLeader("the gateway is stopping; repeat the request elsewhere")] * len(parts)
@@ -126,8 +126,8 @@ class Writer:
         tickets: list[Ticket | LakelogError] = []
         refused: dict[int, LakelogError] = {}
         for partition, entry in parts:
-            # Between a refusal and what follows leadership may have moved, and with it the reason: to take
-            # the later one only would tell its producer that the earlier one is there.
+            # After a refusal leadership may move, and with it the reason goes: to accept the later records
+            # alone would say to their producer that the earlier ones are there.
             ticket = refused.get(partition) or await self._sequence_one(topic, partition, entry)
             if isinstance(ticket, LakelogError):
                 refused[partition] = ticket
@@ -143,12 +143,12 @@ class Writer:
             try:
                 return accumulator.add(entry)
             except (OffsetMismatch, SequenceGap, StaleProducerEpoch):
-                # What another gateway has appended since it took over is not known before a look. And what
-                # refused it may have been void with its term, of which this one knows nothing.
+                # Another gateway's appends since it took over are not known before a refresh. And the state
+                # that refused the records may have been void with its term, unknown here.
                 await asyncio.to_thread(accumulator.partition.refresh, True)
                 self._led_accumulator(topic, partition)
                 if accumulator.partition.term != term:
-                    raise NotLeader("leadership has moved meanwhile; repeat the request") from None
+                    raise NotLeader("leadership has moved; repeat the request") from None
                 raise
         except LakelogError as error:
             return error
@@ -175,7 +175,7 @@ class Writer:
         tickets: Sequence[Ticket | LakelogError],
         room: Room,
     ) -> None:
-        """What is left of an append after its answer."""
+        """Finish an append after its answer."""
         with room:
             for outcome, ticket in zip(await self._durable(parts, tickets), tickets, strict=True):
                 if isinstance(outcome, LakelogError) and not isinstance(ticket, LakelogError):
@@ -184,7 +184,7 @@ class Writer:
                     )
 
     def leads(self, topic: Topic, partition: int) -> bool:
-        """Whether records may be appended to a partition here, as far as is known."""
+        """Whether records may be appended to a partition here, as far as this process knows."""
         route = self._routes.get(topic)
         accumulator = None if route is None else route.accumulators.get(partition)
         return accumulator is not None and accumulator.leading
@@ -208,7 +208,7 @@ class Writer:
     async def accumulator_for(self, topic: Topic, partition: int, broker: int = 0) -> Accumulator:
         """The accumulator of a partition, claimed for `broker` now unless it is led already.
 
-        What is added there is of this term of leadership only. Raises UnknownPartition, UnknownTopic,
+        Records added there belong to this term of leadership only. Raises UnknownPartition, UnknownTopic,
         OutcomeUnknown, StoreUnavailable, Damaged.
         """
         route = self._route(topic)
@@ -222,13 +222,13 @@ class Writer:
         return route.accumulators[partition]
 
     async def release(self, topic: Topic, partition: int) -> None:
-        """Stop leading a partition in order: what was taken for it is committed. Nothing if it is not led."""
+        """Commit the records that wait for a partition, then stop leading it; nothing if it is not led."""
         accumulator = self._route(topic).accumulators.pop(partition, None)
         if accumulator is not None:
             await accumulator.release()
 
     async def forget(self) -> None:
-        """Let go of topics that were deleted, as soon as nothing is under way there."""
+        """Drop the state of deleted topics as soon as nothing is under way there."""
         for topic, route in [*self._routes.items()]:
             idle = not route.claims and all(each.idle for each in route.accumulators.values())
             if idle and not self._cluster.is_live(topic):
@@ -236,7 +236,7 @@ class Writer:
                     await self.release(topic, partition)
                 self._routes.pop(topic, None)
 
-    async def _claim(self, topic: Topic, route: _Route, partition: int, broker: int) -> None:
+    async def _claim(self, topic: Topic, route: _TopicWriter, partition: int, broker: int) -> None:
         try:
             loop = asyncio.get_running_loop()
             log = await loop.run_in_executor(self.claiming, self._cluster.claim, topic, partition, broker)
@@ -264,10 +264,10 @@ class Writer:
         self._unanswered.add(task)
         task.add_done_callback(self._unanswered.discard)
 
-    def _route(self, topic: Topic) -> _Route:
+    def _route(self, topic: Topic) -> _TopicWriter:
         route = self._routes.get(topic)
         if route is None:
-            route = self._routes[topic] = _Route()
+            route = self._routes[topic] = _TopicWriter()
         return route
 
     async def start(self) -> None:
@@ -275,10 +275,10 @@ class Writer:
         self._closed = False
 
     async def close(self) -> None:
-        """Refuse new records with NotLeader, commit those that were taken, end the threads."""
+        """Refuse new records with NotLeader, commit those that wait, end the threads."""
         self._closed = True
         await self._flush()
-        while self._unanswered:  # they may only now be sequenced, and then linger
+        while self._unanswered:  # they may be sequenced only now, and then linger
             await asyncio.wait(self._unanswered, timeout=FLUSH_AGAIN_S, return_when=asyncio.FIRST_COMPLETED)
             await self._flush()
         self._executor.shutdown(wait=False)

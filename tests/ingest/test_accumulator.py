@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest.accumulator import Accumulator, Limits
+from ingest.accumulator import Accumulator, BatchLimits
 from ingest.bucket import CommitBucket
 from log_tables.clock import SystemClock
 from log_tables.errors import NotLeader, OffsetMismatch, OutcomeUnknown, PutRefused
@@ -48,7 +48,7 @@ class Bench:
         self.commits: list[int] = []
         self.accumulator = Accumulator(
             self.partition,
-            Limits(linger_s, batch_size),
+            BatchLimits(linger_s, batch_size),
             CommitBucket(0, 1, clock),
             clock,
             ThreadPoolExecutor(1),
@@ -124,7 +124,7 @@ def test_a_failed_commit_voids_what_was_sequenced_after_it(
         gate.open()
         with pytest.raises(kind):
             await first
-        # What was never put is certainly not in the log: it may be repeated.
+        # Records that were never put are certainly not in the log: they may be repeated.
         with pytest.raises(PutRefused if certain else NotLeader):
             await later
         with pytest.raises(NotLeader):

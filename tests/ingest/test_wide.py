@@ -104,7 +104,7 @@ class Here:
             )
 
     def told(self, index: int) -> list[bytes | None]:
-        """What partition `index` of the topic "wide" has."""
+        """The records in partition `index` of the topic "wide"."""
         partition = self.wide.partition(index)
         partition.refresh(wait=True)
         return values(partition)
@@ -155,7 +155,7 @@ def test_who_appends_to_another_partition_of_the_topic_waits_for_no_commits(tmp_
         await held(here.store, AT_ONCE)
         assert isinstance((await here.append(here.lone, 0))[0], Appended)
         others = asyncio.create_task(here.append(here.wide, PARTITIONS - 1))
-        await held(here.store, AT_ONCE + 1)  # it is at the store beside them, not behind the rest of them
+        await held(here.store, AT_ONCE + 1)  # it is at the store together with them, not behind the rest
         here.store.let_go()
         await asyncio.gather(wide, others)
 
