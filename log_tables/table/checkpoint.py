@@ -1,7 +1,7 @@
-"""A checkpoint: everything a table holds at one version, in one Parquet file, so that opening it is cheap.
+"""A checkpoint: the state of a table at one version in one Parquet file, so that the table opens fast.
 
-Classic single-file checkpoints of the Delta protocol (section "Checkpoints"), written from memory: reading
-the log again for it, as a general Delta writer must, costs time that grows with the log (docs/decisions/).
+These are classic single-file checkpoints of the Delta protocol (section "Checkpoints"), written from memory.
+A general Delta writer reads the log for them, which takes time that grows with the log (docs/decisions/).
 """
 
 import io
@@ -72,7 +72,7 @@ _SCHEMA = pa.schema(
 
 
 class LastCheckpoint(msgspec.Struct, frozen=True):
-    """The `_last_checkpoint` file: a hint where to begin, never the truth."""
+    """The `_last_checkpoint` file: a hint where to begin, which may be out of date."""
 
     version: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
     size: int
@@ -82,7 +82,7 @@ class LastCheckpoint(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What a table holds at `version`."""
+    """The state of a table at `version`."""
 
     version: int
     protocol: Protocol
@@ -173,7 +173,7 @@ def _removes(removes: Sequence[Remove]) -> pa.Array:
 
 
 def hinted_version(store: Store, table: str) -> int | None:
-    """The version that `_last_checkpoint` names, None where it cannot be read."""
+    """The version that `_last_checkpoint` names; None if it cannot be read."""
     try:
         return msgspec.json.decode(store.get(last_checkpoint_path(table)), type=LastCheckpoint).version
     except (ObjectMissing, msgspec.MsgspecError, RecursionError):
@@ -181,7 +181,9 @@ def hinted_version(store: Store, table: str) -> int | None:
 
 
 def read_checkpoint(store: Store, table: str) -> Checkpoint | None:
-    """The checkpoint that `_last_checkpoint` names, None where there is none. Raises CorruptLog."""
+    """The checkpoint that `_last_checkpoint` names, or else the newest; None without one. Raises
+    CorruptLog.
+    """
     try:
         hint = msgspec.json.decode(store.get(last_checkpoint_path(table)), type=LastCheckpoint)
         return decode(store.get(checkpoint_path(table, hint.version)), hint.version, table)
@@ -199,11 +201,11 @@ def newest_checkpoint(store: Store, table: str) -> Checkpoint | None:
         try:
             return decode(store.get(checkpoint_path(table, newest)), newest, table)
         except ObjectMissing:
-            continue  # cleaned since it was listed, so there is a newer one
+            continue  # it was deleted since, so there is a newer one
 
 
 def decode(data: bytes, version: int, table: str) -> Checkpoint:
-    """The checkpoint in the bytes of a Parquet file, ours or another writer's. Raises CorruptLog."""
+    """The checkpoint in the bytes of a Parquet file, of ours or of another writer. Raises CorruptLog."""
     try:
         content = _read(data)
         protocol = _present(content, "protocol").to_pylist()[0]
@@ -218,15 +220,15 @@ def decode(data: bytes, version: int, table: str) -> Checkpoint:
         )
     except _UNREADABLE as error:
         raise CorruptLog(
-            f"checkpoint {version} of {table} cannot be read ({error}); delete the file and its entry "
-            "in _last_checkpoint if the commits before it still exist, else restore it"
+            f"checkpoint {version} of {table} cannot be read ({error}); if the commits before it still "
+            "exist, delete the file and _last_checkpoint, else restore it"
         ) from None
 
 
 _UNREADABLE = (
     pa.ArrowException,
     msgspec.ValidationError,
-    # What pyarrow and its conversions raise for bytes that are no checkpoint.
+    # pyarrow and its conversions raise these for bytes that are no checkpoint.
     ArithmeticError,
     AttributeError,
     LookupError,

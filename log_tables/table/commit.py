@@ -1,4 +1,4 @@
-"""The Delta commit: actions as JSON lines, put if absent. Only this writes `_delta_log/<version>.json`.
+"""The Delta commit: actions as JSON lines, put if absent. No other module writes `_delta_log/<version>.json`.
 
 The file format is the Delta transaction log protocol, reader version 1, writer version 2:
 https://github.com/delta-io/delta/blob/master/PROTOCOL.md
@@ -26,7 +26,7 @@ ENGINE = f"lakelog/{VERSION}"
 """Delta's `engineInfo`: which program wrote a commit."""
 
 VACUUM = "VACUUM"
-"""The one operation of ours that changes nothing: its commit is there to be in the way of older ones."""
+"""The one operation of ours without actions: its commit only makes older ones that are in flight lose."""
 
 
 class ProducedBatch(msgspec.Struct, frozen=True, array_like=True):
@@ -40,7 +40,9 @@ class ProducedBatch(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CommitInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who made the commit. `batchId` is unique: finding it in the log means that this very put won."""
+    """The origin of a commit. `batchId` is unique: a process that reads back its own knows that its put
+    won.
+    """
 
     timestamp: int = 0
     operation: str = ""
@@ -82,7 +84,9 @@ class Txn(
     omit_defaults=True,
     rename={"app_id": "appId", "last_updated": "lastUpdated"},
 ):
-    """An application's version in the table; one with `last_updated` (ms) may be forgotten, others never."""
+    """An application's version in the table. One with `last_updated` (ms) may be forgotten, others never
+    are.
+    """
 
     app_id: str
     version: int
@@ -145,7 +149,7 @@ class Commit:
     metadata: Metadata | None = None
 
     def actions(self) -> list[Action]:
-        """In the order in which they are written."""
+        """All actions, in the order in which they are written."""
         first = [action for action in (self.protocol, self.metadata) if action is not None]
         return [self.info, *first, *self.txns, *self.removes, *self.adds]
 
@@ -178,7 +182,7 @@ def decode(data: bytes, path: str) -> Commit:
 
 
 def read_commit(store: Store, table: str, version: int) -> Commit | None:
-    """The commit of `version`, None where there is none."""
+    """The commit of `version`; None without one."""
     path = commit_path(table, version)
     try:
         return decode(store.get(path), path)
@@ -187,9 +191,9 @@ def read_commit(store: Store, table: str, version: int) -> Commit | None:
 
 
 def read_engine(store: Store, table: str, version: int) -> str | None:
-    """Who says to have made the commit of `version`, "" where it does not say, None where there is none.
+    """The engine that the commit of `version` names; "" if it names none, None without a commit.
 
-    Reads no more than its first line: a commit may hold thousands of actions. Raises CorruptLog.
+    Only its first line is decoded: a commit may hold thousands of actions. Raises CorruptLog.
     """
     path = commit_path(table, version)
     try:
@@ -202,10 +206,10 @@ def read_engine(store: Store, table: str, version: int) -> str | None:
 def put_commit(store: Store, table: str, version: int, commit: Commit, clock: Clock) -> Commit | None:
     """Put `commit` as `version` of `table` if there is none yet.
 
-    Returns None when it is there, durable, or the commit that was there first, which may not be durable yet.
-    While the outcome of a put is not known, the very same bytes are put again: nothing is renumbered. Raises
-    OutcomeUnknown when that took longer than PUT_RETRY_LIMIT_S, StoreUnavailable when the store certainly
-    wrote nothing.
+    Returns None when `commit` is there and durable; otherwise the commit that was there first, which may not
+    be durable yet. While the outcome of a put is unknown, the same bytes are put again under the same
+    version. Raises OutcomeUnknown when that takes longer than PUT_RETRY_LIMIT_S, StoreUnavailable when the
+    store certainly wrote nothing.
     """
     path, data = commit_path(table, version), encode(commit)
     deadline = clock.monotonic() + PUT_RETRY_LIMIT_S
@@ -223,14 +227,14 @@ def put_commit(store: Store, table: str, version: int, commit: Commit, clock: Cl
         found = _read_back(store, table, version)
         if found is not None and found.info.batchId != commit.info.batchId:
             return found
-        # Nothing is there, although the store may have said so (a racing put of ours or another's failed); or
-        # it is ours, linked in a directory whose fsync failed: visible, and not durable.
+        # Nothing is there, although the store may have said so (a racing put failed); or it is ours, in a
+        # directory whose fsync failed: visible, and not durable.
         if found is not None and _made_durable(store, table):
             return None
         if clock.monotonic() >= deadline:
             raise OutcomeUnknown(
                 f"the store did not say within {PUT_RETRY_LIMIT_S:g} s whether version {version} was written "
-                "and is durable; an idempotent producer repeats the request, others read first"
+                "and is durable; repeat the request with an idempotent producer, else read first"
             )
         clock.pause(pause)
         pause *= 2

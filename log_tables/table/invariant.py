@@ -1,7 +1,7 @@
-"""The invariants of a log, each a named, pure predicate: checked before every commit, by tests and by fsck.
+"""The invariants of a log, each a named, pure predicate, which every commit, the tests and fsck check.
 
-Each gives None when it holds, or a sentence that says how it is broken. `classify` says what a commit that
-somebody else made is to us.
+Each returns None when it holds, or a sentence that says how it is violated. `classify` judges the commits of
+other processes.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +17,7 @@ _FOREIGN = "it was made by another tool"
 
 
 class CommitKind(Enum):
-    """What a commit does to the log."""
+    """The effect of a commit on the log."""
 
     APPEND = "append"
     CLAIM = "claim"
@@ -51,7 +51,8 @@ def appends_are_contiguous(before: Snapshot, commit: Commit) -> Violation:
 def tiers_follow_the_high_watermark(before: Snapshot, commit: Commit) -> Violation:
     """A move into a remote table puts segments behind what is there; its end is the new high watermark.
 
-    Only the remote table is looked at: whether what lies between was deleted is for who commits to see.
+    Only the remote table is checked: the process that commits checks that all records in between were
+    deleted.
     """
     if not commit.adds or commit.removes:
         return f"a move has {len(commit.adds)} adds and {len(commit.removes)} removes, not adds alone"
@@ -81,7 +82,7 @@ def log_start_never_moves_back(before: Snapshot, after: Snapshot) -> Violation:
 
 
 def cleaned_never_moves_back(before: Snapshot, after: Snapshot) -> Violation:
-    """Nor is it ever above the high watermark: what is not there yet cannot have been cleaned."""
+    """Compaction by key never moves back, and is at most at the high watermark."""
     if after.cleaned < before.cleaned:
         return f"compaction by key moved back from offset {before.cleaned} to {after.cleaned}"
     if after.cleaned > after.high_watermark:
@@ -102,14 +103,16 @@ def leader_epoch_never_moves_back(before: Snapshot, after: Snapshot) -> Violatio
 
 
 def nothing_follows_a_deletion(before: Snapshot, _: Snapshot) -> Violation:
-    """The claim that says that the topic is deleted is the last commit of ours in its log."""
+    """The claim of a deletion is the last commit of ours in the log."""
     if before.deleted:
         return "the topic was deleted before, and nothing is committed after that"
     return None
 
 
 def segments_are_ordered(after: Snapshot) -> Violation:
-    """Segments do not overlap, hold offsets below the high watermark, and none counts more than its span."""
+    """Segments do not overlap, end below the high watermark, and count no more records than they span
+    offsets.
+    """
     end = 0
     for segment in after.segments:
         if segment.base_offset < end:
@@ -126,7 +129,9 @@ def segments_are_ordered(after: Snapshot) -> Violation:
 
 
 def segments_begin_at_the_border(after: Snapshot) -> Violation:
-    """What is below the border is in the remote tier alone, and the border at most at the high watermark."""
+    """Offsets below the border are in the remote tier alone, and the border is at most at the high
+    watermark.
+    """
     if after.tiered > after.high_watermark:
         return f"the remote tier ends at {after.tiered}, above the high watermark {after.high_watermark}"
     if after.segments and after.segments[0].base_offset < after.tiered:
@@ -160,7 +165,7 @@ def rewrite_keeps_records(before: Snapshot, commit: Commit) -> Violation:
 
 
 def adds_lie_within_removes(before: Snapshot, commit: Commit) -> Violation:
-    """Maintenance puts records only where it took some away, and takes away only what is there."""
+    """Maintenance adds segments only where it removes some, and removes only segments of the table."""
     known = {segment.path: segment for segment in before.segments}
     missing = [remove.path for remove in commit.removes if remove.path not in known]
     if missing:
@@ -201,7 +206,7 @@ _STATES: tuple[Callable[[Snapshot], Violation], ...] = (
 
 
 def broken_state(snapshot: Snapshot) -> list[str]:
-    """Every invariant of a snapshot alone that it breaks."""
+    """The violations of the invariants of a single snapshot."""
     return [result for result in (check(snapshot) for check in _STATES) if result is not None]
 
 
@@ -219,7 +224,7 @@ def gaps(snapshot: Snapshot, begin: int, end: int) -> Iterator[str]:
 
 
 def broken_step(before: Snapshot, commit: Commit) -> Violation:
-    """The first invariant that `commit`, as the version after `before`, would break."""
+    """The first invariant that `commit`, as the version after `before`, would violate."""
     kind = kind_of(before, commit)
     after = before.apply(commit)
     steps = (check(before, after) for check in _STEPS)
@@ -236,7 +241,7 @@ def broken_step(before: Snapshot, commit: Commit) -> Violation:
 
 
 def _tail_is_monotone(after: Snapshot) -> Violation:
-    """The two checks of a whole snapshot, for the segment that an append has put at its end."""
+    """The checks of a whole snapshot, for the segment that an append has added at its end."""
     tail = after.segments[-2:]
     if len(tail) == 2 and tail[1].modification_time < tail[0].modification_time:
         return f"segment {tail[1].path} is older than {tail[0].path}, which comes before it"
@@ -244,7 +249,7 @@ def _tail_is_monotone(after: Snapshot) -> Violation:
 
 
 def kind_of(before: Snapshot, commit: Commit) -> CommitKind:
-    """What `commit` is, by the transaction that it carries. A remote table has no appends, but moves."""
+    """The kind of `commit`, by its txns. A remote table has moves instead of appends."""
     if _txn(commit, TXN_LEADER) is not None and _txn(commit, TXN_LEADER) != before.leader_epoch:
         return CommitKind.CLAIM
     if _txn(commit, TXN_HIGH_WATERMARK) is not None:
@@ -253,10 +258,10 @@ def kind_of(before: Snapshot, commit: Commit) -> CommitKind:
 
 
 def classify(table: str, before: Snapshot, commit: Commit) -> CommitKind:
-    """What the commit after `before`, made by somebody else, does to the log.
+    """The kind of the commit after `before`, which another process made.
 
-    Raises ForeignCommit, naming the version and the operation, for one that no lakelog made and that is not
-    harmless: nothing may change a log but what keeps its invariants (design: commit protocol, case 4).
+    Raises ForeignCommit, with the version and the operation, for a commit that violates an invariant, and for
+    one of another tool unless it changes nothing (docs/FORMAT.md).
     """
     reason: Violation
     if _is_harmless(commit):
@@ -273,17 +278,17 @@ def classify(table: str, before: Snapshot, commit: Commit) -> CommitKind:
 
 
 def is_ours(commit: Commit) -> bool:
-    """Whether a lakelog made `commit`."""
+    """Whether lakelog made `commit`."""
     return is_our_engine(commit.info.engineInfo)
 
 
 def is_our_engine(engine: str) -> bool:
-    """Whether `engine`, what a commit says of who made it, is a lakelog."""
+    """Whether `engine`, the `engineInfo` of a commit, is lakelog."""
     return engine.startswith("lakelog/")
 
 
 def check_harmless(table: str, version: int, commit: Commit) -> None:
-    """Raise ForeignCommit unless `commit`, which no lakelog made, changes nothing."""
+    """Raise ForeignCommit unless `commit`, which another tool made, changes nothing."""
     if not _is_harmless(commit):
         raise _foreign_commit(table, version, commit, _FOREIGN)
 
@@ -295,8 +300,8 @@ def _is_harmless(commit: Commit) -> bool:
 def _foreign_commit(table: str, version: int, commit: Commit, reason: str) -> ForeignCommit:
     operation = commit.info.operation or "unknown"
     return ForeignCommit(
-        f"version {version} of {table} ({operation}) breaks the log: {reason}; stop the other tool, look "
-        f"with `lakelog fsck`, and take version {version} and later out of the table's log to go on",
+        f"version {version} of {table} ({operation}) breaks the log: {reason}; stop the other tool, run "
+        f"`lakelog fsck`, and remove version {version} and later from the table's log",
         version=version,
         operation=operation,
     )

@@ -1,7 +1,7 @@
-"""What a table holds at a version: segments, high watermark, log start, leader epoch, producers.
+"""The state of a table at a version: segments, high watermark, log start, leader epoch, producers.
 
-A Snapshot is a value: `apply` gives the next one. It is opened from the newest checkpoint and kept fresh by
-reading one commit after the other.
+A Snapshot is a value, and `apply` gives the next one. It is opened from the newest checkpoint, and follows
+the log commit by commit.
 """
 
 from bisect import bisect_left, bisect_right
@@ -59,19 +59,19 @@ _stats_decoder = msgspec.json.Decoder(_Stats)
 _stats_encoder = msgspec.json.Encoder()
 
 Horizons = tuple[tuple[int, int], ...]
-"""(last offset, milliseconds since 1970): from when on tombstones up to that offset may be dropped."""
+"""(last offset, milliseconds since 1970): the time from which tombstones up to that offset may be dropped."""
 
 _horizons_decoder = msgspec.json.Decoder(Horizons)
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One data file of a table, with what its Delta stats say.
+    """One data file of a table, with its Delta stats.
 
-    Timestamps are ISO 8601 strings in UTC with milliseconds, the minimum cut down and the maximum rounded
-    up: strings of one width compare as times do, and a table with 10,000 segments opens without parsing
-    them. `raw_bytes` are the uncompressed bytes of its records, 0 where the writer did not say. `horizons`
-    are those of its tombstones that a compaction by key has met already (KIP-534), in order of offset.
-    `remote` says that the file is in the remote table of the partition; it is no part of the Delta action.
+    Timestamps are ISO 8601 strings in UTC with milliseconds, the minimum rounded down and the maximum up.
+    Strings of one width compare as times do, so a table with 10,000 segments opens without parsing them.
+    `raw_bytes` are the uncompressed bytes of its records, 0 if the writer did not say. `horizons` are those
+    of its tombstones that compaction by key has met already (KIP-534), in order of offset. `remote` says that
+    the file is in the remote table of the partition; it is no part of the Delta action.
     """
 
     path: str
@@ -89,7 +89,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def dense(self) -> bool:
-        """Whether every offset from the first to the last has its record."""
+        """Whether every offset from the first to the last has a record."""
         return self.records == self.last_offset - self.base_offset + 1
 
     def add(self, data_change: bool) -> Add:
@@ -126,21 +126,21 @@ def timestamp_text(microseconds: int, up: bool = False) -> str:
 
 
 def timestamp_us(text: str) -> int:
-    """The microseconds since 1970 UTC of such a text."""
+    """The microseconds since 1970 UTC of a text of `timestamp_text`."""
     return (datetime.fromisoformat(text) - _EPOCH) // timedelta(microseconds=1)
 
 
 def segment_of(add: Add) -> Segment:
-    """The segment of a Delta add. Raises CorruptLog for one that is no file of its own table, or whose
-    stats do not give its offsets and times.
+    """The segment of a Delta add. Raises CorruptLog for a file outside of the table, or without stats of its
+    offsets and times.
     """
     check_data_file(add.path)
     try:
         stats = _stats_decoder.decode(add.stats or "")
     except msgspec.MsgspecError:
         raise CorruptLog(
-            f"the add of {add.path} has no usable stats: without offsets a segment has no place in the log; "
-            "restore the table to the version before it"
+            f"the add of {add.path} has no usable stats, and without offsets a segment has no place in the "
+            "log; restore the table to the version before it"
         ) from None
     low, high, nulls = stats.minValues, stats.maxValues, stats.nullCount
     tags = add.tags or {}
@@ -160,11 +160,11 @@ def segment_of(add: Add) -> Segment:
 
 
 def check_data_file(path: str) -> None:
-    """Raise CorruptLog unless `path`, of an add, names a file of its own table; no reader follows others."""
+    """Raise CorruptLog unless `path`, of an add, names a file of its own table."""
     if not is_data_file(path):
         raise CorruptLog(
-            f"an add names the file {path[:_SHOWN_CHARS]!r}, which is no file of its table: somebody has "
-            "changed the log; restore the table to the version before it"
+            f"an add names the file {path[:_SHOWN_CHARS]!r}, which is outside of its table, so another "
+            "tool wrote the log; restore the table to the version before it"
         )
 
 
@@ -180,9 +180,9 @@ def _horizons(text: str, path: str) -> Horizons:
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """What the log knows of an idempotent producer (KIP-98).
+    """The state of an idempotent producer in the log (KIP-98).
 
-    One that is `kept` is lakelog's own: its txns have no `lastUpdated`, and so it is never forgotten.
+    A producer that is `kept` is lakelog's own: its txns have no `lastUpdated`, so it is never forgotten.
     """
 
     epoch: int
@@ -219,22 +219,22 @@ class Snapshot:
 
     @property
     def cleaned(self) -> int:
-        """The offset up to which compaction by key has come: below it records may be missing."""
+        """The offset up to which the log was compacted by key: below it records may be missing."""
         return self._txn(TXN_CLEANED)
 
     @property
     def tiered(self) -> int:
-        """Where the table begins: records below are in the remote table. 0: there is none."""
+        """The offset at which the table begins: records below are in the remote table. 0 without one."""
         return self._txn(TXN_TIERED)
 
     @property
     def deleted(self) -> bool:
-        """Whether the topic was deleted: then nothing is ever committed here again."""
+        """Whether the topic was deleted: then nothing is committed here any more."""
         return TXN_DELETED in self.txns
 
     @property
     def cluster(self) -> str | None:
-        """Of a remote table, the id of the cluster whose partition it continues; None of any other."""
+        """The id of the cluster that owns the table, if it is a remote one; None otherwise."""
         return self.metadata.configuration.get(PROPERTY_CLUSTER)
 
     @property
@@ -243,7 +243,7 @@ class Snapshot:
 
     @property
     def leader_broker(self) -> int:
-        """The id of the gateway that made the newest claim; 0: it was none."""
+        """The id of the gateway that made the newest claim; 0 if a job or a tool made it."""
         return self._txn(TXN_LEADER_BROKER)
 
     def _txn(self, app_id: str) -> int:
@@ -259,7 +259,7 @@ class Snapshot:
         return ProducerState(epoch, following, end.version, sequence.last_updated is None)
 
     def holds(self, path: str) -> bool:
-        """Whether the file `path` is or recently was part of the table."""
+        """Whether the file `path` is part of the table, or recently was."""
         return path in self.tombstones or any(s.path == path for s in reversed(self.segments))
 
     def first_segment(self, offset: int) -> int:
@@ -293,7 +293,7 @@ class Snapshot:
         )
 
     def pruned(self, now_ms: int, producer_expiration_ms: int) -> "Snapshot":
-        """Without the tombstones and the idle producers that are too old to matter."""
+        """This snapshot without old tombstones and idle producers."""
         txns = {
             app_id: txn
             for app_id, txn in self.txns.items()
@@ -320,7 +320,7 @@ def _insert(segments: tuple[Segment, ...], added: Sequence[Segment]) -> tuple[Se
 
 
 def check_supported(table: str, snapshot: Snapshot) -> None:
-    """Raise UnsupportedTable, naming the feature, when the table asks for more than this program knows."""
+    """Raise UnsupportedTable, with the feature, when the table needs one that this program does not have."""
     protocol = snapshot.protocol
     features = sorted({*(protocol.readerFeatures or ()), *(protocol.writerFeatures or ())})
     if protocol.minReaderVersion > READER_VERSION or protocol.minWriterVersion > WRITER_VERSION or features:
@@ -328,8 +328,8 @@ def check_supported(table: str, snapshot: Snapshot) -> None:
             ", ".join(features) or f"reader {protocol.minReaderVersion}, writer {protocol.minWriterVersion}"
         )
         raise UnsupportedTable(
-            f"{table} asks for Delta features that lakelog does not write: {asked}; "
-            "restore the table to a version before they were enabled",
+            f"{table} needs Delta features that lakelog does not have: {asked}; restore the table to a "
+            "version before they were enabled",
             feature=asked,
         )
 
@@ -345,15 +345,15 @@ def first_snapshot(commit: Commit, table: str) -> Snapshot:
 def open_checkpoint(store: Store, table: str, hinted: bool = True) -> Snapshot:
     """The snapshot of the newest checkpoint, or of version 0 where there is none. Raises ObjectMissing.
 
-    The newest is the one that `_last_checkpoint` names, which may be out of date, or unless `hinted` the one
-    that a listing shows.
+    The newest is the checkpoint that `_last_checkpoint` names, which may be out of date; or the newest that a
+    listing shows, unless `hinted`.
     """
     checkpoint = read_checkpoint(store, table) if hinted else newest_checkpoint(store, table)
     if checkpoint is None:
         commit = read_commit(store, table, 0)
         if commit is not None:
             return first_snapshot(commit, table)
-        checkpoint = newest_checkpoint(store, table)  # the first one may just have let version 0 be cleaned
+        checkpoint = newest_checkpoint(store, table)  # the first one may be new, and version 0 deleted since
     if checkpoint is None:
         raise ObjectMissing(f"there is no table at {table}")
     return from_checkpoint(checkpoint)

@@ -61,7 +61,7 @@ def create_table(
 ) -> None:
     """Commit version 0 of an empty log at `directory`.
 
-    Raises AlreadyExists when there is a table: it is durable, whoever made it. Raises StoreUnavailable.
+    Raises AlreadyExists when there is a table, which is then durable; StoreUnavailable.
     """
     now_ms = clock.now_ms()
     metadata = Metadata(
@@ -71,7 +71,7 @@ def create_table(
             "delta.checkpointInterval": str(CHECKPOINT_INTERVAL_COMMITS),
             "delta.logRetentionDuration": f"interval {LOG_RETENTION_MS // 3_600_000} hours",
             PROPERTY_FILE_RETENTION: f"interval {FILE_RETENTION_MS // 3_600_000} hours",
-            # Another tool that writes a checkpoint must not clean what fencing relies on.
+            # Another tool that writes a checkpoint must not delete commits on which fencing relies.
             "delta.enableExpiredLogCleanup": "false",
             **(configuration or {}),
         },
@@ -97,7 +97,7 @@ def new_table_id(clock: Clock) -> str:
 def commit_info(
     clock: Clock, operation: str, leader_epoch: int | None = None, leader_url: str | None = None
 ) -> CommitInfo:
-    """What every commit of ours says of itself, with a fresh `batchId`."""
+    """The `commitInfo` of a commit of ours, with a fresh `batchId`."""
     return CommitInfo(
         timestamp=clock.now_ms(),
         operation=operation,
@@ -109,20 +109,21 @@ def commit_info(
 
 
 def make_table_durable(store: Store, directory: str) -> None:
-    """Make durable all that can be seen of the table at `directory`. Raises StoreUnavailable."""
+    """Make all visible files of the table at `directory` durable. Raises StoreUnavailable."""
     store.make_durable(directory)
     store.make_durable(log_directory(directory))
 
 
 def topic_deleted(directory: str) -> TopicDeleted:
-    """The error of whoever takes the table at `directory` for that of a topic that is still there."""
+    """The error of an operation on the table at `directory` when its topic was deleted."""
     return TopicDeleted(
-        f"the topic of {directory} was deleted, or made again; look which topics there are, and repeat it"
+        f"the topic of {directory} was deleted, and may have been re-created; list the topics, and "
+        "repeat the request"
     )
 
 
 class _Durable(NamedTuple):
-    """Up to which version a table is known to be durable, and the high watermark there."""
+    """The version up to which a table is known to be durable, and the high watermark of that version."""
 
     version: int
     end: int
@@ -132,7 +133,9 @@ _NOTHING_DURABLE = _Durable(-1, 0)
 
 
 class Looks:
-    """Looks at the same thing, of which one serves all who came before it began. Thread-safe with `share`."""
+    """Reads of one thing, of which each serves all callers that came before it began. Thread-safe with
+    `share`.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -140,18 +143,18 @@ class Looks:
         self._seen = False
 
     def is_since(self, came: int) -> bool:
-        """Whether a look has ended that began after `begun` was `came`."""
+        """Whether a read has ended that began after `begun` was `came`."""
         return self._done > came
 
     def look(self, act: Callable[[], Result]) -> Result:
-        """One more look; the caller lets only one begin at a time."""
+        """Read once more; the caller lets only one read begin at a time."""
         self.begun += 1
         seen = act()
         self._done = self.begun
         return seen
 
     def share(self, act: Callable[[], bool]) -> bool:
-        """What a look that begins from now on sees: this one's own, or another's that it has waited for."""
+        """The result of a read that begins after this call: its own, or that of another caller."""
         came = self.begun
         with self._lock:
             if not self.is_since(came):
@@ -162,9 +165,9 @@ class Looks:
 class Table:
     """A Delta table, followed commit by commit. Thread-safe; blocking.
 
-    Raises ForeignCommit from any method that meets a commit which another tool made. `refresh` and `transact`
-    raise TopicDeleted once the log says that its topic was deleted, and CorruptLog when the table is gone: it
-    is damaged, or was swept after that.
+    Every method raises ForeignCommit when it reads a commit of another tool. `refresh` and `transact` raise
+    TopicDeleted once the log says that the topic was deleted, and CorruptLog when the table is gone: it is
+    damaged, or was swept after that.
     """
 
     def __init__(self, store: Store, directory: str, clock: Clock) -> None:
@@ -181,25 +184,26 @@ class Table:
 
     @property
     def snapshot(self) -> Snapshot:
-        """What is known of the table now, without asking the store."""
+        """The table as last refreshed; does not ask the store."""
         return self._snapshot
 
     @property
     def confirmed(self) -> float:
-        """When (`Clock.boottime`) this process last knew the newest version for certain."""
+        """When (`Clock.boottime`) the snapshot was last known to be the newest version."""
         return self._confirmed
 
     @property
     def checkpointed(self) -> int:
-        """The version of the newest checkpoint known."""
+        """The version of the newest known checkpoint."""
         return self._checkpointed
 
     def refresh(self, wait: bool = False) -> Snapshot:
-        """Read the commits made since. A commit of this process that is in flight is waited for when `wait`,
-        or when another process has committed meanwhile: else memory holds all that anybody was told of.
+        """Read the commits since the snapshot. A commit of this process that is in flight is waited for with
+        `wait`, or when another process has committed since: otherwise the snapshot holds all that is
+        answered.
 
-        Who comes while another reads them waits for a look that began later, which all who wait share. With
-        `wait` also what a wrong clock has let be cleaned before its time is noticed.
+        Concurrent callers share one read, which begins after each of them has asked. With `wait`, a log that
+        a wrong clock has let be deleted too early is noticed as well.
         """
         came = self._looks.begun
         if not self._lock.acquire(blocking=wait or not self._committing):
@@ -216,32 +220,32 @@ class Table:
         return self._live()
 
     def _live(self) -> Snapshot:
-        """The snapshot that is known. Raises TopicDeleted."""
+        """The snapshot. Raises TopicDeleted when it says so."""
         snapshot = self._snapshot
         if snapshot.deleted:
             raise topic_deleted(self.directory)
         return snapshot
 
     def _is_newest(self) -> bool:
-        """Whether no other process has committed beside the commit that is in flight here. A small get.
+        """Whether no other process has committed since the snapshot. A small get.
 
-        After our own, which others see before this process hears that it is there, another's may have come.
+        Our commit in flight may be visible before its put is answered, and another may follow it.
         """
         version, ours = self._snapshot.version, self._batch_in_flight
         if self._is_stale():
-            return False  # what is not there may have been cleaned
+            return False  # a missing commit may have been deleted
         found = read_commit(self.store, self.directory, version + 1)
         if found is None:
             return True
         return found.info.batchId == ours and read_commit(self.store, self.directory, version + 2) is None
 
     def transact(self, build: Callable[[Snapshot], Commit | None]) -> Commit | None:
-        """Commit what `build` makes of the newest snapshot; again with the next one when another was first.
+        """Commit what `build` makes of the newest snapshot; repeated with the next one when another was
+        first.
 
-        `build` returns None to give up without harm, or raises; the snapshot that it is given is durable.
-        Returns the commit that was made.
-        Raises OutcomeUnknown, StoreUnavailable, ForeignCommit, TopicDeleted; CorruptLog when the commit would
-        break an invariant (nothing is written then).
+        The snapshot that `build` gets is durable. It returns None, or raises, to give up without harm.
+        Returns the commit that was made. Raises OutcomeUnknown, StoreUnavailable, ForeignCommit,
+        TopicDeleted; CorruptLog when the commit would break an invariant: then nothing is written.
         """
         with self._lock, self._commit_in_flight():
             while True:
@@ -258,7 +262,7 @@ class Table:
                 if other is not None:
                     self._advance(other)
                 elif self._is_stale():
-                    # The answer took so long that the log may have been cleaned around an old version.
+                    # The answer took so long that the log after the version may have been deleted since.
                     self._reopen_after_put()
                     if self._counted(commit, asked):
                         return commit
@@ -268,11 +272,11 @@ class Table:
                     return commit
 
     def make_durable(self) -> None:
-        """Make durable what the snapshot holds, before anything is answered or done on account of it.
+        """Make the snapshot durable, before any answer or action relies on it.
 
-        Others' commits were seen, which on a disk does not say that they survive a power cut: who put them
-        may have died before the fsync. Costs nothing while there are none since the last time, and nothing
-        on an object store. Raises StoreUnavailable.
+        On a disk, a visible commit of another process may not survive a power cut: that process may have died
+        before the fsync. Costs nothing if there are no commits since the last call, and nothing on an object
+        store. Raises StoreUnavailable.
         """
         with self._lock:
             if self._durable.version < self._snapshot.version:
@@ -280,10 +284,10 @@ class Table:
                 self._note_durable()
 
     def make_durable_below(self, end: int) -> None:
-        """Make durable what the log holds below offset `end`, seen here or only by others.
+        """Make the log below offset `end` durable, which this process may not have read yet.
 
-        Costs nothing where this process knows that it is, and waits for no commit then; one look where `end`
-        is beyond what it has seen. Raises StoreUnavailable, Damaged.
+        Costs nothing and waits for no commit if it is known to be durable; one read of the log if `end` is
+        beyond the snapshot. Raises StoreUnavailable, Damaged.
         """
         if end <= self._durable.end:
             return
@@ -293,7 +297,7 @@ class Table:
             self.make_durable()
 
     def _note_durable(self) -> None:
-        """The snapshot is durable."""
+        """Note that the snapshot is durable."""
         self._durable = _Durable(self._snapshot.version, self._snapshot.high_watermark)
 
     @contextmanager
@@ -305,12 +309,14 @@ class Table:
             self._committing = False
 
     def prune(self, producer_expiration_ms: int) -> None:
-        """Forget what is too old to matter: for who only follows, and writes no checkpoint."""
+        """Forget idle producers and old tombstones, for a process that only follows and writes no
+        checkpoint.
+        """
         with self._lock:
             self._snapshot = self._snapshot.pruned(self.clock.now_ms(), producer_expiration_ms)
 
     def find_checkpoint(self) -> int:
-        """The same, and a newer one that another process has written since is looked for."""
+        """The version of the newest checkpoint, also if another process wrote it since."""
         with self._lock:
             found = hinted_version(self.store, self.directory)
             if found is not None and found <= self._snapshot.version:
@@ -321,7 +327,7 @@ class Table:
         return self._snapshot.version - self._checkpointed >= CHECKPOINT_INTERVAL_COMMITS
 
     def checkpoint(self, producer_expiration_ms: int) -> None:
-        """Write a checkpoint of the newest version known; forget idle producers and old tombstones."""
+        """Write a checkpoint of the snapshot, without idle producers and old tombstones."""
         now_ms = self.clock.now_ms()
         snapshot = self._snapshot.pruned(now_ms, producer_expiration_ms)
         write_checkpoint(self.store, self.directory, snapshot.checkpoint())
@@ -332,10 +338,10 @@ class Table:
     def delete_expired_log(self, dry_run: bool = False) -> int:
         """Delete commits and checkpoints before the newest checkpoint; returns how many files.
 
-        With `dry_run` none is deleted. Never one younger than LOG_RETENTION_MS by the store's own clock: a
-        leader that slept relies on meeting the claim that fenced it (docs/FORMAT.md, "Log cleanup"). Nor any
-        after such a one, and the oldest first: whoever still finds a version may rely on those after it. So
-        any process may do it, several at once, and be killed in it.
+        With `dry_run` none is deleted. A file younger than LOG_RETENTION_MS by the store's clock stays: a
+        leader that slept relies on reading the claim that fenced it (docs/FORMAT.md, "Log cleanup"). So do
+        all files after it, and the oldest goes first: a process that finds a version finds those after it,
+        too. Several processes may do this at once, and be killed in it.
         """
         paths = self._cleanable()
         if paths and not dry_run:
@@ -344,18 +350,18 @@ class Table:
 
     def _clean(self, paths: Sequence[str]) -> None:
         log = log_directory(self.directory)
-        # Whoever wrote the checkpoint that stands for them: a power cut must not take that and them.
+        # The checkpoint that replaces them may be another process's: a power cut must not take both.
         self.store.make_durable(log)
         for path in paths:
             self.store.delete(path)
             if checkpoint_version(path) is not None:
-                # Should it come back, a reader could begin there, and find its end before a hole behind it.
+                # If a power cut brought it back, a reader could begin there, and end at the hole behind it.
                 self.store.make_durable(log)
 
     def _cleanable(self) -> list[str]:
-        """The files of the log that are to be deleted, in this order."""
+        """The files of the log to delete, in this order."""
         files = list(self.store.list(log_directory(self.directory) + "/"))
-        # One beyond what we have followed may be another tool's, with the commit that it hides.
+        # A checkpoint beyond the snapshot may be another tool's, and hide that tool's commit.
         followed = self._snapshot.version
         checkpoints = (checkpoint_version(file.path) for file in files)
         newest = max((v for v in checkpoints if v is not None and v <= followed), default=0)
@@ -380,15 +386,14 @@ class Table:
             self._reopen()
         except StoreUnavailable as error:
             raise OutcomeUnknown(
-                f"a commit to {self.directory} was put, and the log cannot be read again "
-                f"to see that it counts ({error.message}); an idempotent producer repeats the request, "
-                "others read first"
+                f"a commit to {self.directory} was put, and the log cannot be read to see that it counts "
+                f"({error.message}); repeat the request with an idempotent producer, else read first"
             ) from None
 
     def _counted(self, commit: Commit, asked: float) -> bool:
-        """Whether `commit`, put at some time since `asked`, is in the log that has just been opened again.
+        """Whether `commit`, put at some time since `asked`, is in the log that has just been re-opened.
 
-        Not one without new files: whoever made it makes it again. Raises OutcomeUnknown.
+        A commit without new files never counts, and is built again. Raises OutcomeUnknown.
         """
         if any(self._snapshot.holds(add.path) for add in commit.adds):
             return True
@@ -396,16 +401,14 @@ class Table:
             return False
         raise OutcomeUnknown(
             f"a commit to {self.directory} was put, and the answer took so long that its files may have been "
-            "removed and forgotten since; an idempotent producer repeats the request, others read first"
+            "removed since; repeat the request with an idempotent producer, else read first"
         )
 
     def _reopen(self) -> None:
         try:
             self._snapshot = self._reopened()
         except ObjectMissing:
-            raise CorruptLog(
-                f"the table at {self.directory} is gone, though it was there; restore it from a backup"
-            ) from None
+            raise CorruptLog(f"the table at {self.directory} is gone; restore it from a backup") from None
 
     def _reopened(self) -> Snapshot:
         """The newest snapshot, as if this process had never seen the table."""
@@ -415,8 +418,8 @@ class Table:
             if self._has_commit(start.version):
                 self._check_end(snapshot.version)
                 break
-            # The log was cleaned up to here or beyond, now or long ago (the hint is a slow writer's): what
-            # looked like its end may be a hole. The listing knows the newest checkpoint.
+            # The log was deleted up to here or beyond, now or long ago (a slow writer's hint is old): its
+            # apparent end may be a hole. The listing has the newest checkpoint.
             newest = open_checkpoint(self.store, self.directory, hinted=False)
             if newest.version == start.version:
                 break
@@ -425,9 +428,9 @@ class Table:
         return snapshot
 
     def _check_end(self, version: int) -> None:
-        """Raise CorruptLog when the commit after `version` is lost: a commit of ours must not take its place.
+        """Raise CorruptLog when the commit after `version` is lost: a commit of ours must not replace it.
 
-        Versions are put in order, so it is there if the one after it is.
+        Versions are put in order, so it exists if the one after it does.
         """
         lost = version + 1
         there = read_commit(self.store, self.directory, lost + 1) is not None
@@ -440,8 +443,8 @@ class Table:
     def _has_commit(self, version: int) -> bool:
         """Whether the log still has the commit of `version`, of which there is a checkpoint.
 
-        Raises ForeignCommit when that is another tool's, which then wrote the checkpoint too: without this
-        look nobody who opens the table would meet its commit.
+        Raises ForeignCommit when that is another tool's, which then wrote the checkpoint too: a process that
+        opens the table at the checkpoint would not read that commit otherwise.
         """
         engine = read_engine(self.store, self.directory, version)
         if engine is None or is_our_engine(engine):
@@ -454,7 +457,7 @@ class Table:
         return True
 
     def _followed(self, snapshot: Snapshot) -> Snapshot:
-        """`snapshot` with every commit after it, which is the newest as of `_confirmed`."""
+        """`snapshot` with all commits after it: the newest version as of `_confirmed`."""
         check_supported(self.directory, snapshot)
         asked = self.clock.boottime()
         while (commit := self._next(snapshot)) is not None:

@@ -1,8 +1,8 @@
-"""Deleting the files that a table has no use for any more, in two runs at least a day apart.
+"""The deletion of files that a table no longer refers to, in two runs at least a day apart.
 
-A run marks: files that it finds unreferenced are noted, by name, in a ledger object beside the table. A later
-run sweeps: the files of a ledger go once it is 24 hours old. Only the store's clock counts, which stamps both
-files and ledgers, so a file has been unreferenced for that long whatever the machines' clocks say.
+The first run marks: it notes the names of unreferenced files in a ledger, an object in the table's directory.
+A later run deletes the files of each ledger that is 24 hours old. Only the store's clock counts, which stamps
+files and ledgers alike, so a file is unreferenced for that long whatever the clocks of the machines say.
 """
 
 import re
@@ -33,8 +33,8 @@ _names_decoder = msgspec.json.Decoder(list[str])
 
 @dataclass(frozen=True, slots=True)
 class VacuumResult:
-    """What a vacuum did, or would do: files that it marked, files marked before that are not due yet, and
-    files that it deleted, with their bytes.
+    """The result of a vacuum, or of a dry run: files that it marked, files that were marked before and are
+    not due yet, and files that it deleted, with their bytes.
     """
 
     marked: int
@@ -45,7 +45,9 @@ class VacuumResult:
 
 @dataclass(slots=True)
 class _Found:
-    """What a look at a table finds: names to mark, how many marked ones wait, and what is due, with sizes."""
+    """The unreferenced files of a table: names to mark, the number of marked ones that wait, and due ones
+    by size.
+    """
 
     began_ms: int
     unmarked: list[str] = field(default_factory=list)
@@ -57,23 +59,22 @@ class _Found:
 def vacuum(table: Table, dry_run: bool = False) -> VacuumResult:
     """Mark the unreferenced files of `table`, and delete those whose mark is old enough.
 
-    Of segment files alone, below the high watermark; whatever else is there is not touched. With `dry_run`
-    nothing is changed. Killed at any point, or beside another vacuum, it does no harm. Raises
-    StoreUnavailable, OutcomeUnknown, ForeignCommit; InvalidArgument, CorruptLog for a property or a ledger
-    that cannot be read.
+    It touches only segment files below the high watermark. With `dry_run` nothing is changed. It may be
+    killed at any point, and run at the same time as another vacuum. Raises StoreUnavailable, OutcomeUnknown,
+    ForeignCommit; InvalidArgument, CorruptLog for a property or a ledger that cannot be read.
     """
     found = _look(table)
     if dry_run:
         deleted = list(found.due)
     else:
         _mark(table, found)
-        deleted = _sweep(table, found)
+        deleted = _delete_due(table, found)
     size = sum(found.due[name] for name in deleted)
     return VacuumResult(len(found.unmarked), found.waiting, len(deleted), size)
 
 
 def retention_ms(snapshot: Snapshot) -> int:
-    """How long a file stays after it was marked: the table's property says, and never less than a day.
+    """How long a file stays after it was marked: by the table's property, and at least a day.
 
     Raises InvalidArgument.
     """
@@ -89,8 +90,8 @@ def retention_ms(snapshot: Snapshot) -> int:
 
 
 def _look(table: Table) -> _Found:
-    # In this order: what is committed after the look at the log was put less than REWRITE_MAX_AGE_MS before
-    # that, and so is too young for a mark, however long the listing takes.
+    # In this order: a file that is committed after the log was read was put less than REWRITE_MAX_AGE_MS
+    # before, and so is too young for a mark, however long the listing takes.
     found = _Found(table.store.now_ms())
     snapshot = table.refresh(wait=True)
     due, waiting = _marked(table, found, retention_ms(snapshot))
@@ -111,13 +112,13 @@ def _look(table: Table) -> _Found:
 
 
 def _marked(table: Table, found: _Found, retention_ms: int) -> tuple[Collection[str], Collection[str]]:
-    """The names in ledgers that are due, which `found` notes, and in the others."""
+    """The names in the ledgers that are due, and in the others; notes the due ledgers in `found`."""
     due, waiting = set[str](), set[str]()
     for item in table.store.list(f"{vacuum_directory(table.directory)}/"):
         if not is_ledger(item.path):
             continue
-        with suppress(ObjectMissing):  # another vacuum has just swept it
-            # Truly older, not as old: some stores stamp whole seconds.
+        with suppress(ObjectMissing):  # another vacuum has just deleted it
+            # Older, not as old: some stores stamp whole seconds.
             old = item.modified_ms < found.began_ms - retention_ms
             (due if old else waiting).update(_names(table.store, item.path))
             found.due_ledgers += [item.path] if old else []
@@ -129,25 +130,26 @@ def _names(store: Store, ledger: str) -> list[str]:
         return _names_decoder.decode(store.get(ledger))
     except msgspec.MsgspecError as error:
         raise CorruptLog(
-            f"the ledger {ledger} is no list of file names ({error}); delete it, its files are marked again"
+            f"the ledger {ledger} is not a list of file names ({error}); delete it, and its files "
+            "are marked again"
         ) from None
 
 
 def _mark(table: Table, found: _Found) -> None:
     for names in _parts(found.unmarked):
         path = ledger_path(table.directory, found.began_ms, table.clock.random_hex(8))
-        # That it exists says a store that repeated the put; where it does not, the next vacuum marks again.
+        # A store that repeated the put says that it exists; if it does not, the next vacuum marks again.
         with suppress(AlreadyExists):
             table.store.put_if_absent(path, msgspec.json.encode(names))
 
 
-def _sweep(table: Table, found: _Found) -> list[str]:
-    """Delete what is due and is still unreferenced, and the ledgers that say so; returns the names."""
+def _delete_due(table: Table, found: _Found) -> list[str]:
+    """Delete the due files that are still unreferenced, and their ledgers; returns the names of the files."""
     deleted: list[str] = []
     if found.due:
         info = commit_info(table.clock, VACUUM)
-        # A rewrite that has slept in its put since before the marks loses against this commit, and decides
-        # again, by which time it is too old.
+        # A rewrite that slept in its put since before the marks loses against this commit, builds its own
+        # again, and is too old then.
         table.transact(lambda _: Commit(info))
     for names in _parts(list(found.due)):
         live = {segment.path for segment in table.refresh(wait=True).segments}

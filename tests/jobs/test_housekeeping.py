@@ -224,7 +224,7 @@ def test_one_that_failed_is_tidied_up_by_the_next_run(cluster: Cluster, clock: M
     maintenance = Maintenance(Cluster.open(cluster.store, clock, create=False), in_process)
     cluster.store.put("topics/t/0/_vacuum/00000000000000000001-01234567.json", b"{")
     (failed,) = (outcome for outcome in maintenance.run() if outcome.topic == "t")
-    assert "is no list of file names" in str(failed.error)
+    assert "is not a list of file names" in str(failed.error)
     (again,) = (outcome for outcome in maintenance.run() if outcome.topic == "t")
     assert again.error == failed.error
     cluster.store.delete("topics/t/0/_vacuum/00000000000000000001-01234567.json")

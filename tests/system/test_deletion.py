@@ -99,7 +99,9 @@ def test_nothing_is_done_with_a_partition_of_a_deleted_topic(cluster: Cluster, w
     cluster.delete_topic("t")
     last = Table(cluster.store, "topics/t/0", cluster.clock).snapshot.version
     for _ in range(2):  # the first meets it, the second knows it
-        with pytest.raises(TopicDeleted, match="topics/t/0 was deleted, or made again; look which"):
+        with pytest.raises(
+            TopicDeleted, match="topics/t/0 was deleted, and may have been re-created; list the topics"
+        ):
             WAYS[way](leader)
     assert not leader.leading
     assert Table(cluster.store, "topics/t/0", cluster.clock).snapshot.version == last

@@ -233,7 +233,7 @@ def test_a_time_that_cannot_be_read_ends_a_vacuum_before_it_does_anything(merged
 def test_a_ledger_that_cannot_be_read_is_named(merged: World, data: bytes) -> None:
     path = ledger_path(TABLE, 1, "0123abcd")
     merged.store.put(path, data)
-    with pytest.raises(CorruptLog, match=f"the ledger {path} is no list of file names"):
+    with pytest.raises(CorruptLog, match=f"the ledger {path} is not a list of file names"):
         merged.vacuum()
     merged.store.delete(path)
     assert merged.vacuum().marked == 3
