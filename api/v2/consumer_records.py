@@ -85,7 +85,7 @@ async def poll(
     async def give(consumer: ConsumerSession, polled: PollResult) -> Response:
         if form is Format.ARROW:
             return await _arrow_answer(here, consumer, polled)
-        rows, following = await run_in_threadpool(_json_rows, here, polled.readings, form, limit)
+        rows, following = await run_in_threadpool(_json_rows, here, polled.reads, form, limit)
         if not await request.is_disconnected():
             consumer.advance(polled.serial, following)
         body = f"[{','.join(rows)}]".encode()
@@ -102,7 +102,7 @@ def _headers(polled: PollResult) -> dict[str, str]:
 
 async def _arrow_answer(here: Gateway, consumer: ConsumerSession, polled: PollResult) -> Response:
     following: dict[TopicPartition, int] = {}
-    batches = _batches(here, polled.readings, following)
+    batches = _batches(here, polled.reads, following)
     first = await run_in_threadpool(next, batches, None)  # while an error can still be the answer
     given = batches if first is None else chain([first], batches)
     body = _arrow_stream(given, consumer, polled.serial, following)
@@ -110,14 +110,14 @@ async def _arrow_answer(here: Gateway, consumer: ConsumerSession, polled: PollRe
 
 
 def _json_rows(
-    here: Gateway, readings: list[PlannedRead], form: Format, limit: int
+    here: Gateway, reads: list[PlannedRead], form: Format, limit: int
 ) -> tuple[list[str], dict[TopicPartition, int]]:
     """The rows of the answer, and where each partition goes on after them."""
     rows: list[str] = []
     following: dict[TopicPartition, int] = {}
     unshown: NotJson | Damaged | None = None
     size = 0
-    for reading in readings:
+    for reading in reads:
         begin = here.clock.monotonic()
         try:
             made, following[reading.at] = json_rows(
@@ -158,14 +158,14 @@ async def _arrow_stream(
 
 
 def _batches(
-    here: Gateway, readings: list[PlannedRead], following: dict[TopicPartition, int]
+    here: Gateway, reads: list[PlannedRead], following: dict[TopicPartition, int]
 ) -> Iterator[pa.RecordBatch]:
     """What `readings` give; `following` gets where each partition goes on once its records were taken.
 
     Raises Damaged when nothing can be given for it.
     """
     damage: Damaged | None = None
-    for reading in readings:
+    for reading in reads:
         begin, records, size = here.clock.monotonic(), 0, 0
         try:
             plan = reading.partition.bound(reading.plan)

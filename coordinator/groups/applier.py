@@ -56,7 +56,7 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class ApplierContext:
     """What applying needs. `leading` says whether it is still this process's to do, `newest_epoch` with which
-    epoch the group has used a producer (raises NotLeader, StoreUnavailable); `happened` hears "dropped" of a
+    epoch the group has used a producer (raises NotLeader, StoreUnavailable); `on_event` hears "dropped" of a
     part whose topic is gone, and "lost" of one that cannot be appended.
     """
 
@@ -65,7 +65,7 @@ class ApplierContext:
     buffer: Buffer
     leading: Callable[[], bool]
     newest_epoch: Callable[[int], Awaitable[int]]
-    happened: Callable[[str], None]
+    on_event: Callable[[str], None]
     turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(APPLIES_AT_ONCE))
 
 
@@ -94,7 +94,7 @@ class PendingTransaction:
                 raise loss
         return self.done.result()
 
-    def tell(self, at: TopicIdPartition, loss: Loss | None) -> None:
+    def set_loss(self, at: TopicIdPartition, loss: Loss | None) -> None:
         """What is for one partition cannot be appended, nor what waits behind it; None: it can again."""
         if loss is not None:
             self.losses[at] = loss
@@ -120,7 +120,7 @@ class _PartitionAppend:
     def finished(self) -> bool:
         return self.read_whole and self.durable == self.read
 
-    def place(self, base_offset: int | None, count: int) -> None:
+    def add_durable(self, base_offset: int | None, count: int) -> None:
         """The next entry is durable."""
         self.durable += 1
         topic, partition = self.runs[0][1].topic, self.runs[0][1].partition
@@ -149,9 +149,9 @@ def _entries(store: Store, part: _PartitionAppend) -> Iterator[AppendRequest]:
 class Applier:
     """The transactions of one group, while one process coordinates it. Used on the event loop."""
 
-    def __init__(self, means: ApplierContext) -> None:
-        self._means = means
-        self._lanes: dict[TopicIdPartition, _PartitionQueue] = {}
+    def __init__(self, context: ApplierContext) -> None:
+        self._context = context
+        self._queues: dict[TopicIdPartition, _PartitionQueue] = {}
 
     def begin(self, intent: Intent) -> PendingTransaction:
         """Append what a transaction has staged, in each partition after those that came here before."""
@@ -171,28 +171,28 @@ class Applier:
                 done.set_result(tuple(found for at in runs for found in placed[at]))
 
         for at, listed in runs.items():
-            self._lane(at).add(_PartitionAppend(intent, listed, partial(finish, at)), applying)
+            self._queue_for(at).add(_PartitionAppend(intent, listed, partial(finish, at)), applying)
         return applying
 
     @property
     def lost(self) -> Loss | None:
         """Why something cannot be applied, if anything cannot."""
-        return next((lane.lost for lane in self._lanes.values() if lane.lost is not None), None)
+        return next((queue.lost for queue in self._queues.values() if queue.lost is not None), None)
 
     def drop_lost(self) -> None:
         """Give up what cannot be applied, so that the rest is."""
-        for lane in self._lanes.values():
-            lane.dropping = True
+        for queue in self._queues.values():
+            queue.dropping = True
 
     async def close(self) -> None:
         """Leave what is not done yet to whoever coordinates the group next."""
-        await asyncio.gather(*(lane.close() for lane in [*self._lanes.values()]))
+        await asyncio.gather(*(queue.close() for queue in [*self._queues.values()]))
 
-    def _lane(self, at: TopicIdPartition) -> "_PartitionQueue":
-        lane = self._lanes.get(at)
-        if lane is None:
-            lane = self._lanes[at] = _PartitionQueue(self._means, at, lambda: self._lanes.pop(at, None))
-        return lane
+    def _queue_for(self, at: TopicIdPartition) -> "_PartitionQueue":
+        queue = self._queues.get(at)
+        if queue is None:
+            queue = self._queues[at] = _PartitionQueue(self._context, at, lambda: self._queues.pop(at, None))
+        return queue
 
 
 class _PartitionQueue:
@@ -201,8 +201,8 @@ class _PartitionQueue:
     `lost` says why the first part cannot be appended; while that is so, `dropping` has it given up.
     """
 
-    def __init__(self, means: ApplierContext, at: TopicIdPartition, ended: Callable[[], object]) -> None:
-        self._means, self._ended = means, ended
+    def __init__(self, context: ApplierContext, at: TopicIdPartition, ended: Callable[[], object]) -> None:
+        self._context, self._ended = context, ended
         self._at = self._name, self._topic_id, self._partition = at
         self._parts: deque[_PartitionAppend] = deque()
         self._reading: Iterator[AppendRequest] | None = None
@@ -216,7 +216,7 @@ class _PartitionQueue:
         self._parts.append(part)
         self._waiting = [waiting for waiting in self._waiting if not waiting.done.done()]
         self._waiting.append(applying)
-        applying.tell(self._at, self.lost)
+        applying.set_loss(self._at, self.lost)
         if self._task is None:
             self._task = asyncio.create_task(self._run())
 
@@ -228,14 +228,14 @@ class _PartitionQueue:
 
     async def _run(self) -> None:
         pause_s, failed = PAUSE_FIRST_S, False
-        while self._parts and self._means.leading():
+        while self._parts and self._context.leading():
             try:
                 if await self._is_gone(failed):
                     self._drop_all()
                     continue
-                async with self._means.turn:
-                    lost = await asyncio.to_thread(self._take, [*self._parts]) or await self._append()
-                self._tell(lost)
+                async with self._context.turn:
+                    lost = await asyncio.to_thread(self._read_batch, [*self._parts]) or await self._append()
+                self._set_loss(lost)
                 if lost is None or self.dropping:
                     if lost is not None:
                         self._drop_lost(lost)
@@ -259,32 +259,32 @@ class _PartitionQueue:
                 if not waiting.done.done():
                     waiting.done.set_result(None)
 
-    def _tell(self, lost: Loss | None) -> None:
+    def _set_loss(self, lost: Loss | None) -> None:
         """Let everybody who waits know whether the first part can be appended; the log and metrics once."""
         if lost is self.lost is None:
             return
         if lost is not None and self.lost is None:
             _log.error("a committed transaction cannot be applied: %s", lost)
-            self._means.happened("lost")
+            self._context.on_event("lost")
         self.lost = lost
         for waiting in self._waiting:
-            waiting.tell(self._at, lost)
+            waiting.set_loss(self._at, lost)
 
     def _topic(self) -> Topic | None:
-        found = self._means.cluster.cached_topic(self._name)
+        found = self._context.cluster.cached_topic(self._name)
         return found if found is not None and found.topic_id == self._topic_id else None
 
     async def _is_gone(self, look: bool) -> bool:
         """Whether the topic is there no more, or another one of its name. Raises StoreUnavailable."""
         if look or self._topic() is None:
-            await asyncio.to_thread(self._means.cluster.refresh)
+            await asyncio.to_thread(self._context.cluster.refresh)
         return self._topic() is None
 
     def _drop_lost(self, why: LakelogError) -> None:
         """Give up what is left of the first part."""
         self._finish()  # what is before it
         _log.warning("a transaction's records for %s-%d are dropped: %s", self._name, self._partition, why)
-        self._means.happened("dropped")
+        self._context.on_event("dropped")
         part = self._parts.popleft()
         part.given_up = True
         if not part.read_whole:
@@ -299,14 +299,14 @@ class _PartitionQueue:
                 self._name,
                 self._partition,
             )
-            self._means.happened("dropped")
+            self._context.on_event("dropped")
             part.placed.clear()
             part.finish(part)
         self._parts.clear()
         self._read.clear()
         self._reading = None
 
-    def _take(self, parts: Sequence[_PartitionAppend]) -> CorruptSegment | None:
+    def _read_batch(self, parts: Sequence[_PartitionAppend]) -> CorruptSegment | None:
         """Read entries until there are STAGED_BATCH_BYTES of them, or no more in `parts`. Blocking.
 
         Returns why not even one could be read, when its staged file is lost. Raises StoreUnavailable.
@@ -317,15 +317,15 @@ class _PartitionQueue:
                 if size >= STAGED_BATCH_BYTES:
                     return None
                 try:
-                    size += self._take_one(part)
+                    size += self._read_one(part)
                 except CorruptSegment as error:
                     return None if self._read else error
         return None
 
-    def _take_one(self, part: _PartitionAppend) -> int:
+    def _read_one(self, part: _PartitionAppend) -> int:
         """Read the next entry of `part`, if there is one; returns its bytes."""
         if self._reading is None:
-            entries = _entries(self._means.cluster.store, part)
+            entries = _entries(self._context.cluster.store, part)
             self._reading = islice(entries, part.read, None)
         try:
             entry = next(self._reading, None)
@@ -348,23 +348,23 @@ class _PartitionQueue:
         if topic is None or not entries:
             self._finish()
             return None
-        with self._means.buffer.room(self._name) as room:
+        with self._context.buffer.room(self._name) as room:
             room.grow(sum(entry.size_bytes for _, entry in entries))
-            outcomes = await self._means.append(topic, entries, Acks.ALL, room)
+            outcomes = await self._context.append(topic, entries, Acks.ALL, room)
         for outcome in outcomes:
             if isinstance(outcome, StaleProducerEpoch):
-                return await self._pass(topic)
+                return await self._skip_durable(topic)
             if isinstance(outcome, Conflict):
                 return self._lost(outcome.message)
             if not isinstance(outcome, Appended):
                 raise outcome
-            self._place(outcome.base_offset, outcome.count)
+            self._mark_durable(outcome.base_offset, outcome.count)
         return None
 
-    def _place(self, base_offset: int | None, count: int) -> None:
+    def _mark_durable(self, base_offset: int | None, count: int) -> None:
         """The first entry that is read is durable."""
         part, _ = self._read.popleft()
-        part.place(base_offset, count)
+        part.add_durable(base_offset, count)
         self._finish()
 
     def _finish(self) -> None:
@@ -380,7 +380,7 @@ class _PartitionQueue:
             f"{self._partition}: {why}; they stay in {files} until the group is deleted by force"
         )
 
-    async def _pass(self, topic: Topic) -> TransactionLost | None:
+    async def _skip_durable(self, topic: Topic) -> TransactionLost | None:
         """Go on behind what was appended long ago: a later transaction of the group is durable there, and so
         all before it is. For every append of a group's begins with the first entry that its sender does not
         know to be durable, and what follows a refused entry is refused, too.
@@ -394,7 +394,7 @@ class _PartitionQueue:
         state = snapshot.producer(first.producer_id)
         if state is None or state.epoch <= first.epoch:
             raise Retriable("a later transaction is under way to the partition; look again")
-        newest = await self._means.newest_epoch(first.producer_id)
+        newest = await self._context.newest_epoch(first.producer_id)
         if not state.kept or state.epoch > newest:
             return self._lost(
                 f"its producer was used with epoch {state.epoch}, the group's newest is {newest}"
@@ -403,5 +403,5 @@ class _PartitionQueue:
             part, entry = self._read[0]
             if part.intent.producer_id != first.producer_id or part.intent.epoch >= state.epoch:
                 break
-            self._place(None, entry.batch.num_rows)
+            self._mark_durable(None, entry.batch.num_rows)
         return None

@@ -44,13 +44,13 @@ class PollResult:
 
     serial: int
     epoch: int
-    readings: list[PlannedRead]
+    reads: list[PlannedRead]
 
 
 @dataclass(slots=True)
 class _Position:
     topic_id: str
-    partition: Partition
+    log: Partition
     offset: int
 
 
@@ -100,7 +100,7 @@ class ConsumerSession:
             while True:
                 changed.clear()
                 await self._acknowledge(generation)
-                damage = await self._refresh(serial, since)
+                damage = await self._refresh_logs(serial, since)
                 if self._serial == serial:
                     await self._check_live(began)
                 member = self.shard.group(self._group_id).member(self._member_id)
@@ -110,14 +110,14 @@ class ConsumerSession:
                     )  # a generation that is told must not come twice
                     return PollResult(serial, member.epoch, [])
                 seen = self._high_watermarks()
-                readings = self._plan(max_bytes)
+                reads = self._plan(max_bytes)
                 left = deadline - self._clock.monotonic()
-                if _is_enough(readings, member.config.fetch_min_bytes) or left <= 0 or await ended():
+                if _is_enough(reads, member.config.fetch_min_bytes) or left <= 0 or await ended():
                     if damage is not None:
-                        if not readings:
+                        if not reads:
                             raise damage
                         _log.error("a poll gives only what is in other partitions: %s", damage)
-                    return PollResult(serial, member.epoch, readings if self._serial == serial else [])
+                    return PollResult(serial, member.epoch, reads if self._serial == serial else [])
                 longest = min(WAIT_LED_S, _liveness_s(member))
                 pause_s = min(pause_s, longest)
                 await self._wait(changed, seen, min(left, longest, self._due_s(pause_s)))
@@ -160,7 +160,7 @@ class ConsumerSession:
     def note_positions(self) -> None:
         """Let the group remember where this member goes on. Raises NotLeader."""
         member = self.shard.group(self._group_id).member(self._member_id)
-        noted = {at: place.offset for at, place in self._positions.items() if at in member.owned}
+        noted = {at: position.offset for at, position in self._positions.items() if at in member.owned}
         if noted:
             self.shard.apply(self._group_id, Seek(self._member_id, noted))
 
@@ -181,8 +181,8 @@ class ConsumerSession:
 
     def note_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """These are committed: what was given before them is not to be any more."""
-        for at, place in offsets.items():
-            if self._given.get(at) == place.offset:
+        for at, committed in offsets.items():
+            if self._given.get(at) == committed.offset:
                 del self._given[at]
 
     def leave(self) -> None:
@@ -206,7 +206,7 @@ class ConsumerSession:
         member = group.member(self._member_id)
         # What it did not own just now it may have lost and got again: others were there meanwhile.
         self._drop(self._positions.keys() - (before.owned & member.owned))
-        self._drop([at for at, place in self._positions.items() if not _is_of(place, group, at)])
+        self._drop([at for at, position in self._positions.items() if not _is_of(position, group, at)])
         if member.owned != before.owned or member.epoch != before.epoch:
             await self.shard.wait_durable(self._group_id)
 
@@ -229,7 +229,7 @@ class ConsumerSession:
             {at: OffsetAndMetadata(offset) for at, offset in given if at in member.owned and chosen(at)}
         )
 
-    async def _refresh(self, serial: int, since: float) -> Damaged | StoreUnavailable | None:
+    async def _refresh_logs(self, serial: int, since: float) -> Damaged | StoreUnavailable | None:
         """Know what was in the partitions at `since`, or later, and where to go on in those that are new.
 
         Where it waits, another request may come between: what was known before does not count after.
@@ -248,16 +248,16 @@ class ConsumerSession:
                 return damage
             if self._open_at_start(opened):
                 await self.shard.wait_durable(self._group_id)
-        damage = _damage(await self._tails.look(self._followed(), since)) or damage
-        if self._tails.due_s(led := self._led(), WAIT_LED_S) <= 0:
+        damage = _damage(await self._tails.refresh(self._led_elsewhere(), since)) or damage
+        if self._tails.due_s(led := self._led_here(), WAIT_LED_S) <= 0:
             damage = _damage(await self._tails.follow(led, WAIT_LED_S)) or damage
-        for place in self._positions.values():
-            place.partition.check_live()  # a look that others have begun may have found that
-        places = self._positions.values()
-        beyond = [place.partition for place in places if place.offset > place.partition.high_watermark]
+        for position in self._positions.values():
+            position.log.check_live()  # a look that others have begun may have found that
+        positions = self._positions.values()
+        beyond = [position.log for position in positions if position.offset > position.log.high_watermark]
         if beyond:  # of a commit of this process that is there already, and has been read elsewhere
             damage = await _in_threads(_refresh, beyond) or damage
-        far = [place for place in self._positions.values() if not place.partition.reaches(place.offset)]
+        far = [position for position in self._positions.values() if not position.log.reaches(position.offset)]
         if far:
             damage = await _in_threads(_reach, far) or damage
         return damage
@@ -265,18 +265,18 @@ class ConsumerSession:
     async def _check_live(self, began: float) -> None:
         """Raise TopicDeleted if a topic of which there is something to give was deleted before `began`.
 
-        Of what others lead `_look` has found that. So has this process of what it leads, if it has committed
-        there since; else one look at the metadata log is enough for all, and for all polls of that time: no
-        look of before will do, as this process may have been asleep since.
+        Of what others lead `_refresh_logs` has found that. So has this process of what it leads, if it has
+        committed there since; else one look at the metadata log is enough for all, and for all polls of that
+        time: no look of before will do, as this process may have been asleep since.
         """
-        ready = [place for at, place in self._positions.items() if self._has_records(at, place)]
-        if all(not place.partition.leading or place.partition.confirmed >= began for place in ready):
+        ready = [position for at, position in self._positions.items() if self._has_records(at, position)]
+        if all(not position.log.leading or position.log.confirmed >= began for position in ready):
             return
         await self._topics.refresh()
-        for at, place in self._positions.items():
+        for at, position in self._positions.items():
             topic = self._cluster.cached_topic(at.topic)
-            if topic is None or topic.topic_id != place.topic_id:
-                raise topic_deleted(place.partition.directory)
+            if topic is None or topic.topic_id != position.topic_id:
+                raise topic_deleted(position.log.directory)
 
     def _open(
         self, group: Group, new: Sequence[TopicPartition]
@@ -332,29 +332,29 @@ class ConsumerSession:
         """A share of `max_bytes` from every partition that has records, another one first each time."""
         ready = [
             at
-            for at, place in self._positions.items()
-            if self._has_records(at, place) and place.partition.reaches(place.offset)
+            for at, position in self._positions.items()
+            if self._has_records(at, position) and position.log.reaches(position.offset)
         ]
         if not ready:
             return []
         turn = self._turn % len(ready)
         share = max(1, max_bytes // len(ready))
-        readings = []
+        reads = []
         for at in (*ready[turn:], *ready[:turn]):
             position = self._positions[at]
             try:
-                plan = position.partition.plan_read(position.offset, share)
+                plan = position.log.plan_read(position.offset, share)
             except OffsetOutOfRange:
                 continue  # records were deleted just now: the next look goes by auto.offset.reset
             if plan.segments:
-                readings.append(PlannedRead(at, position.partition, plan))
+                reads.append(PlannedRead(at, position.log, plan))
             else:
                 position.offset = plan.end
-        return readings
+        return reads
 
     def _has_records(self, at: TopicPartition, position: _Position) -> bool:
         """Whether there is something to read, from a place that still exists."""
-        low, high = position.partition.log_start, position.partition.high_watermark
+        low, high = position.log.log_start, position.log.high_watermark
         if not low <= position.offset <= high:
             member = self.shard.group(self._group_id).member(self._member_id)
             there = low if member.config.auto_offset_reset == "earliest" else high
@@ -365,21 +365,24 @@ class ConsumerSession:
             position.offset = there
         return position.offset < high
 
-    def _followed(self) -> list[Partition]:
+    def _led_elsewhere(self) -> list[Partition]:
         """The partitions that another process may append to without our notice."""
-        return [place.partition for place in self._positions.values() if not place.partition.leading]
+        return [position.log for position in self._positions.values() if not position.log.leading]
 
-    def _led(self) -> list[Partition]:
+    def _led_here(self) -> list[Partition]:
         """The others: their commits wake a poll, but this process may have been fenced unheard."""
-        return [place.partition for place in self._positions.values() if place.partition.leading]
+        return [position.log for position in self._positions.values() if position.log.leading]
 
     def _due_s(self, pause_s: float) -> float:
         """In how many seconds a partition is to be looked at; at the followed every `pause_s`."""
-        due = self._tails.due_s(self._followed(), pause_s), self._tails.due_s(self._led(), WAIT_LED_S)
+        due = (
+            self._tails.due_s(self._led_elsewhere(), pause_s),
+            self._tails.due_s(self._led_here(), WAIT_LED_S),
+        )
         return max(0.0, min(due))
 
     def _high_watermarks(self) -> list[tuple[Partition, int]]:
-        return [(place.partition, place.partition.high_watermark) for place in self._positions.values()]
+        return [(position.log, position.log.high_watermark) for position in self._positions.values()]
 
     async def _wait(
         self, changed: asyncio.Event, seen: list[tuple[Partition, int]], timeout_s: float
@@ -411,10 +414,10 @@ def _liveness_s(member: Member) -> float:
     return min(member.config.session_timeout_ms, member.config.max_poll_interval_ms) / 1000 / 3
 
 
-def _is_enough(readings: Sequence[PlannedRead], least_bytes: int) -> bool:
+def _is_enough(reads: Sequence[PlannedRead], least_bytes: int) -> bool:
     """Whether an answer has `least_bytes`, or as many as it can hold."""
-    full = any(reading.plan.end < reading.plan.high_watermark for reading in readings)
-    return bool(readings) and (full or sum(map(_bytes, readings)) >= least_bytes)
+    full = any(reading.plan.end < reading.plan.high_watermark for reading in reads)
+    return bool(reads) and (full or sum(map(_bytes, reads)) >= least_bytes)
 
 
 async def _in_threads(
@@ -450,12 +453,12 @@ def _refresh(partitions: Iterable[Partition]) -> Damaged | None:
     return damage
 
 
-def _reach(places: Iterable[_Position]) -> Damaged | StoreUnavailable | None:
+def _reach(positions: Iterable[_Position]) -> Damaged | StoreUnavailable | None:
     """Look into the remote root, so that plans of what is there need not; returns why one could not."""
     trouble: Damaged | StoreUnavailable | None = None
-    for place in places:
+    for position in positions:
         try:
-            place.partition.log_from(place.offset)
+            position.log.log_from(position.offset)
         except (Damaged, StoreUnavailable) as error:
             trouble = error
     return trouble

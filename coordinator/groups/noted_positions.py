@@ -49,20 +49,21 @@ def _new_member_positions(before: Group, member_id: str, value: MemberValue) -> 
                 yield NotedPosition(topic, value.topic_ids.get(topic, ""), partition, offset)
 
 
-def make_durable(cluster: Cluster, places: Iterable[NotedPosition]) -> None:
-    """Make durable the records before `places`, as far as there are any. Blocking. Raises StoreUnavailable.
+def make_durable(cluster: Cluster, positions: Iterable[NotedPosition]) -> None:
+    """Make durable the records before `positions`, as far as there are any. Blocking. Raises
+    StoreUnavailable.
 
     Of a topic that is gone there is nothing to lose: its places go with it.
     """
-    for place in places:
-        topic = cluster.cached_topic(place.topic)
-        if topic is not None and topic.topic_id == place.topic_id:
-            _make_durable(cluster, topic, place)
+    for position in positions:
+        topic = cluster.cached_topic(position.topic)
+        if topic is not None and topic.topic_id == position.topic_id:
+            _make_durable(cluster, topic, position)
 
 
-def _make_durable(cluster: Cluster, topic: Topic, place: NotedPosition) -> None:
+def _make_durable(cluster: Cluster, topic: Topic, position: NotedPosition) -> None:
     try:
-        topic.partition(place.partition).table.make_durable_below(place.offset)
+        topic.partition(position.partition).table.make_durable_below(position.offset)
     except (Damaged, NotFound):  # it cannot be followed (any more): then all that anybody can see of it
-        directory = partition_directory(topic.directory, place.partition)
+        directory = partition_directory(topic.directory, position.partition)
         make_table_durable(cluster.store, directory)

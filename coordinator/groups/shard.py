@@ -175,9 +175,9 @@ class Shard:
                 event.set()
 
     def _append(self, before: Group, records: Records) -> None:
-        group_id, places = before.id, new_positions(before, records)
+        group_id, positions = before.id, new_positions(before, records)
         batch = input_batch([encode(key, value) for key, value in records], self._clock.now_us())
-        rests_on = partial(make_durable, self._cluster, places) if places else None
+        rests_on = partial(make_durable, self._cluster, positions) if positions else None
         _, done = self._accumulator.add(AppendRequest(batch, rests_on=rests_on))
         self._appended[group_id] = done
         done.add_done_callback(lambda done: self._on_appended(group_id, done))

@@ -256,7 +256,7 @@ class ShardManager:
         if shard is None or not shard.leading:
             return
         self._sessions.note_positions(shard)
-        self._transactions.leave(shard)
+        self._transactions.mark_applied(shard)
         await shard.wait_all_durable()
         shard.wake()
 

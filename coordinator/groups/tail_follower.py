@@ -44,9 +44,9 @@ class TailFollower:
 
         Half of it, so that those who began to wait at different times look at the same ones before long.
         """
-        return await self.look(partitions, self._clock.boottime() - pause_s / 2)
+        return await self.refresh(partitions, self._clock.boottime() - pause_s / 2)
 
-    async def look(self, partitions: Sequence[Partition], since: float) -> list[LakelogError]:
+    async def refresh(self, partitions: Sequence[Partition], since: float) -> list[LakelogError]:
         """Return after looks at all of `partitions` that began after `since` (`Clock.boottime`), whoever
         asked for them; and what was wrong: TopicDeleted, StoreUnavailable, Damaged.
         """
@@ -79,11 +79,11 @@ class TailFollower:
 def _refresh(partitions: Sequence[Partition]) -> Troubles:
     """Look at `partitions`; returns why some could not be looked at. A store that is away is asked once."""
     troubles: dict[Partition, LakelogError] = {}
-    for place, partition in enumerate(partitions):
+    for index, partition in enumerate(partitions):
         try:
             partition.refresh()
         except StoreUnavailable as error:
-            return troubles | dict.fromkeys(partitions[place:], error)
+            return troubles | dict.fromkeys(partitions[index:], error)
         except LakelogError as error:
             troubles[partition] = error
     return troubles

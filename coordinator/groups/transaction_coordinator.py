@@ -93,13 +93,13 @@ class TransactionCoordinator:
         append: Append,
         buffer: Buffer,
         clock: Clock,
-        happened: Callable[[str], None],
+        on_event: Callable[[str], None],
     ) -> None:
-        """`happened` hears "committed", "applied", "repeated"; and of a part "dropped" when its topic is gone
+        """`on_event` hears "committed", "applied", "repeated"; and of a part "dropped" when its topic is gone
         or it is given up, "lost" when it cannot be appended.
         """
         self._cluster, self._append, self._buffer = cluster, append, buffer
-        self._clock, self._happened = clock, happened
+        self._clock, self._on_event = clock, on_event
         self._groups: dict[str, _Group] = {}
         self._spent: set[str] = set()  # staged files that are applied, and about to be deleted
         self._tasks: set[asyncio.Task[None]] = set()
@@ -111,20 +111,20 @@ class TransactionCoordinator:
         retry = shard.group(group_id).transactions.find_retry(key, digest)
         if retry is None:
             return None
-        self._happened("repeated")
+        self._on_event("repeated")
         await shard.wait_durable(group_id)
         shard.check_leading()  # a commit that failed is forgotten with its shard
         if retry.placed is not None:
             return TransactionResult(retry.number, retry.placed)
-        self._release(shard, group_id, retry.number)
-        return self._transacted(shard, group_id, retry.number, key)
+        self._apply_up_to(shard, group_id, retry.number)
+        return self._result(shard, group_id, retry.number, key)
 
     async def transact(
         self,
         shard: Shard,
         group_id: str,
         member_id: str | None,
-        asked: TransactionRequest,
+        request: TransactionRequest,
         committing: Callable[[Group], None],
     ) -> TransactionResult:
         """Commit a transaction of `member`, None: of nobody in the group; and have it applied.
@@ -133,37 +133,37 @@ class TransactionCoordinator:
         raises, NotLeader, StoreUnavailable, OutcomeUnknown; InvalidArgument for a staged file that is not
         there. Whatever is raised, nothing of it is or will be there; OutcomeUnknown says all or nothing.
         """
-        found = await self.find_repeat(shard, group_id, asked.key, asked.digest)
+        found = await self.find_repeat(shard, group_id, request.key, request.digest)
         if found is not None:
             return found
-        event = self._event(member_id, asked, (*_planned(asked.parts), *asked.staged))
+        event = self._event(member_id, request, (*_planned(request.parts), *request.staged))
         shard.check(group_id, event)
-        self._check_unused(shard.group(group_id), asked.staged)
-        staged = await self._stage(group_id, asked)
+        self._check_unused(shard.group(group_id), request.staged)
+        staged = await self._stage(group_id, request)
         try:
             # It may have come meanwhile by another connection.
-            found = await self.find_repeat(shard, group_id, asked.key, asked.digest)
+            found = await self.find_repeat(shard, group_id, request.key, request.digest)
             if found is None:
                 self._mark(group_id)
-                self._check_unused(shard.group(group_id), asked.staged)
+                self._check_unused(shard.group(group_id), request.staged)
                 after = shard.apply(group_id, replace(event, staged=staged))
         except LakelogError:
-            await self._delete(staged[: bool(asked.parts)])
+            await self._delete(staged[: bool(request.parts)])
             raise
         if found is not None:
-            await self._delete(staged[: bool(asked.parts)])
+            await self._delete(staged[: bool(request.parts)])
             return found
         committing(after)
         number = after.transactions.number
         # Whoever asked may be gone before it is durable: it is applied all the same.
         await asyncio.shield(self._in_background(self._committed(shard, group_id, number)))
-        return self._transacted(shard, group_id, number, asked.key)
+        return self._result(shard, group_id, number, request.key)
 
     def recover(self, shard: Shard) -> None:
         """Apply what was left pending in the groups of a shard that was taken over just now."""
         for group in shard.groups():
             if group.transactions.pending:
-                self._release(shard, group.id, group.transactions.number)
+                self._apply_up_to(shard, group.id, group.transactions.number)
 
     async def finish(self, shard: Shard, group_id: str, force: bool) -> None:
         """Bring to an end what can be, before the group is deleted. Returns after APPLY_WAIT_S at the latest.
@@ -183,7 +183,7 @@ class TransactionCoordinator:
             await asyncio.wait([under.done for under in group.under_way.values()], timeout=APPLY_WAIT_S)
         self._mark(group_id)
 
-    def leave(self, shard: Shard) -> None:
+    def mark_applied(self, shard: Shard) -> None:
         """Mark what is applied, before another process speaks for the groups of `shard`."""
         for group_id, group in [*self._groups.items()]:
             if group.shard is shard:
@@ -199,30 +199,30 @@ class TransactionCoordinator:
             task.cancel()
 
     def _event(
-        self, member_id: str | None, asked: TransactionRequest, staged: tuple[StagedFile, ...]
+        self, member_id: str | None, request: TransactionRequest, staged: tuple[StagedFile, ...]
     ) -> Transact:
         return Transact(
             member_id,
-            asked.generation,
-            asked.offsets,
+            request.generation,
+            request.offsets,
             staged,
-            asked.key,
-            asked.digest,
-            asked.forget,
+            request.key,
+            request.digest,
+            request.forget,
             kept_producer_id(self._clock),
             self._clock.now_ms(),
         )
 
-    async def _stage(self, group_id: str, asked: TransactionRequest) -> tuple[StagedFile, ...]:
+    async def _stage(self, group_id: str, request: TransactionRequest) -> tuple[StagedFile, ...]:
         """What is staged, in files that are there. Raises InvalidArgument, StoreUnavailable."""
         store = self._cluster.store
-        if asked.staged:
-            await asyncio.to_thread(staging.check, store, group_id, asked.staged)
-        if not asked.parts:
-            return asked.staged
+        if request.staged:
+            await asyncio.to_thread(staging.check, store, group_id, request.staged)
+        if not request.parts:
+            return request.staged
         return await asyncio.to_thread(
-            staging.stage, store, self._clock, group_id, asked.parts
-        ), *asked.staged
+            staging.stage, store, self._clock, group_id, request.parts
+        ), *request.staged
 
     def _check_unused(self, group: Group, staged: Iterable[StagedFile]) -> None:
         """Raise InvalidArgument for a file of another transaction, which will be deleted with that."""
@@ -236,10 +236,10 @@ class TransactionCoordinator:
 
     async def _committed(self, shard: Shard, group_id: str, number: int) -> None:
         await shard.wait_durable(group_id)
-        self._happened("committed")
-        self._release(shard, group_id, number)
+        self._on_event("committed")
+        self._apply_up_to(shard, group_id, number)
 
-    def _transacted(self, shard: Shard, group_id: str, number: int, key: str) -> TransactionResult:
+    def _result(self, shard: Shard, group_id: str, number: int, key: str) -> TransactionResult:
         """What there is to say of a transaction that is committed."""
         group, transactions = self._groups.get(group_id), shard.group(group_id).transactions
         applying = None if group is None or group.shard is not shard else group.under_way.get(number)
@@ -250,7 +250,7 @@ class TransactionCoordinator:
             number, told.placed or () if told is not None and told.number == number else ()
         )
 
-    def _release(self, shard: Shard, group_id: str, number: int) -> None:
+    def _apply_up_to(self, shard: Shard, group_id: str, number: int) -> None:
         """Apply the group's transactions up to `number`, all of which are durable, in order."""
         for pending, intent in shard.group(group_id).transactions.pending.items():
             if pending > number:
@@ -269,15 +269,15 @@ class TransactionCoordinator:
                 shard.check_leading()  # what another process has committed since is not known here
                 return shard.group(group_id).transactions.newest_epoch(producer_id)
 
-            means = ApplierContext(
+            context = ApplierContext(
                 self._cluster,
                 self._append,
                 self._buffer,
                 lambda: shard.leading,
                 newest_epoch,
-                self._happened,
+                self._on_event,
             )
-            group = self._groups[group_id] = _Group(shard, Applier(means))
+            group = self._groups[group_id] = _Group(shard, Applier(context))
         return group
 
     def _on_applied(
@@ -292,7 +292,7 @@ class TransactionCoordinator:
                 del self._groups[group_id]
             return
         if not applying.given_up:
-            self._happened("applied")
+            self._on_event("applied")
         group.applied[number] = Applied(number, placed, applying.given_up)
         if group.marking is None:
             group.marking = asyncio.get_running_loop().call_later(MARK_AFTER_S, self._mark, group_id)
@@ -313,11 +313,11 @@ class TransactionCoordinator:
                 del group.applied[number], group.under_way[number]
             if files:
                 self._spent |= {file.path for file in files}
-                self._in_background(self._tidy(group.shard, group_id, files))
+                self._in_background(self._delete_applied(group.shard, group_id, files))
         if not group.under_way or not group.shard.leading:
             del self._groups[group_id]
 
-    async def _tidy(self, shard: Shard, group_id: str, files: Sequence[StagedFile]) -> None:
+    async def _delete_applied(self, shard: Shard, group_id: str, files: Sequence[StagedFile]) -> None:
         with suppress(LakelogError):  # they stay for who applies them again, or for a vacuum
             await shard.wait_durable(group_id)
             shard.check_leading()

@@ -132,6 +132,6 @@ def test_a_group_that_has_read_it_elsewhere_does_not_begin_anew(tmp_path: Path) 
             await coordinator.apply_event("g", Seek("m", {AT: 15}))
             polling = coordinator.poll("g", "m", None, 1 << 20, 0, never, as_it_is)
             polled = await here.once_answered(polling)
-            assert polled.readings == []
+            assert polled.reads == []
 
     asyncio.run(scenario())

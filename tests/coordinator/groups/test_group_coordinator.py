@@ -71,8 +71,8 @@ class Running:
     async def given(self) -> list[tuple[int, int]]:
         """What a poll gives now, begin and end; it is taken."""
         consumer, polled = await self.poll()
-        consumer.advance(polled.serial, {reading.at: reading.plan.end for reading in polled.readings})
-        return [(reading.plan.start, reading.plan.end) for reading in polled.readings]
+        consumer.advance(polled.serial, {reading.at: reading.plan.end for reading in polled.reads})
+        return [(reading.plan.start, reading.plan.end) for reading in polled.reads]
 
     async def committed(self) -> int | None:
         found = (await self.shard_manager.group("g")).committed(AT)
@@ -210,7 +210,7 @@ def test_what_comes_while_partitions_are_opened_counts(
         else:
             await here.coordinator.seek("g", "m", {AT: 50})
         gate.let_go()
-        assert (await waiting)[1].readings == []
+        assert (await waiting)[1].reads == []
         assert await here.given() == [(50, 100)]
 
     run(scenario, tmp_path)
@@ -231,7 +231,7 @@ def test_two_polls_that_begin_at_the_end_agree_where_that_is(
         assert await here.committed() == 100
         await here.put(10)
         gate.let_go()
-        assert (await first)[1].readings == []
+        assert (await first)[1].reads == []
         assert await here.committed() == 100
         assert await here.given() == [(100, 110)]
 
@@ -260,7 +260,7 @@ def test_a_commit_between_a_look_and_the_wait_wakes_the_poll(tmp_path: Path) -> 
             return False
 
         _, polled = await here.poll(20, ended)
-        assert [(reading.plan.start, reading.plan.end) for reading in polled.readings] == [(1, 2)]
+        assert [(reading.plan.start, reading.plan.end) for reading in polled.reads] == [(1, 2)]
         assert asked == 1, "it was woken, and did not look again after a second"
 
     run(scenario, tmp_path)
@@ -305,7 +305,7 @@ def test_an_answer_that_is_full_does_not_wait_for_more(tmp_path: Path) -> None:
             pytest.fail("it was to answer at once")
 
         _, polled = await here.coordinator.poll("g", "m", None, 100, 20, ended, as_it_is)
-        assert polled.readings[0].plan.end < 1_000
+        assert polled.reads[0].plan.end < 1_000
 
     run(scenario, tmp_path)
 

@@ -98,7 +98,7 @@ async def polls(here: Here, number: int) -> int:
     """Wait as the member of a group of its own does; returns how many partitions it is given."""
     consumer = await joined(here.gateway, f"g{number}")
     polled = await consumer.poll(None, MIB, here.clock.monotonic() + LONG_S, no)
-    return len(polled.readings)
+    return len(polled.reads)
 
 
 def run(
@@ -246,11 +246,11 @@ def test_who_needs_a_newer_look_is_not_answered_with_one_that_began_before(
         waiting = [asyncio.create_task(tails.follow([here.partition], 0.2)) for _ in range(5)]
         await asyncio.gather(*waiting)
         assert here.gets() == 1
-        first, second = (asyncio.create_task(tails.look([here.partition], now)) for _ in range(2))
+        first, second = (asyncio.create_task(tails.refresh([here.partition], now)) for _ in range(2))
         await asyncio.gather(first, second)
         assert here.gets() == 3
         clock.advance(STEP_MS)
-        await asyncio.gather(*(tails.look([here.partition], now) for _ in range(2)))
+        await asyncio.gather(*(tails.refresh([here.partition], now) for _ in range(2)))
         assert here.gets() == 4, "one began after both asked"
 
     run(tmp_path, clock, False, scenario)
@@ -263,7 +263,7 @@ def test_a_partition_that_was_looked_at_is_not_kept_for_that(
     async def scenario(here: Here) -> None:
         partition = Partition(here.gateway.cluster.store, here.partition.directory, clock)
         partition.table.store = FaultyStore(here.gateway.cluster.store, faults)
-        assert len(await here.gateway.tails.look([partition], clock.boottime())) == len(faults)
+        assert len(await here.gateway.tails.refresh([partition], clock.boottime())) == len(faults)
         gone = weakref.ref(partition)
         del partition
         await others_first()

@@ -146,7 +146,7 @@ class Gateway:
     async def stop(self) -> None:
         assert self.shard is not None
         with suppress(Retriable, OutcomeUnknown):
-            self.transactions.leave(self.shard)
+            self.transactions.mark_applied(self.shard)
             await self.shard.wait_all_durable()
         await self.transactions.close()
         await self.writer.close()
