@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakelog.cli.common import GATEWAY, Json, Url, connect, print_json, print_table
+from lakelog.cli.common import GATEWAY, WAIT_S, Json, Url, Wait, connect, print_json, print_table
 from log_tables.clock import SystemClock, timer
 from log_tables.errors import BufferFull, LakelogError
 
@@ -29,8 +29,9 @@ MEDIA_TYPES = {
 }
 
 
-def bench(
+def bench(  # noqa: PLR0913, PLR0917 -- each is an option
     url: Url = GATEWAY,
+    wait: Wait = WAIT_S,
     wire: Annotated[Wire, typer.Option("--format", help="json or arrow.")] = Wire.ARROW,
     records: Annotated[int, typer.Option(min=1, help="Records in a request.")] = 1_000,
     size: Annotated[int, typer.Option(min=1, max=1_000_000, help="Bytes of a value.")] = 100,
@@ -45,7 +46,7 @@ def bench(
     """
     clock = SystemClock()
     topic = f"bench-{clock.random_hex(8)}"
-    with connect(url) as client:
+    with connect(url, wait) as client:
         client.create_topic(topic, partitions)
         try:
             produced = _produce(client, topic, _body(wire, records, size), wire, connections, seconds)

@@ -4,7 +4,17 @@ from datetime import UTC, datetime
 
 import typer
 
-from lakelog.cli.common import GATEWAY, CommandGroup, Json, Url, connect, print_json, print_table
+from lakelog.cli.common import (
+    GATEWAY,
+    WAIT_S,
+    CommandGroup,
+    Json,
+    Url,
+    Wait,
+    connect,
+    print_json,
+    print_table,
+)
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None)
 
@@ -15,9 +25,9 @@ def _broker() -> None:
 
 
 @app.command("list")
-def list_brokers(url: Url = GATEWAY, json: Json = False) -> None:
+def list_brokers(url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False) -> None:
     """The gateways, whether they are alive, and how many partitions each leads."""
-    with connect(url) as client:
+    with connect(url, wait) as client:
         found = client.brokers()
     if json:
         print_json(found)

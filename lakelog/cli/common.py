@@ -24,10 +24,21 @@ if TYPE_CHECKING:
 # HTTP client, no settings and no Arrow.
 
 Url = Annotated[str, typer.Option(envvar="LAKELOG_URL", help="The gateway.")]
+Wait = Annotated[
+    float,
+    typer.Option(
+        envvar="LAKELOG_WAIT",
+        metavar="SECONDS",
+        min=0,
+        help="How long to wait for a gateway that is starting.",
+    ),
+]
 Data = Annotated[str | None, typer.Option(help="Root of the tables: a directory or an object-store URL.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 GATEWAY = DEFAULT_URL
+WAIT_S = 10.0
+"""A gateway starts in two seconds, and on a busy machine in ten."""
 
 
 class CommandGroup(TyperGroup):
@@ -58,11 +69,18 @@ def progress_console() -> "Console":
     return Console(stderr=True)
 
 
-def connect(url: str) -> "Client":
-    """A client of the gateway at `url`."""
+def connect(url: str, wait_s: float) -> "Client":
+    """A client of the gateway at `url`. Raises Unreachable when none answers within `wait_s`."""
     from lakelog.client.client import Client
 
-    return Client(url)
+    client = Client(url)
+    if wait_s > 0:
+        try:
+            client.wait(wait_s)
+        except BaseException:
+            client.close()
+            raise
+    return client
 
 
 def existing_root(data: str | None) -> "Store":
@@ -107,6 +125,38 @@ _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0
 def printable(text: str) -> str:
     """`text` for a terminal: what would control it is shown by its number; tabs and line ends stay."""
     return text.translate(_CONTROLS).encode(errors="backslashreplace").decode()
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 partition`, `2 partitions`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def as_text(name: str, value: Any) -> dict[str, Any]:
+    """`value` under its name, with bytes as text. Bytes that are not UTF-8 stay bytes, which JSON has as
+    base64, under the name `<name>_base64`.
+    """
+    try:
+        return {name: _decoded(value)}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": value}
+
+
+def as_text_row(row: dict[str, Any]) -> dict[str, Any]:
+    """The same of each field of a row."""
+    return {key: text for name, value in row.items() for key, text in as_text(name, value).items()}
+
+
+def _decoded(value: Any) -> Any:
+    match value:
+        case bytes():
+            return value.decode()
+        case list() | tuple():
+            return [_decoded(each) for each in value]
+        case dict():
+            return as_text_row(value)
+        case _:
+            return value
 
 
 def pairs(texts: Sequence[str], option: str) -> dict[str, str]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakelog.cli.common import GATEWAY, Json, Url, connect, iso_ms, printable
+from lakelog.cli.common import GATEWAY, WAIT_S, Json, Url, Wait, connect, iso_ms
+from lakelog.cli.record_format import Print, formatted, json_line, value_line
 from log_tables.errors import InvalidArgument
 from log_tables.limits import MIB
 from log_tables.topic_partition import TopicPartition
@@ -30,70 +31,106 @@ IDLE_MS = 1_000
 POLL_BYTES = 16 * MIB
 
 
-def consume(
+def consume(  # noqa: PLR0913, PLR0917 -- each is an option
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC...")],
     start: Annotated[
-        str, typer.Option("--from", help="earliest, latest, an offset, or an ISO-8601 time.")
+        str,
+        typer.Option(
+            "--from",
+            "-o",
+            help="earliest, latest, an offset, -N for the last N of each partition, or an ISO-8601 time.",
+        ),
     ] = "earliest",
     partition: Annotated[int | None, typer.Option(help="Default: all of them.")] = None,
     group: Annotated[
         str | None, typer.Option(help="As a member of this group: go on where it is, and commit.")
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more, until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Wait for more, until Ctrl-C.")] = False,
     limit: Annotated[int | None, typer.Option("--max", min=1, help="Stop after so many records.")] = None,
+    form: Annotated[
+        str | None, typer.Option("--format", "-f", help="What to print of each record, as '%k %s\\n'.")
+    ] = None,
     url: Url = GATEWAY,
+    wait: Wait = WAIT_S,
     json: Json = False,
 ) -> None:
-    """Print values, a line each; with --json whole records, a line each.
+    r"""Print values, a line each; with --json whole records, a line each.
 
     In JSON, keys and values are text; those that are not UTF-8 are base64, and called key_base64 and
     value_base64. Partitions come one after the other; with --follow as their records come.
+
+    The fields of --format are kcat's: %t topic, %p partition, %o offset, %k key, %s value, %h headers,
+    %T timestamp in milliseconds, %K and %S bytes of key and value (-1 for none), %% for %. Escapes are
+    \n \r \t \0 \xNN.
 
     With --group the topics are shared with the group's other members, what was printed is committed, and
     --from (earliest or latest) is where to begin if nothing is. Without --follow it ends when nothing has
     come for a second.
     """
-    if group is not None:
-        _consume_in(group, topics, start, partition, follow, limit, url, json)
-        return
-    with connect(url) as client:
-        places = _places(client, topics, partition, start)
-        records = (_follow if follow else _read)(client, places)
-        try:
-            for place, record in islice(records, limit):
-                sys.stdout.buffer.write(_line(*place, record, json))
-                if follow:
-                    sys.stdout.flush()
-        except KeyboardInterrupt:
-            if not follow:
-                raise
-        finally:
-            records.close()
-        sys.stdout.flush()
+    show = _print(json, form)
+    with connect(url, wait) as client:
+        if group is not None:
+            _consume_in(group, client, topics, start, partition, follow, limit, show)
+        else:
+            _consume(client, topics, start, partition, follow, limit, show)
 
 
-def _consume_in(
-    group: str,
+def _print(json: bool, form: str | None) -> Print:
+    """How records are printed. Raises InvalidArgument."""
+    if form is None:
+        return json_line if json else value_line
+    show = formatted(form)
+    if json:
+        raise InvalidArgument("--json and --format both say what to print; use one of them")
+    return show
+
+
+def _consume(
+    client: "Client",
     topics: list[str],
     start: str,
     partition: int | None,
     follow: bool,
     limit: int | None,
-    url: str,
-    json: bool,
+    show: Print,
+) -> None:
+    positions = _positions(client, topics, partition, start)
+    records = (_follow if follow else _read)(client, positions)
+    try:
+        for at, record in islice(records, limit):
+            sys.stdout.buffer.write(show(*at, record))
+            if follow:
+                sys.stdout.flush()
+    except KeyboardInterrupt:
+        if not follow:
+            raise
+    finally:
+        records.close()
+    sys.stdout.flush()
+
+
+def _consume_in(
+    group: str,
+    client: "Client",
+    topics: list[str],
+    start: str,
+    partition: int | None,
+    follow: bool,
+    limit: int | None,
+    show: Print,
 ) -> None:
     if start not in ("earliest", "latest"):
         raise InvalidArgument(f"--from {start!r} is not earliest or latest, as it must be with --group")
     from lakelog.client.consumer import Consumer
 
-    with connect(url) as client:
-        for topic in topics:
-            client.partition_count(topic)  # who names one that is not there would wait for it
+    for topic in topics:
+        client.partition_count(topic)  # a member waits for a topic that does not exist
     chosen: dict[str, Any] = {"topics": topics}
     if partition is not None:
         chosen = {"partitions": [(topic, partition) for topic in topics]}
-    with Consumer(url, group, auto_offset_reset=start, **chosen) as consumer, _interrupted(consumer) as asked:
-        _print_share(consumer, asked, follow, limit, json)
+    consumer = Consumer(client.url, group, auto_offset_reset=start, **chosen)
+    with consumer, _interrupted(consumer) as asked:
+        _print_share(consumer, asked, follow, limit, show)
         consumer.commit()
     if asked.is_set() and not follow:
         raise KeyboardInterrupt
@@ -123,7 +160,7 @@ def _interrupted(consumer: "Consumer") -> Iterator[threading.Event]:
 
 
 def _print_share(
-    consumer: "Consumer", asked: threading.Event, follow: bool, limit: int | None, json: bool
+    consumer: "Consumer", asked: threading.Event, follow: bool, limit: int | None, show: Print
 ) -> None:
     """Print what a member is given. What is beyond `limit` it gives back."""
     from log_tables.record import to_records
@@ -133,31 +170,31 @@ def _print_share(
         if not table.num_rows and not follow:
             return
         taken = table.slice(0, limit)
-        for place, record in zip(_where(taken), to_records(taken), strict=True):
-            sys.stdout.buffer.write(_line(*place, record, json))
+        for at, record in zip(_partitions(taken), to_records(taken), strict=True):
+            sys.stdout.buffer.write(show(*at, record))
         sys.stdout.flush()
         if limit is not None:
             limit -= taken.num_rows
             rest = table.slice(taken.num_rows)
             firsts: dict[TopicPartition, int] = {}
-            for place, offset in zip(_where(rest), rest["offset"].to_pylist(), strict=True):
-                firsts.setdefault(place, offset)
-            for place, offset in firsts.items():
-                consumer.seek(*place, offset)
+            for at, offset in zip(_partitions(rest), rest["offset"].to_pylist(), strict=True):
+                firsts.setdefault(at, offset)
+            for at, offset in firsts.items():
+                consumer.seek(*at, offset)
 
 
-def _where(table: "pa.Table") -> Iterator[TopicPartition]:
+def _partitions(table: "pa.Table") -> Iterator[TopicPartition]:
     return map(TopicPartition, table["topic"].to_pylist(), table["partition"].to_pylist())
 
 
-def _places(
+def _positions(
     client: "Client", topics: list[str], partition: int | None, start: str
 ) -> dict[TopicPartition, int]:
-    """Where to begin in which partitions. Raises InvalidArgument, UnknownTopic, UnknownPartition."""
+    """The offset to begin at in each partition. Raises InvalidArgument, UnknownTopic, UnknownPartition."""
     found = {}
     for topic in topics:
-        for index in range(client.partition_count(topic)) if partition is None else [partition]:
-            found[TopicPartition(topic, index)] = _start(client, topic, index, start)
+        for number in range(client.partition_count(topic)) if partition is None else [partition]:
+            found[TopicPartition(topic, number)] = _start(client, topic, number, start)
     return found
 
 
@@ -170,42 +207,46 @@ def _start(client: "Client", topic: str, partition: int, start: str) -> int:
         return offsets.end
     if start.isdecimal():
         return int(start)
+    if start.startswith("-") and start[1:].isdecimal():
+        return max(offsets.beginning, offsets.end - int(start[1:]))
     try:
         milliseconds = iso_ms(start)
     except ValueError:
         raise InvalidArgument(
-            f"--from {start!r} is not earliest, latest, an offset or an ISO-8601 time"
+            f"--from {start!r} is not earliest, latest, an offset, -N or an ISO-8601 time; use one of them"
         ) from None
     found = client.offsets(topic, partition, milliseconds)
     return found.end if found.at is None else found.at
 
 
-def _read(client: "Client", places: dict[TopicPartition, int]) -> "Generator[tuple[TopicPartition, Record]]":
-    for place, offset in places.items():
-        for record in client.read(*place, offset):
-            yield place, record
+def _read(
+    client: "Client", positions: dict[TopicPartition, int]
+) -> "Generator[tuple[TopicPartition, Record]]":
+    for at, offset in positions.items():
+        for record in client.read(*at, offset):
+            yield at, record
 
 
 def _follow(
-    client: "Client", places: dict[TopicPartition, int]
+    client: "Client", positions: dict[TopicPartition, int]
 ) -> "Generator[tuple[TopicPartition, Record]]":
     """The records of all partitions as they come: each partition has a thread that waits for them."""
     from log_tables.record import to_records
 
-    arrived: Queue[tuple[TopicPartition, Any]] = Queue(maxsize=len(places))
+    arrived: Queue[tuple[TopicPartition, Any]] = Queue(maxsize=len(positions))
     ended = threading.Event()
 
-    def wait_for(place: TopicPartition, offset: int) -> None:
+    def wait_for(at: TopicPartition, offset: int) -> None:
         try:
-            for table in client.read_tables(*place, offset, follow=True):
-                arrived.put((place, table))
+            for table in client.read_tables(*at, offset, follow=True):
+                arrived.put((at, table))
                 if ended.is_set():
                     return
         except Exception as error:  # noqa: BLE001 -- raised again where the records are awaited
-            arrived.put((place, error))
+            arrived.put((at, error))
 
-    for place in places.items():
-        threading.Thread(target=wait_for, args=place, daemon=True).start()
+    for position in positions.items():
+        threading.Thread(target=wait_for, args=position, daemon=True).start()
     try:
         while True:
             at, got = arrived.get()
@@ -215,31 +256,3 @@ def _follow(
                 yield at, record
     finally:
         ended.set()
-
-
-def _line(topic: str, partition: int, record: "Record", whole: bool) -> bytes:
-    if not whole:
-        value = b"" if record.value is None else record.value
-        if sys.stdout.isatty():  # a program gets the bytes as they are
-            value = printable(value.decode(errors="backslashreplace")).encode()
-        return value + b"\n"
-    row = {
-        "topic": topic,
-        "partition": partition,
-        "offset": record.offset,
-        "timestamp": (record.timestamp_us or 0) // 1000,
-        **_named("key", record.key),
-        **_named("value", record.value),
-        "headers": [{"key": key, **_named("value", value)} for key, value in record.headers],
-    }
-    import msgspec
-
-    return msgspec.json.encode(row) + b"\n"
-
-
-def _named(name: str, data: bytes | None) -> dict[str, str | bytes | None]:
-    """`data` as text; bytes that are not UTF-8 stay bytes, which JSON shows as base64, under another name."""
-    try:
-        return {name: None if data is None else data.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": data}

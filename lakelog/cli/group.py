@@ -7,9 +7,11 @@ import typer
 
 from lakelog.cli.common import (
     GATEWAY,
+    WAIT_S,
     CommandGroup,
     Json,
     Url,
+    Wait,
     connect,
     console,
     iso_ms,
@@ -35,9 +37,9 @@ ForceDelete = Annotated[
 
 
 @app.command("list")
-def list_groups(url: Url = GATEWAY, json: Json = False) -> None:
+def list_groups(url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False) -> None:
     """All groups, and what they do now."""
-    with connect(url) as client:
+    with connect(url, wait) as client:
         found = client.groups()
     if json:
         print_json(found)
@@ -47,9 +49,9 @@ def list_groups(url: Url = GATEWAY, json: Json = False) -> None:
 
 
 @app.command()
-def describe(name: Name, url: Url = GATEWAY, json: Json = False) -> None:
+def describe(name: Name, url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False) -> None:
     """A group's state, its members, and what these own."""
-    with connect(url) as client:
+    with connect(url, wait) as client:
         found = client.group(name)
     if json:
         members = [
@@ -67,9 +69,9 @@ def describe(name: Name, url: Url = GATEWAY, json: Json = False) -> None:
 
 
 @app.command()
-def lag(name: Name, url: Url = GATEWAY, json: Json = False) -> None:
+def lag(name: Name, url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False) -> None:
     """How far behind a group is in each partition of which it has committed an offset."""
-    with connect(url) as client:
+    with connect(url, wait) as client:
         found = [asdict(each) for each in client.lags(name)]
     if json:
         print_json(found)
@@ -88,9 +90,11 @@ def lag(name: Name, url: Url = GATEWAY, json: Json = False) -> None:
 
 
 @app.command()
-def delete(name: Name, force: ForceDelete = False, url: Url = GATEWAY, json: Json = False) -> None:
+def delete(
+    name: Name, force: ForceDelete = False, url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False
+) -> None:
     """Forget a group and its offsets."""
-    with connect(url) as client:
+    with connect(url, wait) as client:
         client.delete_group(name, force)
     if json:
         print_json({"deleted": name})
@@ -99,7 +103,7 @@ def delete(name: Name, force: ForceDelete = False, url: Url = GATEWAY, json: Jso
 
 
 @app.command("reset-offsets")
-def reset_offsets(
+def reset_offsets(  # noqa: PLR0913, PLR0917 -- each is an option
     name: Name,
     topic: Annotated[
         list[str],
@@ -115,12 +119,13 @@ def reset_offsets(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, and change nothing.")] = False,
     force: Force = False,
     url: Url = GATEWAY,
+    wait: Wait = WAIT_S,
     json: Json = False,
 ) -> None:
     """Set where a group goes on. An offset outside of what the log holds becomes its nearest end."""
     if (to is None) == (shift_by is None):
         raise InvalidArgument("either --to or --shift-by says where to go; use one of them")
-    with connect(url) as client:
+    with connect(url, wait) as client:
         old = _committed(client, name, known=not topic)
         chosen = _chosen(client, topic) or sorted(old)
         new = {at: _target(client, at, to, shift_by, old.get(at)) for at in chosen}

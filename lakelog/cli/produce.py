@@ -9,7 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakelog.cli.common import GATEWAY, Json, Url, connect, console, print_json, progress_console
+from lakelog.cli.common import (
+    GATEWAY,
+    WAIT_S,
+    Json,
+    Url,
+    Wait,
+    connect,
+    console,
+    counted,
+    pairs,
+    print_json,
+    progress_console,
+)
+from lakelog.cli.record_format import unescaped
 from lakelog.cli.source import STDIN, Format, source
 from log_tables.clock import SystemClock
 from log_tables.errors import InvalidArgument, LakelogError, OutcomeUnknown
@@ -31,6 +44,12 @@ def produce(  # noqa: PLR0913, PLR0917 -- each is an option
         typer.Option("--format", help="Default: by the file's name; of standard input lines."),
     ] = None,
     key_field: Annotated[str | None, typer.Option(help="The field that is the key.")] = None,
+    key_separator: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Lines are KEY, this, VALUE: ':' or '\\t'.")
+    ] = None,
+    header: Annotated[
+        list[str], typer.Option(metavar="NAME=VALUE", help="A header of every record; repeat it for more.")
+    ] = [],  # noqa: B006 -- typer copies it
     timestamp_field: Annotated[
         str | None, typer.Option(help="The field that is the time: milliseconds or ISO-8601.")
     ] = None,
@@ -39,6 +58,7 @@ def produce(  # noqa: PLR0913, PLR0917 -- each is an option
     ] = 0,
     acks: Annotated[str, typer.Option(help="0, 1 or all.")] = "all",
     url: Url = GATEWAY,
+    wait: Wait = WAIT_S,
     json: Json = False,
 ) -> None:
     """Send records: a line, a JSON object, or a row (as JSON) each. Files may be packed with gzip or zstd.
@@ -49,15 +69,17 @@ def produce(  # noqa: PLR0913, PLR0917 -- each is an option
     chosen = source(file, form)
     if chosen.form is Format.LINES and (key_field or timestamp_field):
         raise InvalidArgument("lines have no fields; use --format ndjson, csv or parquet")
+    separator = None if key_separator is None else _separator(key_separator, chosen.form)
+    headers = [(name, text.encode()) for each in header for name, text in pairs([each], "--header").items()]
     # Loaded here, so that no other command waits for Arrow.
     from lakelog.cli import rows
     from lakelog.client.producer import Producer
 
     clock = SystemClock()
     begin = clock.monotonic()
-    with connect(url) as client:
+    with connect(url, wait) as client:
         largest = int(client.topic(topic)["configs"]["max.message.bytes"])
-    fill = rows.Fill(key_field, timestamp_field, largest)
+    fill = rows.Fill(key_field, separator, timestamp_field, largest)
     with Producer(url, acks=acks) as producer, _progress(json) as progress:
         with _nothing_sent(file):
             task = progress.add_task(topic, total=rows.total(chosen))
@@ -67,7 +89,7 @@ def produce(  # noqa: PLR0913, PLR0917 -- each is an option
         tally = Tally(skip)
         try:
             for row in rows.read(chosen, fill, skip):
-                tally.add(producer.send(topic, row.value, row.key, timestamp_ms=row.timestamp_ms))
+                tally.add(producer.send(topic, row.value, row.key, headers, row.timestamp_ms))
                 if tally.count % SHOWN_EVERY == 0:
                     progress.update(task, completed=tally.count)
             tally.settle(wait=True)
@@ -85,7 +107,16 @@ def produce(  # noqa: PLR0913, PLR0917 -- each is an option
     if json:
         print_json({"topic": topic, "records": tally.count, "seconds": round(seconds, 3)})
     else:
-        console().print(f"{tally.count:,} records to topic {topic} in {seconds:.1f} s")
+        console().print(f"{counted(tally.count, 'record')} to topic {topic} in {seconds:.1f} s")
+
+
+def _separator(text: str, form: Format) -> bytes:
+    """What stands between the key and the value of a line. Raises InvalidArgument."""
+    if form is not Format.LINES:
+        raise InvalidArgument(f"--key-separator is for lines, not {form.value}; use --key-field")
+    if not text:
+        raise InvalidArgument("--key-separator is empty; name the text between key and value")
+    return unescaped(text, "--key-separator")
 
 
 @contextmanager

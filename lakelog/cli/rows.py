@@ -31,9 +31,10 @@ class Row(NamedTuple):
 
 
 class Fill(NamedTuple):
-    """Which fields are the key and the time, and how many bytes key and value may have."""
+    """Where the key and the time of a record are, and how many bytes key and value may have."""
 
     key_field: str | None
+    key_separator: bytes | None
     timestamp_field: str | None
     max_bytes: int
 
@@ -66,6 +67,8 @@ def _filled(place: str, value: bytes, fields: Fields, fill: Fill) -> Row:
             if name is not None:
                 _check_once(value, fields, name)
         key = None if fill.key_field is None else _key(fields, fill.key_field)
+        if fill.key_separator is not None:
+            key, value = _split(value, fill.key_separator)
         stamp_ms = None if fill.timestamp_field is None else time_ms(fields, fill.timestamp_field)
     except InvalidArgument as error:
         raise InvalidArgument(f"{place}: {error}") from None
@@ -169,6 +172,14 @@ def _field(fields: Fields, name: str) -> Any:
         return msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else value
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidArgument(f"the field {name!r} has no value that is understood ({error})") from None
+
+
+def _split(line: bytes, separator: bytes) -> tuple[bytes, bytes]:
+    key, found, value = line.partition(separator)
+    if not found:
+        shown = separator.decode(errors="backslashreplace")
+        raise InvalidArgument(f"the key separator {shown!r} is not in it; write KEY{shown}VALUE")
+    return key, value
 
 
 def _key(fields: Fields, name: str) -> bytes | None:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from lakelog.cli.common import Data, Json, console, existing_root, print_table
+from lakelog.cli.common import Data, Json, as_text_row, console, existing_root, print_table
 
 ROWS_SHOWN_MAX = 1_000
 """Rows of a table for people; nobody reads more, and laying them out takes long."""
@@ -18,8 +18,9 @@ def sql(
     """Run a query in DataFusion's SQL.
 
     Each topic is a view with topic, partition and the record's columns; TOPIC_json has the fields of JSON
-    values as typed columns. consumer_offsets and consumer_lag say where the consumer groups are. Names with
-    capitals, dots or dashes go in double quotes.
+    values as typed columns. With --json, bytes are text; those that are not UTF-8 are base64, and called
+    key_base64 and value_base64. consumer_offsets and consumer_lag say where the consumer groups are. Names
+    with capitals, dots or dashes go in double quotes.
     """
     import msgspec
 
@@ -28,7 +29,7 @@ def sql(
 
     found = run(Cluster.open(existing_root(data), create=False), query)
     if json:
-        print(msgspec.json.encode(found.to_pylist()).decode())
+        print(msgspec.json.encode([as_text_row(row) for row in found.to_pylist()]).decode())
         return
     shown = found.slice(0, min(ROWS_SHOWN_MAX, found.num_rows))
     columns = [column.to_pylist() for column in shown.columns]

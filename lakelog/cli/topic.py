@@ -1,50 +1,60 @@
 """`lakelog topic`: create, list, describe, alter, delete."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lakelog.cli.common import (
     GATEWAY,
+    WAIT_S,
     CommandGroup,
     Json,
     Url,
+    Wait,
     connect,
     console,
+    counted,
     pairs,
     print_json,
     print_table,
 )
 from log_tables.errors import InvalidArgument
 
+if TYPE_CHECKING:
+    from lakelog.client.client import Client
+
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None)
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC")]
+Names = Annotated[list[str], typer.Argument(metavar="TOPIC...")]
 Config = Annotated[list[str], typer.Option("--config", metavar="NAME=VALUE", help="A topic setting.")]
 
 
 @app.command()
 def create(
-    name: Name,
+    names: Names,
     partitions: Annotated[int | None, typer.Option(help="How many (default: the gateway's).")] = None,
     config: Config = [],  # noqa: B006 -- typer copies it
     url: Url = GATEWAY,
+    wait: Wait = WAIT_S,
     json: Json = False,
 ) -> None:
-    """Create a topic."""
-    with connect(url) as client:
-        client.create_topic(name, partitions, pairs(config, "--config"))
-        count = client.partition_count(name)
-    if json:
-        print_json({"topic": name, "partitions": count})
-    else:
-        console().print(f"created topic {name} with {count} partitions")
+    """Create topics, all with the same partitions and settings."""
+    configs = pairs(config, "--config")
+    with connect(url, wait) as client:
+        for name in names:
+            client.create_topic(name, partitions, configs)
+            count = client.partition_count(name)
+            if json:
+                print_json({"topic": name, "partitions": count})
+            else:
+                console().print(f"created topic {name} with {counted(count, 'partition')}")
 
 
 @app.command("list")
-def list_topics(url: Url = GATEWAY, json: Json = False) -> None:
+def list_topics(url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False) -> None:
     """The names of all topics."""
-    with connect(url) as client:
+    with connect(url, wait) as client:
         names = client.topics()
     if json:
         print_json(names)
@@ -54,13 +64,21 @@ def list_topics(url: Url = GATEWAY, json: Json = False) -> None:
 
 
 @app.command()
-def describe(name: Name, url: Url = GATEWAY, json: Json = False) -> None:
-    """A topic's partitions, offsets and settings."""
-    with connect(url) as client:
-        found = client.topic(name)
-        offsets = [client.offsets(name, index) for index in range(len(found["partitions"]))]
+def describe(names: Names, url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False) -> None:
+    """The partitions, offsets and settings of topics."""
+    with connect(url, wait) as client:
+        for number, name in enumerate(names):
+            if len(names) > 1 and not json:
+                console().print(f"{chr(10) if number else ''}topic {name}\n")
+            _describe(client, name, json)
+
+
+def _describe(client: "Client", name: str, json: bool) -> None:
+    found = client.topic(name)
+    offsets = [client.offsets(name, partition) for partition in range(len(found["partitions"]))]
     rows = [
-        (index, each.beginning, each.end, each.end - each.beginning) for index, each in enumerate(offsets)
+        (partition, each.beginning, each.end, each.end - each.beginning)
+        for partition, each in enumerate(offsets)
     ]
     columns = ("partition", "log_start_offset", "high_watermark", "records")
     if json:
@@ -79,13 +97,14 @@ def alter(
     unset: Annotated[list[str], typer.Option(metavar="NAME", help="Back to its default.")] = [],  # noqa: B006
     partitions: Annotated[int | None, typer.Option(help="Grow to so many in all.")] = None,
     url: Url = GATEWAY,
+    wait: Wait = WAIT_S,
     json: Json = False,
 ) -> None:
     """Change a topic's settings, or add partitions."""
     changes: dict[str, str | None] = {**pairs(config, "--config"), **dict.fromkeys(unset)}
     if not changes and partitions is None:
         raise InvalidArgument(f"nothing to change of topic {name}; use --config, --unset or --partitions")
-    with connect(url) as client:
+    with connect(url, wait) as client:
         if changes:
             client.alter_topic(name, changes)
         if partitions is not None:
@@ -95,15 +114,16 @@ def alter(
     if json:
         print_json({"topic": name, "partitions": count, "configs": configs})
     else:
-        console().print(f"topic {name} has {count} partitions, settings {configs}")
+        console().print(f"topic {name} has {counted(count, 'partition')}, settings {configs}")
 
 
 @app.command()
-def delete(name: Name, url: Url = GATEWAY, json: Json = False) -> None:
-    """Delete a topic and, after file.delete.delay.ms, its files."""
-    with connect(url) as client:
-        client.delete_topic(name)
-    if json:
-        print_json({"deleted": name})
-    else:
-        console().print(f"deleted topic {name}")
+def delete(names: Names, url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False) -> None:
+    """Delete topics and, after file.delete.delay.ms, their files."""
+    with connect(url, wait) as client:
+        for name in names:
+            client.delete_topic(name)
+            if json:
+                print_json({"deleted": name})
+            else:
+                console().print(f"deleted topic {name}")

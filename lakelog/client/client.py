@@ -118,6 +118,19 @@ class Client:
         """Close the connections."""
         self._http.close()
 
+    def wait(self, timeout_s: float) -> None:
+        """Return when a gateway answers. Raises Unreachable when none does for `timeout_s`."""
+        deadline = self._clock.monotonic() + timeout_s
+        while True:
+            try:
+                self.request("GET", "/health")
+            except Unreachable:
+                if self._clock.monotonic() + _PAUSE_S > deadline:
+                    raise
+                self._clock.pause(_PAUSE_S)
+            else:
+                return
+
     def topics(self) -> list[str]:
         """The names of all topics, ordered."""
         names: list[str] = self._call("GET", "/topics").json()

@@ -16,9 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
+import lakelog
 from lakelog.cli import app
 from lakelog.cli.common import printable
-from lakelog.cli.consume import _line
+from lakelog.cli.record_format import formatted, value_line
 from log_tables.record import Record
 from tests.kit.gateway import RunningGateway, running_gateway, start_gateway
 from tests.kit.support import free_port
@@ -32,6 +33,7 @@ Run = Callable[..., Result]
 def run(gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run a command as the shell would, with the gateway's URL in the environment."""
     monkeypatch.setenv("LAKELOG_URL", gateway.url)
+    monkeypatch.setenv("LAKELOG_WAIT", "0")
 
     def run(*arguments: str, stdin: bytes = b"") -> Result:
         monkeypatch.setattr(sys, "argv", ["lakelog", *arguments])
@@ -73,6 +75,21 @@ def test_a_topic_lives_from_creation_to_deletion(run: Run) -> None:
     assert "cli-life" not in lines(run("topic", "list"))
 
 
+def test_topics_are_created_described_and_deleted_together(run: Run) -> None:
+    names = ("cli-one", "cli-two")
+    created = lines(run("topic", "create", *names))
+    assert created == [f"created topic {name} with 1 partition" for name in names]
+    assert [line for line in lines(run("topic", "describe", *names)) if "cli-" in line] == [
+        f"topic {name}" for name in names
+    ]
+    described = map(json.loads, lines(run("topic", "describe", *names, "--json")))
+    assert [each["topic"] for each in described] == list(names)
+    half = run("topic", "create", "cli-three", "cli-one")
+    assert (half.exit_code, half.stdout) == (USAGE, "created topic cli-three with 1 partition\n")
+    deleted = lines(run("topic", "delete", *names, "cli-three"))
+    assert deleted == [f"deleted topic {name}" for name in (*names, "cli-three")]
+
+
 def test_topic_commands_speak_json(run: Run) -> None:
     assert printed(run("topic", "create", "cli-json", "--json")) == {"topic": "cli-json", "partitions": 1}
     assert "cli-json" in printed(run("topic", "list", "--json"))
@@ -89,6 +106,15 @@ def test_lines_go_in_and_come_out(run: Run, topic: str) -> None:
     done = run("produce", topic, "-", stdin=text)
     assert lines(done)[0].startswith(f"4 records to topic {topic} in ")
     assert lines(run("consume", topic)) == ["first", "zwei ü", "", "last"]
+
+
+def test_lines_have_keys_and_all_records_headers(run: Run, topic: str) -> None:
+    flags = ("--key-separator", r"\t", "--header", "source=files", "--header", "source=two=2")
+    assert lines(run("produce", topic, *flags, stdin=b'k\t{"a": 1}\n\t\n'))[0].startswith("2 records ")
+    found = [json.loads(line) for line in lines(run("consume", topic, "--json"))]
+    assert sorted((each["key"], each["value"]) for each in found) == [("", ""), ("k", '{"a": 1}')]
+    headers = [{"key": "source", "value": "files"}, {"key": "source", "value": "two=2"}]
+    assert [each["headers"] for each in found] == [headers, headers]
 
 
 @pytest.mark.parametrize("suffix", ["ndjson", "csv", "parquet"])
@@ -191,6 +217,28 @@ def test_a_record_is_printed_whole_with_json(run: Run, gateway: RunningGateway, 
 
 
 @pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        ("%k %s\\n", "k v\n\u0020\n"),
+        ("%t/%p@%o %T\\n", "T/1@0 5\nT/1@1 6\n"),
+        ("%K,%S,%h;", "1,1,a=1,a=2;-1,-1,;"),
+        ("100%%\\t\\x41\\\\\\0", "100%\tA\\\0" * 2),
+        ("%k\n", "k\n\n"),
+    ],
+)
+def test_records_are_printed_in_a_format_of_ones_own(
+    run: Run, gateway: RunningGateway, topic: str, form: str, expected: str
+) -> None:
+    with lakelog.Producer(gateway.url) as producer:
+        producer.send(topic, b"v", b"k", [("a", b"1"), ("a", b"2")], timestamp_ms=5, partition=1)
+        producer.send(topic, None, timestamp_ms=6, partition=1)
+    done = run("consume", topic, "--format", form)
+    assert (done.exit_code, done.stdout) == (0, expected.replace("T/", f"{topic}/"))
+    assert run("consume", topic, "-f", form, "--group", topic).stdout == done.stdout
+    assert "use one of them" in run("consume", topic, "-f", form, "--json").stderr
+
+
+@pytest.mark.parametrize(
     ("flags", "expected"),
     [
         ((), [0, 1, 2, 3]),
@@ -204,6 +252,10 @@ def test_a_record_is_printed_whole_with_json(run: Run, gateway: RunningGateway, 
         (("--from", "1969-12-31T20:00:02-04:00"), [2, 3]),
         (("--from", "1970-01-01"), [0, 1, 2, 3]),
         (("--from", "2024-01-01"), []),
+        (("-o", "-1"), [3]),
+        (("-o", "-3"), [1, 2, 3]),
+        (("-o", "-10"), [0, 1, 2, 3]),
+        (("-o", "-0"), []),
         (("--max", "2"), [0, 1]),
         (("--from", "1", "--max", "1"), [1]),
         (("--from", "3", "--max", "5"), [3]),
@@ -286,6 +338,15 @@ def test_a_reader_that_has_had_enough_ends_the_command_quietly(gateway: RunningG
         (("consume", "T", "--partition", "7"), USAGE, "partition 7"),
         (("consume", "T", "--from", "yesterday"), USAGE, "'yesterday'"),
         (("consume", "T", "--from", "99"), USAGE, "99"),
+        (("consume", "T", "--from", "-last"), USAGE, "'-last'"),
+        (("consume", "T", "--group", "g", "--from", "-3"), USAGE, "'-3'"),
+        (("consume", "T", "--format", "%z"), USAGE, "'%z', which is no field; use %t"),
+        (("consume", "T", "--format", "a%"), USAGE, "'%', which is no field"),
+        (("consume", "T", "--format", "\\q"), USAGE, "which is no escape"),
+        (("produce", "T", "--key-separator", ""), USAGE, "empty"),
+        (("produce", "T", "--key-separator", ":"), USAGE, "line 1: the key separator ':' is not in it"),
+        (("produce", "T", "--key-separator", ":", "--format", "ndjson"), USAGE, "use --key-field"),
+        (("produce", "T", "--header", "h"), USAGE, "name=value"),
         (("consume", "nowhere", "--group", "g"), USAGE, "'nowhere'"),
         (("consume", "T", "--group", "g", "--from", "1"), USAGE, "'1'"),
         (("consume", "T", "--group", "g", "--partition", "7"), USAGE, "partition 7"),
@@ -336,7 +397,7 @@ def test_wrong_usage_is_exit_code_2(run: Run, arguments: tuple[str, ...]) -> Non
 
 def test_the_command_itself_ends_without_a_traceback() -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    command = [sys.executable, "-m", "lakelog", "topic", "list", "--url", url, "--json"]
+    command = [sys.executable, "-m", "lakelog", "topic", "list", "--url", url, "--wait", "0", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (UNREACHABLE, "")
     assert json.loads(done.stderr)["error"] == "unreachable"
@@ -376,9 +437,31 @@ def test_values_do_not_control_the_terminal_that_they_are_shown_on(
     shown = lines(run("sql", query, "--data", str(root)))
     assert [line.strip() for line in shown[:2]] == ["[b]", "\\x1b[2J [/x] [red]y :smile:"]
     record = Record(b"\x1b[2J\xff")
-    assert _line("t", 0, record, False) == b"\x1b[2J\xff\n"
+    for show in (value_line, formatted("%s\\n")):
+        assert show("t", 0, record) == b"\x1b[2J\xff\n"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert _line("t", 0, record, False) == b"\\x1b[2J\\xff\n"
+    for show in (value_line, formatted("%s\\n")):
+        assert show("t", 0, record) == b"\\x1b[2J\\xff\n"
+
+
+def test_bytes_are_text_in_the_json_of_an_answer(run: Run, root: Path) -> None:
+    query = """SELECT arrow_cast('é', 'Binary') AS key, decode('ff', 'hex') AS value, NULL AS nothing,
+        make_array(arrow_cast('a', 'Binary')) AS list, named_struct('value', decode('ff', 'hex')) AS struct"""
+    assert printed(run("sql", query, "--data", str(root), "--json")) == [
+        {
+            "key": "é",
+            "value_base64": "/w==",
+            "nothing": None,
+            "list": ["a"],
+            "struct": {"value_base64": "/w=="},
+        }
+    ]
+    (row,) = printed(
+        run(
+            "sql", 'SELECT * FROM sales WHERE "offset" = 0 AND "partition" = 1', "--data", str(root), "--json"
+        )
+    )
+    assert (row["key"], row["value"]) == (None, '{"amount":1}')
 
 
 def test_a_long_answer_is_cut_for_people_and_whole_in_json(run: Run, root: Path) -> None:

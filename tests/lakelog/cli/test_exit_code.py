@@ -102,6 +102,7 @@ ONCE = {
 @pytest.fixture
 def run(gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     monkeypatch.setenv("LAKELOG_URL", gateway.url)
+    monkeypatch.setenv("LAKELOG_WAIT", "0")
 
     def run(arguments: list[str], stdin: bytes = b"") -> Result:
         monkeypatch.setattr(sys, "argv", ["lakelog", *arguments])
@@ -140,7 +141,7 @@ WRONG_NAMES = [
     ("consume", "T", "--partition", "-1"),
     ("consume", "T", "--from", "99"),
     ("consume", "T", "--from", "9" * 30),
-    ("consume", "T", "--from", "-1"),
+    ("consume", "T", "--from", "-1.5"),
     ("consume", "T", "--from", "99", "--follow"),
     ("consume", "nowhere", "--group", "g"),
     ("consume", "T", "--group", "g", "--partition", "7"),

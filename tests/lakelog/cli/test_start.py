@@ -3,10 +3,12 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from lakelog import __version__
+from tests.kit.support import free_port
 from tests.lakelog.cli.test_exit_code import commands
 
 HEAVY = {
@@ -75,3 +77,12 @@ def test_the_shell_completes_commands_and_options() -> None:
 
     assert completed("lakelog topic cre") == ["create"]
     assert completed("lakelog topic create t --part") == ["--partitions"]
+
+
+def test_a_command_waits_for_a_gateway_that_is_starting(tmp_path: Path) -> None:
+    port = str(free_port())
+    serve = [sys.executable, "-m", "lakelog", "serve", "--data", str(tmp_path), "--port", port]
+    with subprocess.Popen(serve, stdout=subprocess.DEVNULL) as process:
+        done = lakelog("topic", "create", "t", "--url", f"http://127.0.0.1:{port}", "--wait", "300")
+        process.terminate()
+    assert (done.returncode, done.stdout) == (0, "created topic t with 1 partition\n"), done.stderr
