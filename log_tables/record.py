@@ -1,4 +1,4 @@
-"""Record and RecordBatch: what a log holds, as rows and as Arrow columns."""
+"""The records of a log, as rows and as Arrow columns."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,10 +27,10 @@ INPUT_SCHEMA = pa.schema(
         pa.field(HEADERS, HEADERS_TYPE),
     ]
 )
-"""What an append takes: records that have no offset yet."""
+"""The columns of an append: records that have no offset yet."""
 
 RECORD_SCHEMA = pa.schema([pa.field(OFFSET, pa.int64(), nullable=False), *INPUT_SCHEMA])
-"""What a segment holds and a read gives."""
+"""The columns of a segment and of a read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def binary_array(items: Sequence[Buffer | None]) -> pa.Array:
 def _binary_array(items: Sequence[Buffer], missing: np.ndarray | None) -> pa.Array:
     data = b"".join(items)
     if len(data) >= 2**31:
-        raise InvalidRecord(f"{len(data)} bytes in one batch are too many: send less than 2 GiB")
+        raise InvalidRecord(f"{len(data)} bytes are too many for one batch; send less than 2 GiB")
     offsets = np.zeros(len(items) + 1, dtype=np.int32)
     np.cumsum(np.fromiter(map(len, items), np.int32, len(items)), out=offsets[1:])
     validity = None

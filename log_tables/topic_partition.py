@@ -14,7 +14,7 @@ class TopicPartition(NamedTuple):
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition of one incarnation of a topic: a topic that is deleted and created again has another id."""
+    """A partition of one incarnation of a topic: a topic that is re-created has another id."""
 
     topic: str
     topic_id: str

@@ -1,8 +1,8 @@
-"""Which records a compaction by key leaves: the rules of Kafka's log cleaner (KIP-58, KIP-534), without I/O.
+"""The records that compaction by key keeps: the rules of Kafka's log cleaner (KIP-58, KIP-534), without I/O.
 
-Of each key the newest record stays, with its offset; a record without a key always does. A tombstone stays
-for `delete.retention.ms` from the first cleaning that met it, then a later one drops it. The last record of
-the log stays whatever it is: new records are timed after it.
+The newest record of each key stays, with its offset, and so does each record without a key. A tombstone stays
+for `delete.retention.ms` from the first cleaning that met it; a later cleaning drops it. The last record of
+the log always stays: new records are timed after it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,9 +27,9 @@ _FOR_EVER_MS = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Cleaning:
-    """What one cleaning of a partition goes by, the same for all its segments.
+    """The parameters of one cleaning of a partition, the same for all its segments.
 
-    `log_start` is where the log begins and `last_offset` its last record; times are milliseconds since 1970.
+    `log_start` is the first offset of the log, `last_offset` its last; times are milliseconds since 1970.
     """
 
     log_start: int
@@ -48,7 +48,7 @@ class Cleaning:
 def cleanable(snapshot: Snapshot, now_ms: int, min_compaction_lag_ms: int = 0) -> tuple[Segment, ...]:
     """The segments that a cleaning may touch: those before the first with a record younger than the lag.
 
-    Those that were cleaned before always take part. Without a lag all do, whatever their times say.
+    Segments that were cleaned before always take part. Without a lag all segments do, whatever their times.
     """
     if min_compaction_lag_ms == 0:
         return snapshot.segments
@@ -60,7 +60,7 @@ def cleanable(snapshot: Snapshot, now_ms: int, min_compaction_lag_ms: int = 0) -
 
 
 def is_dirty(snapshot: Snapshot) -> bool:
-    """Whether replaying what has come since the last cleaning costs more than the rest, and enough to matter.
+    """Whether replaying the records since the last cleaning costs more than the rest, and enough to matter.
 
     The cost is in records; a segment counts as REPLAY_SEGMENT_RECORDS of them.
     """
@@ -90,7 +90,7 @@ def latest_offsets(keys: pa.Array | pa.ChunkedArray, offsets: np.ndarray) -> np.
     """Of records with these keys and offsets (int64), in any order: the offsets of the newest of each key,
     ascending.
 
-    Every record of a key must be among them, or what is missing is older than what is here.
+    The newest record of each key must be among them.
     """
     return np.sort(newest_of_keys(keys, offsets)[1])
 
@@ -98,7 +98,7 @@ def latest_offsets(keys: pa.Array | pa.ChunkedArray, offsets: np.ndarray) -> np.
 def newest_of_keys(
     keys: pa.Array | pa.ChunkedArray, offsets: np.ndarray
 ) -> tuple[pa.BinaryArray, np.ndarray]:
-    """Each of `keys` once, in any order, and the highest of its `offsets` (int64); nulls are left out."""
+    """Each of `keys` once, in any order, with the highest of its `offsets` (int64); nulls are left out."""
     column = keys if isinstance(keys, pa.ChunkedArray) else pa.chunked_array([keys])
     parts = column.dictionary_encode().chunks  # they share one dictionary, which grows from part to part
     if not parts:
@@ -112,7 +112,7 @@ def newest_of_keys(
 
 
 def _codes(part: pa.DictionaryArray) -> np.ndarray:
-    """The number of each row's key, -1 without one."""
+    """The code of each row's key; -1 without one."""
     codes = int64s(part.indices.cast(pa.int64())).copy()
     codes[_where(part.is_null())] = -1
     return codes
@@ -126,7 +126,7 @@ def _where(mask: pa.BooleanArray) -> np.ndarray:
 def survivors(
     records: pa.RecordBatch, latest: np.ndarray, horizons: Horizons, cleaning: Cleaning
 ) -> tuple[np.ndarray, Horizons]:
-    """Which rows of `records` (RECORD_SCHEMA, by offset) stay, and the horizons of the tombstones in them.
+    """The rows of `records` (RECORD_SCHEMA, by offset) that stay, and the horizons of the tombstones in them.
 
     `latest` is what `latest_offsets` gives for all records that take part in the cleaning, from the log start
     on, or any part of it that covers these; `horizons` are those of the segments that hold `records`.

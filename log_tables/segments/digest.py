@@ -1,4 +1,4 @@
-"""A digest of the content of records: what a rewrite compares what it has read with what it has written.
+"""A digest of records, by which a rewrite compares the records that it wrote with those that it read.
 
 It depends on every value, on nulls, and on the order, but not on how the records are cut into batches.
 """
@@ -11,7 +11,7 @@ from log_tables.layout import HEADERS, KEY, OFFSET, TIMESTAMP, VALUE
 from log_tables.record import int64s
 
 _NULL = -1
-"""The length of what is null."""
+"""The length of a null."""
 
 
 class Digest:

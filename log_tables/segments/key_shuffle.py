@@ -1,9 +1,9 @@
-"""A compaction by key spread over tasks: which record of each key is the newest, found in two steps.
+"""Compaction by key, spread over tasks: the newest record of each key is found in two steps.
 
     KeyGroup ─ newest_here ─▶ (bucket, Keys) ─ newest_of_bucket ─▶ (group, offsets) ─ compact_group ─▶ Segment
 
 Each task holds one group of segments, or one bucket of keys, so that a partition may be larger than memory.
-Between the steps whoever spreads the tasks brings together what has the same number.
+Between the steps, the job brings together the values with the same number.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,7 +26,7 @@ _SCHEMA = pa.schema([pa.field(KEY, pa.binary()), pa.field(OFFSET, pa.int64())])
 
 @dataclass(frozen=True, slots=True)
 class Borders:
-    """Where the groups of a partition begin (offsets); `first_group` is the number of the first."""
+    """The offsets at which the groups of a partition begin; `first_group` is the number of the first."""
 
     first_group: int
     begins: tuple[int, ...]
@@ -42,10 +42,10 @@ class Keys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyGroup:
-    """Neighbouring segments of a partition that become one, and what a task needs to know for that.
+    """Neighbouring segments of a partition that become one, with all that a task needs for that.
 
-    `number` counts the groups of all partitions that are compacted together. The keys of this one's
-    partition fall into `buckets` buckets, `first_bucket` and after.
+    `number` counts the groups of all partitions that are compacted together. The keys of its partition are
+    in `buckets` buckets, from `first_bucket` on.
     """
 
     number: int
@@ -63,7 +63,7 @@ class KeyGroup:
 def newest_here(group: KeyGroup) -> Iterator[tuple[int, Keys]]:
     """(Bucket, the newest record in `group` of each of the bucket's keys), from the log start on.
 
-    Reads offsets and keys only. Of records without a key nothing is said: they stay. Raises CorruptSegment.
+    Reads offsets and keys only. Records without a key are left out, as they stay. Raises CorruptSegment.
     """
     store = open_store(group.url, group.options, create=False)
     keys, offsets = rewrite.keys(store, group.directory, group.inputs, group.cleaning.log_start)
@@ -72,7 +72,7 @@ def newest_here(group: KeyGroup) -> Iterator[tuple[int, Keys]]:
     if group.buckets == 1:
         yield group.first_bucket, Keys(group.borders, _packed(rows))
         return
-    # The same key falls into the same bucket in whichever task, so the hash must not depend on the process.
+    # A key is in the same bucket in every task, so the hash must not depend on the process.
     hashes = np.fromiter((mmh3.hash(key, signed=False) for key in unique.to_pylist()), np.int64, len(unique))
     bucket_of = hashes % group.buckets
     for bucket in range(group.buckets):
@@ -83,7 +83,7 @@ def newest_here(group: KeyGroup) -> Iterator[tuple[int, Keys]]:
 def newest_of_bucket(parts: Iterable[Keys]) -> Iterator[tuple[int, bytes]]:
     """(Group, the offsets in it of the newest records of a bucket's keys, ascending int64).
 
-    `parts` are all that `newest_here` gave for one bucket, at least one.
+    `parts` are all results of `newest_here` for one bucket, at least one.
     """
     found = [*parts]
     tables = [_unpacked(part.rows) for part in found]
@@ -97,7 +97,8 @@ def newest_of_bucket(parts: Iterable[Keys]) -> Iterator[tuple[int, bytes]]:
 
 
 def compact_group(group: KeyGroup, newest: Iterable[bytes]) -> Segment | None:
-    """Write what stays of `group` as one segment, given all that `newest_of_bucket` says of it.
+    """Write the records of `group` that stay as one segment; `newest` are all results of `newest_of_bucket`
+    for it.
 
     Returns and raises as `rewrite.compact` does.
     """

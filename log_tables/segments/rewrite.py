@@ -1,8 +1,9 @@
 """New segments from old ones, one partition at a time: Spark tasks, gateways and tests run the same code.
 
-A merge keeps every record. A compaction by key keeps those that `cleaner` says, in three steps that can be
+A merge keeps every record. Compaction by key keeps those that `cleaner` selects, in three steps that can be
 spread over tasks: `latest` over all inputs, `compact` for each group of neighbours, and one
-`commit_compaction`. All groups are committed at once: a tombstone may go only together with what it deletes.
+`commit_compaction`. All groups are committed at once: a tombstone may go only together with the records that
+it deletes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -44,9 +45,9 @@ __all__ = [
 def merge(store: Store, table: str, inputs: Sequence[Segment], compression: str, clock: Clock) -> Segment:
     """Write the records of `inputs`, neighbours in order, as one new segment file; nothing is committed.
 
-    Holds one input, the new file, and about one row group at a time. Raises InvalidArgument for segments that
-    do not follow one another, CorruptSegment when the inputs do not hold what their stats say, or when the
-    new file does not read back as the very same records.
+    It holds one input, the new file, and about one row group at a time. Raises InvalidArgument for segments
+    that do not follow one another, CorruptSegment when the inputs do not agree with their stats, or the new
+    file does not read back as the very same records.
     """
     records = _read(store, table, inputs)
     return _write(store, table, records, inputs[-1], _horizons(inputs), compression, clock)
@@ -65,7 +66,7 @@ def tail(
 
 @dataclass(frozen=True, slots=True)
 class MergeTask:
-    """What one task merges: `inputs`, neighbours in order, of the table at `directory` below `url`."""
+    """A task that merges `inputs`, neighbours in order, of the table at `directory` below `url`."""
 
     url: str
     options: dict[str, str] = field(repr=False)
@@ -75,16 +76,16 @@ class MergeTask:
 
 
 def run_merge(task: MergeTask) -> Segment:
-    """`merge` in a process that has nothing open."""
+    """`merge` in a process that has no store open."""
     store = open_store(task.url, task.options, create=False)
     return merge(store, task.directory, task.inputs, task.compression, SystemClock())
 
 
 def commit_merge(table: Table, inputs: Sequence[Segment], made: Segment, begun: float | None = None) -> bool:
-    """Put `made` in the place of `inputs`, `dataChange: false`. False, without harm, when one is gone.
+    """Replace `inputs` by `made`, with `dataChange: false`. Returns False, without harm, if an input is gone.
 
-    `begun` is when the rewrite began, before its first file was put (`boottime`; now unless given). Raises
-    InvalidArgument when that is so long ago that a vacuum may delete the files.
+    `begun` is the time (`boottime`) before the first file of the rewrite was put; now unless given. Raises
+    InvalidArgument when a vacuum may have deleted the files since.
     """
     return _replace(table, "OPTIMIZE", inputs, [made], None, begun)
 
@@ -120,10 +121,11 @@ def compact(
     compression: str,
     clock: Clock,
 ) -> Segment | None:
-    """Write what `cleaning` leaves of `inputs`, neighbours in order, as one new segment file, uncommitted.
+    """Write the records of `inputs` that `cleaning` keeps as one new segment file; nothing is committed.
 
-    `newest` is what `latest` gives for the whole partition, or the part of it that covers `inputs`. Returns
-    None when no record stays, and a single input itself when all of it does. Raises as `merge` does.
+    `inputs` are neighbours in order. `newest` is the result of `latest` for the partition, or the part of it
+    that covers `inputs`. Returns None when no record stays, and a single input itself when all of it stays.
+    Raises as `merge` does.
     """
     before = _horizons(inputs)
     after: list[tuple[int, int]] = []
@@ -145,7 +147,7 @@ def compact(
 
 
 def _continued(steps: list[tuple[int, int]], following: Horizons) -> list[tuple[int, int]]:
-    """`steps` and those of the next batch: a run of the same time that goes on there stays one step."""
+    """`steps` and those of the next batch; steps of the same time at the border become one."""
     if steps and following and steps[-1][1] == following[0][1]:
         steps = steps[:-1]
     return [*steps, *following]
@@ -158,10 +160,10 @@ def commit_compaction(
     cleaned: int,
     begun: float | None = None,
 ) -> bool:
-    """Put `made` in the place of `inputs`, `dataChange: true`; compaction has got to offset `cleaned` then.
+    """Replace `inputs` by `made`, with `dataChange: true`; the log is compacted up to offset `cleaned` then.
 
-    What is in both stays as it is. False, without harm, when an input is gone. `begun` and what is raised
-    are as for `commit_merge`.
+    A segment in both stays as it is. Returns False, without harm, when an input is gone. `begun` and errors
+    are those of `commit_merge`.
     """
     return _replace(table, "COMPACT", inputs, made, cleaned, begun)
 
@@ -173,11 +175,11 @@ def compact_by_key(
     delete_retention_ms: int = DELETE_RETENTION_MS,
     segment_bytes: int = COMPACTED_SEGMENT_BYTES,
 ) -> bool:
-    """Compact `table` by key, whole, as far as it is older than `min_compaction_lag_ms`.
+    """Compact `table` by key, as far as it is older than `min_compaction_lag_ms`.
 
-    Returns whether that was committed: not when there is nothing to compact, or when another process has
-    rewritten an input meanwhile. Raises CorruptSegment, StoreUnavailable, OutcomeUnknown, ForeignCommit, and
-    as `commit_merge` does.
+    Returns whether that was committed: False when there is nothing to compact, or another process has
+    rewritten an input since. Raises CorruptSegment, StoreUnavailable, OutcomeUnknown, ForeignCommit, and as
+    `commit_merge` does.
     """
     snapshot, now_ms, begun = table.snapshot, table.clock.now_ms(), table.clock.boottime()
     inputs = cleaner.cleanable(snapshot, now_ms, min_compaction_lag_ms)
@@ -194,9 +196,9 @@ def compact_by_key(
 
 
 def compact_if_dirty(table: Table, compression: str) -> bool:
-    """`clean` by Kafka's defaults, if enough has come since the last time (`cleaner.is_dirty`).
+    """`compact_by_key` with Kafka's defaults, if the log is dirty enough (`cleaner.is_dirty`).
 
-    Returns and raises as `clean` does.
+    Returns and raises as `compact_by_key` does.
     """
     return cleaner.is_dirty(table.snapshot) and compact_by_key(table, compression)
 
@@ -216,7 +218,7 @@ def _records(store: Store, table: str, inputs: Sequence[Segment]) -> Iterator[pa
             yield batch
         if found != item.records:
             raise CorruptSegment(
-                f"segment {table}/{item.path} holds {found} records in its offsets, its stats say "
+                f"segment {table}/{item.path} holds {found} records in its offsets, and its stats say "
                 f"{item.records}; restore it from a backup"
             )
 
@@ -230,7 +232,7 @@ def _write(
     compression: str,
     clock: Clock,
 ) -> Segment:
-    """`records`, at least one, as a new segment; as `_put`."""
+    """Write `records`, at least one, as a new segment. Raises as `_put` does."""
     writer, given = SegmentWriter(compression), Digest()
     for batch in records:
         given.update(batch)
@@ -247,20 +249,21 @@ def _put(
     horizons: Horizons,
     clock: Clock,
 ) -> Segment:
-    """What `writer` was given, as a new segment in the place of inputs of which `newest` is the last.
+    """Put the records of `writer` as a new segment, for inputs of which `newest` is the last.
 
-    Raises CorruptSegment when what would be put does not read back as the very same records, in order.
+    Raises CorruptSegment, before the put, when the file does not read back as the very same records, in
+    order.
     """
     data = writer.finish()
     found = _checked(data, given.value(), newest)
     path = segment_name(found.base_offset, clock.random_hex(8))
     store.put_new(f"{table}/{path}", data)
-    # The newest input's time: it lies between the neighbours', so modificationTime stays monotone.
+    # The time of the newest input is between those of the neighbours, so modificationTime stays monotone.
     return found.segment(path, data.size, newest.modification_time, horizons)
 
 
 def _checked(data: pa.Buffer, digest: bytes, newest: Segment) -> SegmentStats:
-    """What the file `data` holds, if that is in order and has this `digest`. Raises CorruptSegment."""
+    """The stats of the file `data`, if it is in order and has this `digest`. Raises CorruptSegment."""
     found, read, ordered = SegmentStats(), Digest(), True
     try:
         for batch in segments.decode(data):
@@ -273,14 +276,14 @@ def _checked(data: pa.Buffer, digest: bytes, newest: Segment) -> SegmentStats:
     if not ordered:
         raise _not_as_written(newest, "its offsets do not grow")
     if read.value() != digest:
-        raise _not_as_written(newest, "its records are not those that were put into it")
+        raise _not_as_written(newest, "its records are not those that were written")
     return found
 
 
 def _not_as_written(newest: Segment, reason: str) -> CorruptSegment:
     return CorruptSegment(
-        f"the rewrite of segments up to {newest.path} does not read back ({reason}), and was not committed; "
-        "run `lakelog fsck`, and check the memory of this machine"
+        f"the rewrite of segments up to {newest.path} does not read back ({reason}), so it was not "
+        "committed; run `lakelog fsck`, and check the memory of this machine"
     )
 
 
@@ -288,8 +291,8 @@ def _check_fresh(clock: Clock, begun: float) -> None:
     """Raise InvalidArgument when files that were put since `begun` (`boottime`) may have been vacuumed."""
     if clock.boottime() - begun > REWRITE_MAX_AGE_MS / 1000:
         raise InvalidArgument(
-            f"the rewrite took longer than {REWRITE_MAX_AGE_MS // 3_600_000} hours and was not committed: "
-            "a vacuum may delete its files; repeat it, with more cores if it was at work all the time"
+            f"the rewrite took longer than {REWRITE_MAX_AGE_MS // 3_600_000} hours and was not committed, as "
+            "a vacuum may delete its files; repeat it, with more cores if it was busy all the time"
         )
 
 
@@ -305,7 +308,7 @@ def _replace(
     cleaned: int | None,
     begun: float | None,
 ) -> bool:
-    """Commit `made` in the place of `inputs`, and with `cleaned` that records were dropped up to there."""
+    """Commit `made` instead of `inputs`; with `cleaned`, records were dropped up to that offset."""
     info, since = commit_info(table.clock, operation), table.clock.boottime() if begun is None else begun
     needed, stays = {item.path for item in inputs}, {item.path for item in inputs} & {m.path for m in made}
     drops = cleaned is not None
@@ -313,7 +316,7 @@ def _replace(
     def build(snapshot: Snapshot) -> Commit | None:
         if not needed <= {item.path for item in snapshot.segments}:
             return None
-        # Before each put: one that a vacuum's commit beat has slept while its files were deleted.
+        # Before each put: one that lost to a vacuum's commit may have slept while its files were deleted.
         _check_fresh(table.clock, since)
         now_ms = table.clock.now_ms()
         return Commit(

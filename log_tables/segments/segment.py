@@ -1,4 +1,4 @@
-"""One Parquet file of records: encode, decode, seek; and the memory of the newest ones."""
+"""Segments, Parquet files of records: encode, decode and seek them; and a cache of the newest ones."""
 
 import threading
 from collections import OrderedDict
@@ -39,10 +39,11 @@ def encode(batch: pa.RecordBatch, compression: str) -> pa.Buffer:
 
 
 class SegmentWriter:
-    """RECORD_SCHEMA batches, ordered by offset, become a Parquet file in memory, a full row group at a time.
+    """Writes RECORD_SCHEMA batches, ordered by offset, to a Parquet file in memory, a full row group at a
+    time.
 
     Offsets and timestamps are delta-encoded (a few bytes a page), keys and values plain: the compression
-    finds their repetitions faster than a dictionary does. Only offset and timestamp carry statistics. Each
+    finds repetitions faster than a dictionary does. Only offset and timestamp carry statistics. Each
     page has a checksum, so that a byte that rots on the disk is noticed, as in Kafka's batches.
     """
 
@@ -63,7 +64,7 @@ class SegmentWriter:
         self._rows = self._bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take `batch`; of what has come, less than a row group waits for more."""
+        """Add `batch`; less than a row group waits for more."""
         self._wait(batch)
         while self._rows >= (size := self._group_rows()):
             rows = pa.concat_batches(self._waiting) if len(self._waiting) > 1 else self._waiting[0]
@@ -74,7 +75,7 @@ class SegmentWriter:
             self._wait(rows.slice(size))
 
     def finish(self) -> pa.Buffer:
-        """Write what waits, as the last row group, and give the whole file."""
+        """Write the waiting rows as the last row group; returns the whole file."""
         if self._waiting:
             self._writer.write_table(pa.Table.from_batches(self._waiting), row_group_size=self._rows)
         self._writer.close()
@@ -86,13 +87,13 @@ class SegmentWriter:
         self._bytes += batch_bytes(batch)
 
     def _group_rows(self) -> int:
-        """How many rows like those that wait make a full row group."""
+        """The number of rows like the waiting ones that make a full row group."""
         width = max(1, self._bytes // max(1, self._rows))
         return min(ROW_GROUP_MAX_ROWS, max(1, ROW_GROUP_TARGET_BYTES // width))
 
 
 def decode(data: pa.Buffer) -> Iterator[pa.RecordBatch]:
-    """The records of a file that `SegmentWriter` has made, one batch a row group.
+    """The records of a file of `SegmentWriter`, one batch for each row group.
 
     Raises ArrowException or OSError when it cannot be read.
     """
@@ -103,7 +104,7 @@ def decode(data: pa.Buffer) -> Iterator[pa.RecordBatch]:
 
 
 class SegmentStats:
-    """What the stats of a segment say, gathered from the batches that it holds, at least one record."""
+    """The stats of a segment, gathered from its batches; it has at least one record."""
 
     def __init__(self) -> None:
         self.base_offset = self.last_offset = -1
@@ -112,7 +113,7 @@ class SegmentStats:
         self._nulls = (0, 0, 0)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take note of the next rows (RECORD_SCHEMA, ordered by offset)."""
+        """Count the next rows (RECORD_SCHEMA, ordered by offset)."""
         offsets, stamps = int64s(batch.column(OFFSET)), int64s(batch.column(TIMESTAMP))
         if len(offsets) == 0:
             return
@@ -131,7 +132,7 @@ class SegmentStats:
         )
 
     def segment(self, path: str, size: int, modification_time: int, horizons: Horizons = ()) -> Segment:
-        """The segment that a file `path` of `size` bytes with these records is."""
+        """The Segment of the file `path` of `size` bytes, with these stats."""
         return Segment(
             path=path,
             size=size,
@@ -202,7 +203,7 @@ def check(data: Data, table: str, segment: Segment) -> None:
 
 @contextmanager
 def _named(path: str) -> Iterator[None]:
-    """Whatever is wrong with the file at `path` as a CorruptSegment that names it."""
+    """Raise CorruptSegment, with the path, for any error of the file at `path`."""
     try:
         yield
     except ObjectMissing:
@@ -212,7 +213,7 @@ def _named(path: str) -> Iterator[None]:
 
 
 def _as_logged(file: pq.ParquetFile, segment: Segment) -> bool:
-    """Whether the footer, which has no checksum, says what the log says."""
+    """Whether the footer, which has no checksum, agrees with the log."""
     counts = [file.metadata.row_group(index).num_rows for index in range(file.metadata.num_row_groups)]
     schema = file.schema_arrow
     return (
@@ -232,7 +233,7 @@ def _not_as_logged(path: str, segment: Segment) -> CorruptSegment:
 def _source(
     store: Store, path: str, segment: Segment, all_rows: bool, columns: Sequence[str]
 ) -> pa.NativeFile:
-    # The values are nearly all of a file; without them a large one is not worth its way.
+    # The values are most of a file: a large one is not worth reading whole without them.
     if segment.size <= _WHOLE_BYTES or (all_rows and VALUE in columns):
         data = store.get(path)
         if len(data) != segment.size:
@@ -242,16 +243,16 @@ def _source(
 
 
 def _groups(file: pq.ParquetFile, segment: Segment, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """(Row group, first offset, last offset) of those that touch [start, end).
+    """(Row group, first offset, last offset) of the row groups that overlap [start, end).
 
-    Not by their statistics: asking for those of a broken file can end the process (pyarrow 26).
+    Their statistics are not used: reading those of a broken file can end the process (pyarrow 26).
     """
     last, count = segment.base_offset - 1, file.metadata.num_row_groups
     for index in range(count):
         first, last = last + 1, last + file.metadata.row_group(index).num_rows
         if not segment.dense:
             first, last = _ends(file.read_row_group(index, columns=[OFFSET], use_threads=False))
-            # What the stats say, for `read` to compare.
+            # The bounds in the stats, which `read` compares.
             first = segment.base_offset if index == 0 else first
             last = segment.last_offset if index == count - 1 else last
         if first >= end:
@@ -274,7 +275,7 @@ def between(batch: pa.RecordBatch, start: int, end: int) -> pa.RecordBatch:
 
 
 def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """`batch` with exactly the types and flags of RECORD_SCHEMA: Parquet leaves some to the reader."""
+    """`batch` with exactly the types and flags of RECORD_SCHEMA, some of which Parquet does not store."""
     names = batch.schema.names
     whole = names == RECORD_SCHEMA.names
     schema = RECORD_SCHEMA if whole else pa.schema([RECORD_SCHEMA.field(name) for name in names])
@@ -286,7 +287,7 @@ def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def first_at(batch: pa.RecordBatch, timestamp_us: int) -> int | None:
-    """The offset of the first row with timestamp ≥ `timestamp_us` (microseconds), None without one."""
+    """The offset of the first row with timestamp ≥ `timestamp_us` (microseconds); None without one."""
     stamps = batch.column(TIMESTAMP).view(pa.int64())
     index = pc.index(pc.greater_equal(stamps, timestamp_us), True).as_py()
     return None if index < 0 else int(batch.column(OFFSET)[index].as_py())
@@ -326,7 +327,9 @@ class _RangeFile:
 
 
 class SegmentCache:
-    """Committed batches in memory, newest kept, bounded in bytes over all partitions. Thread-safe."""
+    """A cache of committed batches, bounded in bytes over all partitions; the oldest go first.
+    Thread-safe.
+    """
 
     def __init__(self, limit_bytes: int = CACHE_BYTES) -> None:
         self._limit = limit_bytes

@@ -1,10 +1,9 @@
-"""Records that wait for a transaction to name them: files that no reader sees.
+"""Staged files: records that wait for a transaction to name them, and that no reader sees.
 
-A staged file is one Arrow IPC stream (INPUT_SCHEMA, lz4) after the other, a run for each partition that it
-has records for. Who stages one gives its `Staged` to a transaction, which appends the runs and deletes the
-file. Its path tells that transaction whether it is named by the group that it was staged for, with the runs
-that it was staged with. A run's record batches are the same at every reading, so who is interrupted begins
-again.
+A staged file is a sequence of Arrow IPC streams (INPUT_SCHEMA, lz4): a run for each partition that it has
+records for. A writer gives the `StagedFile` to a transaction, which appends the runs and deletes the file.
+The seal in its path shows whether the group and the runs that the transaction names are those of the file. A
+run gives the same record batches each time it is read, so an interrupted transaction begins again.
 """
 
 import hashlib
@@ -34,13 +33,13 @@ from log_tables.store.store import Store
 from log_tables.topic_partition import TopicIdPartition
 
 _CHECKED_AT_ONCE = 16
-"""Files that are looked for side by side: an object store takes a while for each."""
+"""Files that are looked for at once: an object store takes a while for each."""
 
 
 class StagedRun(msgspec.Struct, frozen=True):
     """The records of one partition: `length` bytes from byte `start` of a staged file.
 
-    `topic_id` is the incarnation of the topic that they are meant for.
+    `topic_id` is that of the topic for which they were staged.
     """
 
     topic: str
@@ -52,7 +51,7 @@ class StagedRun(msgspec.Struct, frozen=True):
 
 
 class StagedFile(msgspec.Struct, frozen=True):
-    """A staged file, and what is in it, in order: what a transaction names."""
+    """A staged file as a transaction names it: its path, and its runs in order."""
 
     path: str
     runs: tuple[StagedRun, ...]
@@ -68,7 +67,7 @@ class PartitionRecords(NamedTuple):
 
 
 def stage(store: Store, clock: Clock, group: str, parts: Iterable[PartitionRecords]) -> StagedFile:
-    """Put `parts`, at least one, into a new staged file, as Draft.put does."""
+    """Put `parts`, at least one, into a new staged file, as StagedFileWriter.put does."""
     draft = StagedFileWriter()
     for part in parts:
         for batch in part.batches:
@@ -77,15 +76,15 @@ def stage(store: Store, clock: Clock, group: str, parts: Iterable[PartitionRecor
 
 
 class StagedFileWriter:
-    """A staged file in the making: records are encoded as they come, while more are waited for."""
+    """Builds a staged file; records are encoded as they come."""
 
     def __init__(self) -> None:
         self._runs: dict[TopicIdPartition, _Encoded] = {}
 
     def add(self, topic: str, topic_id: str, partition: int, batch: pa.RecordBatch) -> None:
-        """Take a partition's next records, a batch of INPUT_SCHEMA.
+        """Add the next records of a partition, a batch of INPUT_SCHEMA.
 
-        Raises InvalidArgument for more than a file may hold of one partition: that has to go into another.
+        Raises InvalidArgument for more than a file may hold of one partition: begin another file then.
         """
         if batch.num_rows == 0:
             return
@@ -97,7 +96,7 @@ class StagedFileWriter:
         encoded.add(batch)
 
     def put(self, store: Store, clock: Clock, group: str) -> StagedFile:
-        """Make it a staged file for a transaction of the consumer group `group`; it has at least one record.
+        """Put the file, for a transaction of the consumer group `group`; it has at least one record.
 
         The file is durable on return. Raises StoreUnavailable, InvalidArgument as `add` does.
         """
@@ -116,7 +115,7 @@ class StagedFileWriter:
 
 
 class _Encoded:
-    """A run in the making."""
+    """Encodes the run of one partition."""
 
     def __init__(self) -> None:
         self._sink, self.records, self.unpacked = pa.BufferOutputStream(), 0, 0
@@ -135,7 +134,7 @@ class _Encoded:
 
 
 def _seal(group: str, runs: Sequence[StagedRun]) -> str:
-    """16 hexadecimal digits that no other group and no other runs have."""
+    """16 hexadecimal digits for the group and the runs of a file."""
     return hashlib.sha256(msgspec.json.encode((group, runs))).hexdigest()[:16]
 
 
@@ -143,13 +142,13 @@ def _check_fits(topic: str, partition: int, size: int) -> None:
     """Raise InvalidArgument unless a staged file may have `size` bytes for one partition."""
     if size > STAGED_RUN_MAX_BYTES:
         raise InvalidArgument(
-            f"{size} bytes for {topic}-{partition} are too many for one staged file, which holds "
-            f"{STAGED_RUN_MAX_BYTES} for a partition; put them into several files, or transactions"
+            f"{size} bytes for {topic}-{partition} are too many for one staged file, which holds up to "
+            f"{STAGED_RUN_MAX_BYTES} for a partition; use several files, or several transactions"
         )
 
 
 def read_run(store: Store, staged: StagedFile, run: StagedRun) -> Iterator[pa.RecordBatch]:
-    """The records of `run`, in order: batches of INPUT_SCHEMA, the same ones every time.
+    """The records of `run`, in order: batches of INPUT_SCHEMA, the same ones each time.
 
     Raises CorruptSegment for a file that is missing or does not hold the run, StoreUnavailable.
     """
@@ -158,7 +157,7 @@ def read_run(store: Store, staged: StagedFile, run: StagedRun) -> Iterator[pa.Re
         check_stream(
             data, STAGED_UNPACKED_MAX_RECORDS, run.records, STAGED_UNPACKED_MAX_BYTES, one_by_one=True
         )
-        # All of it once, before any of it is given: of a damaged run nothing is appended.
+        # The whole run is read before its first batch is given: nothing of a damaged run is appended.
         with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
             whole = reader.schema == INPUT_SCHEMA and sum(map(len, reader)) == run.records
         if not whole:
@@ -179,11 +178,10 @@ def _not_the_run(staged: StagedFile, run: StagedRun, why: str) -> CorruptSegment
 
 
 def check(store: Store, group: str, files: Sequence[StagedFile]) -> None:
-    """Raise InvalidArgument unless a transaction of `group` may name `files` now: each was staged for the
-    group with these runs, none of them too large to be read, is there, whole and durable, and too young for
-    a vacuum for hours to come.
+    """Raise InvalidArgument unless a transaction of `group` may name `files` now.
 
-    Raises StoreUnavailable.
+    Each was staged for the group with these runs, none of which is too large. Each exists, whole and durable,
+    and is too young for a vacuum for hours to come. Raises StoreUnavailable.
     """
     for file in files:
         _check_seal(group, file)
@@ -199,12 +197,12 @@ def _check_seal(group: str, staged: StagedFile) -> None:
     seal = staging_seal(staged.path)
     if seal is None:
         raise InvalidArgument(
-            f"{staged.path!r} is not the path of a staged file; name one as it was given when it was staged"
+            f"{staged.path!r} is not the path of a staged file; name the file as staging returned it"
         )
     if seal != _seal(group, staged.runs):
         raise InvalidArgument(
-            f"{staged.path} was not staged with these runs for the group {group!r}; name them as they were "
-            "given when it was staged, in a transaction of the group that it was staged for"
+            f"{staged.path} was not staged with these runs for the group {group!r}; name the runs as staging "
+            "returned them, in a transaction of the group for which it was staged"
         )
 
 
@@ -213,7 +211,7 @@ def _check_there(store: Store, staged: StagedFile) -> None:
         found = store.head(staged.path)
     except ObjectMissing:
         raise InvalidArgument(
-            f"the staged file {staged.path} is not there: it was used, or vacuumed; stage the records again"
+            f"the staged file {staged.path} does not exist, or no longer; stage the records again"
         ) from None
     size = sum(run.length for run in staged.runs)
     if found.size != size:
@@ -228,13 +226,13 @@ def _check_there(store: Store, staged: StagedFile) -> None:
 
 
 def delete(store: Store, staged: Iterable[StagedFile]) -> None:
-    """Remove staged files that nobody needs (any more). Raises StoreUnavailable."""
+    """Delete staged files that no transaction needs. Raises StoreUnavailable."""
     for file in staged:
         store.delete(file.path)
 
 
 def vacuum(store: Store, named: Collection[str], dry_run: bool = False) -> list[ObjectInfo]:
-    """Delete the staged files older than a day that are not among `named`, the paths in pending intents as
+    """Delete the staged files older than a day, except for those in `named`, the paths in pending intents as
     read just now. Returns them; with `dry_run` they stay. Raises StoreUnavailable.
     """
     oldest_ms = store.now_ms() - STAGING_RETENTION_MS

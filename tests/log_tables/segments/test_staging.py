@@ -110,7 +110,9 @@ def test_more_than_one_may_hold_of_a_partition_is_refused_before_a_file_is_there
     draft = staging.StagedFileWriter()
     for partition in (0, 0, 1):
         draft.add("t", "id", partition, half)
-    with pytest.raises(InvalidArgument, match=f"t-0 are too many for one staged file, which holds {MIB}"):
+    with pytest.raises(
+        InvalidArgument, match=f"t-0 are too many for one staged file, which holds up to {MIB}"
+    ):
         draft.add("t", "id", 0, half)
     draft.add("t", "id", 1, half)
     staged = draft.put(store, clock, GROUP)
