@@ -1,7 +1,7 @@
-"""Which member of a group gets which partitions: the strategies, pure functions with Kafka's names.
+"""The assignment strategies of a group: pure functions with Kafka's names.
 
-Each takes what the members subscribe to, the partitions that there are, and what everybody owns now, and
-gives every partition of a subscribed topic to exactly one of its subscribers.
+Each takes the subscriptions of the members, the partitions of each topic, and the owned partitions. It gives
+every partition of a subscribed topic to exactly one of its subscribers.
 """
 
 from collections import defaultdict
@@ -14,16 +14,17 @@ Assignment = dict[str, frozenset[TopicPartition]]
 Subscriptions = Mapping[str, Collection[str]]
 """The topics that each member subscribes to."""
 Held = dict[str, list[TopicPartition]]
-"""What each subscriber is given of topics that have the same subscribers; last what it does not own yet."""
+"""The partitions given to each subscriber, of topics with the same subscribers; last those it does not own.
+"""
 
 
 def sticky(subscriptions: Subscriptions, counts: Mapping[str, int], owned: Assignment) -> Assignment:
-    """Owners keep what they have, what is free goes to who has least, then single partitions move (KIP-54).
+    """Owners keep theirs, free partitions go to the members with least, then single ones move (KIP-54).
 
-    They move until nobody could take over one from somebody who has at least two more. Among members that
-    subscribe to the same, that is as even as can be, with the fewest moves. Where subscriptions differ, it is
-    as even as single moves make it, not always with the fewest: a chain of moves, of which none helps alone,
-    is not looked for.
+    They move until no member could take over one from another that has at least two more. Among members with
+    the same subscription, that is as even as can be, with the fewest moves. Where subscriptions differ, it is
+    as even as single moves make it, and there may be more moves than needed: a chain of moves of which none
+    helps alone is not searched for.
     """
     owner = {at: member for member in sorted(owned) for at in owned[member]}
     sizes = dict.fromkeys(sorted(subscriptions), 0)
@@ -39,7 +40,7 @@ def sticky(subscriptions: Subscriptions, counts: Mapping[str, int], owned: Assig
         kinds.append((held, free))
     for held, free in kinds:
         _deal(held, free, sizes)
-    # Wide gaps first: a move between two that are near might be undone by one to somebody who has far less.
+    # Wide gaps first: a move between near members might be undone by one to a member that has far fewer.
     gap = max(sizes.values(), default=0) + 1
     while gap > 2:
         gap = max(2, gap * 3 // 4)
@@ -53,7 +54,7 @@ def sticky(subscriptions: Subscriptions, counts: Mapping[str, int], owned: Assig
 
 
 def _alike(eligible: Mapping[str, list[str]]) -> list[tuple[tuple[str, ...], list[str]]]:
-    """Topics by their subscribers; first what few can take, so that the others can make good for it."""
+    """Topics by their subscribers; those with few subscribers first, so that the others can even it out."""
     found: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for topic in sorted(eligible):
         found[tuple(eligible[topic])].append(topic)
@@ -61,7 +62,7 @@ def _alike(eligible: Mapping[str, list[str]]) -> list[tuple[tuple[str, ...], lis
 
 
 def _deal(held: Held, free: list[TopicPartition], sizes: dict[str, int]) -> None:
-    """Give each free partition to who has least."""
+    """Give each free partition to the member with the fewest."""
     takers = [(sizes[member], member) for member in held]
     heapify(takers)
     for at in free:
@@ -72,17 +73,17 @@ def _deal(held: Held, free: list[TopicPartition], sizes: dict[str, int]) -> None
 
 
 def _move(held: Held, sizes: dict[str, int], owned: Assignment, gap: int) -> int:
-    """Move one by one from who has most to who has least, as long as that is `gap` fewer; how many moved."""
+    """Move single partitions from the member with most to that with least while `gap` apart."""
     takers = [(sizes[member], member) for member in held]
     givers = [(-sizes[member], member) for member in held if held[member]]
     heapify(takers)
     heapify(givers)
     moved = 0
-    # Nobody both gives and takes: until the end, who gave has more than the least, and who took less than the
-    # most. So each heap is right where it is looked at, though it does not hear of the other.
+    # No member both gives and takes: until the end, a giver has more than the least, and a taker less than
+    # the most. So the top of each heap is right, although neither heap hears of the other's changes.
     while givers and -givers[0][0] - takers[0][0] >= gap:
         (fewer, giver), (size, taker) = givers[0], takers[0]
-        # Last are those that the giver does not own yet: they move for nothing.
+        # The last ones are those that the giver does not own yet: they move at no cost.
         at = held[giver].pop()
         held[taker].insert(0 if at in owned.get(taker, ()) else len(held[taker]), at)
         sizes[giver] -= 1
@@ -97,7 +98,7 @@ def _move(held: Held, sizes: dict[str, int], owned: Assignment, gap: int) -> int
 
 
 def range_(subscriptions: Subscriptions, counts: Mapping[str, int], _owned: Assignment) -> Assignment:
-    """Of each topic a run of neighbouring partitions for each subscriber, in the order of their names."""
+    """Each subscriber gets a range of neighbouring partitions of each topic, in the order of member ids."""
     given: dict[str, set[TopicPartition]] = {member: set() for member in subscriptions}
     for topic, members in _eligible(subscriptions, counts).items():
         share, rest = divmod(counts[topic], len(members))
@@ -110,7 +111,7 @@ def range_(subscriptions: Subscriptions, counts: Mapping[str, int], _owned: Assi
 
 
 def round_robin(subscriptions: Subscriptions, counts: Mapping[str, int], _owned: Assignment) -> Assignment:
-    """All partitions in order, dealt out to the members in turn; who does not subscribe is passed over."""
+    """All partitions in order, dealt out to the members in turn; members without the topic are skipped."""
     given: dict[str, set[TopicPartition]] = {member: set() for member in subscriptions}
     members, turn = sorted(subscriptions), 0
     for topic in sorted(_eligible(subscriptions, counts)):
@@ -123,7 +124,7 @@ def round_robin(subscriptions: Subscriptions, counts: Mapping[str, int], _owned:
 
 
 def _eligible(subscriptions: Subscriptions, counts: Mapping[str, int]) -> dict[str, list[str]]:
-    """The subscribers of each topic that there is, ordered."""
+    """The subscribers of each topic that exists, in order."""
     found: dict[str, list[str]] = defaultdict(list)
     for member in sorted(subscriptions):
         for topic in subscriptions[member]:

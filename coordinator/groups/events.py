@@ -1,4 +1,4 @@
-"""What can happen to a consumer group. Times are those of the caller's clock."""
+"""The events of a consumer group. Times are those of the caller's clock."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from log_tables.topic_partition import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """What a group knows of a topic: its incarnation, and how many partitions it has."""
+    """A topic as its group knows it: its incarnation, and how many partitions it has."""
 
     topic_id: str
     partitions: int
@@ -18,7 +18,7 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A member begins; it has chosen no partitions yet."""
+    """A member joins; it has no subscription yet."""
 
     member_id: str
     config: MemberConfig
@@ -26,21 +26,21 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """A member ends in order."""
+    """A member leaves in order."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A member is alive, whatever it does."""
+    """A member is alive."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """A member shares topics with the others: those named, or those that a pattern matches."""
+    """A member subscribes to topics: those named, or those that a pattern matches."""
 
     member_id: str
     topics: frozenset[str] = frozenset()
@@ -56,7 +56,7 @@ class Unsubscribe:
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """A member takes partitions for itself, beside the group's sharing."""
+    """A member assigns partitions to itself, outside the group's assignment."""
 
     member_id: str
     partitions: frozenset[TopicPartition]
@@ -64,10 +64,10 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """A member asks for records, and so has done with all that it was given before.
+    """A member asks for records, and so has processed all that it was given before.
 
-    `generation` is the newest that the member knows of; None for one that takes what comes. What the member
-    should give up it gives up here, but not before it can know.
+    `generation` is the newest that the member knows of; None if it does not follow generations. Here the
+    member gives up the partitions that it should, once it can know of that.
     """
 
     member_id: str
@@ -76,7 +76,7 @@ class Poll:
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
-    """An offset to commit, that of the next record to read, with what the member notes beside it."""
+    """An offset to commit, that of the next record to read, and the member's note with it."""
 
     offset: int
     metadata: str = ""
@@ -84,7 +84,7 @@ class OffsetAndMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A member has processed what is below these offsets. `at_ms`: milliseconds since 1970."""
+    """A member has processed the records below these offsets. `at_ms`: milliseconds since 1970."""
 
     member_id: str
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
@@ -101,7 +101,7 @@ class Seek:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Somebody outside the group sets its offsets; `force` also while members share topics."""
+    """A client outside the group sets its offsets; with `force` also while members are subscribed."""
 
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     at_ms: int
@@ -110,11 +110,11 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Transact:
-    """What is staged is to be appended, and these offsets are committed: both or nothing.
+    """The staged records are to be appended, and these offsets are committed: both or nothing.
 
-    `member_id` is None for somebody outside the group. `generation` is the newest that the member knows, None
-    if it knows none. `key` (empty: none) and `digest` tell a repeat; keys in `forget` need not be remembered
-    any more. `producer_id` is a new one, for a group that needs one. `at_ms`: milliseconds since 1970.
+    `member_id` is None for a client outside the group. `generation` is the newest that the member knows, None
+    if it knows none. `key` (empty: none) and `digest` identify a repeat; keys in `forget` need no longer be
+    remembered. `producer_id` is a new one, for a group that needs one. `at_ms`: milliseconds since 1970.
     """
 
     member_id: str | None
@@ -130,8 +130,8 @@ class Transact:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The records of transaction `number` are `placed`; what is missing there had no topic any more, or (with
-    `lost`) was given up.
+    """The records of transaction `number` are `placed`. Those missing there had no topic any longer, or (with
+    `lost`) were given up.
     """
 
     number: int
@@ -141,7 +141,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """The group is to be forgotten; `force` also while it has members."""
+    """The group is deleted; with `force` also while it has members."""
 
     force: bool = False
 
@@ -155,8 +155,8 @@ class TopicsChanged:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed. `at_ms`: milliseconds since 1970. A group without members of which nothing was heard
-    since `forget_before_ms` is forgotten; 0: none.
+    """Time has passed. `at_ms`: milliseconds since 1970. A group without members that was last
+    touched before `forget_before_ms` is deleted; 0: none is.
     """
 
     at_ms: int

@@ -1,4 +1,4 @@
-"""A consumer group and its members, as values: who asked for what, who owns what, what is committed."""
+"""A consumer group and its members, as values: subscriptions, ownership, committed offsets."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,10 +19,10 @@ NOTHING: Partitions = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member: what it asked for and what it owns. Times in milliseconds of the caller's clock.
+    """A member: its subscription and its partitions. Times in milliseconds of the caller's clock.
 
     `epoch` is the generation of the last change that it must know of. A `dormant` member has not polled
-    for too long: it keeps its place, and gets no partitions until it polls.
+    for too long: it stays a member, and gets no partitions until it polls.
     """
 
     id: str
@@ -39,12 +39,12 @@ class Member:
 
     @property
     def subscribed(self) -> bool:
-        """Whether it shares topics with the other members."""
+        """Whether it is subscribed to topics, by name or by pattern."""
         return bool(self.topics or self.pattern)
 
     @property
     def deadline_ms(self) -> float:
-        """When a Tick will find it too late, unless it is heard of before."""
+        """When a Tick finds it too late, unless it is heard of before."""
         session = self.seen_ms + self.config.session_timeout_ms
         if self.subscribed and not self.dormant:
             return min(session, self.polled_ms + self.config.max_poll_interval_ms)
@@ -53,7 +53,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group as it is. Immutable; `step` makes the next one.
+    """A group. Immutable; `step` returns the next one.
 
     `committed_ms` is the time of its newest commit, in milliseconds since 1970.
     """
@@ -80,7 +80,7 @@ class Group:
 
     @property
     def empty(self) -> bool:
-        """Whether no member shares topics: then others may set the offsets."""
+        """Whether no member is subscribed: then clients outside it may set the offsets."""
         return not any(member.subscribed for member in self.members.values())
 
     @property
@@ -90,8 +90,8 @@ class Group:
 
     @property
     def idle(self) -> bool:
-        """Whether it may be forgotten in time: it has no members. What transactions it has had stays known,
-        so that the last one, repeated however late, is not done again.
+        """Whether it may be deleted in time: it has no members, and had no transactions. A group with
+        transactions stays, so that a late repeat of the last one is not done again.
         """
         return self.exists and not self.members and not self.transactions.number
 
@@ -102,13 +102,13 @@ class Group:
 
     @property
     def is_stable(self) -> bool:
-        """Whether everybody owns what it should."""
+        """Whether every member owns the partitions that it should."""
         sharing = (m for m in self.members.values() if m.subscribed and not m.dormant)
         return all(member.owned == self.target.get(member.id, NOTHING) for member in sharing)
 
     @property
     def strategy(self) -> str:
-        """How partitions are shared: as the first member asks that asks for a way, else sticky."""
+        """The assignment strategy: that of the first member that asks for one, else sticky."""
         return next((m.config.strategy for m in self.members.values() if m.config.strategy), "sticky")
 
     @property
@@ -117,11 +117,11 @@ class Group:
         return min((member.deadline_ms for member in self.members.values()), default=None)
 
     def to_revoke(self, member: Member) -> Partitions:
-        """What `member` owns and should give up."""
+        """The partitions that `member` owns and should give up."""
         return member.owned - self.target.get(member.id, NOTHING) if member.subscribed else NOTHING
 
     def subscription(self, member: Member) -> frozenset[str]:
-        """The topics that `member` subscribes to; of a pattern those that it matches now."""
+        """The topics that `member` subscribes to; for a pattern, those that it matches now."""
         if not member.pattern:
             return member.topics
         return _matching(member.pattern, tuple(name for name in self.topics if not is_internal(name)))
@@ -141,7 +141,7 @@ class Group:
         return found if found and topic and found.topic_id == topic.topic_id else None
 
     def check(self, at: TopicPartition) -> TopicState:
-        """What is known of the topic of `at`. Raises InvalidTopicName, UnknownTopic, UnknownPartition."""
+        """The state of the topic of `at`. Raises InvalidTopicName, UnknownTopic, UnknownPartition."""
         check_public(at.topic)
         topic = self.topics.get(at.topic)
         if topic is None:

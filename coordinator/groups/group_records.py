@@ -1,4 +1,4 @@
-"""A consumer group as records, and made of records again: what its log says."""
+"""A consumer group as records of its log, and restored from them."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ from log_tables.cluster.group_log import (
 from log_tables.topic_partition import TopicPartition
 
 _NEW = GroupValue(0)
-"""Of a group that has said nothing of itself yet."""
+"""The value of a group that has no record of its own yet."""
 
 
 def group_record(group: Group) -> tuple[Key, Value | None]:
@@ -55,10 +55,9 @@ def member_record(group: Group, member: Member) -> tuple[Key, Value | None]:
 
 
 def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[str, Group]:
-    """The groups that `records`, in their order, say; every member is as if it were heard of now.
+    """The groups of `records`, which are in order; every member is as if it were heard of now.
 
-    Of topics they know the incarnations that members had to do with: a TopicsChanged is the first thing that
-    has to happen to them.
+    They know only the topic ids that their members have noted: a TopicsChanged must be their first event.
     """
     generations: dict[str, GroupValue] = {}
     members: defaultdict[str, dict[str, Member]] = defaultdict(dict)

@@ -1,6 +1,6 @@
-"""The places that a group notes, and that the records before them are durable first.
+"""The positions that a group notes. The records before them are made durable first.
 
-A place that survives a power cut must not be beyond a record that does not: another record would get that
+A position that survives a power cut must not be beyond a record that does not: another record would get that
 offset, and the group would never be given it (docs/decisions/0038-a-place-rests-on-durable-records.md).
 """
 
@@ -27,7 +27,7 @@ class NotedPosition(NamedTuple):
 
 
 def new_positions(before: Group, records: Records) -> list[NotedPosition]:
-    """What `records`, of a step of `before`, note and it had not: offsets, and positions of members."""
+    """The offsets and positions that `records` note and the group `before` them did not have."""
     found = []
     for key, value in records:
         match key, value:
@@ -53,7 +53,7 @@ def make_durable(cluster: Cluster, positions: Iterable[NotedPosition]) -> None:
     """Make durable the records before `positions`, as far as there are any. Blocking. Raises
     StoreUnavailable.
 
-    Of a topic that is gone there is nothing to lose: its places go with it.
+    Positions in deleted topics are ignored: they go with their topic.
     """
     for position in positions:
         topic = cluster.cached_topic(position.topic)

@@ -1,8 +1,8 @@
 """The groups of one partition of `__consumer_offsets`, in the process that leads it.
 
-Every change of a group is appended before anybody hears of it, and the records before the places that it
-notes are durable first. When one of the two fails the term of leadership is over, and with it the shard: what
-it held in memory may be ahead of the log, so it is read again.
+Every change of a group is appended before any client hears of it, and the records before the positions that
+it notes are durable first. When one of the two fails, the term of leadership ends, and with it the shard: its
+memory may be ahead of the log, so the log is read again.
 """
 
 import asyncio
@@ -41,27 +41,27 @@ class Shard:
         self._lost: LakelogError | None = None
 
     def read(self) -> None:
-        """Take over what the log says. Blocking. Raises CorruptLog, CorruptSegment, StoreUnavailable."""
+        """Restore the groups from the log. Blocking. Raises CorruptLog, CorruptSegment, StoreUnavailable."""
         self._groups = restore(replay(self._accumulator.partition), self._now_ms())
 
     def refresh(self, wait: bool = False) -> None:
-        """Look whether another process has taken over; behind a commit of this one when `wait`. Blocking."""
+        """Check whether another process has taken over; with `wait` after a commit under way. Blocking."""
         self._accumulator.partition.refresh(wait)
 
     @property
     def leading(self) -> bool:
-        """Whether this process still speaks for these groups, as far as it knows."""
+        """Whether this process still coordinates these groups, as far as it knows."""
         partition = self._accumulator.partition
-        # Of a later term, in which another process may have been between, another shard knows.
+        # A later term is another shard's: another process may have led between the two.
         return self._lost is None and partition.leading and partition.term == self._term
 
     def check_leading(self) -> None:
-        """Raises NotLeader when this process does not speak for these groups any more."""
+        """Raise NotLeader when this process no longer coordinates these groups."""
         if not self.leading:
-            raise NotLeader("this gateway does not coordinate the group any more; repeat the request")
+            raise NotLeader("this gateway no longer coordinates the group; repeat the request")
 
     def group(self, group_id: str) -> Group:
-        """The group `name`: an empty one when nothing is known of it."""
+        """The group `group_id`; an empty one when there is none."""
         if group_id in self._behind and self.leading:
             self._follow(group_id)
         return self._groups.get(group_id) or Group(group_id, topics=self._topics)
@@ -81,13 +81,13 @@ class Shard:
         return [group for _, group in sorted(self._groups.items())]
 
     def apply(self, group_id: str, event: Event) -> Group:
-        """Let `event` happen to the group `group_id`; what it becomes is durable once `wait_durable` returns.
+        """Apply `event` to the group `group_id`; the change is durable once `wait_durable` returns.
 
         Raises what `step` raises, and NotLeader; Retriable for a Delete while something is not durable yet.
         """
         self.check_leading()
         if isinstance(event, Delete) and group_id in self._appended:
-            # Who waits for a number would take the same one of the next group of this name for it.
+            # A caller that waits for transaction N must not take N of the next group of this id for it.
             raise Retriable(f"changes of the group {group_id!r} are being committed; repeat the request")
         before = self.group(group_id)
         after, records = step(before, event, self._now_ms())
@@ -107,13 +107,13 @@ class Shard:
         step(self.group(group_id), event, self._now_ms())
 
     def follow(self, topics: Mapping[str, TopicState]) -> None:
-        """These are the topics from now on. Groups hear of it when asked for, and by `follow_on`."""
+        """Set the topics. Each group hears of them when it is asked for, or by `follow_on`."""
         self._topics, self._behind = topics, dict.fromkeys(self._groups)
 
     def follow_on(self) -> bool:
-        """Tell some of the groups that have not heard of the topics that there are now.
+        """Apply the topics to some of the groups that have not heard of them.
 
-        Returns whether there are more of them. Raises NotLeader.
+        Returns whether there are more such groups. Raises NotLeader.
         """
         for group_id in [*islice(self._behind, GROUPS_LOOKED_AT)]:
             self._follow(group_id)
@@ -125,7 +125,7 @@ class Shard:
             self.apply(group_id, TopicsChanged(self._topics))
 
     def expire(self, retention_ms: int) -> bool:
-        """Forget groups that have had no members for `retention_ms`; some at a time.
+        """Delete some of the groups that have had no members for `retention_ms`.
 
         Returns whether there may be more of them. Raises NotLeader.
         """
@@ -138,7 +138,7 @@ class Shard:
         return len(some) == GROUPS_LOOKED_AT
 
     def tick(self) -> None:
-        """Let the time that has passed happen to every group. Raises NotLeader."""
+        """Apply the time that has passed to every group. Raises NotLeader."""
         now, wall_ms = self._now_ms(), self._clock.now_ms()
         for group_id, group in [*self._groups.items()]:
             deadline, expiry_ms = group.deadline_ms, group.transactions.expiry_ms
@@ -146,9 +146,9 @@ class Shard:
                 self.apply(group_id, Tick(wall_ms))
 
     async def wait_durable(self, group_id: str) -> None:
-        """Return when all that happened to the group `group_id` so far is durable.
+        """Return when all events of the group `group_id` so far are durable.
 
-        Raises NotLeader, StoreUnavailable, OutcomeUnknown, Damaged when it could not be made so.
+        Raises NotLeader, StoreUnavailable, OutcomeUnknown, Damaged when they could not be made durable.
         """
         done = self._appended.get(group_id)
         if done is not None:
@@ -160,7 +160,7 @@ class Shard:
             await asyncio.shield(done)
 
     def listen(self, group_id: str, event: asyncio.Event) -> None:
-        """Set `event` whenever who should own what changes in the group `group_id`."""
+        """Set `event` whenever the target assignment of the group `group_id` changes."""
         self._waiting[group_id].add(event)
 
     def unlisten(self, group_id: str, event: asyncio.Event) -> None:
@@ -169,7 +169,7 @@ class Shard:
             del self._waiting[group_id]
 
     def wake(self, group_id: str | None = None) -> None:
-        """Set the events of those who listen, to one group or to any."""
+        """Set the events of the listeners to one group, or to any."""
         for key in [*self._waiting] if group_id is None else [group_id] if group_id in self._waiting else []:
             for event in self._waiting[key]:
                 event.set()
