@@ -1,6 +1,6 @@
-"""The shards of this process: taken over when somebody asks, looked after, handed over.
+"""The shards of this process: loaded on the first request, looked after, handed over.
 
-A group belongs to a partition of `__consumer_offsets`, as in Kafka; who leads that coordinates the group.
+A group belongs to a partition of `__consumer_offsets`, as in Kafka; its leader coordinates the group.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.partition.partition import Partition, partition_for_key
 
 TICK_S = 0.25
-"""How often sessions are looked at, and topics that came or went."""
+"""How often session timeouts, and created and deleted topics, are looked for."""
 
 EXPIRE_S = 60.0
-"""How often groups are looked for that have been without members for too long."""
+"""How often groups that were without members for too long are looked for."""
 
 ADOPT_S = 5.0
-"""How often it is looked whether a gateway that is gone has left transactions that nobody asks for."""
+"""How often pending transactions are looked for that a dead gateway has left, in groups without requests."""
 
 Answer = TypeVar("Answer")
 
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 class ShardManager:
-    """Those of one process, and a look at the groups of all. Used on the event loop."""
+    """The shards of one process, and the groups of all processes to read. Used on the event loop."""
 
     def __init__(
         self,
@@ -67,11 +67,11 @@ class ShardManager:
         self._expiring: dict[int, float] = {}
 
     async def start(self) -> None:
-        """Begin to look after sessions, and for transactions that were left to be applied."""
+        """Begin to look after session timeouts, and for pending transactions that were left."""
         self._loops = [asyncio.create_task(work) for work in (self._tick_always(), self._take_over_always())]
 
     async def close(self) -> None:
-        """Note where members go on, and stop."""
+        """Note the positions of members, and stop."""
         for partition in [*self._shards]:
             with suppress(LakelogError):
                 await self._before_hand_over(await self._topic(), partition)
@@ -81,12 +81,14 @@ class ShardManager:
         await asyncio.gather(*self._loops, return_exceptions=True)
 
     def wake(self) -> None:
-        """Let every poll that waits look whether it still should."""
+        """Wake every poll that waits, so that it checks whether it still should."""
         for shard in self._shards.values():
             shard.wake()
 
     async def with_shard(self, group_id: str, attempt: Callable[[Shard], Awaitable[Answer]]) -> Answer:
-        """What `attempt` gives for the shard of the group `group_id`, tried again when the term had ended."""
+        """The result of `attempt` with the shard of the group `group_id`; tried again when its term had
+        ended.
+        """
         _, partition = await self.partition_for(group_id)
         try:
             return await attempt(await self._shard(partition))
@@ -104,26 +106,26 @@ class ShardManager:
 
     @property
     def topics_version(self) -> int:
-        """It grows when the groups hear of topics that came or went."""
+        """It grows when the groups hear of created and deleted topics."""
         return self._topics_version
 
     async def refresh_topics(self) -> None:
-        """Look which topics there are now, and tell the groups.
+        """Refresh the topics, and apply them to the groups.
 
-        Who asks for something of a topic by its name means the one that is there: without a look this process
+        A request by a topic's name means the topic that has the name now. Without a refresh this process
         might know the one before.
         """
         await self._sessions.topics.refresh()
         self.follow_topics()
 
     async def has_groups(self) -> bool:
-        """Whether any group was ever made here."""
+        """Whether there was ever a group on this root."""
         if self._cluster.cached_topic(CONSUMER_OFFSETS) is None:
             await asyncio.to_thread(self._cluster.refresh)
         return self._cluster.cached_topic(CONSUMER_OFFSETS) is not None
 
     async def group(self, group_id: str) -> Group:
-        """The group `name`, as is durable. Raises UnknownGroup."""
+        """The group `group_id`, as it is durable. Raises UnknownGroup."""
         check_group_name(group_id)
         await self.refresh_topics()
         found = (
@@ -131,11 +133,13 @@ class ShardManager:
         )
         group = next((group for group in found if group.id == group_id), None)
         if group is None:
-            raise UnknownGroup(f"there is no consumer group {group_id!r}; see which there are")
+            raise UnknownGroup(
+                f"there is no consumer group {group_id!r}; list them with `lakelog group list`"
+            )
         return group
 
     async def groups(self) -> list[Group]:
-        """Every group that there is, by name."""
+        """Every group, by its id."""
         await self.refresh_topics()
         if not await self.has_groups():
             return []
@@ -165,7 +169,7 @@ class ShardManager:
             _check_below("consumer instances", members, "consumer_instances_max", most)
 
     def follow_topics(self) -> None:
-        """Tell the groups of topics that came or went since the last time; internal ones they never know."""
+        """Apply created and deleted topics to the groups, which never know internal ones."""
         version = self._cluster.version
         if version == self._topics_version:
             return
@@ -179,7 +183,7 @@ class ShardManager:
                 shard.follow_on()
 
     async def _follow_on(self, shard: Shard) -> None:
-        """Tell all groups of `shard` of the topics that there are; others are served meanwhile."""
+        """Apply the topics to all groups of `shard`; the event loop serves others in between."""
         with suppress(NotLeader):
             more = shard.follow_on()
             while more:
@@ -187,7 +191,7 @@ class ShardManager:
                 more = shard.follow_on()
 
     async def _shard(self, partition: int) -> Shard:
-        """The shard of a partition of `__consumer_offsets`, taken over now if it has to be."""
+        """The shard of a partition of `__consumer_offsets`, loaded now if it has to be."""
         shard = self._shards.get(partition)
         if shard is None or not shard.leading:
             loading = self._loading.get(partition)
@@ -200,7 +204,9 @@ class ShardManager:
     async def _load(self, partition: int) -> Shard:
         accumulator = await self._leadership.become_leader(await self._topic(), partition)
         shard = Shard(self._cluster, accumulator, self._clock)
-        await asyncio.to_thread(self._cluster.refresh)  # the groups may know of topics that we do not
+        await asyncio.to_thread(
+            self._cluster.refresh
+        )  # the groups may know topics that this process does not
         await asyncio.to_thread(shard.read)
         self.follow_topics()
         shard.follow(self._topics)
@@ -212,7 +218,7 @@ class ShardManager:
         return shard
 
     async def _groups_of(self, partition: int) -> list[Group]:
-        """The groups of a partition of `__consumer_offsets`, as they are; no leadership is claimed for it."""
+        """The groups of a partition of `__consumer_offsets`; no leadership is claimed for it."""
         self.follow_topics()
         shard = self._shards.get(partition)
         if shard is not None:
@@ -223,7 +229,7 @@ class ShardManager:
                 return shard.groups()
         log = (await self._topic()).partition(partition)
         await asyncio.to_thread(log.refresh)
-        # Whoever asks before something has changed shares one replay: that reads all of the log.
+        # Callers share one replay until something changes: it reads all of the log.
         known = (log.high_watermark, self._topics_version)
         before = self._replays.get(partition)
         if before is None or before[0] != known or _has_failed(before[1]):
@@ -232,7 +238,7 @@ class ShardManager:
         return await asyncio.shield(self._replays[partition][1])
 
     async def _topic(self) -> Topic:
-        """`__consumer_offsets`, made at its first use."""
+        """`__consumer_offsets`, created at its first use."""
         found = self._cluster.cached_topic(CONSUMER_OFFSETS)
         if found is None:
             async with self._making:
@@ -251,7 +257,7 @@ class ShardManager:
         return self._cluster.topic(CONSUMER_OFFSETS)
 
     async def _before_hand_over(self, topic: Topic, partition: int) -> None:
-        """Before another gateway takes over: note where members go on, so that nothing comes twice."""
+        """Before another gateway takes over, note the positions of members, so that no record comes twice."""
         shard = self._shards.get(partition) if topic.name == CONSUMER_OFFSETS else None
         if shard is None or not shard.leading:
             return
@@ -267,7 +273,7 @@ class ShardManager:
             for partition, shard in [*self._shards.items()]:
                 try:
                     await self._tick(partition, shard)
-                except Exception:  # noqa: BLE001 -- one must not keep the others from being looked after
+                except Exception:  # noqa: BLE001 -- one shard must not hold up the others
                     _log.exception("looking after the consumer groups of partition %d failed", partition)
 
     async def _tick(self, partition: int, shard: Shard) -> None:
@@ -292,12 +298,12 @@ class ShardManager:
         while True:
             try:
                 await self._take_over_pending()
-            except Exception:  # noqa: BLE001 -- the next look may succeed
-                _log.exception("looking for transactions that were left to be applied failed")
+            except Exception:  # noqa: BLE001 -- the next round may succeed
+                _log.exception("looking for pending transactions of other gateways failed")
             await asyncio.sleep(ADOPT_S)
 
     async def _take_over_pending(self) -> None:
-        """Take over the groups that nobody coordinates and that have transactions to be applied.
+        """Take over groups that nobody coordinates and that have pending transactions.
 
         Their partition may be led here already: after a hand-over nobody has asked for them yet.
         """
@@ -317,13 +323,13 @@ class ShardManager:
 
 
 def _read_groups(log: Partition, topics: Mapping[str, TopicState], now_ms: float) -> list[Group]:
-    """What a partition of `__consumer_offsets` says of its groups, when these are the topics; blocking."""
+    """The groups of a partition of `__consumer_offsets` with these topics. Blocking."""
     found = restore(replay(log), now_ms).values()
     return [step(group, TopicsChanged(topics), now_ms)[0] for group in found]
 
 
 def _check_below(what: str, count: int, setting: str, most: int) -> None:
-    """Raise QuotaReached unless there may be one more than `count`."""
+    """Raise QuotaReached when `count` is the most that `setting` allows."""
     if count >= most:
         raise QuotaReached(
             f"there are {count} {what} here, as many as {setting} allows; delete some, or repeat the request "

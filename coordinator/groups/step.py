@@ -1,10 +1,10 @@
 """A consumer group, as a pure state machine: `step(group, event, now) → (group, records)`.
 
-The records are what must be durable before anybody hears of the new group. Who should own what is decided
-here, at once, for all members (`target`); who does own what follows step by step, as in KIP-848: a member
-gives up and takes over only in its own poll, when it has done with what it was given, and takes over only
-what nobody else still owns. So partitions that stay where they are are never interrupted, and no partition
-ever has two owners. What a member owns it may commit; what it has lost it may not.
+The records must be durable before any client hears of the new group. A step sets the target assignment of
+all members at once (`target`). Ownership follows member by member, as in KIP-848: a member gives up and takes
+over partitions only in its own poll, when it has processed its records, and takes over only partitions that
+no other member still owns. So partitions that stay with their owner are never interrupted, and no partition
+ever has two owners. A member may commit the partitions that it owns, and no others.
 """
 
 from collections.abc import Iterable, Mapping
@@ -63,7 +63,7 @@ from log_tables.topic_partition import TopicPartition
 def step(  # noqa: PLR0911 -- one for each event
     group: Group, event: Event, now_ms: float
 ) -> tuple[Group, Records]:
-    """What `event` at `now_ms` makes of `group`, and the records that say so.
+    """Apply `event` at `now_ms`: the next group, and the records of the change.
 
     Raises the errors of the kind Conflict, NotFound or InvalidRequest for an event that cannot be: then
     nothing has changed.
@@ -148,7 +148,7 @@ def _subscribed(group: Group, member: Member, event: Subscribe, now_ms: float) -
     if member.assigned or (member.topics and event.pattern) or (member.pattern and event.topics):
         raise _mixed(member)
     if event.pattern:
-        matching(event.pattern, [])  # whether it is one at all
+        matching(event.pattern, [])  # raises for a pattern that is none
     changed = replace(member, topics=event.topics, pattern=event.pattern, polled_ms=now_ms, dormant=False)
     return _rebalanced(_with(group, changed), [member.id])
 
@@ -257,7 +257,7 @@ def _check_staged(group: Group, staged: Iterable[StagedFile]) -> None:
         check_writable(run.topic)
         if group.check(TopicPartition(run.topic, run.partition)).topic_id != run.topic_id:
             raise UnknownTopic(
-                f"topic {run.topic!r} is not the one that records were staged for: it was made anew; stage "
+                f"topic {run.topic!r} is not the one that records were staged for: it was re-created; stage "
                 "them again"
             )
 
@@ -277,7 +277,7 @@ def _with_offsets(
     at_ms: int,
     by: str,
 ) -> tuple[Group, Records]:
-    """`group` with these offsets committed; `movers` go on from there, wherever they were set to."""
+    """`group` with these offsets committed; `movers` go on from there, whatever positions they had."""
     made = {
         at: OffsetValue(place.offset, group.check(at).topic_id, place.metadata, at_ms, by)
         for at, place in offsets.items()
@@ -321,7 +321,7 @@ def _topics_changed(group: Group, event: TopicsChanged) -> tuple[Group, Records]
         return known is None or known.topic_id == topic.topic_id
 
     def left(member: Member) -> Member:
-        """What a member has of topics that are what they were; what it chose by hand it keeps."""
+        """`member` without partitions of topics that changed; partitions that it assigned itself stay."""
         owned = member.owned if member.assigned else frozenset(filter(stays, member.owned))
         kept = {at: offset for at, offset in member.positions.items() if stays(at)}
         return replace(member, owned=owned, positions=kept)
@@ -331,7 +331,7 @@ def _topics_changed(group: Group, event: TopicsChanged) -> tuple[Group, Records]
     records: Records = [(OffsetKey(group.id, *at), None) for at in dead]
     if dead:
         group = replace(group, offsets={at: c for at, c in group.offsets.items() if at not in {*dead}})
-    # Of a topic that is gone there is nothing to give up in order.
+    # Partitions of a deleted topic are not given up in order.
     losers = []
     for member in group.members.values():
         changed = left(member)
@@ -353,7 +353,7 @@ def _ticked(group: Group, event: Tick, now_ms: float) -> tuple[Group, Records]:
 
 
 def _idle(group: Group, event: Tick) -> tuple[Group, Records]:
-    """Since when it is so must be durable: another process would begin to count anew."""
+    """The time since when it is idle must be durable: another process would begin to count again."""
     if not group.idle_ms:
         group = replace(group, idle_ms=event.at_ms)
         return group, [group_record(group)]
@@ -380,15 +380,15 @@ def _without(group: Group, gone: list[str], changed: Iterable[str] = ()) -> tupl
 
 
 def _rebalanced(group: Group, changed: Iterable[str]) -> tuple[Group, Records]:
-    """`group` with a new target; the members `changed` have lost or asked for something."""
+    """`group` with a new target; the members `changed` have lost partitions or asked for some."""
     sharing = {m.id: m for m in group.members.values() if m.subscribed and not m.dormant}
     subscriptions = {m.id: group.subscription(m) for m in sharing.values()}
     chosen = {name for subscription in subscriptions.values() for name in subscription}
     counts = {name: group.topics[name].partitions for name in chosen & group.topics.keys()}
     owned: Assignment = {m.id: m.owned for m in sharing.values()}
     target = STRATEGIES[group.strategy](subscriptions, counts, owned)
-    # Who was told of a loss must hear that it is none any more; of a move that a restart interrupted nobody
-    # knows who was told.
+    # A member that heard of a loss must hear when it is none any longer. Nobody knows which members heard of
+    # a move that a restart interrupted.
     before = group.target or (target if target == owned else {})
     concerned = {*changed}
     concerned |= {m for m in sharing if owned[m] - target[m] or owned[m] - before.get(m, NOTHING)}

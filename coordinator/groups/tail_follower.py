@@ -1,4 +1,4 @@
-"""Looks at the ends of partitions where readers wait: one look serves all of this process that wait there."""
+"""Refreshes of the partitions where readers wait: one serves all readers of this process that wait there."""
 
 import asyncio
 import math
@@ -13,18 +13,18 @@ from log_tables.partition.partition import Partition
 
 WAIT_FIRST_S = 0.02
 WAIT_MAX_S = 0.2
-"""Commits of this process wake a reader at once; another gateway's are looked for, ever more seldom."""
+"""Commits of this process wake a reader at once; another gateway's are looked for, ever less often."""
 
 WAIT_LED_S = 1.0
-"""The longest wait of a poll between two looks at the group, the client, and partitions led here."""
+"""The longest wait of a poll before it looks at the group, its client, and partitions led here again."""
 
 Troubles = Mapping[Partition, LakelogError]
 
 
 class TailFollower:
-    """When this process has looked where, and which looks are under way. Used on the event loop.
+    """The last refresh of each partition, and those under way. Used on the event loop.
 
-    What a look finds wakes those who wait by `Partition.on_commit`.
+    New records wake the readers that wait by `Partition.on_commit`.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -33,22 +33,22 @@ class TailFollower:
         self._under_way: dict[Partition, asyncio.Task[Troubles]] = {}
 
     def due_s(self, partitions: Iterable[Partition], pause_s: float) -> float:
-        """In how many seconds the oldest look at one of `partitions` began `pause_s` ago; 0 and less if it
+        """Seconds until the oldest refresh of one of `partitions` is `pause_s` old; 0 and less if it
         did, infinite where there are none.
         """
         began = (self._begun.get(partition, -math.inf) for partition in partitions)
         return min(began, default=math.inf) + pause_s - self._clock.boottime()
 
     async def follow(self, partitions: Sequence[Partition], pause_s: float) -> list[LakelogError]:
-        """`look`, for who waits and looks every `pause_s`: a look of the last half of that will do.
+        """`refresh` for a reader that looks every `pause_s`: one of the last half of that time will do.
 
-        Half of it, so that those who began to wait at different times look at the same ones before long.
+        Half, so that readers that began to wait at different times soon share their refreshes.
         """
         return await self.refresh(partitions, self._clock.boottime() - pause_s / 2)
 
     async def refresh(self, partitions: Sequence[Partition], since: float) -> list[LakelogError]:
-        """Return after looks at all of `partitions` that began after `since` (`Clock.boottime`), whoever
-        asked for them; and what was wrong: TopicDeleted, StoreUnavailable, Damaged.
+        """Return after refreshes of all `partitions` that began after `since` (`Clock.boottime`), by any
+        caller; and the errors: TopicDeleted, StoreUnavailable, Damaged.
         """
         troubles: list[LakelogError] = []
         for some in batched(partitions):
@@ -77,7 +77,7 @@ class TailFollower:
 
 
 def _refresh(partitions: Sequence[Partition]) -> Troubles:
-    """Look at `partitions`; returns why some could not be looked at. A store that is away is asked once."""
+    """Refresh `partitions`; returns the errors by partition. An unavailable store is asked once."""
     troubles: dict[Partition, LakelogError] = {}
     for index, partition in enumerate(partitions):
         try:

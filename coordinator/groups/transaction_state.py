@@ -1,4 +1,4 @@
-"""A group's transactions, as pure state: which are committed and not applied yet, and what is remembered.
+"""A group's transactions, as pure state: those committed and not applied yet, and the retry keys.
 
 A transaction is committed by one append: its offsets, its intent, its retry key. From then on it is only a
 matter of time until its records are where they belong; `Applied` says that they are. Intents are numbered,
@@ -48,10 +48,10 @@ class TransactionState:
         return TransactionsValue(self.producer_id, self.number).newest_epoch(producer_id)
 
     def find_retry(self, key: str, digest: str | None) -> Retry | None:
-        """What is remembered of the transaction with this retry key, if any.
+        """The transaction with this retry key, if it is remembered.
 
-        Raises RetryKeyReused when that was another one, unless `digest` is None; TransactionLost when some of
-        its records were given up.
+        Raises RetryKeyReused when its content was another, unless `digest` is None; TransactionLost when some
+        of its records were given up.
         """
         found = self.retries.get(key)
         if found is not None and digest not in (None, found.digest):
@@ -63,17 +63,17 @@ class TransactionState:
         if found is not None and found.lost:
             raise TransactionLost(
                 f"transaction {found.number}, of the retry key {key!r}, is committed, and some of its "
-                "records were lost and given up; look what is there, and send the rest with a new key"
+                "records were lost and given up; read what is there, and send the rest with a new key"
             )
         return found
 
 
 def begin(before: TransactionState, group_id: str, event: Transact) -> tuple[TransactionState, Records]:
-    """Commit the transaction of `event`. Raises Conflict when more retry keys are remembered than can be."""
+    """Commit the transaction of `event`. Raises Conflict when no more retry keys can be remembered."""
     number = before.number + 1
     epoch = number % (PRODUCER_EPOCH_MAX + 1)
-    # A producer's epochs only grow: where they are used up another producer goes on. So it does where a group
-    # of an older root has one that a client could name.
+    # A producer's epochs only grow: when they are used up, another producer goes on. So it does in a group of
+    # an older root, whose producer id a client could name.
     goes_on = before.number and epoch and before.producer_id >= KEPT_PRODUCER_ID_MIN
     producer_id = before.producer_id if goes_on else event.producer_id
     records: Records = [(TransactionsKey(group_id), TransactionsValue(producer_id, number))]
@@ -97,7 +97,7 @@ def begin(before: TransactionState, group_id: str, event: Transact) -> tuple[Tra
 
 
 def apply(before: TransactionState, group_id: str, event: Applied) -> tuple[TransactionState, Records]:
-    """Note that a transaction's records are where they belong, or nowhere if their topics are gone."""
+    """Note that a transaction's records are appended, or dropped if their topics are deleted."""
     intent = before.pending.get(event.number)
     if intent is None:
         return before, []
@@ -112,7 +112,7 @@ def apply(before: TransactionState, group_id: str, event: Applied) -> tuple[Tran
 
 
 def expire(before: TransactionState, group_id: str, at_ms: int) -> tuple[TransactionState, Records]:
-    """Forget the retry keys that are older than a day, but for the newest."""
+    """Forget the retry keys that are older than a day, except the newest."""
     old = [
         key
         for key, retry in [*before.retries.items()][:-1]
@@ -125,7 +125,7 @@ def expire(before: TransactionState, group_id: str, at_ms: int) -> tuple[Transac
 
 
 def forget(before: TransactionState, group_id: str) -> Records:
-    """What deletes all of them, when none is pending."""
+    """The records that delete all transactions, when none is pending."""
     if not before.number:
         return []
     return [(TransactionsKey(group_id), None), *((RetryKey(group_id, key), None) for key in before.retries)]
@@ -134,7 +134,7 @@ def forget(before: TransactionState, group_id: str) -> Records:
 def remember(
     count: TransactionsValue | None, pending: Mapping[int, Intent], retries: Mapping[str, Retry]
 ) -> TransactionState:
-    """The state that such records, in any order, say."""
+    """The state of these records, which may be in any order."""
     if count is None:
         return TransactionState()
     return TransactionState(
