@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lakelog.client.client import Client
     from lakelog.client.consumer import Consumer
     from lakelog.client.producer import Producer
+    from lakelog.client.serializers import json_deserializer, json_serializer
     from log_tables.errors import (
         BufferFull,
         Conflict,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
         InvalidConsumer,
         InvalidRecord,
         InvalidRequest,
+        InvalidTopicName,
         LakelogError,
         MemberExists,
         MixedSubscription,
@@ -55,6 +57,7 @@ __all__ = [
     "InvalidConsumer",
     "InvalidRecord",
     "InvalidRequest",
+    "InvalidTopicName",
     "LakelogError",
     "MemberExists",
     "MixedSubscription",
@@ -79,6 +82,8 @@ __all__ = [
     "UnknownTopic",
     "Unreachable",
     "__version__",
+    "json_deserializer",
+    "json_serializer",
 ]
 
 __version__ = VERSION
@@ -89,8 +94,10 @@ _MODULES = {
     "Producer": "lakelog.client.producer",
     "Record": "log_tables.record",
     "TopicPartition": "log_tables.topic_partition",
+    "json_deserializer": "lakelog.client.serializers",
+    "json_serializer": "lakelog.client.serializers",
 }
-"""Where the classes are; every other name is an error."""
+"""Where the names are that are no errors."""
 
 
 def __getattr__(name: str) -> object:

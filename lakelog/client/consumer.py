@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from types import TracebackType
-from typing import NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import httpx
 import pyarrow as pa
@@ -13,10 +13,12 @@ from lakelog.client.client import READ_BYTES, Client, OffsetsOf
 from lakelog.client.membership import Heart, Membership
 from lakelog.client.participant import Callback, Callbacks, Choice, Participant
 from lakelog.client.places import places
+from lakelog.client.serializers import Deserializer
 from lakelog.client.transaction import REFUSED, Blocks, Transaction
 from log_tables.clock import Clock, SystemClock
 from log_tables.errors import (
     InvalidArgument,
+    InvalidRecord,
     LakelogError,
     NotAssigned,
     OutcomeUnknown,
@@ -48,14 +50,17 @@ Answer = TypeVar("Answer")
 
 
 class ConsumerRecord(NamedTuple):
-    """A record and where it is from. `timestamp` is in milliseconds since 1970 UTC."""
+    """A record and where it is from. `timestamp` is in milliseconds since 1970 UTC.
+
+    `key` and `value` are bytes or None, or what the consumer's deserializers make of the bytes.
+    """
 
     topic: str
     partition: int
     offset: int
     timestamp: int
-    key: bytes | None
-    value: bytes | None
+    key: Any
+    value: Any
     headers: tuple[tuple[str, bytes | None], ...]
 
 
@@ -75,6 +80,9 @@ class Consumer:
     after some are gained, `on_lost` when they were taken away: the instance was silent for longer than its
     session, or did not poll for `max_poll_interval_ms`. They are called inside of iteration, `poll` and
     `close`. While no gateway answers, requests are repeated for `retry_ms`. Names and meanings are Kafka's.
+
+    In iteration keys and values are bytes, or what `key_deserializer` and `value_deserializer` make of them,
+    such as `lakelog.json_deserializer`. Tables of `poll` have bytes.
 
     Not thread-safe but for `stop`. A thread keeps the instance alive while the program works. `transport`
     replaces the network (httpx's transports).
@@ -98,6 +106,8 @@ class Consumer:
         on_assigned: Callback | None = None,
         on_revoked: Callback | None = None,
         on_lost: Callback | None = None,
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
         request_timeout_ms: float = 30_000,
         retry_ms: float = 30_000,
         transport: httpx.BaseTransport | None = None,
@@ -107,6 +117,7 @@ class Consumer:
         if not group:
             raise InvalidArgument("the group has no name; give it one")
         self._clock = clock or SystemClock()
+        self._deserializers = {"key": key_deserializer, "value": value_deserializer}
         self._choice = _choice(topics, pattern, partitions)
         self._earliest, self._retry_s = auto_offset_reset == "earliest", retry_ms / 1000
         config = {
@@ -163,19 +174,41 @@ class Consumer:
         return self
 
     def __next__(self) -> ConsumerRecord:
-        """The next record, waited for until there is one, or `stop` is called. Raises as `poll` does."""
+        """The next record, waited for until there is one, or `stop` is called.
+
+        Raises as `poll` does, and InvalidRecord for a key or value that its deserializer refuses; the next
+        call goes on after that record.
+        """
         self._check_open()
         self._settle()
         while not self._stopped.is_set():
             record = next(self._pending, None)
             if record is not None:
                 self._places.hand({TopicPartition(record.topic, record.partition): record.offset + 1})
-                return record
+                return self._deserialized(record)
             self._places.hand({})
             self._participant.rewind()  # for who was interrupted in the middle of this
             self._pending = to_consumer_records(self._step(WAIT_MS, READ_BYTES))
         self._places.hand({})
         raise StopIteration
+
+    def _deserialized(self, record: ConsumerRecord) -> ConsumerRecord:
+        made = {}
+        for name, deserializer in self._deserializers.items():
+            data = getattr(record, name)
+            if deserializer is not None and data is not None:
+                try:
+                    made[name] = deserializer(data)
+                except Exception as error:
+                    where = f"offset {record.offset} of {record.topic}-{record.partition}"
+                    raise InvalidRecord(
+                        f"the {name} at {where} is refused by {name}_deserializer ({error}); go on after it, "
+                        "or read it as bytes",
+                        topic=record.topic,
+                        partition=record.partition,
+                        offset=record.offset,
+                    ) from error
+        return record._replace(**made) if made else record
 
     def poll(self, timeout_ms: int = WAIT_MS, max_bytes: int | None = None) -> pa.Table:
         """Records as a table (POLL_SCHEMA), about `max_bytes` of them; empty when none came for `timeout_ms`.

@@ -3,7 +3,7 @@
 import logging
 import warnings
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from weakref import finalize
 
 import httpx
@@ -13,6 +13,7 @@ from lakelog.client.client import Client
 from lakelog.client.delivery import Delivery, RecordMetadata
 from lakelog.client.dispatch import Dispatch, Limits, Topic
 from lakelog.client.outgoing import Headers, check_record, check_target
+from lakelog.client.serializers import Serializer
 from log_tables.clock import Clock, SystemClock
 from log_tables.errors import (
     InvalidArgument,
@@ -45,6 +46,9 @@ class Producer:
     A batch is sent `linger_ms` after its first record, or with `batch_size` bytes. `buffer_memory` (bytes)
     bounds what waits; when it is full, `send` blocks for up to `max_block_ms`. The names and meanings are
     Kafka's. `transport` replaces the network (httpx's transports).
+
+    Keys and values are bytes, or what `key_serializer` and `value_serializer` make bytes of, such as
+    `lakelog.json_serializer`. None stays None: no key, and a record that deletes its key.
     """
 
     def __init__(  # noqa: PLR0913 -- the settings of Kafka's producer
@@ -58,12 +62,15 @@ class Producer:
         max_block_ms: float = 60_000,
         request_timeout_ms: float = 30_000,
         delivery_timeout_ms: float = 120_000,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
         transport: httpx.BaseTransport | None = None,
         clock: Clock | None = None,
     ) -> None:
         if acks not in ("0", "1", "all"):
             raise InvalidArgument(f"acks={acks!r} is not known; use '0', '1' or 'all'")
         self._clock = clock or SystemClock()
+        self._key_serializer, self._value_serializer = key_serializer, value_serializer
         limits = Limits(
             acks,
             linger_ms / 1000,
@@ -96,8 +103,8 @@ class Producer:
     def send(
         self,
         topic: str,
-        value: bytes | None,
-        key: bytes | None = None,
+        value: Any,
+        key: Any = None,
         headers: Headers = (),
         timestamp_ms: int | None = None,
         partition: int | None = None,
@@ -110,10 +117,14 @@ class Producer:
         What can be known now is raised now, and the record takes no place: TypeError for a value, key or
         header that is not bytes, InvalidRecord for a time that no log takes, RecordTooLarge, UnknownTopic,
         UnknownPartition, Unreachable when no gateway answers that tells about the topic, and BufferFull when
-        there is no room for `max_block_ms`.
+        there is no room for `max_block_ms`. What a serializer raises comes as it is.
         """
         self._dispatch.check_open()
         check_target(topic, partition)
+        if key is not None and self._key_serializer is not None:
+            key = self._key_serializer(key)
+        if value is not None and self._value_serializer is not None:
+            value = self._value_serializer(value)
         headers = tuple(headers)
         stamp_ms = self._clock.now_ms() if timestamp_ms is None else timestamp_ms
         check_record(value, key, headers, stamp_ms)

@@ -9,6 +9,7 @@ from lakelog.client.refusal import _ERRORS
 from log_tables.errors import LakelogError
 
 CLASSES = ["Client", "Consumer", "Producer", "Record", "TopicPartition"]
+FUNCTIONS = ["json_deserializer", "json_serializer"]
 ERRORS = [
     "BufferFull",
     "Conflict",
@@ -17,6 +18,7 @@ ERRORS = [
     "InvalidConsumer",
     "InvalidRecord",
     "InvalidRequest",
+    "InvalidTopicName",
     "LakelogError",
     "MemberExists",
     "MixedSubscription",
@@ -41,8 +43,8 @@ ERRORS = [
 
 
 def test_the_public_names_are_these() -> None:
-    assert lakelog.__all__ == sorted([*CLASSES, *ERRORS, "__version__"])
-    assert all(getattr(lakelog, name).__name__ == name for name in [*CLASSES, *ERRORS])
+    assert lakelog.__all__ == sorted([*CLASSES, *ERRORS, *FUNCTIONS, "__version__"])
+    assert all(getattr(lakelog, name).__name__ == name for name in [*CLASSES, *ERRORS, *FUNCTIONS])
     assert lakelog.spark.__all__ == ["DELTA_PACKAGE", "register", "session", "topics"]
 
 
@@ -55,6 +57,6 @@ def test_all_public_names_are_seen_before_any_is_loaded() -> None:
     program = "import sys, lakelog; print(*dir(lakelog)); print('pyarrow' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     names, loaded = done.stdout.splitlines()
-    assert set(names.split()) >= {*CLASSES, *ERRORS, "__version__"}
+    assert set(names.split()) >= {*CLASSES, *ERRORS, *FUNCTIONS, "__version__"}
     assert {"TYPE_CHECKING", "import_module"} & set(names.split()) == set()
     assert loaded == "False"

@@ -1,0 +1,21 @@
+"""Keys and values of a program as bytes, and back: what a producer and a consumer are given to do it."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+Serializer = Callable[[Any], bytes]
+"""A key or a value as bytes. It is never given None: that is no key, or no value."""
+
+Deserializer = Callable[[bytes], Any]
+"""The reverse. It is never given None."""
+
+
+def json_serializer(content: Any) -> bytes:
+    """`content` as JSON, in UTF-8. Raises TypeError for what JSON has no form of, ValueError for NaN."""
+    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def json_deserializer(data: bytes) -> Any:
+    """What the JSON text `data` says. Raises ValueError for what is not JSON."""
+    return json.loads(data)
