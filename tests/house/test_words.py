@@ -20,7 +20,6 @@ NOT_YET = (
     "docs/http.md",
     "docs/maintenance.md",
     "docs/spark.md",
-    "ingest/",
     "jobs/",
     "lakelog/",
     "log_tables/",
