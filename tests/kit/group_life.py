@@ -274,7 +274,7 @@ def check_step(before: Group, event: Event, after: Group) -> None:
 
 def _check_member(before: Group, event: Event, after: Group, name: str) -> None:
     was, now = before.members[name], after.members[name]
-    own = getattr(event, "member", None) == name
+    own = getattr(event, "member_id", None) == name
     gained, lost = now.owned - was.owned, was.owned - now.owned
     if gained:
         assert own
