@@ -1,8 +1,8 @@
-"""Appending the records of a request to the topic of a name, as it is now.
+"""Appending the records of a request to the topic of a name, as the topic is now.
 
-What this gateway knows of the topic may be old. A request that is refused by it is looked at again by what
-is there now; records that the topic would not take because it was deleted go to the one that was made since.
-What was appended before that is answered as it was: it went with the old topic.
+The gateway may know an old state of the topic. If that state refuses a request, the gateway reads the current
+state and tries again. Records that a deleted topic did not take go to the topic that has its name now.
+Records that were appended before stay with the old topic, and the answer says so.
 """
 
 from collections.abc import Callable
@@ -14,8 +14,8 @@ from api.errors import status_and_code
 from api.gateway import Gateway
 from api.requests.client_topics import newest, renewed
 from api.wire.beside import worked_out
-from api.wire.rows import Part, as_indices
-from api.wire.v2 import Placed
+from api.wire.rows import PartitionBatch, as_indices
+from api.wire.v2 import RecordResult
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, AppendOutcome
 from log_tables.cluster.config import TopicConfig
@@ -24,139 +24,146 @@ from log_tables.errors import InvalidRecord, LakelogError, RecordTooLarge, Topic
 from log_tables.limits import APPENDS_AT_ONCE
 from log_tables.partition.partition import AppendRequest, ProducerStamp
 
-Make = Callable[[Topic, int, Room], list[Part]]
-"""Gives the parts of all records of a request for a topic and its sticky partition, the same records each
-time, and takes room for what it unpacks.
+SplitRecords = Callable[[Topic, int, Room], list[PartitionBatch]]
+"""Splits all records of a request by partition, given a topic, its sticky partition, and room for what it
+decompresses. It gives the same records each time.
 """
 
-_BY_TOPIC = (InvalidRecord, RecordTooLarge, UnknownPartition)
-"""Refusals that rest on what is known of the topic."""
+_REFUSED_BY_TOPIC = (InvalidRecord, RecordTooLarge, UnknownPartition)
+"""Refusals that depend on the known state of the topic."""
 
 
 @dataclass(frozen=True, slots=True)
-class Appending:
-    """What a request asks for. `make` is a lot of work if it is `large`.
+class ProduceRequest:
+    """Records to append to one topic.
 
-    `in_turn`: it was answered already (acks=0), and whoever comes after it waits for it.
+    `large` says that `split` is much work. `in_turn` says that the request was answered already (acks=0), and
+    that later requests wait for it.
     """
 
-    make: Make
+    split: SplitRecords
     large: bool
     acks: Acks
     stamp: ProducerStamp | None = None
     expected_offset: int | None = None
     in_turn: bool = False
 
-    def entries(self, parts: list[Part]) -> list[tuple[int, AppendRequest]]:
-        """What is appended of `parts`, each to its partition."""
+    def append_requests(self, batches: list[PartitionBatch]) -> list[tuple[int, AppendRequest]]:
+        """(partition, request to its leader) of each batch."""
         return [
-            (part.partition, AppendRequest(part.batch, self.stamp, self.expected_offset)) for part in parts
+            (batch.partition, AppendRequest(batch.records, self.stamp, self.expected_offset))
+            for batch in batches
         ]
 
 
 @dataclass(slots=True)
-class Done:
-    """What became of the parts of a request, which may have gone to one topic after the other."""
+class ProduceResult:
+    """The outcome of each batch of a request. The batches may have gone to several topics of one name."""
 
-    parts: list[Part]
+    batches: list[PartitionBatch]
     outcomes: list[AppendOutcome]
 
-    def add(self, part: Part, outcome: AppendOutcome) -> None:
-        self.parts.append(part)
+    def add(self, batch: PartitionBatch, outcome: AppendOutcome) -> None:
+        self.batches.append(batch)
         self.outcomes.append(outcome)
 
 
-async def append(here: Gateway, topic: Topic, asked: Appending, room: Room) -> Done:
-    """Append what is `asked` for, to `topic` or what has taken its place.
+async def append(here: Gateway, topic: Topic, request: ProduceRequest, room: Room) -> ProduceResult:
+    """Append the records of `request` to `topic`, or to the topic that has its name now.
 
-    Raises what `make` raises, UnknownTopic and BufferFull, when nothing was appended.
+    Raises the errors of `request.split`, UnknownTopic and BufferFull, if nothing was appended.
     """
-    done = Done([], [])
-    left: list[Part] | None = None
+    result = ProduceResult([], [])
+    rest: list[PartitionBatch] | None = None
     while True:
         try:
-            topic, parts = await _made(here, topic, asked, room)
-            partitions, parts = topic.partition_count, parts if left is None else _of(left, parts)
-            outcomes = await _appended(here, topic, parts, asked, room)
-            left = []  # only now: what raises before this is the answer to all that was left
-            for part, outcome in zip(parts, outcomes, strict=True):
+            topic, batches = await _split(here, topic, request, room)
+            partitions = topic.partition_count
+            if rest is not None:
+                batches = _restricted(batches, rest)
+            outcomes = await _append(here, topic, batches, request, room)
+            rest = []  # only now: an error before this is the outcome of the whole rest
+            for batch, outcome in zip(batches, outcomes, strict=True):
                 if isinstance(outcome, TopicDeleted):
-                    left, why = [*left, part], outcome
+                    rest, deleted = [*rest, batch], outcome
                 else:
-                    done.add(part, outcome)
-            if not left:
-                return done
-            topic = await renewed(here, topic, partitions, why)
+                    result.add(batch, outcome)
+            if not rest:
+                return result
+            topic = await renewed(here, topic, partitions, deleted)
         except LakelogError as error:
-            if not done.parts:
+            if not result.batches:
                 raise
-            for part in left or ():
-                done.add(part, error)
-            return done
+            for batch in rest or ():
+                result.add(batch, error)
+            return result
 
 
-async def _made(here: Gateway, topic: Topic, asked: Appending, room: Room) -> tuple[Topic, list[Part]]:
-    """The parts for `topic`; if it refuses them, for what there is now, where that is another."""
+async def _split(
+    here: Gateway, topic: Topic, request: ProduceRequest, room: Room
+) -> tuple[Topic, list[PartitionBatch]]:
+    """The batches for `topic`. If it refuses the records, those for its current state, if that differs."""
     while True:
-        before, sticky = known(topic), here.router.sticky_partition(topic)
+        before, sticky = topic_state(topic), here.router.sticky_partition(topic)
         try:
-            return topic, await worked_out(asked.large, lambda: asked.make(topic, sticky, room))  # noqa: B023
-        except _BY_TOPIC:
+            return topic, await worked_out(request.large, lambda: request.split(topic, sticky, room))  # noqa: B023
+        except _REFUSED_BY_TOPIC:
             topic = await newest(here, topic)
-            if known(topic) == before:
+            if topic_state(topic) == before:
                 raise
 
 
-def known(topic: Topic) -> tuple[str, int, TopicConfig]:
-    """What a request is refused by."""
+def topic_state(topic: Topic) -> tuple[str, int, TopicConfig]:
+    """The state of a topic on which refusals depend."""
     return topic.topic_id, topic.partition_count, topic.config
 
 
-async def _appended(
-    here: Gateway, topic: Topic, parts: list[Part], asked: Appending, room: Room
+async def _append(
+    here: Gateway, topic: Topic, batches: list[PartitionBatch], request: ProduceRequest, room: Room
 ) -> list[AppendOutcome]:
-    async def again(index: int, acks: Acks) -> None:
-        """Append a part that was answered already (acks=0) to the topic that is there now."""
+    async def append_again(number: int, acks: Acks) -> None:
+        """Append a batch that was answered already (acks=0) to the topic that has the name now."""
 
-        def made(found: Topic, sticky: int, held: Room) -> list[Part]:
-            return _of([parts[index]], asked.make(found, sticky, held))
+        def split(current: Topic, sticky: int, held: Room) -> list[PartitionBatch]:
+            return _restricted(request.split(current, sticky, held), [batches[number]])
 
         with here.buffer.room(topic.name) as more:
-            later = replace(asked, make=made, acks=acks, in_turn=True)
-            done = await append(here, await newest(here, topic), later, more)
-            for outcome in done.outcomes:
+            later = replace(request, split=split, acks=acks, in_turn=True)
+            result = await append(here, await newest(here, topic), later, more)
+            for outcome in result.outcomes:
                 if isinstance(outcome, LakelogError):
                     raise outcome
 
-    entries = await worked_out(len(parts) > APPENDS_AT_ONCE, lambda: asked.entries(parts))
-    room.grow(sum(entry.size_bytes for _, entry in entries))
-    return await here.router.append(topic, entries, asked.acks, room, again, asked.in_turn)
+    requests = await worked_out(len(batches) > APPENDS_AT_ONCE, lambda: request.append_requests(batches))
+    room.grow(sum(each.size_bytes for _, each in requests))
+    return await here.router.append(topic, requests, request.acks, room, append_again, request.in_turn)
 
 
-def _of(left: list[Part], parts: list[Part]) -> list[Part]:
-    """Those records of `parts`, which are all of a request, that are in `left`, too."""
-    if any(part.indexes is None for part in left):
-        return parts  # that one is all of it
-    wanted = np.concatenate([part.indexes for part in left])
+def _restricted(batches: list[PartitionBatch], to: list[PartitionBatch]) -> list[PartitionBatch]:
+    """The records of `batches`, which have all of a request, that are also in `to`."""
+    if any(batch.indexes is None for batch in to):
+        return batches  # a batch without indexes is the whole request
+    wanted = np.concatenate([batch.indexes for batch in to])
     found = []
-    for part in parts:
-        indexes = np.arange(part.batch.num_rows) if part.indexes is None else part.indexes
+    for batch in batches:
+        indexes = np.arange(batch.records.num_rows) if batch.indexes is None else batch.indexes
         kept = np.flatnonzero(np.isin(indexes, wanted))
         if len(kept):
-            found.append(Part(part.partition, part.batch.take(as_indices(kept)), indexes[kept]))
+            records = batch.records.take(as_indices(kept))
+            found.append(PartitionBatch(batch.partition, records, indexes[kept]))
     return found
 
 
 def refuse_if_all_failed(outcomes: list[AppendOutcome]) -> None:
-    """Raise the first error when nothing was appended."""
+    """Raise the first error if nothing was appended."""
     first = outcomes[0]
     if isinstance(first, LakelogError) and not any(isinstance(outcome, Appended) for outcome in outcomes):
         raise first
 
 
-def place_of(partition: int, outcome: AppendOutcome, place: int) -> Placed:
-    """What the answer says of the record at `place` among those of one partition."""
+def record_result(partition: int, outcome: AppendOutcome, number: int) -> RecordResult:
+    """The result of record `number` among those of one partition."""
     if isinstance(outcome, LakelogError):
         return partition, None, status_and_code(outcome)[1], outcome.message
     base = outcome.base_offset
-    return partition, None if base is None else base + place, None, None
+    return partition, None if base is None else base + number, None, None

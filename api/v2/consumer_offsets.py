@@ -54,7 +54,7 @@ async def commit(
     answer is an empty list, sent when the commit is durable.
     """
     named = None if wanted is None else wanted.offsets
-    offsets = None if named is None else CommitBody(offsets=named).places(step=1)
+    offsets = None if named is None else CommitBody(offsets=named).offsets_to_commit(step=1)
     await here.coordinator.commit(group, instance, offsets)
     return []
 
@@ -67,9 +67,9 @@ async def get_committed(
     are left out.
     """
     found = await here.coordinator.apply_event(group, Heartbeat(instance))
-    for at in wanted.places:
+    for at in wanted.topic_partitions:
         found.check(at)
-    return _committed(found, wanted.places)
+    return _committed(found, wanted.topic_partitions)
 
 
 @router.post(
@@ -82,10 +82,10 @@ async def seek(here: Here, group: GroupName, instance: InstanceName, wanted: See
     """The next poll continues at these offsets, or at the first record at or after these times. If there is
     no such record, it continues at the end of the partition.
     """
-    times = {named.at: microseconds(str(named.timestamp)) for named in wanted.timestamps}
+    times = {each.topic_partition: microseconds(str(each.timestamp)) for each in wanted.timestamps}
     found = await here.coordinator.apply_event(group, Heartbeat(instance))
-    found.check_owned(found.member(instance), [*(named.at for named in wanted.offsets), *times])
-    positions = {named.at: named.offset for named in wanted.offsets}
+    found.check_owned(found.member(instance), [*(each.topic_partition for each in wanted.offsets), *times])
+    positions = {each.topic_partition: each.offset for each in wanted.offsets}
     positions |= await run_in_threadpool(_at_times, here, times)
     await here.coordinator.seek(group, instance, positions)
 
@@ -131,7 +131,7 @@ async def put_group_offsets(here: Here, group: GroupName, wanted: CommitBody, fo
 
     409 while members share topics, unless `force` is true: then the members continue from there.
     """
-    await here.coordinator.reset(group, wanted.places(step=0), force)
+    await here.coordinator.reset(group, wanted.offsets_to_commit(step=0), force)
 
 
 @router.delete("", status_code=204, summary="Delete a group", responses=error_responses(404, 409, 503))
@@ -157,21 +157,21 @@ async def _seek_to(
     here: Gateway, group: str, instance: str, wanted: list[PartitionName], *, end: bool
 ) -> None:
     found = await here.coordinator.apply_event(group, Heartbeat(instance))
-    places = [named.at for named in wanted]
-    found.check_owned(found.member(instance), places)
+    partitions = [each.topic_partition for each in wanted]
+    found.check_owned(found.member(instance), partitions)
 
     def positions() -> dict[TopicPartition, int]:
-        def place(partition: Partition) -> int:
+        def position(partition: Partition) -> int:
             return partition.high_watermark if end else partition.log_start
 
-        return {at: at_partition(here, *at, place) for at in places}
+        return {at: at_partition(here, *at, position) for at in partitions}
 
     await here.coordinator.seek(group, instance, await run_in_threadpool(positions))
 
 
 def _at_times(here: Gateway, times: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-    def place(partition: Partition, time_us: int) -> int:
+    def position(partition: Partition, time_us: int) -> int:
         found = partition.position(time_us)
         return partition.high_watermark if found is None else found
 
-    return {at: at_partition(here, *at, partial(place, time_us=time_us)) for at, time_us in times.items()}
+    return {at: at_partition(here, *at, partial(position, time_us=time_us)) for at, time_us in times.items()}

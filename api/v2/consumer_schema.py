@@ -182,7 +182,7 @@ class PartitionName(StrictBody):
     partition: Annotated[int, Field(ge=0, lt=2**31)]
 
     @property
-    def at(self) -> TopicPartition:
+    def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
 
 
@@ -190,8 +190,8 @@ class Partitions(StrictBody):
     partitions: Listed[PartitionName]
 
     @property
-    def places(self) -> list[TopicPartition]:
-        return [name.at for name in self.partitions]
+    def topic_partitions(self) -> list[TopicPartition]:
+        return [each.topic_partition for each in self.partitions]
 
 
 class PartitionOffset(PartitionName):
@@ -214,14 +214,17 @@ class CommitBody(StrictBody):
 
     offsets: Listed[ProcessedOffset]
 
-    def places(self, step: int) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What is to be committed, `step` beyond what stands here. Raises InvalidRecord for a repetition."""
-        made = {
-            named.at: OffsetAndMetadata(named.offset + step, named.metadata or "") for named in self.offsets
+    def offsets_to_commit(self, step: int) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The offsets to commit: those of the body, plus `step`. Raises InvalidRecord if one partition is
+        named twice.
+        """
+        offsets = {
+            each.topic_partition: OffsetAndMetadata(each.offset + step, each.metadata or "")
+            for each in self.offsets
         }
-        if len(made) < len(self.offsets):
+        if len(offsets) < len(self.offsets):
             raise InvalidRecord("the offsets name a partition twice; name each partition once")
-        return made
+        return offsets
 
 
 class MemberCommitBody(StrictBody):

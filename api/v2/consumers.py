@@ -125,7 +125,7 @@ async def unsubscribe(here: Here, group: GroupName, instance: InstanceName) -> N
 )
 async def assign(here: Here, group: GroupName, instance: InstanceName, wanted: Partitions) -> None:
     """Replaces an earlier manual assignment. The instance then does not share partitions with the group."""
-    await here.coordinator.apply_event(group, Assign(instance, frozenset(wanted.places)))
+    await here.coordinator.apply_event(group, Assign(instance, frozenset(wanted.topic_partitions)))
 
 
 @router.get(

@@ -12,17 +12,17 @@ from api.decimals import decimal
 from api.errors import error_responses
 from api.gateway import Gateway, gateway
 from api.media import Format, content_format
-from api.requests.appending import Appending, append, place_of, refuse_if_all_failed
+from api.requests.appending import ProduceRequest, append, record_result, refuse_if_all_failed
 from api.requests.body import room_of, take_body
 from api.requests.client_topics import topic_to_write
 from api.requests.envelope import V2_MEDIA_TYPE
 from api.requests.strict import StrictRoute
 from api.v2.produce_schema import PRODUCE_BODY, Produced
-from api.wire.arrow import decode_stream, parts_of_stream
+from api.wire.arrow import decode_stream, partition_batches_of_stream
 from api.wire.beside import INLINE_MAX_ROWS, is_large, worked_out
 from api.wire.json_bounds import LISTED, decoding
-from api.wire.rows import Part, parts_of
-from api.wire.v2 import Placed, decode_records, encode_offsets, encode_run
+from api.wire.rows import PartitionBatch, partition_batches
+from api.wire.v2 import RecordResult, decode_records, encode_consecutive_offsets, encode_offsets
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, AppendOutcome
 from log_tables.cluster.topic import Topic
@@ -106,16 +106,16 @@ async def _produce(
     with room_of(request) as room:
         body = take_body(request)
         size = len(body)
-        make = partial(_decode, here, body, form, partition)
-        asked = Appending(make, is_large(body, form), acks, stamp, expected)
-        done = await append(here, topic, asked, room)
-        del body, make, asked
-    parts, outcomes = done.parts, done.outcomes
+        split = partial(_decode, here, body, form, partition)
+        wanted = ProduceRequest(split, is_large(body, form), acks, stamp, expected)
+        result = await append(here, topic, wanted, room)
+        del body, split, wanted
+    batches, outcomes = result.batches, result.outcomes
     refuse_if_all_failed(outcomes)
     records = sum(outcome.count for outcome in outcomes if isinstance(outcome, Appended))
     here.metrics.topic(name).produced(records, size, here.clock.monotonic() - begin)
-    encode = _arrow_answer if form is Format.ARROW else _answer
-    answer = await worked_out(records > INLINE_MAX_ROWS, lambda: encode(parts, outcomes))
+    encode = _arrow_answer if form is Format.ARROW else _json_answer
+    answer = await worked_out(records > INLINE_MAX_ROWS, lambda: encode(batches, outcomes))
     return Response(answer, media_type=V2_MEDIA_TYPE, headers={"Acks": acks.value})
 
 
@@ -127,35 +127,35 @@ def _decode(
     topic: Topic,
     sticky: int,
     room: Room,
-) -> list[Part]:
+) -> list[PartitionBatch]:
     if partition is not None and not 0 <= partition < topic.partition_count:
         raise UnknownPartition(
             f"topic {topic.name!r} has no partition {partition}; it has 0 to {topic.partition_count - 1}"
         )
     now_us = here.clock.now_us()
     if form is Format.ARROW:
-        return parts_of_stream(decode_stream(body, room.grow), topic, partition, sticky, now_us)
+        return partition_batches_of_stream(decode_stream(body, room.grow), topic, partition, sticky, now_us)
     with decoding(room, body, LISTED, form):
-        return parts_of(decode_records(body, form), topic, partition, sticky, now_us)
+        return partition_batches(decode_records(body, form), topic, partition, sticky, now_us)
 
 
-def _answer(parts: list[Part], outcomes: list[AppendOutcome]) -> bytes:
+def _json_answer(batches: list[PartitionBatch], outcomes: list[AppendOutcome]) -> bytes:
     first = outcomes[0]
-    if len(parts) == 1 and isinstance(first, Appended):
-        return encode_run(first.partition, first.base_offset, first.count)
-    placed: list[Placed | None] = [None] * sum(part.batch.num_rows for part in parts)
-    for part, outcome in zip(parts, outcomes, strict=True):
-        indexes = range(part.batch.num_rows) if part.indexes is None else part.indexes.tolist()
-        for place, index in enumerate(indexes):
-            placed[index] = place_of(part.partition, outcome, place)
-    return encode_offsets([place for place in placed if place is not None])
+    if len(batches) == 1 and isinstance(first, Appended):
+        return encode_consecutive_offsets(first.partition, first.base_offset, first.count)
+    results: list[RecordResult | None] = [None] * sum(batch.records.num_rows for batch in batches)
+    for batch, outcome in zip(batches, outcomes, strict=True):
+        indexes = range(batch.records.num_rows) if batch.indexes is None else batch.indexes.tolist()
+        for number, index in enumerate(indexes):
+            results[index] = record_result(batch.partition, outcome, number)
+    return encode_offsets([each for each in results if each is not None])
 
 
-def _arrow_answer(parts: list[Part], outcomes: list[AppendOutcome]) -> bytes:
+def _arrow_answer(batches: list[PartitionBatch], outcomes: list[AppendOutcome]) -> bytes:
     rows: list[dict[str, Any]] = []
-    for part, outcome in zip(parts, outcomes, strict=True):
-        partition, offset, code, error = place_of(part.partition, outcome, 0)
-        row = {"partition": partition, "base_offset": offset, "count": part.batch.num_rows}
+    for batch, outcome in zip(batches, outcomes, strict=True):
+        partition, offset, code, error = record_result(batch.partition, outcome, 0)
+        row = {"partition": partition, "base_offset": offset, "count": batch.records.num_rows}
         rows.append(row if code is None else {**row, "error_code": code, "error": error})
     return msgspec.json.encode({"offsets": rows})
 

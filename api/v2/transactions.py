@@ -96,94 +96,113 @@ async def transact(request: Request, group: GroupName, retry_key: _RetryKey = ""
     return await _transact(request, group, None, retry_key)
 
 
-async def _transact(request: Request, group: str, member: str | None, key: str) -> Response:
+async def _transact(request: Request, group_id: str, member_id: str | None, key: str) -> Response:
     here, form = gateway(request), content_format(request)
     check_retry_key(key)
-    with room_of(request).detach() as room:  # what it holds is given back before the answer is waited for
+    with room_of(request).detach() as room:  # given back before the wait for the result
         body = take_body(request)
         digest = blake2b(body, digest_size=16, key=form.name.encode()).hexdigest()
-        done, earlier = await _known(here, room, group, (key, digest), body, form) if key else (None, False)
-        if done is None:
-            done = await _done(here, room, group, member, (key, digest), body, form)
+        retry = key, digest
+        transaction, earlier = None, False
+        if key:
+            transaction, earlier = await _find_repeat(here, room, group_id, retry, body, form)
+        if transaction is None:
+            transaction = await _commit(here, room, group_id, member_id, retry, body, form)
         del body
-    placed = await done.where()
-    return await worked_out(len(placed) > INLINE_MAX_ROWS, lambda: _answer(done.number, placed, earlier))
+    ranges = await transaction.where()
+    return await worked_out(
+        len(ranges) > INLINE_MAX_ROWS, lambda: _answer(transaction.number, ranges, earlier)
+    )
 
 
-async def _known(
-    here: Gateway, room: Room, group: str, retry: tuple[str, str], body: bytes, form: Format
+async def _find_repeat(
+    here: Gateway, room: Room, group_id: str, retry: tuple[str, str], body: bytes, form: Format
 ) -> tuple[TransactionResult | None, bool]:
-    """The transaction that has this retry key already, and whether with another content.
+    """The transaction that has this retry key already, and whether its content differs.
 
-    That is allowed to one with staged files: who does its work again, after a crash, has staged anew. Raises
-    RetryKeyReused.
+    Only a request with staged files may differ: a client that repeats its work after a crash stages new
+    files. Raises RetryKeyReused for any other.
     """
     try:
-        return await here.coordinator.find_repeat(group, *retry), False
+        return await here.coordinator.find_repeat(group_id, *retry), False
     except RetryKeyReused:
         large = is_large(body, form)
         sent = await worked_out(large, lambda: decode_transaction(body, form, room))
         if not sent.frame.staged:
             raise
-    found = await here.coordinator.find_repeat(group, retry[0], None)
+    found = await here.coordinator.find_repeat(group_id, retry[0], None)
     return found, found is not None
 
 
-async def _done(
+async def _commit(
     here: Gateway,
     room: Room,
-    group: str,
-    member: str | None,
+    group_id: str,
+    member_id: str | None,
     retry: tuple[str, str],
     body: bytes,
     form: Format,
 ) -> TransactionResult:
-    """The transaction, committed: with the topics that are there now, where some were made again meanwhile.
+    """The transaction, committed. If a topic was re-created in the meantime, its records go to the new topic.
 
-    Raises what `GroupCoordinator.transact` raises.
+    Raises the errors of `GroupCoordinator.transact`.
     """
     large = is_large(body, form)
     while True:
         sent = await worked_out(large, lambda: decode_transaction(body, form, room))
-        asked, size = await _asked(here, sent, member, retry, large)
+        request, size_bytes = await _request(here, sent, member_id, retry, large)
         del sent
-        room.grow(size)
+        room.grow(size_bytes)
         try:
-            return await here.coordinator.transact(group, member, asked)
+            return await here.coordinator.transact(group_id, member_id, request)
         except (UnknownTopic, UnknownPartition):
             await here.shard_manager.refresh_topics()
-            if all(is_current(here, part.topic, part.topic_id) for part in asked.parts):
+            if all(is_current(here, part.topic, part.topic_id) for part in request.parts):
                 raise
 
 
-async def _asked(
-    here: Gateway, sent: TransactionBody, member: str | None, retry: tuple[str, str], large: bool
+async def _request(
+    here: Gateway, sent: TransactionBody, member_id: str | None, retry: tuple[str, str], large: bool
 ) -> tuple[TransactionRequest, int]:
-    """What is asked for, and how many bytes its records take."""
+    """The request to the group's coordinator, and the size of its records in bytes."""
     frame = sent.frame
     for key in frame.forget:
         check_retry_key(key)
-    await here.shard_manager.refresh_topics()  # records are for the topics that are there now
+    await here.shard_manager.refresh_topics()  # the records are for the current topics
     topics = [await topic_to_write(here, name) for name in sent.records]
     sticky = [here.router.sticky_partition(topic) for topic in topics]
 
-    def asked() -> tuple[TransactionRequest, int]:
-        parts = [part for at in zip(topics, sticky, strict=True) for part in _parts(here, sent, *at)]
-        places = frame.places(step=0 if member is None else 1)
-        size = sum(batch.nbytes for part in parts for batch in part.batches)
-        return TransactionRequest(places, parts, frame.staged, frame.generation, *retry, frame.forget), size
+    def build() -> tuple[TransactionRequest, int]:
+        records = [
+            each
+            for topic, partition in zip(topics, sticky, strict=True)
+            for each in _partition_records(here, sent, topic, partition)
+        ]
+        offsets = frame.offsets_to_commit(step=0 if member_id is None else 1)
+        size_bytes = sum(batch.nbytes for each in records for batch in each.batches)
+        request = TransactionRequest(offsets, records, frame.staged, frame.generation, *retry, frame.forget)
+        return request, size_bytes
 
-    return await worked_out(large, asked)
+    return await worked_out(large, build)
 
 
-def _parts(here: Gateway, sent: TransactionBody, topic: Topic, sticky: int) -> list[PartitionRecords]:
-    parts = sent.parts(topic, sticky, here.clock.now_us())
-    return [PartitionRecords(topic.name, topic.topic_id, part.partition, [part.batch]) for part in parts]
+def _partition_records(
+    here: Gateway, sent: TransactionBody, topic: Topic, sticky: int
+) -> list[PartitionRecords]:
+    return [
+        PartitionRecords(topic.name, topic.topic_id, batch.partition, [batch.records])
+        for batch in sent.partition_batches(topic, sticky, here.clock.now_us())
+    ]
 
 
-def _answer(number: int, placed: tuple[AppendedRange, ...], earlier: bool) -> V2Response:
+def _answer(number: int, ranges: tuple[AppendedRange, ...], earlier: bool) -> V2Response:
     offsets = [
-        {"topic": p.topic, "partition": p.partition, "base_offset": p.base_offset, "count": p.count}
-        for p in placed
+        {
+            "topic": each.topic,
+            "partition": each.partition,
+            "base_offset": each.base_offset,
+            "count": each.count,
+        }
+        for each in ranges
     ]
     return V2Response({"transaction": number, "offsets": offsets, "earlier": earlier})

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from api.errors import error_responses, status_and_code
 from api.gateway import Gateway, Here
-from api.requests.appending import Appending, append, known, place_of, refuse_if_all_failed
+from api.requests.appending import ProduceRequest, append, record_result, refuse_if_all_failed, topic_state
 from api.requests.body import room_of, take_body
 from api.requests.client_topics import newest, topic_to_write
 from api.requests.strict import StrictRoute
@@ -19,8 +19,8 @@ from api.v3.paths import ClusterId, TopicName
 from api.v3.schema import BATCH_BODY, RECORDS_BODY
 from api.wire.beside import INLINE_MAX_ROWS, is_large_json, worked_out
 from api.wire.json_bounds import LISTED, LOOSE, check_fits, decoding
-from api.wire.rows import Part, Rows, parts_of
-from api.wire.v3 import Row, answer_of, decode_batch, decode_stream
+from api.wire.rows import PartitionBatch, Rows, partition_batches
+from api.wire.v3 import Row, decode_batch, decode_stream, record_answer
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, AppendOutcome
 from log_tables.cluster.topic import Topic
@@ -35,10 +35,10 @@ _ERRORS = error_responses(400, 404, 408, 413, 422, 429, 503)
 
 
 @dataclass(frozen=True, slots=True)
-class _Done:
-    """The answer to one record as JSON, or its error code and message."""
+class _RecordAnswer:
+    """The answer to one record: JSON of its place in the log, or an error code and a message."""
 
-    answer: bytes | None
+    success: bytes | None
     error_code: int = 200
     message: str = ""
 
@@ -56,25 +56,25 @@ async def produce_records(here: Here, request: Request, cluster_id: ClusterId, t
     found = await topic_to_write(here, topic)
     with room_of(request) as room:
         body = take_body(request)
-        decode = partial(_decoded_stream, body, room)
+        decode = partial(_decode_stream_within, body, room)
         rows = await worked_out(is_large_json(body), decode)
         del body, decode
-        done = await _append(here, found, rows, room)
-    content = await worked_out(len(done) > INLINE_MAX_ROWS, lambda: _lines(done))
+        answers = await _append(here, found, rows, room)
+    content = await worked_out(len(answers) > INLINE_MAX_ROWS, lambda: _lines(answers))
     return Response(content, media_type="application/json")
 
 
-def _decoded_stream(body: bytes, room: Room) -> list[Row]:
+def _decode_stream_within(body: bytes, room: Room) -> list[Row]:
     with decoding(room, body, LOOSE):
         return decode_stream(body)
 
 
-def _lines(done: list[_Done]) -> bytes:
-    return b"".join(b"%b\n" % (one.answer or _error(one)) for one in done)
+def _lines(answers: list[_RecordAnswer]) -> bytes:
+    return b"".join(b"%b\n" % (answer.success or _error(answer)) for answer in answers)
 
 
-def _error(one: _Done) -> bytes:
-    return msgspec.json.encode({"error_code": one.error_code, "message": one.message})
+def _error(answer: _RecordAnswer) -> bytes:
+    return msgspec.json.encode({"error_code": answer.error_code, "message": answer.message})
 
 
 @router.post(
@@ -91,32 +91,36 @@ async def produce_batch(here: Here, request: Request, cluster_id: ClusterId, top
     found = await topic_to_write(here, topic)
     with room_of(request) as room:
         body = take_body(request)
-        found, sound, failures = await _decoded_by_newest(here, found, body, room)
+        found, accepted, failures = await _decode_for_current(here, found, body, room)
         del body
-        rows = [row for _, row in sound]
-        done = await _append(here, found, rows, room) if rows else []
-    names = [name for name, _ in sound]
-    content = await worked_out(len(done) > INLINE_MAX_ROWS, lambda: _batch_answer(names, done, failures))
+        rows = [row for _, row in accepted]
+        answers = await _append(here, found, rows, room) if rows else []
+    names = [name for name, _ in accepted]
+    content = await worked_out(
+        len(answers) > INLINE_MAX_ROWS, lambda: _batch_answer(names, answers, failures)
+    )
     return Response(content, 207, media_type="application/json")
 
 
-async def _decoded_by_newest(
+async def _decode_for_current(
     here: Gateway, topic: Topic, body: bytes, room: Room
 ) -> tuple[Topic, list[tuple[str, Row]], list[dict[str, object]]]:
-    """`_decoded`, and the topic, which is looked at again where it refuses something."""
+    """`_decode_entries` for the current state of the topic, and the topic."""
     while True:
-        before = known(topic)
-        decode = partial(_decoded, topic, body, room)
-        sound, failures = await worked_out(is_large_json(body), decode)
+        before = topic_state(topic)
+        decode = partial(_decode_entries, topic, body, room)
+        accepted, failures = await worked_out(is_large_json(body), decode)
         if not failures:
-            return topic, sound, failures
+            return topic, accepted, failures
         topic = await newest(here, topic)
-        if known(topic) == before:
-            return topic, sound, failures
+        if topic_state(topic) == before:
+            return topic, accepted, failures
 
 
-def _decoded(topic: Topic, body: bytes, room: Room) -> tuple[list[tuple[str, Row]], list[dict[str, object]]]:
-    """The entries of a batch that `topic` takes, and the failures of the others."""
+def _decode_entries(
+    topic: Topic, body: bytes, room: Room
+) -> tuple[list[tuple[str, Row]], list[dict[str, object]]]:
+    """The entries of a batch that `topic` accepts, and the failures of the others."""
     with decoding(room, body, LISTED):
         entries = decode_batch(body)
     failures = [
@@ -124,18 +128,18 @@ def _decoded(topic: Topic, body: bytes, room: Room) -> tuple[list[tuple[str, Row
         for name, row in entries
         if isinstance(row, InvalidRecord)
     ]
-    sound, refused = _check_each(topic, [(name, row) for name, row in entries if isinstance(row, Row)])
-    return sound, failures + refused
+    accepted, refused = _accepted(topic, [(name, row) for name, row in entries if isinstance(row, Row)])
+    return accepted, failures + refused
 
 
-def _batch_answer(names: list[str], done: list[_Done], refused: list[dict[str, object]]) -> bytes:
+def _batch_answer(names: list[str], answers: list[_RecordAnswer], refused: list[dict[str, object]]) -> bytes:
     successes: list[msgspec.Raw] = []
     failures = [*refused]
-    for name, one in zip(names, done, strict=True):
-        if one.answer is None:
-            failures.append(_failure(name, one.error_code, one.message))
+    for name, answer in zip(names, answers, strict=True):
+        if answer.success is None:
+            failures.append(_failure(name, answer.error_code, answer.message))
         else:
-            successes.append(msgspec.Raw(b'{"id":%b,%b' % (msgspec.json.encode(name), one.answer[1:])))
+            successes.append(msgspec.Raw(b'{"id":%b,%b' % (msgspec.json.encode(name), answer.success[1:])))
     return msgspec.json.encode({"successes": successes, "failures": failures})
 
 
@@ -143,22 +147,24 @@ def _failure(name: str, error_code: int, message: str) -> dict[str, object]:
     return {"id": name, "error_code": error_code, "message": message}
 
 
-def _check_each(
+def _accepted(
     topic: Topic, entries: list[tuple[str, Row]]
 ) -> tuple[list[tuple[str, Row]], list[dict[str, object]]]:
-    """The entries that the topic takes, and the failures of the others."""
-    sound, failures = [], []
+    """The entries that the topic accepts, and the failures of the others."""
+    accepted, failures = [], []
     for name, row in entries:
-        error = _problem(topic, row)
+        error = _refusal(topic, row)
         if error is None:
-            sound.append((name, row))
+            accepted.append((name, row))
         else:
             failures.append(_failure(name, status_and_code(error)[1], error.message))
-    return sound, failures
+    return accepted, failures
 
 
-def _problem(topic: Topic, row: Row) -> LakelogError | None:
-    """Why `topic` does not take `row`. Without a batch for each: thousands would hold up the event loop."""
+def _refusal(topic: Topic, row: Row) -> LakelogError | None:
+    """The error with which `topic` refuses `row`, if it does. It makes no Arrow batch: thousands of them
+    would block the event loop.
+    """
     size, limit = len(row.key or b"") + len(row.value or b""), topic.config.max_message_bytes
     if size > limit:
         return RecordTooLarge(
@@ -182,51 +188,53 @@ def _rows(rows: list[Row]) -> Rows:
     )
 
 
-async def _append(here: Gateway, topic: Topic, rows: list[Row], room: Room) -> list[_Done]:
-    """Append; what became of each row, in order."""
+async def _append(here: Gateway, topic: Topic, rows: list[Row], room: Room) -> list[_RecordAnswer]:
+    """Append the rows; the answer to each, in order."""
     begin = here.clock.monotonic()
     check_fits(room, len(rows) * JSON_ANSWER_BYTES)
     room.grow(room.size_bytes + len(rows) * JSON_ANSWER_BYTES)
     large = len(rows) > INLINE_MAX_ROWS
 
-    def parted(found: Topic, sticky: int, _: Room) -> list[Part]:
-        return parts_of(_rows(rows), found, None, sticky, here.clock.now_us())
+    def split(found: Topic, sticky: int, _: Room) -> list[PartitionBatch]:
+        return partition_batches(_rows(rows), found, None, sticky, here.clock.now_us())
 
-    gone = await append(here, topic, Appending(parted, large, Acks.ALL), room)
-    refuse_if_all_failed(gone.outcomes)
-    done = await worked_out(large, lambda: _done_of_each(here, topic, rows, gone.parts, gone.outcomes))
-    appended = sum(one.answer is not None for one in done)
+    result = await append(here, topic, ProduceRequest(split, large, Acks.ALL), room)
+    refuse_if_all_failed(result.outcomes)
+    answers = await worked_out(large, lambda: _answers_to(here, topic, rows, result.batches, result.outcomes))
+    appended = sum(answer.success is not None for answer in answers)
     here.metrics.topic(topic.name).produced(appended, 0, here.clock.monotonic() - begin)
-    return done
+    return answers
 
 
-def _done_of_each(
-    here: Gateway, topic: Topic, rows: list[Row], parts: list[Part], outcomes: list[AppendOutcome]
-) -> list[_Done]:
-    done: list[_Done] = [_Done(None)] * len(rows)
-    for part, outcome in zip(parts, outcomes, strict=True):
-        indexes = range(len(rows)) if part.indexes is None else part.indexes.tolist()
-        stamps = part.batch.column("timestamp").view(pa.int64()).to_pylist()
-        for place, index in enumerate(indexes):
-            done[index] = _done(here, topic, rows[index], part, outcome, place, stamps[place])
-    return done
+def _answers_to(
+    here: Gateway, topic: Topic, rows: list[Row], batches: list[PartitionBatch], outcomes: list[AppendOutcome]
+) -> list[_RecordAnswer]:
+    answers: list[_RecordAnswer] = [_RecordAnswer(None)] * len(rows)
+    for batch, outcome in zip(batches, outcomes, strict=True):
+        indexes = range(len(rows)) if batch.indexes is None else batch.indexes.tolist()
+        timestamps = batch.records.column("timestamp").view(pa.int64()).to_pylist()
+        for number, index in enumerate(indexes):
+            answers[index] = _answer_to(here, topic, rows[index], batch, outcome, number, timestamps[number])
+    return answers
 
 
-def _done(
+def _answer_to(
     here: Gateway,
     topic: Topic,
     row: Row,
-    part: Part,
+    batch: PartitionBatch,
     outcome: AppendOutcome,
-    place: int,
-    stamp_us: int,
-) -> _Done:
-    partition, offset, code, message = place_of(part.partition, outcome, place)
+    number: int,
+    timestamp_us: int,
+) -> _RecordAnswer:
+    partition, offset, code, message = record_result(batch.partition, outcome, number)
     if code is not None:
-        return _Done(None, code, message or "")
+        return _RecordAnswer(None, code, message or "")
     if isinstance(outcome, Appended) and outcome.append_time_us is not None:
-        stamp_us = outcome.append_time_us
-    placed = partition, offset
-    return _Done(
-        msgspec.json.encode(answer_of(row, here.cluster.cluster_id, topic.name, placed, stamp_us // 1000))
+        timestamp_us = outcome.append_time_us
+    position = partition, offset
+    return _RecordAnswer(
+        msgspec.json.encode(
+            record_answer(row, here.cluster.cluster_id, topic.name, position, timestamp_us // 1000)
+        )
     )

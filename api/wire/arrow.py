@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from api.errors import MalformedBody
 from api.wire.arrow_guard import check_schema
-from api.wire.rows import Part, check_sizes, split
+from api.wire.rows import PartitionBatch, check_sizes, split_by_partition
 from log_tables.arrow_bounds import check_stream
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord
@@ -64,9 +64,9 @@ def open_stream(body: bytes, hold: Hold, topics: bool = False) -> pa.RecordBatch
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-def parts_of_stream(
+def partition_batches_of_stream(
     sent: pa.RecordBatch, topic: Topic, fixed: int | None, sticky: int, now_us: int
-) -> list[Part]:
+) -> list[PartitionBatch]:
     """The parts of a stream by partition: `fixed`, else its column `partition`, else its key, else `sticky`.
 
     Raises InvalidRecord, RecordTooLarge.
@@ -89,8 +89,8 @@ def parts_of_stream(
     check_sizes(batch, topic)
     keys = batch.column("key")
     if fixed is not None or (named is None and keys.null_count == len(keys)):
-        return [Part(sticky if fixed is None else fixed, batch)]
-    return split(batch, _choose(keys, named, topic, sticky))
+        return [PartitionBatch(sticky if fixed is None else fixed, batch)]
+    return split_by_partition(batch, _choose(keys, named, topic, sticky))
 
 
 def _choose(keys: pa.Array, named: pa.Array | None, topic: Topic, sticky: int) -> np.ndarray:

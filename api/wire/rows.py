@@ -1,4 +1,4 @@
-"""Records as they come off the wire, row by row, and as the columns of an append: pure."""
+"""Records of a request as rows, as the columns of an append, and by partition. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The records of one request in order. A list that is None stands for nulls all over."""
+    """The records of one request, in order. None instead of a list stands for nulls only."""
 
     values: Sequence[bytes | memoryview | None]
     keys: Sequence[bytes | None] | None = None
@@ -26,7 +26,7 @@ class Rows:
     timestamps_ms: Sequence[int | None] | None = None
 
     def batch(self, now_us: int) -> pa.RecordBatch:
-        """As INPUT_SCHEMA; a record without a timestamp gets `now_us`."""
+        """The rows as INPUT_SCHEMA; a record without a timestamp gets `now_us`."""
         count = len(self.values)
         columns = [
             self._stamps(now_us),
@@ -46,60 +46,66 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartitionBatch:
     """The records of one request that go to one partition.
 
-    `indexes` are their places in the request, None when they are all of it.
+    `indexes` are their positions in the request; None if they are the whole request, in order.
     """
 
     partition: int
-    batch: pa.RecordBatch
+    records: pa.RecordBatch
     indexes: np.ndarray | None = None
 
 
-def split(batch: pa.RecordBatch, partitions: np.ndarray) -> list[Part]:
-    """One part for each partition that is named, its records in order."""
+def split_by_partition(batch: pa.RecordBatch, partitions: np.ndarray) -> list[PartitionBatch]:
+    """One batch for each partition in `partitions`, with its records in order."""
     if not len(partitions):
         return []
-    if (partitions == partitions[0]).all():  # a sort of one number is not free
-        return [Part(int(partitions[0]), batch)]
+    if (partitions == partitions[0]).all():  # sorting equal numbers is not free
+        return [PartitionBatch(int(partitions[0]), batch)]
     order = np.argsort(partitions, kind="stable")
     by_partition = partitions[order]
     begins = np.flatnonzero(np.diff(by_partition, prepend=-1))
     return [
-        Part(int(by_partition[begin]), batch.take(as_indices(indexes)), indexes)
+        PartitionBatch(int(by_partition[begin]), batch.take(as_indices(indexes)), indexes)
         for begin, indexes in zip(begins, np.split(order, begins[1:]), strict=True)
     ]
 
 
 def as_indices(indexes: np.ndarray) -> pa.Array:
-    """`indexes` as Arrow takes them."""
-    # Not pa.array: that imports pandas where it is installed, for 0.9 s of the event loop.
+    """`indexes` as an Arrow array."""
+    # Not pa.array: it imports pandas if that is installed, which blocks the event loop for 0.9 s.
     return pa.Array.from_buffers(
         pa.int64(), len(indexes), [None, pa.py_buffer(np.ascontiguousarray(indexes, np.int64))]
     )
 
 
-def parts_of(rows: Rows, topic: Topic, fixed: int | None, sticky: int, now_us: int) -> list[Part]:
-    """The parts of a request to `topic`: to partition `fixed`, else as each record says, else its key's,
-    else the `sticky` one.
+def partition_batches(
+    rows: Rows, topic: Topic, fixed: int | None, sticky: int, now_us: int
+) -> list[PartitionBatch]:
+    """The records of a request to `topic` by partition: `fixed`, else the one that the record names, else
+    that of its key, else `sticky`.
 
-    Raises InvalidRecord, RecordTooLarge: a request is checked whole before any of it is appended.
+    The whole request is checked before any of it is appended. Raises InvalidRecord, RecordTooLarge.
     """
     batch = rows.batch(now_us)
     check_sizes(batch, topic)
     if fixed is not None:
         if rows.partitions is not None:
-            raise InvalidRecord("records sent to one partition name none themselves; leave 'partition' out")
-        return [Part(fixed, batch)]
+            raise InvalidRecord(
+                "the path names the partition, and a record names one, too; leave 'partition' out"
+            )
+        return [PartitionBatch(fixed, batch)]
     if rows.keys is None and rows.partitions is None:
-        return [Part(sticky, batch)]
+        return [PartitionBatch(sticky, batch)]
     nothing = [None] * len(rows.values)
-    return split(batch, np.array(assign(topic, rows.keys or nothing, rows.partitions or nothing, sticky)))
+    return split_by_partition(
+        batch, np.array(assign(topic, rows.keys or nothing, rows.partitions or nothing, sticky))
+    )
 
 
 def check_sizes(batch: pa.RecordBatch, topic: Topic) -> None:
-    """Raise RecordTooLarge when a record is larger than the topic's `max.message.bytes`."""
+    """Raise RecordTooLarge if a record is larger than the topic's `max.message.bytes`."""
     limit = topic.config.max_message_bytes
     index, largest = largest_record(batch)
     if largest > limit:

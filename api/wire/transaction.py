@@ -1,4 +1,4 @@
-"""The body of a transaction, in every format: what is asked for, and the records by topic. Pure."""
+"""The body of a transaction, in every format: its frame, and its records by topic. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 from api.errors import MalformedBody
 from api.media import Format
-from api.wire.arrow import open_stream, parts_of_stream
+from api.wire.arrow import open_stream, partition_batches_of_stream
 from api.wire.json_bounds import LISTED, check_utf8, decoding, too_deep
-from api.wire.rows import Part, Rows, parts_of
+from api.wire.rows import PartitionBatch, Rows, partition_batches
 from api.wire.v2 import BinaryRecord, JsonRecord, TextRecord, rows_of
 from coordinator.groups.events import OffsetAndMetadata
 from ingest.buffer import Room
@@ -23,11 +23,11 @@ from log_tables.segments.staging import StagedFile
 from log_tables.topic_partition import TopicPartition
 
 ARROW_METADATA = b"transaction"
-"""Where the schema of an Arrow body has, as JSON, all but the records."""
+"""The key in the metadata of an Arrow schema whose value is the frame, as JSON."""
 
 
 class Offset(msgspec.Struct, forbid_unknown_fields=True):
-    """As in a commit: of an instance the last record processed, else the next to read."""
+    """As in a commit: for an instance, of the last record processed; else, of the next record to read."""
 
     topic: str
     partition: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
@@ -36,24 +36,26 @@ class Offset(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Frame(msgspec.Struct, forbid_unknown_fields=True):
-    """All but the records."""
+    """All fields of a transaction but its records."""
 
     generation: int | None = None
     offsets: list[Offset] = []
     staged: tuple[StagedFile, ...] = ()
     forget: tuple[str, ...] = ()
 
-    def places(self, step: int) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What is to be committed, `step` beyond what stands here. Raises InvalidRecord for a repetition."""
-        made = {
-            TopicPartition(named.topic, named.partition): OffsetAndMetadata(
-                named.offset + step, named.metadata or ""
+    def offsets_to_commit(self, step: int) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The offsets to commit: those of the body, plus `step`. Raises InvalidRecord if one partition is
+        named twice.
+        """
+        offsets = {
+            TopicPartition(each.topic, each.partition): OffsetAndMetadata(
+                each.offset + step, each.metadata or ""
             )
-            for named in self.offsets
+            for each in self.offsets
         }
-        if len(made) < len(self.offsets):
-            raise InvalidRecord("a partition is named twice among the offsets; name each one once")
-        return made
+        if len(offsets) < len(self.offsets):
+            raise InvalidRecord("the offsets name a partition twice; name each partition once")
+        return offsets
 
 
 class _Json(JsonRecord, kw_only=True):
@@ -90,17 +92,17 @@ _DECODERS: dict[Format, msgspec.json.Decoder[Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class TransactionBody:
-    """What a body asks for, and its records by topic."""
+    """The frame of a body, and its records by topic."""
 
     frame: Frame
     records: Mapping[str, Rows | pa.RecordBatch]
 
-    def parts(self, topic: Topic, sticky: int, now_us: int) -> list[Part]:
+    def partition_batches(self, topic: Topic, sticky: int, now_us: int) -> list[PartitionBatch]:
         """The records of `topic` by partition. Raises InvalidRecord, RecordTooLarge."""
         rows = self.records[topic.name]
         if isinstance(rows, Rows):
-            return parts_of(rows, topic, None, sticky, now_us)
-        return parts_of_stream(rows, topic, None, sticky, now_us)
+            return partition_batches(rows, topic, None, sticky, now_us)
+        return partition_batches_of_stream(rows, topic, None, sticky, now_us)
 
 
 def decode_transaction(body: bytes, form: Format, room: Room) -> TransactionBody:
@@ -129,11 +131,11 @@ def _from_json(body: bytes, form: Format) -> TransactionBody:
 
 def _from_arrow(body: bytes, room: Room) -> TransactionBody:
     batch = open_stream(body, room.grow, topics=True)
-    said = (batch.schema.metadata or {}).get(ARROW_METADATA, b"{}")
-    check_utf8(said)
+    frame_json = (batch.schema.metadata or {}).get(ARROW_METADATA, b"{}")
+    check_utf8(frame_json)
     try:
-        with decoding(room, said, LISTED):
-            frame = _frame.decode(said)
+        with decoding(room, frame_json, LISTED):
+            frame = _frame.decode(frame_json)
     except msgspec.ValidationError as error:
         raise InvalidRecord(f"the schema's metadata 'transaction' is not as it should be: {error}") from None
     except RecursionError:
@@ -143,12 +145,12 @@ def _from_arrow(body: bytes, room: Room) -> TransactionBody:
     names = batch.column("topic").cast(pa.string())
     rows = batch.select([name for name in batch.schema.names if name != "topic"])
     if names.null_count:
-        raise InvalidRecord("a record has no topic; name that of each one")
+        raise InvalidRecord("a record has no topic; name one for each record")
     return TransactionBody(frame, _by_topic(rows, names))
 
 
 def _by_topic(rows: pa.RecordBatch, names: pa.Array) -> dict[str, pa.RecordBatch]:
-    """The rows of each topic, in their order: sorted once, however many topics there are."""
+    """The rows of each topic, in their order. One sort, however many topics there are."""
     encoded = names.dictionary_encode()
     topics, numbers = encoded.dictionary.to_pylist(), encoded.indices
     if len(topics) < 2:

@@ -141,11 +141,11 @@ def _headers(rows: list[list[HeaderIn] | None]) -> list[Headers] | None:
     return [[(header.key, header.value) for header in row or ()] for row in rows]
 
 
-Placed = tuple[int, int | None, int | None, str | None]
+RecordResult = tuple[int, int | None, int | None, str | None]
 """(partition, offset, error_code, error) of one record of the answer."""
 
 
-def encode_run(partition: int, base_offset: int | None, count: int) -> bytes:
+def encode_consecutive_offsets(partition: int, base_offset: int | None, count: int) -> bytes:
     """The answer to a request whose records all went to one partition, one after the other."""
     if base_offset is None:
         return encode_offsets([(partition, None, None, None)] * count)
@@ -155,7 +155,7 @@ def encode_run(partition: int, base_offset: int | None, count: int) -> bytes:
     return f'{{"offsets":[{before}{offsets}{after}],{_SCHEMA_IDS}}}'.encode()
 
 
-def encode_offsets(placed: Sequence[Placed]) -> bytes:
+def encode_offsets(placed: Sequence[RecordResult]) -> bytes:
     """The answer in request order."""
     rows = ",".join(
         f'{{"partition":{partition},"offset":{_null(offset)},"error_code":{_null(code)},"error":{_text(error)}}}'

@@ -166,10 +166,10 @@ def _milliseconds(timestamp: datetime | int | None) -> int | None:
     return milliseconds
 
 
-def answer_of(
-    row: Row, cluster_id: str, topic: str, placed: tuple[int, int | None], timestamp_ms: int
+def record_answer(
+    row: Row, cluster_id: str, topic: str, position: tuple[int, int | None], timestamp_ms: int
 ) -> dict[str, object]:
-    """What is answered for a record that was appended at `placed` (partition, offset)."""
+    """The answer to a record that was appended at `position` (partition, offset)."""
     stamp = datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
     sizes = (
         (name, kind, data)
@@ -180,8 +180,8 @@ def answer_of(
         "error_code": 200,
         "cluster_id": cluster_id,
         "topic_name": topic,
-        "partition_id": placed[0],
-        "offset": placed[1],
+        "partition_id": position[0],
+        "offset": position[1],
         "timestamp": stamp.replace("+00:00", "Z"),
         **{name: {"type": kind, "size": len(data or b"")} for name, kind, data in sizes},
     }

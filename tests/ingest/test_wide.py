@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from api.gateway import Gateway
 from api.process.server import open_gateway
-from api.requests.appending import Appending, Make, append
+from api.requests.appending import ProduceRequest, SplitRecords, append
 from api.requests.client_topics import newest
-from api.wire.rows import Part, as_indices
+from api.wire.rows import PartitionBatch, as_indices
 from coordinator.brokers.router import Router
 from ingest.buffer import Room
 from ingest.settings import Settings
@@ -193,10 +193,10 @@ def test_a_wide_request_with_acks_0_goes_to_the_topic_that_was_made_again(tmp_pa
         new = elsewhere.create_topic("again", (AT_ONCE + 1) ** 2)
         gateway = replace(here.gateway, router=here.router)
         for value in (b"1", b"2"):
-            asked = Appending(spread(value, new.partition_count), large=False, acks=Acks.NONE)
+            asked = ProduceRequest(spread(value, new.partition_count), large=False, acks=Acks.NONE)
             with gateway.buffer.room("again") as room:
                 await append(gateway, old, asked, room)
-        asked = Appending(spread(b"3", new.partition_count), large=False, acks=Acks.ALL)
+        asked = ProduceRequest(spread(b"3", new.partition_count), large=False, acks=Acks.ALL)
         with gateway.buffer.room("again") as room:
             done = await append(gateway, await newest(gateway, old), asked, room)
         assert all(isinstance(outcome, Appended) and outcome.base_offset == 2 for outcome in done.outcomes)
@@ -208,12 +208,12 @@ def test_a_wide_request_with_acks_0_goes_to_the_topic_that_was_made_again(tmp_pa
     run(tmp_path, scenario)
 
 
-def spread(value: bytes, count: int) -> Make:
+def spread(value: bytes, count: int) -> SplitRecords:
     """`count` records, each to the next partition."""
 
-    def make(topic: Topic, _sticky: int, _room: Room) -> list[Part]:
+    def split(topic: Topic, _sticky: int, _room: Room) -> list[PartitionBatch]:
         batch = input_batch([Record(value)] * count, 0)
         places = [np.arange(index, count, topic.partition_count) for index in range(topic.partition_count)]
-        return [Part(index, batch.take(as_indices(at)), at) for index, at in enumerate(places)]
+        return [PartitionBatch(index, batch.take(as_indices(at)), at) for index, at in enumerate(places)]
 
-    return make
+    return split

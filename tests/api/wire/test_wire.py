@@ -16,7 +16,7 @@ from api.errors import MalformedBody, NotJson, RequestTooLarge
 from api.media import Format
 from api.wire.records import encode_rows
 from api.wire.rows import Rows
-from api.wire.v2 import decode_records, encode_offsets, encode_run
+from api.wire.v2 import decode_records, encode_consecutive_offsets, encode_offsets
 from api.wire.v3 import Row, decode_batch, decode_stream
 from log_tables.errors import InvalidRecord
 from log_tables.record import RECORD_SCHEMA, with_offsets
@@ -168,7 +168,7 @@ def test_any_v3_batch_is_entries_or_a_typed_error(body: bytes) -> None:
 @pytest.mark.parametrize("base", [0, 7, 2**62])
 def test_a_run_is_answered_as_its_records_one_by_one(base: int) -> None:
     one_by_one = encode_offsets([(1, base + place, None, None) for place in range(3)])
-    assert encode_run(1, base, 3) == one_by_one
-    assert encode_run(1, None, 2) == encode_offsets([(1, None, None, None)] * 2)
+    assert encode_consecutive_offsets(1, base, 3) == one_by_one
+    assert encode_consecutive_offsets(1, None, 2) == encode_offsets([(1, None, None, None)] * 2)
     failed = json.loads(encode_offsets([(0, None, 50003, 'say "no"\n')]))["offsets"]
     assert failed == [{"partition": 0, "offset": None, "error_code": 50003, "error": 'say "no"\n'}]
