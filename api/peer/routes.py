@@ -15,7 +15,7 @@ from api.errors import add_error_handlers, error_response
 from api.gateway import Gateway, gateway
 from api.media import Format
 from api.requests.body import room_of, take_body
-from api.wire.beside import is_large, worked_out
+from api.wire.offload import is_large, maybe_in_thread
 from api.wire.rows import check_sizes
 from coordinator.brokers.peer_wire import decode_entries, encode_outcomes
 from ingest.buffer import Room
@@ -51,7 +51,9 @@ async def append(request: Request) -> Response:
     with room_of(request) as room:
         body = take_body(request)
         try:
-            entries = await worked_out(is_large(body, Format.ARROW), lambda: decode_entries(body, room.grow))
+            entries = await maybe_in_thread(
+                is_large(body, Format.ARROW), lambda: decode_entries(body, room.grow)
+            )
         except BufferFull as error:
             return body_refused(error)
         return _answer(await _appended(here, at, entries, acks, room))

@@ -280,7 +280,7 @@ class Protocol(HttpToolsProtocol):
         self._raw.abort()
 
 
-def look_at_all(connections: Iterable[Any], now: float) -> None:
+def check_connections(connections: Iterable[Any], now: float) -> None:
     """Look at every connection. While too much in all is not taken, drop those with most of it."""
     waiting = []
     for connection in list(connections):

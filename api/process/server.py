@@ -20,7 +20,7 @@ from api.metrics import Metrics
 from api.peer.gate import PeerGate
 from api.process.app import create_app
 from api.process.gate import Gate
-from api.process.protocol import Bounds, bounded, look_at_all
+from api.process.protocol import Bounds, bounded, check_connections
 from coordinator.brokers.brokers import Brokers
 from coordinator.brokers.leadership import Leadership
 from coordinator.brokers.peers import Peers
@@ -216,7 +216,7 @@ class _Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         if counter % _LOOK_TICKS == 0:
-            look_at_all(self.server_state.connections, asyncio.get_running_loop().time())
+            check_connections(self.server_state.connections, asyncio.get_running_loop().time())
         return await super().on_tick(counter)
 
     @contextmanager

@@ -12,8 +12,8 @@ import numpy as np
 
 from api.errors import status_and_code
 from api.gateway import Gateway
-from api.requests.client_topics import newest, renewed
-from api.wire.beside import worked_out
+from api.requests.client_topics import current_topic, refreshed_topic
+from api.wire.offload import maybe_in_thread
 from api.wire.rows import PartitionBatch, as_indices
 from api.wire.v2 import RecordResult
 from ingest.buffer import Room
@@ -90,7 +90,7 @@ async def append(here: Gateway, topic: Topic, request: ProduceRequest, room: Roo
                     result.add(batch, outcome)
             if not rest:
                 return result
-            topic = await renewed(here, topic, partitions, deleted)
+            topic = await current_topic(here, topic, partitions, deleted)
         except LakelogError as error:
             if not result.batches:
                 raise
@@ -106,9 +106,9 @@ async def _split(
     while True:
         before, sticky = topic_state(topic), here.router.sticky_partition(topic)
         try:
-            return topic, await worked_out(request.large, lambda: request.split(topic, sticky, room))  # noqa: B023
+            return topic, await maybe_in_thread(request.large, lambda: request.split(topic, sticky, room))  # noqa: B023
         except _REFUSED_BY_TOPIC:
-            topic = await newest(here, topic)
+            topic = await refreshed_topic(here, topic)
             if topic_state(topic) == before:
                 raise
 
@@ -129,12 +129,12 @@ async def _append(
 
         with here.buffer.room(topic.name) as more:
             later = replace(request, split=split, acks=acks, in_turn=True)
-            result = await append(here, await newest(here, topic), later, more)
+            result = await append(here, await refreshed_topic(here, topic), later, more)
             for outcome in result.outcomes:
                 if isinstance(outcome, LakelogError):
                     raise outcome
 
-    requests = await worked_out(len(batches) > APPENDS_AT_ONCE, lambda: request.append_requests(batches))
+    requests = await maybe_in_thread(len(batches) > APPENDS_AT_ONCE, lambda: request.append_requests(batches))
     room.grow(sum(each.size_bytes for _, each in requests))
     return await here.router.append(topic, requests, request.acks, room, append_again, request.in_turn)
 

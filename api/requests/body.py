@@ -58,7 +58,7 @@ def allowance(here: Gateway, scope: Scope) -> Allowance:
 
 
 @dataclass(slots=True)
-class _Taken:
+class _Body:
     body: bytes
     room: Room
 
@@ -80,11 +80,11 @@ def room_of(request: Request) -> Room:
     return _taken(request).room
 
 
-def _taken(request: Request) -> _Taken:
+def _taken(request: Request) -> _Body:
     """Also of a request without a body."""
     if _TAKEN not in request.scope:
-        request.scope[_TAKEN] = _Taken(b"", gateway(request).buffer.room(""))
-    taken: _Taken = request.scope[_TAKEN]
+        request.scope[_TAKEN] = _Body(b"", gateway(request).buffer.room(""))
+    taken: _Body = request.scope[_TAKEN]
     return taken
 
 
@@ -103,7 +103,7 @@ class WithBody:
             return
         allowed = allowance(self._gateway, scope)
         with allowed.buffer.room(allowed.share) as room:
-            taken = scope[_TAKEN] = _Taken(b"", room)
+            taken = scope[_TAKEN] = _Body(b"", room)
             try:
                 timeout_s = self._gateway.settings.receive_timeout_ms / 1_000
                 taken.body = await read_body(scope, receive, room, allowed.limit_bytes, timeout_s)
@@ -129,7 +129,7 @@ def _announces(scope: Scope) -> bool:
     return b"content-length" in found or b"transfer-encoding" in found
 
 
-def _again(taken: _Taken, receive: Receive) -> Receive:
+def _again(taken: _Body, receive: Receive) -> Receive:
     """What is received once more, for an application that reads the body itself."""
     given = False
 

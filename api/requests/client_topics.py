@@ -1,9 +1,9 @@
-"""The only ways from a topic's name in a client's request to the topic as it is now.
+"""The only ways from a topic name in a client's request to the current topic.
 
-What this gateway knows of a topic may be old: it may have been deleted, and made again, elsewhere. A way
-either looks at the metadata log first, or goes by what is known until that turns out to be old, and then
-begins again. Of an internal topic a client gets a description at most: no partition, and so no record, no
-offset and no write. Which of these ways a route takes is what it promises.
+The gateway may know an old state of a topic: another gateway may have deleted or re-created it. Each way
+either reads the metadata log first, or uses the known state until that turns out to be old, and then begins
+again. Of an internal topic a client gets the description only: no partition, and so no record, no offset and
+no write. The way that a route takes is its promise.
 """
 
 from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ from log_tables.cluster.topic import Topic, check_public, check_writable
 from log_tables.errors import LakelogError
 from log_tables.partition.partition import Partition
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 def _public(name: str) -> str:
@@ -27,11 +27,11 @@ def _public(name: str) -> str:
 
 
 PublicName = Annotated[str, AfterValidator(_public)]
-"""A field of a body that names a topic: a request that names an internal one goes no further."""
+"""A field of a body that names a topic. An internal one is refused."""
 
 
-class Description:
-    """What any client may know of a topic, an internal one too."""
+class TopicDescription:
+    """The facts that a client may know of any topic, also of an internal one."""
 
     def __init__(self, here: Gateway, topic: Topic) -> None:
         self._here, self._topic = here, topic
@@ -49,36 +49,36 @@ class Description:
         return self._topic.partition_count
 
     def check(self, partition: int) -> None:
-        """Raise UnknownPartition, CorruptLog unless there is one; blocking."""
+        """Raise UnknownPartition or CorruptLog unless the partition exists; blocking."""
         self._topic.partition(partition)
 
     def leader(self, partition: int) -> int:
-        """The broker that leads a partition, as is known here."""
+        """The broker that leads a partition, as far as this gateway knows."""
         return self._here.leadership.leader_id(self._topic, partition)
 
 
-def describe(here: Gateway, name: str) -> Description:
-    """What a client may know of the topic `name`; blocking. Raises UnknownTopic."""
+def describe_topic(here: Gateway, name: str) -> TopicDescription:
+    """The description of the topic `name`; blocking. Raises UnknownTopic."""
     here.cluster.refresh()
-    return Description(here, here.cluster.topic(name))
+    return TopicDescription(here, here.cluster.topic(name))
 
 
-def descriptions(here: Gateway) -> list[Description]:
-    """Every topic that is not internal, by name; blocking."""
+def describe_topics(here: Gateway) -> list[TopicDescription]:
+    """The descriptions of all topics that are not internal, by name; blocking."""
     here.cluster.refresh()
-    return [Description(here, topic) for topic in here.cluster.topics()]
+    return [TopicDescription(here, topic) for topic in here.cluster.topics()]
 
 
 async def topic_to_write(here: Gateway, name: str) -> Topic:
-    """The topic that a client may write to. Raises UnknownTopic, InvalidTopicName."""
+    """A topic to which a client may write. Raises UnknownTopic, InvalidTopicName."""
     check_writable(name)
     return await _found(here, name)
 
 
-async def read_topic(here: Gateway, name: str, act: Callable[[Topic], Awaitable[Answer]]) -> Answer:
-    """What `act` gives for the topic whose records a client may read (`Cluster.with_current_topic`).
+async def with_topic_to_read(here: Gateway, name: str, act: Callable[[Topic], Awaitable[Result]]) -> Result:
+    """The result of `act` on a topic whose records a client may read (`Cluster.with_current_topic`).
 
-    Raises UnknownTopic, InvalidTopicName, and what `act` raises.
+    Raises UnknownTopic, InvalidTopicName, and the errors of `act`.
     """
     check_public(name)
     topic = await _found(here, name)
@@ -87,38 +87,38 @@ async def read_topic(here: Gateway, name: str, act: Callable[[Topic], Awaitable[
         try:
             return await act(topic)
         except LakelogError as error:
-            topic = await renewed(here, topic, partitions, error)
+            topic = await current_topic(here, topic, partitions, error)
 
 
-async def renewed(here: Gateway, topic: Topic, partitions: int, error: LakelogError) -> Topic:
+async def current_topic(here: Gateway, topic: Topic, partitions: int, error: LakelogError) -> Topic:
     """`Cluster.current_topic`."""
     return await run_in_threadpool(here.cluster.current_topic, topic, partitions, error)
 
 
-def at_partition(here: Gateway, name: str, index: int, act: Callable[[Partition], Answer]) -> Answer:
-    """What `act` gives for a partition that a client may read and delete from, at what is committed now;
-    blocking (`Cluster.with_current_topic`).
+def with_partition(here: Gateway, name: str, number: int, act: Callable[[Partition], Result]) -> Result:
+    """The result of `act` on a partition whose records a client may read and delete, with all commits up to
+    now; blocking (`Cluster.with_current_topic`).
 
-    Raises UnknownTopic, UnknownPartition, InvalidTopicName, and what `act` raises.
+    Raises UnknownTopic, UnknownPartition, InvalidTopicName, and the errors of `act`.
     """
 
-    def looked(topic: Topic) -> Answer:
-        partition = topic.partition(index)
+    def act_on_partition(topic: Topic) -> Result:
+        partition = topic.partition(number)
         partition.refresh()
         return act(partition)
 
     check_public(name)
-    return here.cluster.with_current_topic(name, looked)
+    return here.cluster.with_current_topic(name, act_on_partition)
 
 
-async def newest(here: Gateway, topic: Topic) -> Topic:
-    """The topic of the name of `topic`, by a look at the metadata log. Raises UnknownTopic."""
+async def refreshed_topic(here: Gateway, topic: Topic) -> Topic:
+    """The topic that has the name of `topic` now, by the metadata log. Raises UnknownTopic."""
     await run_in_threadpool(here.cluster.refresh)
     return here.cluster.topic(topic.name)
 
 
 def is_current(here: Gateway, name: str, topic_id: str) -> bool:
-    """Whether the topic with this id is still the one of its name, as was last looked."""
+    """Whether the topic of this name still has this id, by the state that is known here."""
     known = here.cluster.cached_topic(name)
     return known is not None and known.topic_id == topic_id
 

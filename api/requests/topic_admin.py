@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from api.gateway import Gateway
-from api.requests.client_topics import Description, describe, descriptions
+from api.requests.client_topics import TopicDescription, describe_topic, describe_topics
 from api.requests.strict_body import Listed, StrictBody
 from ingest.buffer import RETRY_AFTER_S
 from log_tables.errors import QuotaReached
@@ -34,7 +34,7 @@ class NewTopic(StrictBody):
     )
 
 
-def create_topic(here: Gateway, new: NewTopic) -> Description:
+def create_topic(here: Gateway, new: NewTopic) -> TopicDescription:
     """Create a topic; blocking.
 
     Raises TopicExists, InvalidTopicName, InvalidConfig, InvalidArgument, QuotaReached.
@@ -42,13 +42,13 @@ def create_topic(here: Gateway, new: NewTopic) -> Description:
     count = here.settings.num_partitions if new.partitions_count is None else new.partitions_count
     _check_quota(here, count)
     configs = {entry.name: entry.value for entry in new.configs}
-    return Description(here, here.cluster.create_topic(new.topic_name, count, configs))
+    return TopicDescription(here, here.cluster.create_topic(new.topic_name, count, configs))
 
 
-def add_partitions(here: Gateway, topic_name: str, count: int) -> Description:
+def add_partitions(here: Gateway, topic_name: str, count: int) -> TopicDescription:
     """Grow a topic to `count` partitions; blocking. Raises UnknownTopic, InvalidArgument, QuotaReached."""
-    _check_quota(here, count - describe(here, topic_name).partition_count)
-    return Description(here, here.cluster.add_partitions(topic_name, count))
+    _check_quota(here, count - describe_topic(here, topic_name).partition_count)
+    return TopicDescription(here, here.cluster.add_partitions(topic_name, count))
 
 
 def _check_quota(here: Gateway, more: int) -> None:
@@ -56,7 +56,7 @@ def _check_quota(here: Gateway, more: int) -> None:
 
     More than PARTITIONS_MAX new ones are left to the check of the topic itself, which no repeat can pass.
     """
-    existing = sum(topic.partition_count for topic in descriptions(here))
+    existing = sum(topic.partition_count for topic in describe_topics(here))
     limit = here.settings.partitions_max
     if more <= PARTITIONS_MAX and existing + more > limit:
         raise QuotaReached(

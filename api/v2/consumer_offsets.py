@@ -8,7 +8,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from api.errors import error_responses
 from api.gateway import Gateway, Here
-from api.requests.client_topics import at_partition
+from api.requests.client_topics import with_partition
 from api.requests.envelope import V2Response
 from api.requests.group_route import GroupRoute
 from api.v2.consumer_schema import (
@@ -164,7 +164,7 @@ async def _seek_to(
         def position(partition: Partition) -> int:
             return partition.high_watermark if end else partition.log_start
 
-        return {at: at_partition(here, *at, position) for at in partitions}
+        return {at: with_partition(here, *at, position) for at in partitions}
 
     await here.coordinator.seek(group, instance, await run_in_threadpool(positions))
 
@@ -174,4 +174,6 @@ def _at_times(here: Gateway, times: dict[TopicPartition, int]) -> dict[TopicPart
         found = partition.position(time_us)
         return partition.high_watermark if found is None else found
 
-    return {at: at_partition(here, *at, partial(position, time_us=time_us)) for at, time_us in times.items()}
+    return {
+        at: with_partition(here, *at, partial(position, time_us=time_us)) for at, time_us in times.items()
+    }

@@ -16,9 +16,9 @@ from api.gateway import Gateway, gateway
 from api.media import Format, accepts
 from api.requests.group_route import GroupRoute
 from api.v2.consumer_schema import FORMATS
-from api.v2.fetched import FetchedRecord, json_rows
+from api.v2.fetched import FetchedRecord, json_records
 from api.v2.paths import GroupName, InstanceName
-from api.wire.arrow import POLL_SCHEMA, encode_stream, located
+from api.wire.arrow import POLL_SCHEMA, encode_stream, with_topic_partition
 from coordinator.groups.consumer_session import ConsumerSession, PlannedRead, PollResult
 from log_tables.errors import Damaged, InvalidArgument
 from log_tables.layout import OFFSET
@@ -120,7 +120,7 @@ def _json_rows(
     for reading in reads:
         begin = here.clock.monotonic()
         try:
-            made, following[reading.at] = json_rows(
+            made, following[reading.at] = json_records(
                 reading.at, reading.partition, reading.plan, form, limit - size
             )
         except (NotJson, Damaged) as error:
@@ -171,7 +171,7 @@ def _batches(
             plan = reading.partition.bound(reading.plan)
             for batch in reading.partition.read(plan):
                 records, size = records + batch.num_rows, size + batch.nbytes
-                yield located(batch, *reading.at)
+                yield with_topic_partition(batch, *reading.at)
                 following[reading.at] = batch.column(OFFSET)[-1].as_py() + 1
             following[reading.at] = plan.end
         except Damaged as error:

@@ -14,9 +14,9 @@ from api.decimals import decimal
 from api.errors import error_responses
 from api.gateway import Gateway, gateway
 from api.media import Format, accepted_format
-from api.requests.client_topics import read_topic
+from api.requests.client_topics import with_topic_to_read
 from api.requests.strict import StrictRoute
-from api.v2.fetched import FetchedRecord, json_rows
+from api.v2.fetched import FetchedRecord, json_records
 from api.v2.tail import wait_for_records
 from api.wire.arrow import encode_stream
 from log_tables.cluster.topic import Topic
@@ -71,13 +71,13 @@ async def fetch(
             return await _arrow_answer(here, topic, found, plan)
         return await _json_answer(here, (topic, partition), found, plan, form)
 
-    return await read_topic(here, topic, answer)
+    return await with_topic_to_read(here, topic, answer)
 
 
-async def _open(topic: Topic, index: int) -> Partition:
+async def _open(topic: Topic, number: int) -> Partition:
     """The partition, at what is committed now."""
     found = (
-        topic.partition(index) if topic.is_open(index) else await run_in_threadpool(topic.partition, index)
+        topic.partition(number) if topic.is_open(number) else await run_in_threadpool(topic.partition, number)
     )
     await run_in_threadpool(found.refresh)
     return found
@@ -138,7 +138,7 @@ async def _json_answer(
 ) -> Response:
     begin = here.clock.monotonic()
     limit = here.settings.fetch_json_max_bytes
-    rows, following = await run_in_threadpool(json_rows, place, partition, plan, form, limit)
+    rows, following = await run_in_threadpool(json_records, place, partition, plan, form, limit)
     body = f"[{','.join(rows)}]".encode()
     here.metrics.topic(place[0]).fetched(len(rows), len(body), here.clock.monotonic() - begin)
     return Response(body, media_type=form.value, headers=_headers(plan, following))

@@ -9,7 +9,7 @@ from api.media import Format
 from api.wire.records import encode_rows
 from log_tables.partition.partition import Partition, ReadPlan
 
-JSON_ROWS = 8_192
+JSON_RECORDS_AT_ONCE = 8_192
 """Rows turned to JSON at a time, between two looks at the size."""
 
 
@@ -30,7 +30,7 @@ class FetchedRecord(BaseModel):
     headers: list[FetchedHeader]
 
 
-def json_rows(
+def json_records(
     place: tuple[str, int], partition: Partition, plan: ReadPlan, form: Format, limit: int
 ) -> tuple[list[str], int]:
     """The rows of the answer, about `limit` characters of them, and the offset after the last.
@@ -41,8 +41,8 @@ def json_rows(
     size = 0
     plan = partition.bound(plan)
     for batch in partition.read(plan):
-        for start in range(0, batch.num_rows, JSON_ROWS):
-            part = batch.slice(start, JSON_ROWS)
+        for start in range(0, batch.num_rows, JSON_RECORDS_AT_ONCE):
+            part = batch.slice(start, JSON_RECORDS_AT_ONCE)
             try:
                 made = encode_rows(part, *place, form)
             except NotJson:

@@ -19,8 +19,8 @@ from api.requests.envelope import V2_MEDIA_TYPE
 from api.requests.strict import StrictRoute
 from api.v2.produce_schema import PRODUCE_BODY, Produced
 from api.wire.arrow import decode_stream, partition_batches_of_stream
-from api.wire.beside import INLINE_MAX_ROWS, is_large, worked_out
 from api.wire.json_bounds import LISTED, decoding
+from api.wire.offload import INLINE_MAX_ROWS, is_large, maybe_in_thread
 from api.wire.rows import PartitionBatch, partition_batches
 from api.wire.v2 import RecordResult, decode_records, encode_consecutive_offsets, encode_offsets
 from ingest.buffer import Room
@@ -115,7 +115,7 @@ async def _produce(
     records = sum(outcome.count for outcome in outcomes if isinstance(outcome, Appended))
     here.metrics.topic(name).produced(records, size, here.clock.monotonic() - begin)
     encode = _arrow_answer if form is Format.ARROW else _json_answer
-    answer = await worked_out(records > INLINE_MAX_ROWS, lambda: encode(batches, outcomes))
+    answer = await maybe_in_thread(records > INLINE_MAX_ROWS, lambda: encode(batches, outcomes))
     return Response(answer, media_type=V2_MEDIA_TYPE, headers={"Acks": acks.value})
 
 

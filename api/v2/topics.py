@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from api.errors import error_responses
 from api.gateway import Here
 from api.requests import topic_admin
-from api.requests.client_topics import Description, at_partition, describe, descriptions
+from api.requests.client_topics import TopicDescription, describe_topic, describe_topics, with_partition
 from api.requests.envelope import V2Response
 from api.requests.strict import StrictRoute
 from api.requests.topic_admin import NewTopic
@@ -61,7 +61,7 @@ class Brokers(BaseModel):
 @router.get("/topics", summary="List topics", responses=error_responses(503))
 def list_topics(here: Here) -> list[str]:
     """The names of all topics but internal ones."""
-    return [topic.name for topic in descriptions(here)]
+    return [topic.name for topic in describe_topics(here)]
 
 
 @router.post(
@@ -81,7 +81,7 @@ def create_topic(here: Here, new: NewTopic) -> TopicView:
 @router.get("/topics/{topic}", summary="Describe a topic", responses=error_responses(404, 503))
 def get_topic(here: Here, topic: TopicName) -> TopicView:
     """The effective values of all settings, and the partitions with their leaders."""
-    return _topic(describe(here, topic))
+    return _topic(describe_topic(here, topic))
 
 
 @router.delete(
@@ -95,7 +95,7 @@ def delete_topic(here: Here, topic: TopicName) -> None:
 
 @router.get("/topics/{topic}/partitions", summary="List partitions", responses=error_responses(404))
 def list_partitions(here: Here, topic: TopicName) -> list[PartitionView]:
-    return _partitions(describe(here, topic))
+    return _partitions(describe_topic(here, topic))
 
 
 @router.get(
@@ -104,7 +104,7 @@ def list_partitions(here: Here, topic: TopicName) -> list[PartitionView]:
     responses=error_responses(400, 404),
 )
 def get_partition(here: Here, topic: TopicName, partition: PartitionId) -> PartitionView:
-    found = describe(here, topic)
+    found = describe_topic(here, topic)
     found.check(partition)
     return _partition(found, partition)
 
@@ -127,7 +127,7 @@ def get_offsets(
     none.
     """
     time_us = None if timestamp is None else microseconds(timestamp)
-    return at_partition(here, topic, partition, lambda found: _offsets(found, time_us))
+    return with_partition(here, topic, partition, lambda found: _offsets(found, time_us))
 
 
 def _offsets(found: Partition, time_us: int | None) -> OffsetsAt | Offsets:
@@ -149,7 +149,7 @@ def delete_records(
     before: Annotated[int, Query(description="The first offset that is kept.")],
 ) -> LogStart:
     """Answers the new log start offset, which never moves back. This is Kafka's DeleteRecords."""
-    start = at_partition(here, topic, partition, lambda found: found.truncate(before))
+    start = with_partition(here, topic, partition, lambda found: found.truncate(before))
     return LogStart(log_start_offset=start)
 
 
@@ -160,15 +160,15 @@ def list_brokers(here: Here) -> Brokers:
     return Brokers(brokers=[*here.brokers.living()])
 
 
-def _topic(topic: Description) -> TopicView:
+def _topic(topic: TopicDescription) -> TopicView:
     return TopicView(name=topic.name, configs=topic.config.as_dict(), partitions=_partitions(topic))
 
 
-def _partitions(topic: Description) -> list[PartitionView]:
+def _partitions(topic: TopicDescription) -> list[PartitionView]:
     return [_partition(topic, partition) for partition in range(topic.partition_count)]
 
 
-def _partition(topic: Description, partition: int) -> PartitionView:
+def _partition(topic: TopicDescription, partition: int) -> PartitionView:
     """The store keeps the copies: the only replica that a client sees is the leader."""
     leader = topic.leader(partition)
     return PartitionView(

@@ -17,7 +17,7 @@ from api.requests.envelope import V2Response
 from api.requests.group_route import GroupRoute
 from api.v2.paths import GroupName, InstanceName
 from api.v2.produce_schema import TRANSACTION_BODY
-from api.wire.beside import INLINE_MAX_ROWS, is_large, worked_out
+from api.wire.offload import INLINE_MAX_ROWS, is_large, maybe_in_thread
 from api.wire.transaction import TransactionBody, decode_transaction
 from coordinator.groups.transaction_coordinator import TransactionRequest, TransactionResult
 from ingest.buffer import Room
@@ -110,7 +110,7 @@ async def _transact(request: Request, group_id: str, member_id: str | None, key:
             transaction = await _commit(here, room, group_id, member_id, retry, body, form)
         del body
     ranges = await transaction.where()
-    return await worked_out(
+    return await maybe_in_thread(
         len(ranges) > INLINE_MAX_ROWS, lambda: _answer(transaction.number, ranges, earlier)
     )
 
@@ -127,7 +127,7 @@ async def _find_repeat(
         return await here.coordinator.find_repeat(group_id, *retry), False
     except RetryKeyReused:
         large = is_large(body, form)
-        sent = await worked_out(large, lambda: decode_transaction(body, form, room))
+        sent = await maybe_in_thread(large, lambda: decode_transaction(body, form, room))
         if not sent.frame.staged:
             raise
     found = await here.coordinator.find_repeat(group_id, retry[0], None)
@@ -149,7 +149,7 @@ async def _commit(
     """
     large = is_large(body, form)
     while True:
-        sent = await worked_out(large, lambda: decode_transaction(body, form, room))
+        sent = await maybe_in_thread(large, lambda: decode_transaction(body, form, room))
         request, size_bytes = await _request(here, sent, member_id, retry, large)
         del sent
         room.grow(size_bytes)
@@ -183,7 +183,7 @@ async def _request(
         request = TransactionRequest(offsets, records, frame.staged, frame.generation, *retry, frame.forget)
         return request, size_bytes
 
-    return await worked_out(large, build)
+    return await maybe_in_thread(large, build)
 
 
 def _partition_records(

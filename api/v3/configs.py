@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from api.errors import error_responses
 from api.gateway import Here
-from api.requests.client_topics import Description, describe
+from api.requests.client_topics import TopicDescription, describe_topic
 from api.requests.envelope import Collection, ListMetadata, ResourceMetadata, resource, url
 from api.requests.strict import StrictRoute
 from api.requests.strict_body import Listed, StrictBody
@@ -57,7 +57,7 @@ class Alterations(StrictBody):
 def list_configs(
     here: Here, request: Request, cluster: ClusterId, topic: TopicName
 ) -> Collection[ConfigView]:
-    found = describe(here, topic)
+    found = describe_topic(here, topic)
     return Collection(
         kind="KafkaTopicConfigList",
         metadata=ListMetadata(self=url(request, cluster, "topics", topic, "configs")),
@@ -73,7 +73,7 @@ def get_config(
     topic: TopicName,
     name: Annotated[str, Path(examples=["compression.type"])],
 ) -> ConfigView:
-    found = describe(here, topic)
+    found = describe_topic(here, topic)
     if name not in SETTINGS:
         raise NotFound(
             f"there is no setting {name[:100]!r}; the settings of a topic are {', '.join(SETTINGS)}"
@@ -91,7 +91,7 @@ def alter_configs(here: Here, cluster: ClusterId, topic: TopicName, alterations:
     here.cluster.alter_topic(topic, {change.name: change.value for change in alterations.data})
 
 
-def _config_view(request: Request, cluster: str, topic: Description, name: str) -> ConfigView:
+def _config_view(request: Request, cluster: str, topic: TopicDescription, name: str) -> ConfigView:
     overridden = name in topic.config.overrides
     resource_name = f"kafka={cluster}/topic={topic.name}/config={name}"
     path = (cluster, "topics", topic.name, "configs", name)

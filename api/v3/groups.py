@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from api.errors import error_responses
 from api.gateway import Gateway, Here
-from api.requests.client_topics import at_partition
+from api.requests.client_topics import with_partition
 from api.requests.envelope import Collection, Link, ListMetadata, ResourceMetadata, resource, url
 from api.requests.strict import StrictRoute
 from api.v3.paths import ClusterId, ConsumerId, GroupId
@@ -214,7 +214,7 @@ def _lags(
         committed = group.committed(at)
         if committed is not None:
             with suppress(UnknownTopic, UnknownPartition):  # it was deleted just now
-                snapshot = at_partition(here, *at, lambda partition: partition.snapshot)
+                snapshot = with_partition(here, *at, lambda partition: partition.snapshot)
                 found[at] = snapshot, lag(snapshot, committed.offset, now_ms)
     return found
 

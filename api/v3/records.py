@@ -13,12 +13,12 @@ from api.errors import error_responses, status_and_code
 from api.gateway import Gateway, Here
 from api.requests.appending import ProduceRequest, append, record_result, refuse_if_all_failed, topic_state
 from api.requests.body import room_of, take_body
-from api.requests.client_topics import newest, topic_to_write
+from api.requests.client_topics import refreshed_topic, topic_to_write
 from api.requests.strict import StrictRoute
 from api.v3.paths import ClusterId, TopicName
 from api.v3.schema import BATCH_BODY, RECORDS_BODY
-from api.wire.beside import INLINE_MAX_ROWS, is_large_json, worked_out
 from api.wire.json_bounds import LISTED, LOOSE, check_fits, decoding
+from api.wire.offload import INLINE_MAX_ROWS, is_large_json, maybe_in_thread
 from api.wire.rows import PartitionBatch, Rows, partition_batches
 from api.wire.v3 import Row, decode_batch, decode_stream, record_answer
 from ingest.buffer import Room
@@ -57,10 +57,10 @@ async def produce_records(here: Here, request: Request, cluster_id: ClusterId, t
     with room_of(request) as room:
         body = take_body(request)
         decode = partial(_decode_stream_within, body, room)
-        rows = await worked_out(is_large_json(body), decode)
+        rows = await maybe_in_thread(is_large_json(body), decode)
         del body, decode
         answers = await _append(here, found, rows, room)
-    content = await worked_out(len(answers) > INLINE_MAX_ROWS, lambda: _lines(answers))
+    content = await maybe_in_thread(len(answers) > INLINE_MAX_ROWS, lambda: _lines(answers))
     return Response(content, media_type="application/json")
 
 
@@ -96,7 +96,7 @@ async def produce_batch(here: Here, request: Request, cluster_id: ClusterId, top
         rows = [row for _, row in accepted]
         answers = await _append(here, found, rows, room) if rows else []
     names = [name for name, _ in accepted]
-    content = await worked_out(
+    content = await maybe_in_thread(
         len(answers) > INLINE_MAX_ROWS, lambda: _batch_answer(names, answers, failures)
     )
     return Response(content, 207, media_type="application/json")
@@ -109,10 +109,10 @@ async def _decode_for_current(
     while True:
         before = topic_state(topic)
         decode = partial(_decode_entries, topic, body, room)
-        accepted, failures = await worked_out(is_large_json(body), decode)
+        accepted, failures = await maybe_in_thread(is_large_json(body), decode)
         if not failures:
             return topic, accepted, failures
-        topic = await newest(here, topic)
+        topic = await refreshed_topic(here, topic)
         if topic_state(topic) == before:
             return topic, accepted, failures
 
@@ -200,7 +200,9 @@ async def _append(here: Gateway, topic: Topic, rows: list[Row], room: Room) -> l
 
     result = await append(here, topic, ProduceRequest(split, large, Acks.ALL), room)
     refuse_if_all_failed(result.outcomes)
-    answers = await worked_out(large, lambda: _answers_to(here, topic, rows, result.batches, result.outcomes))
+    answers = await maybe_in_thread(
+        large, lambda: _answers_to(here, topic, rows, result.batches, result.outcomes)
+    )
     appended = sum(answer.success is not None for answer in answers)
     here.metrics.topic(topic.name).produced(appended, 0, here.clock.monotonic() - begin)
     return answers

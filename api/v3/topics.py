@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from api.errors import error_responses
 from api.gateway import Here
 from api.requests import topic_admin
-from api.requests.client_topics import Description, describe, descriptions
+from api.requests.client_topics import TopicDescription, describe_topic, describe_topics
 from api.requests.envelope import Collection, Link, ListMetadata, ResourceMetadata, resource, url
 from api.requests.strict import StrictRoute
 from api.requests.strict_body import StrictBody
@@ -90,7 +90,7 @@ def list_topics(
     return Collection(
         kind="KafkaTopicList",
         metadata=ListMetadata(self=url(request, cluster, "topics")),
-        data=[_topic_view(request, cluster, topic) for topic in descriptions(here)],
+        data=[_topic_view(request, cluster, topic) for topic in describe_topics(here)],
     )
 
 
@@ -119,7 +119,7 @@ def get_topic(
     topic: TopicName,
     include_authorized_operations: Annotated[str, Query(description=NO_AUTHORIZATION)] = "false",
 ) -> TopicView:
-    return _topic_view(request, cluster, describe(here, topic))
+    return _topic_view(request, cluster, describe_topic(here, topic))
 
 
 @router.patch(
@@ -157,7 +157,7 @@ def delete_topic(here: Here, cluster: ClusterId, topic: TopicName) -> None:
 def list_partitions(
     here: Here, request: Request, cluster: ClusterId, topic: TopicName
 ) -> Collection[PartitionView]:
-    found = describe(here, topic)
+    found = describe_topic(here, topic)
     return Collection(
         kind="KafkaPartitionList",
         metadata=ListMetadata(self=url(request, cluster, "topics", topic, "partitions")),
@@ -174,7 +174,7 @@ def list_partitions(
 def get_partition(
     here: Here, request: Request, cluster: ClusterId, topic: TopicName, partition: int
 ) -> PartitionView:
-    describe(here, topic).check(partition)
+    describe_topic(here, topic).check(partition)
     return _partition_view(request, cluster, topic, partition)
 
 
@@ -186,7 +186,7 @@ def _cluster_view(request: Request, cluster: str) -> ClusterView:
     )
 
 
-def _topic_view(request: Request, cluster: str, topic: Description) -> TopicView:
+def _topic_view(request: Request, cluster: str, topic: TopicDescription) -> TopicView:
     path = (cluster, "topics", topic.name)
     return TopicView(
         metadata=resource(request, *path, name=f"kafka={cluster}/topic={topic.name}"),

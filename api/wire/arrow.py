@@ -32,11 +32,11 @@ _END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """End of stream: the continuation marker and a length of 0 (Arrow columnar format)."""
 
 
-Hold = Callable[[int], None]
+Reserve = Callable[[int], None]
 """Told the bytes that columns take before they are made. Raises BufferFull when there is no room for them."""
 
 
-def decode_stream(body: bytes, hold: Hold) -> pa.RecordBatch:
+def decode_stream(body: bytes, hold: Reserve) -> pa.RecordBatch:
     """The record batches of an IPC stream as one.
 
     Raises MalformedBody, InvalidRecord, and what `hold` raises.
@@ -47,7 +47,7 @@ def decode_stream(body: bytes, hold: Hold) -> pa.RecordBatch:
     return batch
 
 
-def open_stream(body: bytes, hold: Hold, topics: bool = False) -> pa.RecordBatch:
+def open_stream(body: bytes, hold: Reserve, topics: bool = False) -> pa.RecordBatch:
     """The same of a stream that may have no records, and with `topics` names the topic of each."""
     try:
         size = check_stream(body)
@@ -138,7 +138,7 @@ def _check_header_keys(headers: pa.Array) -> None:
         raise InvalidRecord("a header has no key; name each one")
 
 
-def located(batch: pa.RecordBatch, topic: str, partition: int) -> pa.RecordBatch:
+def with_topic_partition(batch: pa.RecordBatch, topic: str, partition: int) -> pa.RecordBatch:
     """RECORD_SCHEMA rows as POLL_SCHEMA: with where they are from."""
     rows = batch.num_rows
     where = [pa.repeat(pa.scalar(topic), rows), pa.repeat(pa.scalar(partition, pa.int32()), rows)]

@@ -13,7 +13,7 @@ import numpy as np
 
 from api.errors import MalformedBody, RequestTooLarge
 from api.media import Format
-from api.wire.beside import is_large_json
+from api.wire.offload import is_large_json
 from ingest.buffer import Room
 from log_tables.limits import (
     BODY_DEPTH_MAX,

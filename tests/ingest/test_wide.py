@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from api.gateway import Gateway
 from api.process.server import open_gateway
 from api.requests.appending import ProduceRequest, SplitRecords, append
-from api.requests.client_topics import newest
+from api.requests.client_topics import refreshed_topic
 from api.wire.rows import PartitionBatch, as_indices
 from coordinator.brokers.router import Router
 from ingest.buffer import Room
@@ -198,7 +198,7 @@ def test_a_wide_request_with_acks_0_goes_to_the_topic_that_was_made_again(tmp_pa
                 await append(gateway, old, asked, room)
         asked = ProduceRequest(spread(b"3", new.partition_count), large=False, acks=Acks.ALL)
         with gateway.buffer.room("again") as room:
-            done = await append(gateway, await newest(gateway, old), asked, room)
+            done = await append(gateway, await refreshed_topic(gateway, old), asked, room)
         assert all(isinstance(outcome, Appended) and outcome.base_offset == 2 for outcome in done.outcomes)
         for index in range(new.partition_count):
             partition = new.partition(index)

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from api.errors import MalformedBody
-from api.wire.arrow import Hold, decode_stream
+from api.wire.arrow import Reserve, decode_stream
 from coordinator.brokers.peer_wire import decode_entries, encode_entries
 from log_tables.errors import InvalidArgument, InvalidRecord
 from log_tables.limits import MIB
@@ -116,7 +116,7 @@ def attacks() -> Iterator[tuple[str, bytes]]:
     yield from ((f"{kind} bombs", stream(inflated, kind, times=1_000)) for kind in ("lz4", "zstd"))
 
 
-def decode(body: bytes, hold: Hold = lambda _: None) -> str:
+def decode(body: bytes, hold: Reserve = lambda _: None) -> str:
     """What becomes of a stream: "taken", or the refusal. Raises MemoryError where only that ended it."""
     try:
         decode_stream(body, hold).validate(full=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from api.process.protocol import look_at_all
+from api.process.protocol import check_connections
 from coordinator.brokers.peers import TARGET
 from log_tables.clock import timer
 from log_tables.limits import (
@@ -340,10 +340,10 @@ class Slow:
 def test_of_too_many_unsent_answers_the_largest_are_dropped_until_the_rest_is_not_too_much() -> None:
     most = UNSENT_MAX_BYTES
     within = [Slow(most // 2), Slow(most // 2)]
-    look_at_all(within, 0.0)
+    check_connections(within, 0.0)
     assert not any(each.dropped for each in within)
     beyond = [Slow(1), Slow(most // 2), Slow(most), Slow(most // 4)]
-    look_at_all(beyond, 0.0)
+    check_connections(beyond, 0.0)
     assert [each.dropped for each in beyond] == [False, False, True, False]
 
 
@@ -353,5 +353,5 @@ def test_a_connection_that_cannot_be_looked_at_is_dropped_and_the_others_are_loo
             raise RuntimeError("gone meanwhile")
 
     seen = [Broken(1), Slow(2 * UNSENT_MAX_BYTES)]
-    look_at_all(seen, 0.0)
+    check_connections(seen, 0.0)
     assert [each.dropped for each in seen] == [True, True]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from api.gateway import Gateway
 from api.peer.routes import _find
 from api.process.server import open_gateway
-from api.requests.client_topics import newest
+from api.requests.client_topics import refreshed_topic
 from coordinator.groups.consumer_session import ConsumerSession, PollResult
 from coordinator.groups.events import Join, Subscribe
 from coordinator.groups.shared_refresh import SharedRefresh
@@ -39,7 +39,7 @@ async def of_a_group(here: Gateway) -> None:
 
 async def of_a_topic(here: Gateway) -> None:
     with suppress(UnknownTopic):
-        await newest(here, here.cluster.topic("t"))
+        await refreshed_topic(here, here.cluster.topic("t"))
 
 
 async def of_a_peer(here: Gateway) -> None:

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from api.media import Format
-from api.wire.beside import (
+from api.wire.offload import (
     INLINE_MAX_BYTES,
     INLINE_MAX_HEAD_BYTES,
     INLINE_MAX_ROWS,
