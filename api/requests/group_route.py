@@ -63,7 +63,7 @@ async def _at_coordinator(here: Gateway, request: Request, body: bytes, handle: 
         return await handle(
             _with_body(request, body)
         )  # answers that there is no such group, and creates nothing
-    topic, partition = await here.shard_manager.home(request.path_params["group"])
+    topic, partition = await here.shard_manager.partition_for(request.path_params["group"])
     if TARGET in request.headers:  # another gateway has forwarded it: it goes no further
         await here.leadership.become_leader(topic, partition, forwarded=True)
         return await handle(_with_body(request, body))

@@ -89,7 +89,7 @@ class World:
             "/transactions": {"records": [{"topic": self.topic, "value": 1}]},
             "/records": {"value": {"type": "JSON", "data": 1}},
             "/records:batch": {"entries": [{"id": "1", "value": {"type": "JSON", "data": 1}}]},
-            "/topics": {"topic_name": f"{self.topic}-second", "partitions_count": 1},
+            "/topics": {"topic_name": f"{self.topic}-{len(route.template)}", "partitions_count": 1},
             "/configs:alter": {"data": [{"name": "compression.type", "value": "lz4"}]},
             "/topics/{topic}": {"partitions_count": 3} if route.method == "PATCH" else records,
             "/partitions/{partition}": records,
