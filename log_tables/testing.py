@@ -1,4 +1,4 @@
-"""For tests of what is built on lakelog: a clock moved by hand, and stores that fail on purpose.
+"""For tests of programs that use lakelog: a clock that is moved by hand, and stores that fail on purpose.
 
     store = FaultyStore(open_store(directory), [Fault(3, answer_lost)])
 
@@ -37,15 +37,15 @@ __all__ = [
 T = TypeVar("T")
 
 WRITES = frozenset({"put", "put_if_absent", "put_new", "delete"})
-"""The operations that change something: each a place where a process can die."""
+"""The operations that write: a process may die at each of them."""
 
 
 class Crash(BaseException):
-    """The process died here: no handler of ordinary errors meets it."""
+    """The process died here: no handler of ordinary errors catches it."""
 
 
 Failure = Callable[[Callable[[], object]], object]
-"""What happens instead of an operation, which it may perform: `failure(perform)`."""
+"""A function that is called instead of an operation, which it may perform: `failure(perform)`."""
 
 
 def unavailable(perform: Callable[[], object]) -> object:  # noqa: ARG001 (it is not performed)
@@ -59,13 +59,13 @@ def refused(perform: Callable[[], object]) -> object:  # noqa: ARG001
 
 
 def answer_lost(perform: Callable[[], object]) -> object:
-    """It was done, and the answer was lost."""
+    """The operation happened, and its answer was lost."""
     perform()
     raise StoreUnavailable("the answer of the store was lost, on purpose; look whether it was done")
 
 
 def repeated(perform: Callable[[], object]) -> object:
-    """It was done, the client below repeated it, and the second answer is that the object exists."""
+    """The operation happened, the client repeated it, and the second answer is that the object exists."""
     perform()
     raise AlreadyExists("the store repeated a put that had been done, on purpose; read it back")
 
@@ -104,7 +104,7 @@ class Call(NamedTuple):
 
 
 class StoreWrapper:
-    """A store that does what the store in it does; `_call` sees every call."""
+    """A store that hands every call to an inner store; `_call` sees each."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner

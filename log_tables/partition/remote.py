@@ -104,8 +104,8 @@ class RemoteRoot:
             return self.store.get(REMOTE_MARK).decode(errors="replace")
         except ObjectMissing:
             raise StoreUnavailable(
-                f"the remote root has no object {REMOTE_MARK}, so it is lost or not mounted; mount or "
-                "restore it, and repeat the request"
+                f"the remote root has no {REMOTE_MARK}, so it is lost or not mounted; mount or restore "
+                "it, and repeat the request"
             ) from None
 
     def check_there(self) -> None:

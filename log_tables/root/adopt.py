@@ -1,4 +1,4 @@
-"""Making a root that was copied or moved one of its own: another cluster id, and no gateways on its list."""
+"""Adopting a root that was copied or moved: it gets its own cluster id, and no gateways on its list."""
 
 from msgspec.structs import replace
 
@@ -16,12 +16,13 @@ from log_tables.table.table import commit_info, new_table_id
 
 
 def adopt(store: Store, clock: Clock, wait_s: float, keep_id: bool = False, force: bool = False) -> str:
-    """Make the root of `store` one of its own; returns its cluster id, a new one unless `keep_id`.
+    """Make the root of `store` independent of the original; returns its cluster id, a new one unless
+    `keep_id`.
 
-    Gateways on its list are given `wait_s` seconds to show that they live. Raises Conflict when one does,
-    CorruptLog when the root is not whole, neither if `force`; InvalidArgument when a new id would part it
-    from records in a remote root. With `keep_id` the remote root is this root's from then on, and no other's
-    of the same id; raises StoreUnavailable while it is not there.
+    Gateways on its list have `wait_s` seconds to show that they live. Raises Conflict when one does, and
+    CorruptLog when the root is not whole; neither if `force`. Raises InvalidArgument when a new id would part
+    it from records in a remote root. With `keep_id` only this root may change the remote root from then on;
+    raises StoreUnavailable while that is missing.
     """
     check_finished(store)
     cluster = Cluster.open(store, clock, create=False)
@@ -49,8 +50,8 @@ def _check_untiered(cluster: Cluster) -> None:
             if here.tiered > here.log_start:
                 raise InvalidArgument(
                     f"records of {partition.directory} are in the remote root {cluster.remote_root}, which "
-                    "is that of one cluster id; copy the original with `lakelog root copy`, which takes them "
-                    "along, or use --keep-id if the original is no more"
+                    "belongs to the old cluster id; copy the original with `lakelog root copy`, which copies "
+                    "them too, or use --keep-id if the original no longer exists"
                 )
 
 
@@ -58,8 +59,8 @@ def _check_whole(cluster: Cluster) -> None:
     problems = inspect(cluster).problems
     if problems:
         raise CorruptLog(
-            f"this root is not whole: {problems[0]} ({len(problems)} in all, `lakelog fsck` tells them); "
-            "copy it again with `lakelog root copy`, or use --force to take what is there"
+            f"this root is not whole: {problems[0]} ({len(problems)} problems, which `lakelog fsck` lists); "
+            "copy it again with `lakelog root copy`, or use --force to adopt it as it is"
         )
 
 
@@ -67,15 +68,14 @@ def _check_silent(cluster: Cluster, wait_s: float) -> None:
     """Raise Conflict when a gateway on the list gives a sign of life."""
     living = find_living(cluster, wait_s)
     if living is not None:
-        raise Conflict(
-            f"broker {living.id} at {living.url} lives on this root; stop it first, or use --force"
-        )
+        raise Conflict(f"broker {living.id} at {living.url} runs on this root; stop it first, or use --force")
 
 
 def _take_over(cluster: Cluster) -> None:
-    """Part all other roots of this cluster id from the remote root.
+    """Let this root alone change the remote root, of all roots with its cluster id.
 
-    Here first: who dies in between is refused there as well, until this is done again.
+    It is recorded here first: after a crash in between the remote root refuses this root too, until it is
+    adopted again.
     """
     if cluster.remote is not None:
         cluster.remote.check_there()

@@ -1,10 +1,10 @@
-"""A whole copy of a root that is in use: every table at a version, all versions of one moment (root_cut.py).
+"""A whole copy of a root that is in use: each table at a version, all of one moment (cut.py).
 
-The segments of these versions are copied, which stay for a day after they were merged or deleted; then the
-logs are written, that of the metadata last. A table of the copy begins with one commit that holds all of it.
-Records in a remote root come along: the copy never touches that of the original.
+The segments of these versions are copied, which stay for a day after they are merged or deleted. Then the
+logs are written, that of the metadata last: a table of the copy begins with one commit that holds all of it.
+Records in a remote root are copied too, so that the copy never touches the original's remote root.
 
-Until it is done an object at the top of the copy says that it is unfinished, and nobody serves it.
+An object at the top of the copy marks it as unfinished until the end, and no gateway serves such a root.
 """
 
 from collections.abc import Callable, Mapping
@@ -44,12 +44,12 @@ from log_tables.table.snapshot import Segment, Snapshot
 from log_tables.table.table import commit_info, new_table_id
 
 Progress = Callable[[int, int], None]
-"""Is told how many bytes of how many are in the copy."""
+"""Called with the bytes that are in the copy, and with those of the original."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyResult:
-    """What was copied: records as their offsets count them, and bytes of their segments."""
+    """The size of a copy: its records, as their offsets count them, and the bytes of their segments."""
 
     cluster_id: str
     topics: int
@@ -62,11 +62,10 @@ class CopyResult:
 def copy_root(
     source: Store, target: Store, clock: Clock, keep_id: bool = False, progress: Progress = lambda *_: None
 ) -> CopyResult:
-    """Copy the root of `source`, in use or not, to that of `target`: empty, or an unfinished copy.
+    """Copy the root of `source`, in use or not, to `target`, which is empty or an unfinished copy.
 
-    The copy has a cluster id of its own, unless `keep_id`, and no gateways on its list. Raises
-    InvalidArgument for a root that cannot be copied to or from, Damaged when something of the original is,
-    StoreUnavailable.
+    The copy has a new cluster id, unless `keep_id`, and no gateways on its list. Raises InvalidArgument for
+    roots that cannot be copied from or to, Damaged when the original is damaged, StoreUnavailable.
     """
     _prepare(source, target)
     for _ in range(COPY_ATTEMPTS_MAX):
@@ -74,16 +73,17 @@ def copy_root(
         if cut is not None and _copy_files(source, target, cut, clock, progress):
             return _finish(target, cut, clock, keep_id)
     raise StoreUnavailable(
-        "what is copied changed under the copy each time, or took more than a day; begin it again, and it "
-        "goes on where it is"
+        "topics of the original were created or deleted during each attempt, or the copy took more than a "
+        "day; run the command again, which continues where it stopped"
     )
 
 
 def open_target(source: Store, url: str, options: Mapping[str, str], clock: Clock) -> Store:
     """The store at `url`, to copy `source` to.
 
-    A directory that is made for it is an unfinished copy at once: who is killed leaves none that is empty, on
-    which a gateway would begin a root of its own. Raises InvalidArgument, StoreUnavailable.
+    A directory that is created for it is marked as an unfinished copy from its first moment on, so that no
+    gateway begins a root in the directory of a copy that was killed. Raises InvalidArgument,
+    StoreUnavailable.
     """
     _check_apart(source, url if "://" in url else Path(url).absolute().as_uri())
     return open_store(url, options, clock=clock, first=(UNFINISHED_COPY, source.url.encode()))
@@ -91,7 +91,7 @@ def open_target(source: Store, url: str, options: Mapping[str, str], clock: Cloc
 
 def _check_apart(source: Store, url: str) -> None:
     if overlap(source.url, url):
-        raise InvalidArgument("a root cannot be copied into itself; name another place")
+        raise InvalidArgument("a root cannot be copied into itself; name another directory or URL")
 
 
 def _prepare(source: Store, target: Store) -> None:
@@ -102,23 +102,25 @@ def _prepare(source: Store, target: Store) -> None:
         target.put(UNFINISHED_COPY, source.url.encode())
         return
     if UNFINISHED_COPY not in there:
-        raise InvalidArgument(f"{target.url} is not empty; name an empty place for the copy")
+        raise InvalidArgument(f"{target.url} is not empty; name an empty directory or prefix for the copy")
     begun = target.get(UNFINISHED_COPY).decode(errors="replace")
     if begun != source.url:
-        raise InvalidArgument(f"{target.url} holds an unfinished copy of {begun}; name an empty place")
+        raise InvalidArgument(
+            f"{target.url} holds an unfinished copy of {begun}; name an empty directory or prefix"
+        )
     if HOME in there:
         raise InvalidArgument(
-            f"{target.url} is marked as an unfinished copy, and was in use; name an empty place for the copy"
+            f"{target.url} is marked as an unfinished copy, and was in use; name an empty directory or prefix"
         )
     for path in there:
         if path.startswith(f"{TOPICS}/") and log_directory("") in path:
-            target.delete(path)  # of a table that was written when the copy was interrupted
+            target.delete(path)  # a log that was written before the copy was interrupted
 
 
 def _copy_files(source: Store, target: Store, cut: Cut, clock: Clock, progress: Progress) -> bool:
-    """Whether every segment of `cut` is in `target` now; not when one is gone from the original.
+    """Copy the segments of `cut`; returns False when one is gone from the original.
 
-    Each is read as a reader reads it, one that is in the target already, too. Raises CorruptSegment.
+    Each is checked as readers check it, also if it is in the target already. Raises CorruptSegment.
     """
     files = [*cut.files()]
     remote = _remote_store(source, cut, clock) if cut.remote else source
@@ -130,7 +132,7 @@ def _copy_files(source: Store, target: Store, cut: Cut, clock: Clock, progress: 
             path = f"{directory}/{item.path}"
             data = (remote if is_remote else source).get(path)
             _check(data, directory, item)
-            target.put(path, data)  # which shows it when all of it is durable, and not before
+            target.put(path, data)  # a put shows the file once all of it is durable
         return item.size
 
     progress(0, total)
@@ -144,7 +146,7 @@ def _copy_files(source: Store, target: Store, cut: Cut, clock: Clock, progress: 
 
 
 def _is_there(target: Store, directory: str, item: Segment) -> bool:
-    """Whether a copy that was interrupted has put the file of `item`, whole."""
+    """Whether an interrupted copy has put the whole file of `item`."""
     with suppress(ObjectMissing, CorruptSegment):
         path = f"{directory}/{item.path}"
         if target.head(path).size == item.size:
@@ -156,7 +158,7 @@ def _is_there(target: Store, directory: str, item: Segment) -> bool:
 def _check(data: bytes, directory: str, item: Segment) -> None:
     if len(data) != item.size:
         raise CorruptSegment(
-            f"segment {directory}/{item.path} has {len(data)} bytes, the log says {item.size}; look with "
+            f"segment {directory}/{item.path} has {len(data)} bytes, and the log says {item.size}; run "
             "`lakelog fsck`"
         )
     segments.check(data, directory, item)
@@ -195,7 +197,7 @@ def _finish(target: Store, cut: Cut, clock: Clock, keep_id: bool) -> CopyResult:
 
 
 def _own(cut: Cut, directory: str) -> Snapshot:
-    """A table as the copy has it: all in one place, without what was removed. Raises CorruptLog."""
+    """A table of the copy: all segments in one root, and no removed files. Raises CorruptLog."""
     here = cut.tables[directory]
     left = (PROPERTY_REMOTE_ROOT, PROPERTY_REMOTE_OWNER) if directory == METADATA else ()
     configuration = {name: value for name, value in here.metadata.configuration.items() if name not in left}
@@ -209,7 +211,7 @@ def _own(cut: Cut, directory: str) -> Snapshot:
     begin = max(made.log_start, made.cleaned)
     broken = [*broken_state(made), *gaps(made, begin, made.high_watermark)]
     if broken:
-        raise CorruptLog(f"{directory} cannot be copied: {'; '.join(broken)}; look with `lakelog fsck`")
+        raise CorruptLog(f"{directory} cannot be copied: {'; '.join(broken)}; run `lakelog fsck`")
     return made
 
 

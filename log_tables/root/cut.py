@@ -1,11 +1,10 @@
-"""The tables of a root that is in use, all as of one moment: what a copy of it holds.
+"""The tables of a root that is in use, all as of one moment, for a copy.
 
-Gateways go on writing meanwhile, so the order counts. First each table is looked at; then the groups' tables
-are read to their ends, with the staged files that their pending transactions name; then all other tables are
-followed, each up to its end or to the first commit of a transaction that the groups' tables do not know. So
-of a transaction all or nothing is there. The groups' tables are read one beside the other, and one of them
-may have gone on when the next is read: where a group is then ahead of a table that ends early, all are read
-on, until none is.
+Gateways write during the copy, so the order counts. First each table is opened. Then the groups' tables are
+read to their ends, with the staged files of their pending transactions. Then all other tables are followed,
+each to its end or to the first commit of a transaction that the groups' tables do not have, so that a
+transaction is copied whole or not at all. The groups' tables are not read at one moment: where a group is
+ahead of a table that ends early, all are read on, until none is.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -59,9 +58,8 @@ class Cut:
         found = there.between(here.log_start, here.tiered)
         if found and found[-1].last_offset >= here.tiered:
             raise CorruptLog(
-                f"segment {found[-1].path} of the remote table {directory} reaches beyond offset "
-                f"{here.tiered}, where the local one begins; run `lakelog maintain` on the original, and "
-                "copy it then"
+                f"segment {found[-1].path} of the remote table {directory} ends after offset {here.tiered}, "
+                "where the local one begins; run `lakelog maintain` on the original, and copy it again"
             )
         return found
 
@@ -69,7 +67,7 @@ class Cut:
 def cut_root(source: Store, target: Store, clock: Clock) -> Cut | None:
     """The tables of the root of `source` as of one moment; None when it changed too much to find one.
 
-    The staged files that its pending transactions name are in `target` then. Raises InvalidArgument, Damaged,
+    Puts the staged files of its pending transactions into `target`. Raises InvalidArgument, Damaged,
     StoreUnavailable.
     """
     began = clock.boottime()
@@ -82,7 +80,7 @@ class _Cutter:
     """Follows the tables of a root until they are of one moment."""
 
     def __init__(self, cluster: Cluster, target: Store) -> None:
-        """First each table is looked at: from there on its commits stay for an hour."""
+        """Opens each table: from then on its commits stay for an hour."""
         self._cluster, self._source, self._target = cluster, cluster.store, target
         self._groups = GroupReplay()
         self._staged: set[str] = set()
@@ -95,7 +93,7 @@ class _Cutter:
             self._follow_groups(offsets)
             self._cluster.refresh(wait=True)
             if self._directories(CONSUMER_OFFSETS) != offsets:
-                return None  # the first group came meanwhile
+                return None  # the first group was just created
             metadata = self._cluster.metadata_log.partition.snapshot
             topics = [directory for directory in self._directories() if directory not in offsets]
             try:
@@ -117,9 +115,9 @@ class _Cutter:
         ]
 
     def _follow_groups(self, directories: Sequence[str]) -> None:
-        """Read the groups' tables to their ends, and have the staged files that they wait for in the target.
+        """Read the groups' tables to their ends, and copy the staged files of their pending transactions.
 
-        A file that is gone was applied: the table of its group says so further on.
+        A file that is gone was applied, as the table of its group says further on.
         """
 
         def followed(directory: str) -> Snapshot:
@@ -133,8 +131,7 @@ class _Cutter:
                 self._copy_staged()
                 return
         raise CorruptLog(
-            "staged files of transactions are missing, of which the groups say that they wait; look with "
-            "`lakelog fsck`"
+            "staged files are missing for which committed transactions of groups wait; run `lakelog fsck`"
         )
 
     def _copy_staged(self) -> None:
@@ -148,7 +145,10 @@ class _Cutter:
             self._staged.add(path)
 
     def _follow_topics(self, directories: Sequence[str]) -> None:
-        """Read these tables on, each to its end or to what the groups do not know. Raises ObjectMissing."""
+        """Read these tables on, each to its end or to a transaction that the groups do not have.
+
+        Raises ObjectMissing.
+        """
 
         def followed(directory: str) -> tuple[Snapshot, bool]:
             begin = self._tables.get(directory) or _first(self._source, directory)
@@ -161,11 +161,11 @@ class _Cutter:
                 self._early.add(directory)
 
     def _is_later(self, commit: Commit) -> bool:
-        """Whether `commit` has records of a transaction that the groups' tables do not know."""
+        """Whether `commit` has records of a transaction that the groups' tables do not have."""
         return any(epoch > self._groups.epochs.get(number, -1) for number, epoch in applied(commit.txns))
 
     def _is_a_group_ahead(self) -> bool:
-        """Whether a group has committed what lies beyond a table that ends early."""
+        """Whether a group has committed an offset beyond the end of a table that ends early."""
         for key, committed in self._groups.offsets.items():
             topic = self._cluster.cached_topic(key.topic)
             if topic is None or topic.topic_id != committed.topic_id:
@@ -176,7 +176,7 @@ class _Cutter:
         return False
 
     def _with_remote(self, cut: Cut) -> Cut | None:
-        """`cut` with what its tables have in the remote root, less what retention has removed there since."""
+        """`cut` with the remote segments of its tables, without those that retention has removed since."""
         for directory, here in cut.tables.items():
             if here.deleted:
                 return None  # after the metadata log was read
@@ -195,7 +195,7 @@ class _Cutter:
 
 
 def _from(here: Snapshot, log_start: int) -> Snapshot:
-    """`here` when retention has come to `log_start`."""
+    """`here` with the log start `log_start`."""
     if log_start == here.log_start:
         return here
     return replace(
@@ -218,7 +218,7 @@ def _opened(source: Store, directories: Sequence[str], clock: Clock) -> dict[str
 def _followed(
     source: Store, directory: str, snapshot: Snapshot, is_end: Callable[[Commit], bool]
 ) -> tuple[Snapshot, bool]:
-    """`snapshot` with the commits after it, up to the first of which `is_end` holds; whether there is one."""
+    """`snapshot` with the commits before the first for which `is_end` holds; and whether there is one."""
     while (commit := read_commit(source, directory, snapshot.version + 1)) is not None:
         if is_end(commit):
             return snapshot, True
@@ -228,7 +228,7 @@ def _followed(
 
 
 def _first(source: Store, directory: str) -> Snapshot:
-    """A table that was made a moment ago, as it began. Raises ObjectMissing."""
+    """Version 0 of a table that was just created. Raises ObjectMissing."""
     commit = read_commit(source, directory, 0)
     if commit is None:
         raise ObjectMissing(f"there is no table at {directory}")
@@ -236,7 +236,7 @@ def _first(source: Store, directory: str) -> Snapshot:
 
 
 def in_threads(act: Callable[[_Item], _Result], items: Sequence[_Item]) -> Iterator[_Result]:
-    """What `act` gives for each item, in order; what has not begun when one fails is left."""
+    """The result of `act` for each item, in order; when one fails, no other begins."""
     pool = ThreadPoolExecutor(COPIED_AT_ONCE, thread_name_prefix="copy")
     try:
         yield from pool.map(act, items)

@@ -56,8 +56,8 @@ from log_tables.table.snapshot import (
 
 @dataclass(slots=True)
 class PartitionReport:
-    """What was found in one table. `unreferenced` are segment files that are no part of its newest version:
-    harmless, and a vacuum's to delete.
+    """The result for one table. `unreferenced` counts segment files that are not part of its newest version:
+    they are harmless, and a vacuum deletes them.
     """
 
     directory: str
@@ -73,7 +73,7 @@ class PartitionReport:
 
 @dataclass(slots=True)
 class Report:
-    """What was found under a root. It is sound when `problems` is empty."""
+    """The result for a root, which is sound when `problems` is empty."""
 
     partitions: list[PartitionReport] = field(default_factory=list)
     root_problems: list[str] = field(default_factory=list)
@@ -92,7 +92,7 @@ class Report:
 
 
 def check(store: Store) -> Report:
-    """Check all that is under the root of `store`. Raises InvalidArgument when there is no lakelog data."""
+    """Check the root of `store`. Raises InvalidArgument when there is no lakelog data."""
     metadata = partition_directory(topic_directory(CLUSTER_METADATA), 0)
     if not any(True for _ in store.list(f"{TOPICS}/")):
         raise InvalidArgument(f"there is no lakelog data at {store.url}; name the root that a gateway serves")
@@ -111,7 +111,7 @@ def check(store: Store) -> Report:
         here = _checked(store, directory, report)
         if here is not None and here.deleted:
             report.partitions[-1].problems.append(
-                "it says that its topic was deleted, and the metadata log that it is there; restore both "
+                "it says that its topic was deleted, and the metadata log says that it exists; restore both "
                 "from the same time"
             )
         if here is not None:
@@ -124,7 +124,7 @@ def check(store: Store) -> Report:
 
 
 def _staged(store: Store, directories: Iterable[str]) -> GroupReplay:
-    """What groups wait for, as far as that can be read."""
+    """The groups, as far as they can be read."""
     groups = GroupReplay()
     try:
         for directory in directories:
@@ -139,7 +139,7 @@ def _staged(store: Store, directories: Iterable[str]) -> GroupReplay:
 def _check_producers(
     store: Store, groups: list[str], producers: Mapping[str, kept_producers.States], report: Report
 ) -> None:
-    """Compare what partitions know of groups' producers with what the groups say now, later than these."""
+    """Compare the groups' producers in partitions with those that the groups name, which are read later."""
     try:
         heard = kept_producers.heard(pair for directory in groups for pair in _said(store, directory))
     except LakelogError as error:
@@ -190,14 +190,16 @@ def _topics(store: Store, metadata: str, snapshot: Snapshot | None, report: Repo
 
 
 def check_partition(store: Store, directory: str) -> PartitionReport:
-    """Check the table at `directory`; not what it has in a remote root."""
+    """Check the table at `directory`, without its remote table."""
     report = Report()
     _checked(store, directory, report)
     return report.partitions[0]
 
 
 def _checked(store: Store, directory: str, report: Report) -> Snapshot | None:
-    """Check the table at `directory`, and what it holds from its border on; None when it cannot be read."""
+    """Check the table at `directory`, and that it has all offsets from its border on; None if it is
+    unreadable.
+    """
     found = PartitionReport(directory)
     report.partitions.append(found)
     snapshot = _check_table(store, directory, found)
@@ -234,7 +236,7 @@ def _check_table(store: Store, directory: str, report: PartitionReport) -> Snaps
 
 
 def _check_remote(store: Store, directory: str, here: Snapshot, cluster_id: str, report: Report) -> None:
-    """Check the remote table of a partition, and that nothing is missing where it meets the local one."""
+    """Check the remote table of a partition, and that it has all offsets up to the local one."""
     needed = here.tiered > here.log_start
     if not needed and not any(True for _ in store.list(log_directory(directory) + "/")):
         return
@@ -245,15 +247,15 @@ def _check_remote(store: Store, directory: str, here: Snapshot, cluster_id: str,
         return
     if there.cluster != cluster_id:
         found.problems.append(
-            f"it is of cluster {there.cluster}, not of {cluster_id}; name another remote root"
+            f"it is of cluster {there.cluster}, not of {cluster_id}; set another remote root"
         )
     if needed:
-        # What retention has removed there since `here` was read is not missing.
+        # Offsets that retention has removed since `here` was read are not missing.
         found.problems += gaps(there, max(here.log_start, here.cleaned, there.log_start), here.tiered)
 
 
 def _replay(store: Store, directory: str, report: PartitionReport) -> Snapshot | None:
-    """The newest snapshot, by every commit there is; broken steps become problems. None without a table."""
+    """The newest snapshot, by all commits; violations become problems. None without a table."""
     paths = [item.path for item in store.list(log_directory(directory) + "/")]
     commits = sorted(v for v in map(commit_version, paths) if v is not None)
     checkpoints = sorted(v for v in map(checkpoint_version, paths) if v is not None)
@@ -282,7 +284,7 @@ def _replay(store: Store, directory: str, report: PartitionReport) -> Snapshot |
 
 
 def _oldest(store: Store, directory: str, commits: list[int], checkpoints: list[int]) -> Snapshot | None:
-    """The oldest version from which all later commits are there, or without one that which lacks the fewest.
+    """The oldest version from which all later commits exist; without one, the version that lacks the fewest.
 
     Raises CorruptLog when there are commits and nothing to begin from.
     """
@@ -321,7 +323,7 @@ def _check_checkpoint(store: Store, directory: str, replayed: Snapshot) -> Itera
 def _check_sequences(version: int, commit: Commit, producers: dict[int, tuple[int, int]]) -> Iterator[str]:
     """The sequences of every idempotent producer are contiguous within an epoch (KIP-98).
 
-    One that was forgotten begins again at 0, in any epoch.
+    A producer that was forgotten begins again at 0, in any epoch.
     """
     for made in commit.info.producers:
         epoch, expected = producers.get(made.id, (made.epoch, made.sequence))
@@ -338,8 +340,8 @@ def _check_segment(store: Store, directory: str, segment: Segment) -> Iterator[s
         size = store.head(f"{directory}/{segment.path}").size
         if size != segment.size:
             yield (
-                f"segment {segment.path} has {size} bytes, the log says {segment.size}; restore it from a "
-                "backup"
+                f"segment {segment.path} has {size} bytes, and the log says {segment.size}; restore it "
+                "from a backup"
             )
             return
         batches = list(segments.read(store, directory, segment, 0, 2**63 - 1))
@@ -350,7 +352,7 @@ def _check_segment(store: Store, directory: str, segment: Segment) -> Iterator[s
         np.concatenate([int64s(b.column(OFFSET)) for b in batches]) if batches else np.empty(0, np.int64)
     )
     if len(offsets) != segment.records:
-        yield f"segment {segment.path} holds {len(offsets)} records, its stats say {segment.records}"
+        yield f"segment {segment.path} holds {len(offsets)} records, and its stats say {segment.records}"
     if len(offsets) == 0:
         return
     if not bool(np.all(np.diff(offsets) > 0)):

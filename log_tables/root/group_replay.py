@@ -1,6 +1,6 @@
-"""What the groups of a root have committed, replayed from `__consumer_offsets` table by table.
+"""The state of a root's groups, replayed from `__consumer_offsets` table by table.
 
-It is for who looks at a root as files, of which each was written at its own moment: a copy, a check.
+A copy or a check uses it, which reads tables that were written at different moments.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,7 +25,7 @@ from log_tables.table.snapshot import Snapshot
 
 
 def records(store: Store, directory: str, snapshot: Snapshot, start: int = 0) -> Iterator[Record]:
-    """The records that `snapshot`, of the table at `directory`, holds from offset `start` on, in order.
+    """The records of `snapshot`, of the table at `directory`, from offset `start` on, in order.
 
     Raises CorruptSegment, StoreUnavailable.
     """
@@ -37,16 +37,16 @@ def records(store: Store, directory: str, snapshot: Snapshot, start: int = 0) ->
 
 @dataclass(slots=True)
 class GroupReplay:
-    """The groups of some partitions of `__consumer_offsets`, as far as they were followed."""
+    """The groups of some partitions of `__consumer_offsets`, as far as they were read."""
 
     offsets: dict[OffsetKey, OffsetValue] = field(default_factory=dict)
     pending: dict[IntentKey, Intent] = field(default_factory=dict)
     epochs: dict[int, int] = field(default_factory=dict)
-    """By the id of a group's own producer, the epoch of the newest transaction that was ever committed."""
+    """By the id of a group's producer, the epoch of the newest transaction that it committed."""
     _next: dict[str, int] = field(default_factory=dict)
 
     def follow(self, store: Store, directory: str, snapshot: Snapshot) -> None:
-        """Take what the partition at `directory` says up to `snapshot`, and was not taken yet.
+        """Read the partition at `directory` on, up to `snapshot`.
 
         Raises CorruptLog, CorruptSegment, StoreUnavailable.
         """
@@ -72,12 +72,12 @@ class GroupReplay:
         self.epochs[producer_id] = max(epoch, self.epochs.get(producer_id, -1))
 
     def staged(self) -> dict[str, StagedFile]:
-        """The staged files that transactions name which are not applied yet, by path."""
+        """The staged files of transactions that are not applied yet, by path."""
         return {file.path: file for intent in self.pending.values() for file in intent.staged}
 
 
 def applied(txns: Iterable[Txn]) -> Iterator[tuple[int, int]]:
-    """(producer id, epoch) of the transactions that `txns` tell of: a group's own producer is never
+    """(producer id, epoch) of the groups' transactions in `txns`. The producer of a group is never
     forgotten.
     """
     for txn in txns:

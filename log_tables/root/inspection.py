@@ -1,7 +1,8 @@
-"""Whether a root is whole: that all which its logs name is there, and as far as the groups' tables say.
+"""Whether a root is whole: all files that its logs name exist, and all tables are as new as the groups'
+tables.
 
-A root that was copied while gateways wrote to it has each table at its own moment. Only logs, sizes and what
-groups have committed are looked at here; `fsck` also reads every segment.
+A root that was copied as files while gateways wrote to it has each table at another moment. Only logs, sizes
+of files and committed offsets are checked here; `fsck` also reads every segment.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,15 +37,15 @@ from log_tables.table.snapshot import Snapshot
 from log_tables.topic_partition import TopicIdPartition
 
 PROBLEMS_SHOWN = 5
-"""How many of what is wrong with a root an error names."""
+"""How many problems of a root an error names."""
 
 
 def check_home(cluster: Cluster, wait_s: float) -> None:
     """Check a root that was copied or moved since it was last known to be whole, and remember where it is.
 
-    One that is where it was costs two small reads. One that a gateway serves is no copy, wherever it seems to
-    be: gateways on its list are given `wait_s` seconds to show that they live. Raises CorruptLog for a copy
-    that is not finished or not whole, or of which only its owner can know whose it is; StoreUnavailable.
+    A root that is where it was costs two small reads. A root that a gateway serves is no copy, wherever it
+    seems to be: gateways on its list have `wait_s` seconds to show that they live. Raises CorruptLog for a
+    copy that is not finished or not whole, or that the original may contradict; StoreUnavailable.
     """
     if look(cluster.store) is Home.HERE:
         return
@@ -60,21 +61,21 @@ def _is_served(cluster: Cluster, wait_s: float) -> bool:
     try:
         return find_living(cluster, wait_s, SIGNS_OF_LIFE) is not None
     except (Damaged, NotLeader):
-        return False  # of its metadata log: nobody serves it
+        return False  # the metadata log is damaged: no gateway serves it
 
 
 def _not_whole(problems: Sequence[str]) -> CorruptLog:
     more = len(problems) - PROBLEMS_SHOWN
     shown = "; ".join(problems[:PROBLEMS_SHOWN]) + (f"; and {more} more" if more > 0 else "")
     return CorruptLog(
-        f"this root was copied or moved here, and it cannot be served as it is: {shown}. If the original is "
-        "no more, take this one in its place with `lakelog root adopt --keep-id`; else copy it again with "
-        "`lakelog root copy`, or make this one a root of its own with `lakelog root adopt`"
+        f"this root was copied or moved here, and it cannot be served as it is: {shown}. If the original no "
+        "longer exists, replace it by this one with `lakelog root adopt --keep-id`; else copy it again with "
+        "`lakelog root copy`, or make this one independent with `lakelog root adopt`"
     )
 
 
 def _unknowable(cluster: Cluster, found: "Inspection") -> Iterator[str]:
-    """What the files of a copied or moved root cannot tell."""
+    """The doubts about a copied or moved root that its files cannot settle."""
     if cluster.remote_root is not None:
         yield (
             f"it names the remote root {cluster.remote_root}, which only one root may write to, and the "
@@ -97,7 +98,7 @@ def _unknowable(cluster: Cluster, found: "Inspection") -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What is wrong with a root, a sentence for each thing; and what it holds."""
+    """The problems of a root, a sentence each; and its tables and groups."""
 
     problems: list[str]
     tables: dict[TopicIdPartition, Snapshot]
@@ -105,7 +106,7 @@ class Inspection:
 
 
 def inspect(cluster: Cluster) -> Inspection:
-    """Look whether all is there that the logs of a root name. Raises StoreUnavailable."""
+    """Check that all files exist that the logs of a root name. Raises StoreUnavailable."""
     topics = cluster.topics(include_internal=True)
     directories = [cluster.metadata_log.partition.directory]
     directories += [
@@ -149,7 +150,7 @@ def _groups(cluster: Cluster) -> tuple[GroupReplay, list[str]]:
 
 
 def _table(cluster: Cluster, directory: str) -> tuple[Snapshot | None, list[str]]:
-    """The newest snapshot of a table, and what is missing of it."""
+    """The newest snapshot of a table, and the problems of its files."""
     try:
         snapshot = Partition(cluster.store, directory, cluster.clock).snapshot
     except ObjectMissing:
@@ -162,14 +163,14 @@ def _table(cluster: Cluster, directory: str) -> tuple[Snapshot | None, list[str]
 
 
 def lacks(store: Store, directory: str, snapshot: Snapshot) -> Iterator[str]:
-    """What a table lacks of what its log names, by a listing."""
+    """The problems of the files that the log of a table names, by a listing."""
     sizes = {item.path: item.size for item in store.list(f"{directory}/")}
     following = commit_path(directory, snapshot.version + 1)
     beyond = [path for path in sizes if path.startswith(f"{log_directory(directory)}/") and path > following]
     if snapshot.deleted:
-        yield "it says that its topic was deleted, and the metadata log that it is there"
+        yield "it says that its topic was deleted, and the metadata log says that it exists"
     versions = [version for version in map(commit_version, beyond) if version is not None]
-    # A listing may show what was put while it was made, and not what was put before that.
+    # A listing may show an object that was put during it, and lack one that was put before that.
     if versions and following not in sizes and read_commit(store, directory, snapshot.version + 1) is None:
         yield f"version {snapshot.version + 1} is missing, though version {min(versions)} is there"
     for segment in snapshot.segments:
@@ -177,13 +178,13 @@ def lacks(store: Store, directory: str, snapshot: Snapshot) -> Iterator[str]:
         if size is None:
             yield f"segment {segment.path} is missing"
         elif size != segment.size:
-            yield f"segment {segment.path} has {size} bytes, the log says {segment.size}"
+            yield f"segment {segment.path} has {size} bytes, and the log says {segment.size}"
 
 
 def lost_files(store: Store, before: GroupReplay, after: Callable[[], GroupReplay]) -> Iterator[str]:
-    """The staged files that transactions wait for and that are gone, of those that `before` names.
+    """The staged files in `before` that are gone, and that transactions still wait for.
 
-    `after` reads the groups again: a root in use goes on meanwhile.
+    `after` reads the groups again: a root in use goes on.
     """
     lost = {path for path, file in before.staged().items() if not _is_staged(store, file)}
     for path in sorted(lost & after().staged().keys()) if lost else ():
@@ -191,7 +192,7 @@ def lost_files(store: Store, before: GroupReplay, after: Callable[[], GroupRepla
 
 
 def _ahead(tables: Mapping[TopicIdPartition, Snapshot], groups: GroupReplay) -> Iterator[str]:
-    """The partitions that have records of transactions of which `groups`, read after them, do not know."""
+    """The partitions with records of transactions that `groups`, read after them, do not have."""
     for (topic, _, partition), table in tables.items():
         for producer, epoch in applied(table.txns.values()):
             if epoch > groups.epochs.get(producer, epoch):

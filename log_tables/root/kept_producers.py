@@ -1,7 +1,7 @@
-"""The producers that lakelog keeps, as partitions and groups have them: do the two agree? For `lakelog fsck`.
+"""A check for `lakelog fsck`: do partitions and groups agree on the producers of groups' transactions?
 
-A group's producer is in every partition that its transactions wrote to. There it is a kept one, and its epoch
-is at most that of a number which the group has committed.
+The producer of a group is in every partition to which its transactions wrote. It is a kept one there, and its
+epoch is at most that of the newest transaction that the group has committed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,18 +12,18 @@ from log_tables.layout import producer_of_txn
 from log_tables.table.snapshot import ProducerState, Snapshot
 
 States = Mapping[int, ProducerState]
-"""What a partition knows of producers, by id."""
+"""The producers of a partition, by id."""
 
 
 @dataclass(slots=True)
 class GroupProducers:
-    """What groups say of the producers that apply their transactions."""
+    """The producers of groups' transactions, as the groups name them."""
 
     counts: dict[str, TransactionsValue] = field(default_factory=dict)
     pending: dict[tuple[str, int], Intent] = field(default_factory=dict)
 
     def hear(self, key: Key, value: Value | None) -> None:
-        """Take note of a record of `__consumer_offsets`, in their order."""
+        """Read the next record of `__consumer_offsets`."""
         if isinstance(key, TransactionsKey):
             self.counts.pop(key.group, None)
             if isinstance(value, TransactionsValue):
@@ -34,37 +34,37 @@ class GroupProducers:
                 self.pending[key.group, key.number] = value
 
     def ids(self, group: str) -> set[int]:
-        """The producers that the group goes by."""
+        """The producers that the group uses, or has used for pending transactions."""
         old = {intent.producer_id for (of, _), intent in self.pending.items() if of == group}
         return {self.counts[group].producer_id, *old}
 
 
 def producers(snapshot: Snapshot) -> States:
-    """Every producer that a partition knows."""
+    """The producers of a partition."""
     named = {found[0] for app_id in snapshot.txns if (found := producer_of_txn(app_id)) is not None}
     states = ((producer_id, snapshot.producer(producer_id)) for producer_id in named)
     return {producer_id: state for producer_id, state in states if state is not None}
 
 
 def misused(groups: GroupProducers, states: States) -> Iterator[str]:
-    """What is wrong with groups' producers in a partition that was looked at before the groups were."""
+    """The problems of groups' producers in a partition that was read before the groups were."""
     for group, count in sorted(groups.counts.items()):
         for producer_id in sorted(groups.ids(group) & states.keys()):
             state, newest = states[producer_id], count.newest_epoch(producer_id)
             if not state.kept:
                 yield (
                     f"producer {producer_id}, which applies the transactions of group {group!r}, was used by "
-                    "a client; look whether what the group sent since is there, and send the rest again"
+                    "a client; check which records of the group arrived since, and send the rest again"
                 )
             elif state.epoch > newest:
                 yield (
                     f"producer {producer_id} of group {group!r} is at epoch {state.epoch}, and the group has "
-                    f"committed up to {newest}; restore the one or the other from a backup"
+                    f"committed up to {newest}; restore both from the same time"
                 )
 
 
 def shared(groups: GroupProducers) -> Iterator[str]:
-    """Producers that two groups have drawn: each would take the other's transactions for its own."""
+    """Producers that two groups share: each would take the other's transactions for its own."""
     owners: dict[int, str] = {}
     for group, count in sorted(groups.counts.items()):
         other = owners.setdefault(count.producer_id, group)
@@ -76,7 +76,7 @@ def shared(groups: GroupProducers) -> Iterator[str]:
 
 
 def heard(records: Iterable[tuple[Key, Value | None]]) -> GroupProducers:
-    """What `records` of `__consumer_offsets` say, in their order."""
+    """The producers of groups after `records` of `__consumer_offsets`, in their order."""
     groups = GroupProducers()
     for key, value in records:
         groups.hear(key, value)

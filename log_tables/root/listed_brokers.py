@@ -1,4 +1,4 @@
-"""The gateways on the list of a root: whether one of them lives on this very root, and taking them off."""
+"""The gateways on the list of a root: whether one runs on this very root, and how to clear the list."""
 
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.metadata_log import BrokerRecord
@@ -10,9 +10,9 @@ _VISITOR = "lakelog-root-visitor"
 
 
 def find_living(cluster: Cluster, wait_s: float, signs: int = 1) -> BrokerRecord | None:
-    """A listed gateway that gives so many new signs of life here within `wait_s` seconds, None without one.
+    """A listed gateway that gives `signs` new signs of life within `wait_s` seconds; None without one.
 
-    One that is alone gives none, so this comes to the list too, as one that is leaving.
+    A gateway that is alone on the list gives none, so this process registers too, as one that is leaving.
     """
     log = cluster.metadata_log
     listed = [*log.brokers.values()]
@@ -43,7 +43,7 @@ def _sign(cluster: Cluster, record: BrokerRecord) -> str:
 
 
 def strike_off(cluster: Cluster) -> None:
-    """Take every gateway off the list of `cluster`, with its sign of life: none of them is on this root."""
+    """Remove all gateways, with their signs of life, from the list of `cluster`: none runs on this root."""
     for record in [*cluster.metadata_log.brokers.values()]:
         cluster.metadata_log.remove_broker(record)
         cluster.store.delete(broker_path(record.id))

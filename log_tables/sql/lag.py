@@ -1,4 +1,4 @@
-"""How far behind a consumer group is, from committed offsets and what tables say of their segments."""
+"""The lag of consumer groups, from committed offsets and the segments of tables."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -45,11 +45,11 @@ LAG_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """What lies between an offset and the end of a partition.
+    """The distance from an offset to the end of a partition.
 
-    `records` counts offsets, as Kafka does, from the log start on: what is deleted is not waited for.
-    `seconds` is how long the oldest unread record has been in the log (after a rewrite, the newest record of
-    its segment). `size_bytes` is what the unread part takes in storage, a part of a segment in proportion.
+    `records` counts offsets, as Kafka does, from the log start on. `seconds` is the time that the oldest
+    unread record has been in the log (after a rewrite, the newest record of its segment). `size_bytes` is the
+    storage of the unread part, with a part of a segment in proportion.
     """
 
     records: int = 0
@@ -58,7 +58,7 @@ class Lag:
 
 
 class GroupOffsets(NamedTuple):
-    """The committed offsets of topics that there are, and the partitions that they are of."""
+    """The committed offsets of existing topics, and their partitions."""
 
     committed: Mapping[OffsetKey, OffsetValue]
     partitions: Mapping[tuple[str, int], Partition]
@@ -79,9 +79,9 @@ def lag(snapshot: Snapshot, offset: int, now_ms: int) -> Lag:
 
 
 def group_offsets(cluster: Cluster, ends: bool) -> GroupOffsets:
-    """What every group has committed, read from the tables as they are now; blocking.
+    """The committed offsets of all groups, from the tables as they are now; blocking.
 
-    With `ends` the partitions that they are of are looked at, too. Raises CorruptLog, CorruptSegment,
+    With `ends` their partitions are refreshed, too. Raises CorruptLog, CorruptSegment,
     StoreUnavailable.
     """
     topic = cluster.cached_topic(CONSUMER_OFFSETS)
@@ -92,7 +92,7 @@ def group_offsets(cluster: Cluster, ends: bool) -> GroupOffsets:
     ):
         known = cluster.cached_topic(key.topic)
         if known is None or known.topic_id != value.topic_id:
-            continue  # of a topic that was deleted: the gateway has not noticed yet
+            continue  # the topic was deleted, and the group not changed yet
         if ends and (key.topic, key.partition) not in partitions:  # many groups read the same
             try:
                 partition = known.partition(key.partition)

@@ -58,7 +58,7 @@ _QUOTED = re.compile(
     |--[^\n]*|/\*.*?\*/  # comments""",
     re.DOTALL | re.VERBOSE,
 )
-"""What in PostgreSQL's dialect is no word of the language."""
+"""The parts of SQL in PostgreSQL's dialect that are no keywords: texts, quoted names, comments."""
 _NAME = re.compile(r'\s*([\w.]+|"[^"]+")\s*;?\s*')
 _UNKNOWN_TABLE = re.compile(r"table '(?:datafusion\.)?(?:public\.)?(?P<name>[^']*)' not found")
 _WRAPPED = re.compile(r"^(External error: |Arrow error: |Kernel error -> )+")
@@ -94,7 +94,7 @@ def query_stream(cluster: Cluster, sql: str) -> pa.RecordBatchReader:
 
 
 class _Session:
-    """One query: the tables it names, opened once, and the scratch files of those that are made for it."""
+    """One query: the tables that it names, opened once, and the scratch files that are written for it."""
 
     def __init__(self, cluster: Cluster, stack: ExitStack) -> None:
         self._cluster, self._stack = cluster, stack
@@ -104,7 +104,7 @@ class _Session:
         self._hidden = [location.removesuffix("topics")]
 
     def open_topics(self, sql: str) -> None:
-        """Make the views that `sql` may use: what it uses, it names."""
+        """Create the views of the topics that `sql` names."""
         for name, directories in self._topics.items():
             if name in sql:
                 self._open(name, directories)
@@ -113,7 +113,7 @@ class _Session:
                     self._open_json(name, typed)
 
     def open_groups(self, sql: str) -> None:
-        """Make those of SYSTEM_TABLES that `sql` names, unless a topic has the name."""
+        """Create those of SYSTEM_TABLES that `sql` names, unless a topic has the name."""
         named = [
             name for name in SYSTEM_TABLES if name not in self._topics and re.search(rf"\b{name}\b", sql)
         ]
@@ -132,7 +132,7 @@ class _Session:
         local = self._select(name, partition, f"{name}/{partition}", table, f'"{OFFSET}" >= {log_start}')
         if border <= log_start:
             return local
-        # After the local one: what that no longer holds is there by then.
+        # After the local one: segments that have left it are there by then.
         there = self._table(self._remote_store(directory), directory)
         between = f'"{OFFSET}" >= {log_start} and "{OFFSET}" < {border}'
         return (
@@ -187,7 +187,7 @@ class _Session:
         self._add_table(typed, table.append_column(_free_name(RAW, table.schema.names), raw))
 
     def _add_table(self, name: str, table: pa.Table) -> None:
-        """Write `table` to a scratch file, which is the table `name`."""
+        """Write `table` to a scratch file, as the table `name`."""
         directory = self._stack.enter_context(TemporaryDirectory(prefix="lakelog-sql-"))
         self._hidden.append(f"{directory}/")
         file = f"{directory}/rows.arrow"
@@ -198,12 +198,12 @@ class _Session:
 
     def run(self, sql: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Begin to answer `sql`, which must be a query; the views must be open."""
-        if _INTO.search(_QUOTED.sub(" ", sql)):  # a view takes it, though it makes a table
+        if _INTO.search(_QUOTED.sub(" ", sql)):  # a view accepts INTO, and it would create a table
             raise InvalidArgument("the SQL writes INTO a table, and only queries are answered; leave it out")
         explained = _EXPLAIN.fullmatch(sql)
         asked = explained["rest"] if explained else sql
         if not (explained and _NAME.fullmatch(asked)):
-            # Only a query can become a view: what writes files or changes tables ends here.
+            # Only a query can become a view: SQL that writes files or changes tables fails here.
             self._execute(f'create view "{_PROBE}" as\n{asked}')
             self._execute(f'drop view "{_PROBE}"')
         return self._answer(sql)
@@ -245,10 +245,14 @@ class _Session:
         return InvalidArgument(f"the SQL cannot be answered: {said}; correct it")
 
     def _unreadable(self, said: str) -> StoreUnavailable:
-        return StoreUnavailable(f"a table cannot be read: {said}; if that stays, run `lakelog fsck`")
+        return StoreUnavailable(
+            f"a table cannot be read: {said}; repeat the query, and run `lakelog fsck` if it fails again"
+        )
 
     def _said(self, error: Exception) -> str:
-        """What DataFusion says, on one line, without paths of this machine and the line that `run` added."""
+        """The message of DataFusion on one line, without paths of this machine and the line that `run`
+        added.
+        """
         text = _COLOUR.sub("", str(error))
         for hidden in self._hidden:
             text = text.replace(hidden, "").replace(hidden.lstrip("/"), "")

@@ -1,4 +1,4 @@
-"""What SQL offers beside the topics: tables that are made when somebody asks for them."""
+"""The tables that SQL has besides the topics; a query makes those that it names."""
 
 from collections.abc import Collection, Mapping
 
@@ -15,7 +15,7 @@ SYSTEM_TABLES: Mapping[str, pa.Schema] = {
     LAG_TABLE: LAG_SCHEMA,
     RUNS_TABLE: RUNS_SCHEMA,
 }
-"""Their schemas, by name. A topic of the same name comes first."""
+"""Their schemas, by name. A topic with the name hides the table."""
 
 
 def system_tables(cluster: Cluster, names: Collection[str]) -> dict[str, pa.Table]:

@@ -1,7 +1,7 @@
 """S3, GCS, Azure or memory as a store, through obstore: conditional puts give put-if-absent.
 
-A put of an object store is durable and whole when it is answered. When it is not answered, it may have
-happened all the same; and S3 may say that an object exists (409) to racers of which none landed. Whoever
+A put of an object store is durable and whole when it is answered. A put that is not answered may have
+happened all the same, and S3 may say that an object exists (409) to racers that all failed. A caller that
 needs to know reads back (log_tables/table/commit.py).
 """
 
@@ -46,7 +46,7 @@ _CLIENT_OPTIONS = frozenset(
         "user_agent",
     }
 )
-"""Options of the connection: beside the store's own for delta-rs, in a mapping of their own for obstore."""
+"""Options of the connection: delta-rs takes them with those of the store, obstore in a separate mapping."""
 
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist")
 _ERROR_CODE = re.compile(r"<Code>(\w+)</Code>")
@@ -121,7 +121,7 @@ class ObjectStore:
         self.put(path, data)
 
     def make_durable(self, directory: str) -> None:
-        check_directory(directory)  # what is visible is durable
+        check_directory(directory)  # a visible object is durable
 
     def delete(self, path: str) -> None:
         try:
@@ -131,24 +131,24 @@ class ObjectStore:
             return
 
     def remove_temporaries(self, older_than_ms: int) -> int:  # noqa: ARG002 (the protocol's)
-        """None are here to see: an upload that was killed is for the bucket's lifecycle rules to end."""
+        """There are none: the lifecycle rules of the bucket end an upload that was killed."""
         return 0
 
     def now_ms(self) -> int:
-        """The time that the store stamps on a small object, put for the purpose; S3's has whole seconds."""
+        """The time that the store stamps on a small object, which is put for that; S3 has whole seconds."""
         self._put(_PROBE, b"")
         with _asking(_PROBE):
             return _milliseconds(obstore.head(self._backend, _PROBE)["last_modified"])
 
     def check_puts(self) -> None:
-        """Raise InvalidArgument if a conditional put overwrites what is there: that would lose data."""
+        """Raise InvalidArgument if a conditional put replaces an object: that would lose data."""
         self._put(_PROBE, b"")
         try:
             self._put_if_absent(_PROBE, b"")
         except AlreadyExists:
             return
         raise InvalidArgument(
-            f"{self.url} ignores the condition of a put (If-None-Match: *), on which every append rests; "
+            f"{self.url} ignores the condition of a put (If-None-Match: *), on which every append relies; "
             "use a store that has conditional puts"
         )
 
@@ -184,15 +184,15 @@ def _asking(path: str, putting: bool = False) -> Iterator[None]:
         raise AlreadyExists(f"there is an object {path} already; read it, or choose another name") from None
     except (BaseError, OSError, ValueError) as error:
         if isinstance(error, FileNotFoundError) and not putting and not _NO_BUCKET.search(str(error)):
-            raise ObjectMissing(f"there is no object {path}; it was never written, or deleted") from None
+            raise ObjectMissing(f"there is no object {path}; it was never written, or was deleted") from None
         raise StoreUnavailable(
-            f"the store did not do what was asked for {path or 'its root'}: {_said(error)}; "
-            "check that it runs, its options and its permissions"
+            f"the store failed at {path or 'its root'}: {_said(error)}; check that it runs, and its options "
+            "and permissions"
         ) from None
 
 
 def _said(error: BaseException) -> str:
-    """What obstore says, without its nested causes and debug output, and with the code of an XML answer."""
+    """The message of obstore without nested causes and debug output, and with the code of an XML answer."""
     text = str(error).strip() or type(error).__name__
     first = text.split("\n", 1)[0].split("<?xml", 1)[0].rstrip(": ")[:300]
     code = _ERROR_CODE.search(text)

@@ -1,10 +1,11 @@
 """A directory as a store: POSIX files whose names appear whole and durable, or not at all.
 
-A put writes a temporary file beside the final name, fsyncs it, gives it the name (`link()`, which fails when
-the name is taken; `rename()` to replace) and fsyncs the directory. So a name has its whole content from the
-first moment on, but it can be seen before it is durable: `make_durable` is for who finds it. A file whose
-fsync failed is never used, a directory is fsynced again (docs/decisions/0027-visible-is-not-durable.md).
-Errors name objects by their path under the root and never by a path of the machine.
+A put writes a temporary file in the directory of the final name, fsyncs it, gives it the name (`link()`,
+which fails when the name is taken; `rename()` to replace) and fsyncs the directory. So a name has its whole
+content from the first moment on, but can be seen before it is durable: a process that finds it calls
+`make_durable`. A file whose fsync failed is never used; a directory is fsynced again
+(docs/decisions/0027-visible-is-not-durable.md). Errors name objects by their path under the root and never by
+a path of the machine.
 """
 
 import errno
@@ -36,11 +37,11 @@ _ADVICE = {
 }
 
 PRUNED_MAX = 10
-"""How often a put makes its directory again that a delete, which left it empty, has just removed."""
+"""How often a put re-creates its directory, which a delete that left it empty has just removed."""
 
 
 def sync(descriptor: int) -> None:
-    """Make durable what the open file or directory holds: of a directory, its names. Raises OSError."""
+    """Make an open file, or the names in an open directory, durable. Raises OSError."""
     full: int | None = getattr(fcntl, "F_FULLFSYNC", None)
     if full is None:
         os.fsync(descriptor)
@@ -58,7 +59,7 @@ class LocalStore:
         options: Mapping[str, str] | None = None,
         sync: Callable[[int], None] = sync,
     ) -> None:
-        """The store at `root`, an absolute path of a directory that exists. It uses none of its options."""
+        """The store at `root`, the absolute path of a directory that exists. It ignores its options."""
         self.url = root.as_uri()
         self.options: Mapping[str, str] = dict(options or {})
         self._root = str(root)
@@ -96,7 +97,7 @@ class LocalStore:
         """Every object below `directory`, ordered by path; of a million files only the names are held."""
         entries = sorted(self._scan(directory), key=_order, reverse=True)
         while entries:
-            entry = entries.pop()  # it holds what is known of the file: let go of it
+            entry = entries.pop()  # it keeps the state of the file, so it is freed
             path = _join(directory, entry.name)
             if entry.is_dir(follow_symlinks=False):
                 yield from self._walk(path)
@@ -104,7 +105,7 @@ class LocalStore:
                 try:
                     found = entry.stat()
                 except FileNotFoundError:
-                    continue  # deleted while we looked
+                    continue  # deleted since
                 yield ObjectInfo(path, found.st_size, _modified_ms(found))
 
     def _scan(self, directory: str) -> Sequence[os.DirEntry[str]]:
@@ -141,13 +142,13 @@ class LocalStore:
         place = os.path.join(self._root, check_directory(directory))
         with _unsure(directory or "the root"):
             while place != self._root and not os.path.isdir(place):
-                place = os.path.dirname(place)  # pruned: that it is gone is what its parent says
+                place = os.path.dirname(place)  # it was pruned: its parent says that it is gone
             self._sync_names(place)
 
     def _sync_names(self, directory: str) -> None:
-        """Make the names in `directory` durable; and once in this process its own, and those above it.
+        """Make the names in `directory` durable, and once in this process its own name and those above it.
 
-        Also of one that another process made: that may have died before its fsync.
+        Another process may have created the directory and died before its fsync.
         """
         with _opened(directory) as opened:
             self._sync(opened)
@@ -158,7 +159,9 @@ class LocalStore:
 
     @contextmanager
     def _temporary(self, path: str, data: Data) -> Iterator[tuple[str, str]]:
-        """(A durable temporary file with `data`, the final name beside it); the former is gone in the end."""
+        """(A durable temporary file with `data`, the final name in its directory); the file is gone in the
+        end.
+        """
         name = TEMPORARY_PREFIX + self._clock.unique_id()
         with _refusing(path):
             temporary = self._write(path, name, data)
@@ -168,7 +171,7 @@ class LocalStore:
             _unlink(temporary)
 
     def _write(self, path: str, name: str, data: Data) -> str:
-        """Create the file of `path`, or one called `name` beside it; returns where it is."""
+        """Create the file of `path`, or one called `name` in its directory; returns its path."""
         for attempt in range(PRUNED_MAX):
             try:
                 final = self._place(path)
@@ -183,21 +186,21 @@ class LocalStore:
         raise AssertionError("the loop returns or raises")
 
     def _place(self, path: str) -> str:
-        """Where `path` goes, with every directory above it made."""
+        """The file of `path`; creates the directories above it."""
         final = self._locate(path)
         directory = os.path.dirname(final)
         self._check_root()
         if not os.path.isdir(directory):
-            with suppress(FileExistsError):  # a file, which opening what is to be in it tells
+            with suppress(FileExistsError):  # it is a file: opening a file inside of it fails
                 os.makedirs(directory, exist_ok=True)
         return final
 
     def _check_root(self) -> None:
         """Raise OSError unless the root is still the directory that was opened.
 
-        A lost mount leaves an empty directory behind, where a log would begin again at no offset; and in the
-        place of a root that was restored under us our next version would follow no other. A network mount
-        that expired and came back has another device, and the same root with the same anchor.
+        A lost mount leaves an empty directory, in which a log would begin again. If the root was restored
+        from a backup while it was open, our next version would follow no other. A network mount that expired
+        and came back has another device, and the same root with the same anchor.
         """
         now = _identity(self._root)
         if now == self._identity:
@@ -224,7 +227,7 @@ class LocalStore:
         self._prune(os.path.dirname(file))
 
     def _prune(self, directory: str) -> None:
-        """Remove directories that became empty, as an object store has none."""
+        """Remove directories that became empty: an object store has none."""
         while directory != self._root:
             try:
                 os.rmdir(directory)
@@ -234,7 +237,7 @@ class LocalStore:
             directory = os.path.dirname(directory)
 
     def remove_temporaries(self, older_than_ms: int) -> int:
-        """Remove what puts that were killed left behind; returns how many files."""
+        """Remove the temporary files of killed puts; returns how many."""
         horizon = self.now_ms() - older_than_ms
         removed = 0
         for directory, _, names in os.walk(self._root):
@@ -248,7 +251,7 @@ class LocalStore:
         return removed
 
     def now_ms(self) -> int:
-        """The time that the file system stamps on a file, which is another machine's when it is remote."""
+        """The time that the file system stamps on a file: that of another machine if it is remote."""
         name = TEMPORARY_PREFIX + self._clock.unique_id()
         probe = os.path.join(self._root, name)
         try:
@@ -264,8 +267,8 @@ class LocalStore:
             looked_at = (self._root, os.path.dirname(file), file, *map(self._locate, directories))
             inodes = [os.stat(each).st_ino for each in looked_at]
             modified_ns = os.stat(file).st_mtime_ns
-        # No device: a mount has another one tomorrow. Nor the time of an inode's last change: who mounts a
-        # volume for a container may set the owner of every file each time.
+        # No device: a mount has another one tomorrow. Nor the time of an inode's last change: a container may
+        # set the owner of every file of a volume each time it mounts it.
         return " ".join(map(str, (*inodes, modified_ns)))
 
     def delta_location(self, path: str) -> tuple[str, dict[str, str]]:
@@ -276,18 +279,19 @@ class LocalStore:
 
 
 def make_root(root: Path, name: str, first: tuple[str, bytes] | None = None) -> None:
-    """Make the directory `root`, called `name` by the user: durable, its owner's. Raises InvalidArgument.
+    """Create the directory `root`, durable and readable by its owner alone. Raises InvalidArgument.
 
-    The name of one that exists, too: who made it may have died before its fsync. Where a directory above is
-    not this user's to read, this user has not made it. One that is made has the object `first` in it from its
-    first moment on, its name and what it holds.
+    `name` is the name that the user gave. The name of a directory that exists is made durable too, as the
+    process that created it may have died before its fsync. A directory above that this user cannot read was
+    not created by this user. A new directory has the object `first`, a name and its data, from its first
+    moment on.
     """
     missing = [directory for directory in (root, *root.parents) if not directory.is_dir()]
     try:
         with suppress(PermissionError):
             _sync_made(missing[-1].parent if missing else root)
         for directory in reversed(missing):
-            # Who reads the metadata log can speak as a gateway, so the root is its owner's alone.
+            # A reader of the metadata log can pose as a gateway, so only the owner can read the root.
             if directory == root and first is not None:
                 _make_with(root, *first)
             else:
@@ -295,7 +299,8 @@ def make_root(root: Path, name: str, first: tuple[str, bytes] | None = None) -> 
             _sync_name(directory)
     except OSError as error:
         raise InvalidArgument(
-            f"the directory {name} cannot be made, or its name made durable ({error.strerror}); name another"
+            f"the directory {name} cannot be created, or its name made durable ({error.strerror}); name "
+            "another"
         ) from None
 
 
@@ -315,7 +320,7 @@ def _make_with(root: Path, path: str, data: bytes) -> None:
 
 
 def _sync_made(directory: Path) -> None:
-    """Make the name of a directory that exists durable, unless it is that of a mount."""
+    """Make the name of an existing directory durable, unless it is a mount."""
     if not directory.is_mount():
         _sync_name(directory)
 
@@ -329,7 +334,7 @@ _Identity = tuple[int, int]
 
 
 def _identity(directory: str | int) -> _Identity:
-    """Which directory of which file system stands at this name now, or was opened."""
+    """The device and the inode of the directory at a path, or of an open one."""
     found = os.stat(directory)
     return found.st_dev, found.st_ino
 
@@ -355,7 +360,7 @@ def _refusing(path: str) -> Iterator[None]:
 
 @contextmanager
 def _unsure(path: str) -> Iterator[None]:
-    """Failures after which the object may be visible, and may be lost with the next power cut."""
+    """Failures after which the object may be visible, and may be lost in a power cut."""
     try:
         yield
     except OSError as error:
@@ -375,7 +380,7 @@ def _advice(error: OSError) -> str:
 
 
 def _order(entry: os.DirEntry[str]) -> str:
-    """What puts directory entries in the order of the paths below them."""
+    """The key that sorts directory entries by the paths below them."""
     return f"{entry.name}/" if entry.is_dir(follow_symlinks=False) else entry.name
 
 
@@ -393,7 +398,7 @@ def _opened(file: str) -> Iterator[int]:
 
 
 def _read(file: int, start: int, length: int) -> bytes:
-    """Up to `length` bytes; one call of the system gives at most 2 GiB, and may give less."""
+    """Up to `length` bytes; one system call gives at most 2 GiB, and may give less."""
     data = os.pread(file, length, start)
     if len(data) == length:
         return data
@@ -424,10 +429,10 @@ def _write(file: str, data: Data, sync: Callable[[int], None]) -> None:
 
 
 def _link(temporary: str, final: str) -> OSError | None:
-    """Give the temporary file its final name too; returns why that did not happen.
+    """Give the temporary file its final name too; returns the error if that failed.
 
-    Over a network file system the answer of a link that happened can be lost, or be that the name exists, if
-    the client repeated it: the file's count of names knows (link(2)).
+    A network file system may lose the answer of a link, or answer a repeated one that the name exists. The
+    file's count of names shows whether it happened (link(2)).
     """
     try:
         os.link(temporary, final)
@@ -440,7 +445,7 @@ def _unlink(file: str) -> None:
     try:
         os.unlink(file)
     except OSError:
-        return  # gone already, or left for remove_temporaries
+        return  # it is gone, or remove_temporaries removes it later
 
 
 def _modified_ms(found: os.stat_result) -> int:
@@ -451,4 +456,4 @@ def _older(file: str, horizon_ms: int) -> bool:
     try:
         return _modified_ms(os.stat(file)) < horizon_ms
     except OSError:
-        return False  # its put has ended meanwhile
+        return False  # its put has just ended

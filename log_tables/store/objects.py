@@ -1,21 +1,21 @@
-"""What stores hold: objects, named by paths below a root."""
+"""Objects of a store, and their paths below its root."""
 
 from dataclasses import dataclass
 
 from log_tables.errors import InvalidArgument
 
 Data = bytes | bytearray | memoryview
-"""What a put takes: anything whose bytes can be read in place."""
+"""The data of a put: anything whose bytes can be read in place."""
 
 TEMPORARY_PREFIX = ".tmp-"
-"""Names that begin so belong to the store itself; no listing shows them."""
+"""The beginning of the store's own names, which no listing shows."""
 
 _ONE_SCHEME = {"s3a": "s3", "abfss": "abfs"}
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """An object's path under the root, size in bytes, and time of its last change by the store's clock."""
+    """The path of an object under the root, its size in bytes, and its last change by the store's clock."""
 
     path: str
     size: int
@@ -27,11 +27,12 @@ def check_path(path: str) -> str:
     segments = path.split("/")
     if "\0" in path or any(name in ("", ".", "..") for name in segments):
         raise InvalidArgument(
-            f"the path {path!r} does not lead to a place below the root; name one that does"
+            f"the path {path!r} does not lead to an object below the root; name one that does"
         )
     if any(name.startswith(TEMPORARY_PREFIX) for name in segments):
         raise InvalidArgument(
-            f"the path {path!r} has a name that begins with {TEMPORARY_PREFIX}; choose another"
+            f"the path {path!r} has a name that begins with {TEMPORARY_PREFIX}, which is "
+            "reserved; choose another"
         )
     return path
 
@@ -43,6 +44,6 @@ def check_directory(prefix: str) -> str:
 
 
 def one_spelling(url: str) -> str:
-    """The URL of a bucket as it is with every scheme for it: `s3a://b/log` is `s3://b/log`."""
+    """The URL of a bucket with one scheme for all its aliases: `s3a://b/log` becomes `s3://b/log`."""
     scheme, separator, rest = url.partition("://")
     return f"{_ONE_SCHEME.get(scheme, scheme)}{separator}{rest}"

@@ -20,14 +20,14 @@ _SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "memory")
 
 
 class Store(Protocol):
-    """What lakelog asks of a store. Every method blocks, and may be called from any thread.
+    """A store of objects. Every method blocks, and may be called from any thread.
 
-    All raise StoreUnavailable when the store does not answer; of a put that alone says nothing about whether
-    it happened, unless it is PutRefused. A path that leads out of the root is InvalidArgument.
+    All raise StoreUnavailable when the store does not answer: a put may have happened then, unless it is
+    PutRefused. A path that leads out of the root is InvalidArgument.
     """
 
     url: str
-    """The root as a URL: what `open_store` takes."""
+    """The root as a URL, for `open_store`."""
 
     options: Mapping[str, str]
     """The options that `open_store` took with it; they may hold secrets."""
@@ -41,20 +41,20 @@ class Store(Protocol):
         ...
 
     def head(self, path: str) -> ObjectInfo:
-        """What is known of an object without reading it. Raises ObjectMissing."""
+        """The size and the time of an object, without reading it. Raises ObjectMissing."""
         ...
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
         """Every object below the directory `prefix`, at any depth, ordered by path.
 
-        Only paths greater than `start_after`. Objects put or deleted meanwhile may be in it or not.
+        Only paths greater than `start_after`. Objects that are put or deleted during it may be in it or not.
         """
         ...
 
     def list_dirs(self, prefix: str) -> Sequence[str]:
         """The whole paths of the directories right below the directory `prefix`, ordered.
 
-        A directory is there as long as an object is below it.
+        A directory exists as long as an object is below it.
         """
         ...
 
@@ -70,26 +70,27 @@ class Store(Protocol):
         ...
 
     def put_new(self, path: str, data: Data) -> None:
-        """Create an object whose name nobody else can choose, durable on return; until then a reader, or who
-        comes after a crash, may see a part of it.
+        """Create an object whose name no other process can choose, durable on return.
+
+        Until then, and after a crash, a reader may see a part of it.
         """
         ...
 
     def make_durable(self, directory: str) -> None:
-        """Make durable what is right in `directory` now, whoever put it, and what is there no more.
+        """Make the objects directly in `directory` durable, of all processes, and the deletions there.
 
-        What a look finds may not be durable yet, or never be: its put may be under way, have failed halfway,
-        or have died. A put that ends well has done the same for all that was there before it. Of an object
-        that was put new and not answered for, the content is not meant.
+        A visible object may not be durable yet: its put may be under way, or have failed halfway. A put that
+        returns has made all earlier objects of its directory durable. The content of an object of an
+        unfinished `put_new` is not made durable.
         """
         ...
 
     def delete(self, path: str) -> None:
-        """Remove the object; that there is none is fine. It may come back until `make_durable`."""
+        """Remove the object, if it exists. It may come back after a crash until `make_durable`."""
         ...
 
     def remove_temporaries(self, older_than_ms: int) -> int:
-        """Remove what killed puts left behind, if it is older; returns how many files."""
+        """Remove temporary files of killed puts that are older; returns how many."""
         ...
 
     def now_ms(self) -> int:
@@ -97,15 +98,15 @@ class Store(Protocol):
         ...
 
     def identity(self, path: str, directories: Sequence[str] = ()) -> str:
-        """What no copy of the object has, and the object keeps as long as nobody puts it again; on a disk
-        that of `directories`, too, and of the root.
+        """A text that the object keeps until it is put again, and that no copy of it has; on a disk also that
+        of `directories` and of the root.
 
-        A copy that a disk makes of its blocks is the same to it. Raises ObjectMissing.
+        A block-wise copy of a disk has the same. Raises ObjectMissing.
         """
         ...
 
     def delta_location(self, path: str) -> tuple[str, dict[str, str]]:
-        """Where Delta readers find the table at `path`: a location and their storage options.
+        """The location of the table at `path` for Delta readers, and their storage options.
 
         Raises InvalidArgument for a store that only this process sees.
         """
@@ -121,11 +122,11 @@ def open_store(
 ) -> Store:
     """The store at a directory, or at an `s3://`, `gs://`, `az://` or `memory://` URL.
 
-    `options` are the object store's, in the names that delta-rs uses too (`aws_endpoint`, `allow_http` …);
-    they win over its environment variables (`AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID` …). Unless `create` is
-    false, for who only reads, a directory that does not exist is made, and an object store has to show that
-    it has conditional puts. A directory that is made has the object `first`, a path and its data, from its
-    first moment on. Raises InvalidArgument, StoreUnavailable.
+    `options` are those of the object store, by the names of delta-rs (`aws_endpoint`, `allow_http` …); they
+    win over its environment variables (`AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID` …). Unless `create` is false,
+    as for a reader, a missing directory is created, and an object store has to show that it has conditional
+    puts. A directory that is created has the object `first`, a path and its data, from its first moment on.
+    Raises InvalidArgument, StoreUnavailable.
     """
     text = os.fspath(url)
     parts = urlsplit(text) if "://" in text else None
@@ -134,10 +135,10 @@ def open_store(
         return _open_directory(path, text, options or {}, create, clock, first)
     if parts.scheme not in _SCHEMES:
         raise InvalidArgument(
-            f"the scheme {parts.scheme!r} of {text} is not known; "
+            f"the scheme {parts.scheme!r} of {text} is not supported; "
             "use a directory, file:///, s3://, gs://, az:// or memory://"
         )
-    from log_tables.store.bucket import ObjectStore  # who only uses a directory is spared the import
+    from log_tables.store.bucket import ObjectStore  # a user of a directory is spared the import
 
     store = ObjectStore(text, options or {})
     if create:
@@ -146,7 +147,7 @@ def open_store(
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether of two roots, by the URLs of their stores, one is the other or lies in it."""
+    """Whether two roots, by the URLs of their stores, are the same or one lies inside the other."""
     first, second = f"{_real(one)}/", f"{_real(other)}/"
     return first.startswith(second) or second.startswith(first)
 

@@ -316,7 +316,7 @@ def test_a_sweep_that_fails_is_told_beside_what_was_done(tmp_path: Path, clock: 
     (tmp_path / "away").rename(tmp_path / "gone")
     found = {outcome.topic: outcome.error for outcome in run(Cluster.open(cluster.store, clock))}
     assert found["t"] is None
-    assert "the remote root is not there" in str(found["__cluster_metadata"])
+    assert "the remote root is missing" in str(found["__cluster_metadata"])
 
 
 def test_a_scheduler_forgets_what_was_removed_long_ago(cluster: Cluster, clock: ManualClock) -> None:

@@ -154,7 +154,7 @@ def test_runs_that_cannot_be_recorded_are_still_done(root: Root) -> None:
     log.rename(log.with_name("gone"))
     outcomes = run(root.opened())
     assert by_job(outcomes).keys() >= {"key_compaction", "segment_compaction", "tiering"}
-    assert sorted(errors(outcomes)) == ["__maintenance/0"]
+    assert sorted(errors(outcomes)) == ["__maintenance-0"]
     log.with_name("gone").rename(log)
     root.check_done()
 

@@ -148,5 +148,5 @@ def interrupted(job: Job, meanwhile: Callable[[], None]) -> Job:
 
 
 def errors(outcomes: Sequence[JobOutcome]) -> dict[str, str]:
-    """What failed, by `topic/partition`."""
+    """Errors by `topic-partition`."""
     return {f"{o.topic}-{o.partition}": o.error for o in outcomes if o.error is not None}

@@ -142,7 +142,7 @@ def test_fsck_names_a_topic_that_is_there_and_whose_log_has_ended(cluster: Clust
     topic = cluster.create_topic("t", 2)
     topic.partition(1).delete("http://first")
     assert [problem.split(";")[0] for problem in check(cluster.store).problems] == [
-        "topics/t/1: it says that its topic was deleted, and the metadata log that it is there"
+        "topics/t/1: it says that its topic was deleted, and the metadata log says that it exists"
     ]
     with pytest.raises(CorruptLog, match="run `lakelog fsck`"):
         cluster.with_current_topic("t", lambda found: found.partition(1).refresh())
@@ -437,7 +437,7 @@ def test_a_creation_during_whose_course_another_topic_of_the_name_came_and_went_
         elsewhere.delete_topic("t")
 
     fault = Fault(1, before(came_and_went), COMMITS, "topics/t/0/")
-    with pytest.raises(TopicExists, match="created and deleted meanwhile; create it again"):
+    with pytest.raises(TopicExists, match="created and deleted at the same time; create it again"):
         another(cluster, FaultyStore(cluster.store, [fault])).create_topic("t")
     assert another(cluster).create_topic("t").partition_count == 1
 
@@ -457,7 +457,7 @@ def test_a_topic_of_the_name_that_comes_and_goes_while_the_old_logs_are_ended_is
 
     fault = Fault(1, before(came_and_went), COMMITS, "topics/t/0/")
     creating = another(cluster, FaultyStore(cluster.store, [fault]))
-    with pytest.raises(TopicExists, match="created and deleted meanwhile; create it again"):
+    with pytest.raises(TopicExists, match="created and deleted at the same time; create it again"):
         creating.create_topic("t")
 
 
@@ -483,7 +483,7 @@ def test_a_topic_that_was_made_again_meanwhile_is_not_deleted(cluster: Cluster) 
         elsewhere.create_topic("t")
 
     fault = Fault(1, before(made_again), COMMITS, "topics/__cluster_metadata")
-    with pytest.raises(UnknownTopic, match="made again meanwhile"):
+    with pytest.raises(UnknownTopic, match="re-created at the same time"):
         another(cluster, FaultyStore(cluster.store, [fault])).delete_topic("t")
     assert looked(another(cluster).topic("t")) == []
 

@@ -90,7 +90,7 @@ def test_without_the_remote_root_only_what_is_here_is_read(topics: Topics, tmp_p
     (tmp_path / "away").rename(tmp_path / "gone")
     store_at.cache_clear()
     assert topics.batch(startingOffsets={"t": {"0": 3, "1": 4}}) == {"t-0": [3, 4, 5], "t-1": [4, 5]}
-    with pytest.raises(StoreUnavailable, match="the remote root is not there"):
+    with pytest.raises(StoreUnavailable, match="the remote root is missing"):
         topics.batch()
 
 

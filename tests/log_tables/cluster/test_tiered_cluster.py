@@ -73,7 +73,7 @@ def test_neither_root_lies_in_the_other(tmp_path: Path, clock: ManualClock) -> N
     cluster = Cluster.open(open_store(tmp_path / "here"), clock)
     (tmp_path / "link").symlink_to(tmp_path / "here")
     for inside in ("here/topics", "here/topics/t", "here/../here", "link", "link/away", "."):
-        with pytest.raises(InvalidArgument, match="or one lies in the other; name another place"):
+        with pytest.raises(InvalidArgument, match="or one of them lies inside the other; name another place"):
             cluster.set_remote_root(tmp_path / inside)
     assert cluster.remote_root is None
     cluster.set_remote_root(tmp_path / "here-too")
@@ -83,7 +83,8 @@ def test_the_remote_root_changes_only_to_where_everything_is(cluster: Cluster, t
     before = opened(cluster)
     assert values(before.topic("t").partition(0)) == VALUES
     with pytest.raises(
-        InvalidArgument, match="does not hold what was moved: the remote root has no table topics/t/0"
+        InvalidArgument,
+        match="does not hold the records that were moved: the remote root has no table topics/t/0",
     ):
         cluster.set_remote_root(tmp_path / "further")
     assert cluster.remote_root == (tmp_path / "away").as_uri()
@@ -107,7 +108,7 @@ def test_moving_needs_a_remote_root(tmp_path: Path, clock: ManualClock) -> None:
     with pytest.raises(InvalidConfig, match="lakelog maintain --remote-root"):
         cluster.create_topic("t", configs=TIERED)
     cluster.create_topic("t")
-    with pytest.raises(InvalidConfig, match="needs a remote root, and there is none"):
+    with pytest.raises(InvalidConfig, match="needs a remote root, and none is set"):
         cluster.alter_topic("t", TIERED)
     opened(cluster).set_remote_root(tmp_path / "away")  # by another process
     assert cluster.alter_topic("t", TIERED).config.remote_storage
@@ -183,7 +184,7 @@ def test_a_remote_root_that_is_away_keeps_the_deleted_topic(
     clock.advance(60_000 + LOG_RETENTION_MS)
     (tmp_path / "away").rename(tmp_path / "gone")
     late = opened(cluster)
-    with pytest.raises(StoreUnavailable, match="the remote root is not there"):
+    with pytest.raises(StoreUnavailable, match="the remote root is missing"):
         sweep(late)
     assert files(tmp_path / "here", "topics/t")
     (tmp_path / "gone").rename(tmp_path / "away")

@@ -346,7 +346,7 @@ def test_a_remote_root_that_is_not_there_may_come_back(
 ) -> None:
     root = remote_root(away, clock)
     shutil.rmtree(away)
-    with pytest.raises(StoreUnavailable, match="the remote root is not there"):
+    with pytest.raises(StoreUnavailable, match="the remote root is missing"):
         root.table(TABLE)
     away.mkdir()
     for ask in (root.table, root.find, root.make_table, root.remove):
@@ -451,7 +451,7 @@ def test_without_the_remote_root_the_local_part_is_read_on(
         assert reader.fetch(6, 1 << 20).num_rows == 6
         with pytest.raises(StoreUnavailable, match="the remote root"):
             reader.fetch(5, 1 << 20)
-    with pytest.raises(StoreUnavailable, match="the remote root is not there"):
+    with pytest.raises(StoreUnavailable, match="the remote root is missing"):
         unopened.position(0)
     away.with_name("gone").rename(away)
     for reader in (opened, unopened):

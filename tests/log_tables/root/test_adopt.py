@@ -58,7 +58,7 @@ def test_a_root_with_a_gateway_that_lives_is_refused_but_by_force(tmp_path: Path
     with running_gateway(tmp_path, refresh_interval_ms=50) as gateway:
         gateway.create_topic("t")
         before = gateway.cluster
-        with pytest.raises(Conflict, match=f"broker 1 at {gateway.url} lives on this root"):
+        with pytest.raises(Conflict, match=f"broker 1 at {gateway.url} runs on this root"):
             adopt(open_store(tmp_path), SystemClock(), LONG_S)
         assert gateway.cluster == before
         assert [each["broker"] for each in brokers(gateway.url)] == [1]
@@ -81,7 +81,7 @@ def test_a_new_id_does_not_part_a_root_from_its_remote_records(tmp_path: Path, c
     append_each(tiered.claim(tiered.create_topic("t", configs=TIERED), 0), VALUES)
     move_topic(tiered, "t", [2])
     for force in (False, True):
-        with pytest.raises(InvalidArgument, match="use --keep-id if the original is no more"):
+        with pytest.raises(InvalidArgument, match="use --keep-id if the original no longer exists"):
             adopt(tiered.store, clock, 0, force=force)
     assert adopt(tiered.store, clock, 0, keep_id=True) == tiered.cluster_id
     assert values(tiered.topic("t").partition(0)) == VALUES
@@ -133,7 +133,9 @@ def test_another_roots_remote_root_is_not_named_by_one_of_the_same_id(
     copy_root(tiered.store, open_store(tmp_path / "backup"), clock, keep_id=True)
     adopt(tiered.store, clock, 0, keep_id=True)
     backup = Cluster.open(open_store(tmp_path / "backup"), clock, create=False)
-    with pytest.raises(InvalidArgument, match="if that root is no more, delete the object lakelog-owner"):
+    with pytest.raises(
+        InvalidArgument, match="if that root no longer exists, delete the object lakelog-owner"
+    ):
         backup.set_remote_root(tmp_path / "away")
     open_store(tmp_path / "away").delete("lakelog-owner")
     backup.set_remote_root(tmp_path / "away")
@@ -144,7 +146,7 @@ def test_a_root_is_not_adopted_with_its_id_while_its_remote_root_is_away(
 ) -> None:
     tiered = tiered_cluster(tmp_path, clock)
     (tmp_path / "away").rename(tmp_path / "unmounted")
-    with pytest.raises(StoreUnavailable, match="remote root is not there"):
+    with pytest.raises(StoreUnavailable, match="remote root is missing"):
         adopt(tiered.store, clock, 0, keep_id=True)
     (tmp_path / "unmounted").rename(tmp_path / "away")
     remote_of(tiered).check_owned()

@@ -571,7 +571,7 @@ def test_a_tree_whose_groups_are_ahead_of_a_topic_is_refused_until_somebody_says
     ("break_it", "said"),
     [
         (without_segment, "segment .* is missing"),
-        (with_cut_segment, "bytes, the log says"),
+        (with_cut_segment, "bytes, and the log says"),
         (without_table, "there is no table"),
         (with_hole, "is missing, though version"),
         (without_staged, "the staged file .* is missing"),

@@ -128,7 +128,7 @@ def test_a_staged_file_that_stays_away_is_told(cluster: Cluster, tmp_path: Path)
     staged = stage(cluster.store, cluster.clock, "g", [part])
     say(cluster, (IntentKey("g", 1), Intent(7, 1, (staged,))))
     cluster.store.delete(staged.path)
-    with pytest.raises(CorruptLog, match="staged files of transactions are missing"):
+    with pytest.raises(CorruptLog, match="staged files are missing"):
         copied(cluster.store, cluster, tmp_path / "copy")
 
 

@@ -212,7 +212,7 @@ def test_a_file_that_was_used_cannot_be_named_again(store: Store, clock: ManualC
     staged = staging.stage(store, clock, GROUP, two_parts())
     staging.delete(store, [staged])
     staging.delete(store, [staged])
-    with pytest.raises(InvalidArgument, match="it was used, or vacuumed"):
+    with pytest.raises(InvalidArgument, match="does not exist, or no longer"):
         staging.check(store, GROUP, [staged])
 
 

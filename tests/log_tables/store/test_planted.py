@@ -99,7 +99,7 @@ def test_an_add_that_is_no_file_of_its_table_is_damage(cluster: Cluster, plant: 
         another(leader)
     with pytest.raises(Damaged):
         query(cluster, "select * from t")
-    assert any("no file of its table" in problem for problem in check(cluster.store).problems)
+    assert any("is outside of its table" in problem for problem in check(cluster.store).problems)
 
 
 @pytest.mark.parametrize("path", ELSEWHERE)
@@ -107,9 +107,9 @@ def test_a_planted_commit_stops_readers_and_the_leader(cluster: Cluster, path: s
     leader = led(cluster)
     reader = another(leader)
     by_a_commit(cluster.store, leader.directory, path)
-    with pytest.raises(ForeignCommit, match="no file of its table"):
+    with pytest.raises(ForeignCommit, match="is outside of its table"):
         reader.refresh()
-    with pytest.raises(ForeignCommit, match="no file of its table"):
+    with pytest.raises(ForeignCommit, match="is outside of its table"):
         append(leader, b"next")
     assert values(reader) == [b"mine"]
 
