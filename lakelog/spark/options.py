@@ -40,14 +40,14 @@ _OF_KAFKA_ONLY = (
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RootLocation:
     """Where the tables are: a root as `open_store` takes it, with its options."""
 
     root: str
     storage: tuple[tuple[str, str], ...] = ()
 
 
-def place_of(given: Mapping[str, str]) -> Place:
+def root_location(given: Mapping[str, str]) -> RootLocation:
     """Where `path` and the options of the storage say. Raises InvalidArgument.
 
     A directory is absolute, as the driver means it: executors work in directories of their own.
@@ -63,7 +63,7 @@ def place_of(given: Mapping[str, str]) -> Place:
         for name, value in options.items()
         if name.startswith(STORAGE_PREFIX)
     )
-    return Place(path if "://" in path else os.path.abspath(path), storage)
+    return RootLocation(path if "://" in path else os.path.abspath(path), storage)
 
 
 def check_names(given: Mapping[str, str], known: Mapping[str, str]) -> None:

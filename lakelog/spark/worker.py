@@ -3,18 +3,18 @@
 import gc
 from functools import cache, lru_cache
 
-from lakelog.spark.options import Place
+from lakelog.spark.options import RootLocation
 from log_tables.store.store import Store, open_store
 
 
 @lru_cache(maxsize=16)
-def store_at(place: Place) -> Store:
+def store_at(location: RootLocation) -> Store:
     """The store, opened once in a process and only read."""
-    return open_store(place.root, dict(place.storage), create=False)
+    return open_store(location.root, dict(location.storage), create=False)
 
 
 @cache
-def settle() -> None:
+def freeze_gc() -> None:
     """Let the garbage collector pass over what is loaded in this process: the modules stay anyway.
 
     Spark's worker collects everything after every task: with the modules that PySpark loads this takes longer

@@ -94,8 +94,8 @@ class Topics:
         texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in options.items()}
         return {**given, **texts}
 
-    def place(self, **ends: list[int]) -> dict[str, dict[str, Any]]:
-        """Offsets as a query reports them: `place(t=[10, 20])`."""
+    def stream_offset(self, **ends: list[int]) -> dict[str, dict[str, Any]]:
+        """Offsets as a query reports them: `stream_offset(t=[10, 20])`."""
         return {
             name: {"id": self.cluster.topic(name).topic_id, **{str(i): end for i, end in enumerate(of)}}
             for name, of in ends.items()
@@ -149,31 +149,31 @@ class Query:
     """A streaming query, driven in this process by Spark's order of calls."""
 
     def __init__(
-        self, options: dict[str, str], place: dict[str, Any] | None = None, clock: Clock | None = None
+        self, options: dict[str, str], offset: dict[str, Any] | None = None, clock: Clock | None = None
     ) -> None:
-        """`place` is where a checkpoint says that it goes on; None for a new query."""
-        self.options, self.place = options, place
+        """`offset` is where the checkpoint says that it continues; None for a new query."""
+        self.options, self.offset = options, offset
         self.reader = StreamReader(options, clock)
         self.planned: list[InputPartition] = []
 
     def restart(self, **options: str) -> "Query":
         """The same query from its checkpoint, in a new process."""
-        return Query({**self.options, **options}, self.place)
+        return Query({**self.options, **options}, self.offset)
 
     def plan(self, limit: ReadLimit | None = None) -> bool:
         """Plan the next micro-batch; False when there is none.
 
         The first one, with which a query writes down where it begins, does not count when it is empty.
         """
-        begins = self.place is None
-        if self.place is None:
-            self.place = _through_json(self.reader.initialOffset())
+        begins = self.offset is None
+        if self.offset is None:
+            self.offset = _through_json(self.reader.initialOffset())
         limit = limit or self.reader.getDefaultReadLimit()
-        end = _through_json(self.reader.latestOffset(self.place, limit))
-        if end == self.place:
+        end = _through_json(self.reader.latestOffset(self.offset, limit))
+        if end == self.offset:
             return False
-        self.planned = self.reader.partitions(self.place, end)
-        self.place = end
+        self.planned = self.reader.partitions(self.offset, end)
+        self.offset = end
         return self.plan(limit) if begins and not self.planned else True
 
     def trigger(self, limit: ReadLimit | None = None) -> Offsets | None:
@@ -190,8 +190,8 @@ class Query:
         return found
 
 
-def _through_json(place: dict[str, Any]) -> dict[str, Any]:
-    decoded: dict[str, Any] = json.loads(json.dumps(place))
+def _through_json(offset: dict[str, Any]) -> dict[str, Any]:
+    decoded: dict[str, Any] = json.loads(json.dumps(offset))
     return decoded
 
 
@@ -209,12 +209,12 @@ class Collected:
     def offsets(self) -> Offsets:
         """All that came, by partition."""
         found: Offsets = {}
-        for row in sorted(row for batch in self.batches for row in map(_place, batch)):
+        for row in sorted(row for batch in self.batches for row in map(_partition_and_offset, batch)):
             found.setdefault(row[0], []).append(row[1])
         return found
 
 
-def _place(row: Any) -> tuple[str, int]:
+def _partition_and_offset(row: Any) -> tuple[str, int]:
     return f"{row.topic}-{row.partition}", row.offset
 
 

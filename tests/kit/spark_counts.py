@@ -9,7 +9,7 @@ import sys
 from pyspark.sql import SparkSession
 
 
-def place(_: int) -> str:
+def code_directory(_: int) -> str:
     """Where the process that runs this finds lakelog."""
     import lakelog
 
@@ -40,8 +40,8 @@ def main(root: str, target: str, *words: str) -> None:
         .start(f"{target}/stream")
     )
     query.awaitTermination()
-    executors = spark.sparkContext.range(8, numSlices=8).map(place).collect()
-    print("lakelog at", json.dumps([place(0), *executors]))  # noqa: T201
+    executors = spark.sparkContext.range(8, numSlices=8).map(code_directory).collect()
+    print("lakelog at", json.dumps([code_directory(0), *executors]))  # noqa: T201
     spark.stop()
 
 

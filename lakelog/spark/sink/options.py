@@ -17,7 +17,7 @@ from pyspark.sql.types import (
 )
 
 from lakelog.spark.options import NAMES as SOURCE_NAMES
-from lakelog.spark.options import Place, check_names, gateway_url, place_of
+from lakelog.spark.options import RootLocation, check_names, gateway_url, root_location
 from lakelog.spark.rows import PARTITION, TOPIC
 from log_tables.cluster.topic import check_writable
 from log_tables.errors import InvalidArgument
@@ -45,7 +45,7 @@ _TYPES: Mapping[str, str] = {
 class SinkOptions:
     """The options of one query that writes, checked. Without a `topic` the rows name theirs."""
 
-    place: Place
+    location: RootLocation
     topic: str | None
     gateway: str | None
 
@@ -65,7 +65,7 @@ def parse_sink(given: Mapping[str, str]) -> SinkOptions:
     if topic is not None:
         check_writable(topic)
     gateway = options.get("gateway")
-    return SinkOptions(place_of(given), topic, None if gateway is None else gateway_url(gateway))
+    return SinkOptions(root_location(given), topic, None if gateway is None else gateway_url(gateway))
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:

@@ -107,4 +107,4 @@ def _discard(options: SinkOptions, messages: Messages) -> None:
 def _delete(options: SinkOptions, staged: Iterable[StagedFile]) -> None:
     """What cannot be deleted now, a vacuum finds."""
     with suppress(LakelogError):
-        staging.delete(store_at(options.place), staged)
+        staging.delete(store_at(options.location), staged)

@@ -13,10 +13,10 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from lakelog.spark.options import Place
+from lakelog.spark.options import RootLocation
 from lakelog.spark.sink.options import SinkOptions
 from lakelog.spark.sink.rows import route
-from lakelog.spark.worker import settle, store_at
+from lakelog.spark.worker import freeze_gc, store_at
 from log_tables.clock import Clock, SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic, check_writable
@@ -57,7 +57,7 @@ def stage_rows(rows: Iterator[pa.RecordBatch], options: SinkOptions, group: str)
 
     Raises what `route`, `Draft.add` and `Draft.put` raise, UnknownTopic.
     """
-    settle()
+    freeze_gc()
     stager = _Stager(options, group, SystemClock())
     try:
         for batch in rows:
@@ -70,9 +70,9 @@ def stage_rows(rows: Iterator[pa.RecordBatch], options: SinkOptions, group: str)
 
 
 @lru_cache(maxsize=16)
-def _cluster_at(place: Place) -> Cluster:
+def _cluster_at(location: RootLocation) -> Cluster:
     """Opened once in a process, which runs many tasks."""
-    return Cluster.open(store_at(place), create=False)
+    return Cluster.open(store_at(location), create=False)
 
 
 class _Stager:
@@ -80,7 +80,7 @@ class _Stager:
 
     def __init__(self, options: SinkOptions, group: str, clock: Clock) -> None:
         self._clock, self._group, self._topic = clock, group, options.topic
-        self._store, self._cluster = store_at(options.place), _cluster_at(options.place)
+        self._store, self._cluster = store_at(options.location), _cluster_at(options.location)
         self._topics: dict[str, Topic] = {}
         self._draft = StagedFileWriter()
         self._bytes = 0

@@ -11,7 +11,7 @@ from lakelog.spark.source.plan import plan
 from lakelog.spark.source.positions import EARLIEST
 from lakelog.spark.source.ranges import Range
 from lakelog.spark.source.slices import read
-from lakelog.spark.source.subscription import Offsets, Subscription
+from lakelog.spark.source.subscription import OffsetsByPartition, Subscription
 from log_tables.errors import InvalidArgument
 
 
@@ -34,7 +34,9 @@ class BatchReader(DataSourceReader):
             wanted = [Range(*at, start, ends[at]) for at, start in sorted(starts.items())]
             return [*plan(subscription, wanted, self._options)]
 
-    def _check_order(self, subscription: Subscription, starts: Offsets, ends: Offsets) -> None:
+    def _check_order(
+        self, subscription: Subscription, starts: OffsetsByPartition, ends: OffsetsByPartition
+    ) -> None:
         """Raise InvalidArgument for an end before the start that was asked for.
 
         An empty log, or one whose start has moved beyond the end, is no mistake of who asked for `earliest`;

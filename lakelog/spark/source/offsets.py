@@ -6,52 +6,53 @@ from typing import Any
 from log_tables.errors import InvalidArgument
 from log_tables.topic_partition import TopicIdPartition
 
-Place = dict[str, Any]
-"""`{"orders": {"id": …, "0": 23}}`: the form of Spark's Kafka source, and the topic's id."""
+StreamOffset = dict[str, Any]
+"""`{"orders": {"id": …, "0": 23}}`: the JSON of Spark's Kafka source, and the topic's id."""
 
 TOPIC_ID = "id"
-"""The key that stands among a topic's partitions and tells which incarnation of the topic they belong to."""
+"""The key among a topic's partitions that says which incarnation of the topic they belong to."""
 
 BEGIN = "~begin"
-"""The key, which no topic can have, of the place where the first micro-batch begins, in that where it ends.
+"""The key under which the end of the first micro-batch holds where that begins. No topic can have this name.
 
-Spark keeps the ends of micro-batches, and asks anew where the first one begins when it has to repeat it.
+Spark keeps the ends of micro-batches. When it has to repeat the first one, it asks anew where that begins.
 """
 
-UNDECIDED: Place = {BEGIN: "undecided"}
-"""The place of a new query before its first micro-batch is planned. A place without topics is another."""
+UNDECIDED: StreamOffset = {BEGIN: "undecided"}
+"""The offset of a new query before its first micro-batch is planned. One without topics is another."""
 
 
 def encode(
     ends: Mapping[TopicIdPartition, int], begins: Mapping[TopicIdPartition, int] | None = None
-) -> Place:
-    """The place where a micro-batch ends; for the first one with that where it begins.
+) -> StreamOffset:
+    """The end of a micro-batch; for the first one, `begins` is where it begins.
 
-    Always in the same order: Spark takes two places for the same when their texts are.
+    The order is always the same: Spark compares offsets by their text.
     """
-    place: Place = {}
-    for at, offset in sorted(ends.items()):
-        place.setdefault(at.topic, {TOPIC_ID: at.topic_id})[str(at.partition)] = offset
-    return place if begins is None else {**place, BEGIN: encode(begins)}
+    stream_offset: StreamOffset = {}
+    for partition, offset in sorted(ends.items()):
+        of_topic = stream_offset.setdefault(partition.topic, {TOPIC_ID: partition.topic_id})
+        of_topic[str(partition.partition)] = offset
+    return stream_offset if begins is None else {**stream_offset, BEGIN: encode(begins)}
 
 
-def decode(place: Place) -> dict[TopicIdPartition, int]:
-    """The offsets of a place. Raises InvalidArgument for one that another source made."""
+def decode(stream_offset: StreamOffset) -> dict[TopicIdPartition, int]:
+    """The offset of each partition. Raises InvalidArgument if another source wrote `stream_offset`."""
     try:
         return {
             TopicIdPartition(topic, entries[TOPIC_ID], int(partition)): offset
-            for topic, entries in place.items()
+            for topic, entries in stream_offset.items()
             if topic != BEGIN
             for partition, offset in entries.items()
             if partition != TOPIC_ID
         }
     except (AttributeError, KeyError, TypeError, ValueError):
         raise InvalidArgument(
-            f"the checkpoint holds {place!r}, which another source wrote; begin a new query, with another "
-            "checkpoint"
+            f"the checkpoint holds {stream_offset!r}, which another source wrote; start a new query with "
+            "another checkpointLocation"
         ) from None
 
 
-def decode_begin(start: Place, end: Place) -> dict[TopicIdPartition, int]:
-    """The offsets at which the micro-batch between two places begins."""
+def decode_begin(start: StreamOffset, end: StreamOffset) -> dict[TopicIdPartition, int]:
+    """The offset of each partition at which the micro-batch from `start` to `end` begins."""
     return decode(end[BEGIN] if BEGIN in end and start != end else start)

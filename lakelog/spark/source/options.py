@@ -16,10 +16,10 @@ from lakelog.spark.options import (
     STORAGE_PREFIX,
     STREAM_ONLY,
     TABLE,
-    Place,
+    RootLocation,
     check_names,
     gateway_url,
-    place_of,
+    root_location,
 )
 from lakelog.spark.rows import COLUMNS, HEADERS_COLUMN
 from lakelog.spark.source.positions import EARLIEST, LATEST, Position, json_object, position, whole_number
@@ -41,7 +41,7 @@ _DELAY_MS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3
 class Options:
     """The options of one query, checked."""
 
-    place: Place
+    location: RootLocation
     topics: tuple[str, ...]
     pattern: re.Pattern[str] | None
     assigned: tuple[TopicPartition, ...] | None
@@ -65,7 +65,7 @@ def parse(given: Mapping[str, str], streaming: bool) -> Options:
     options = {known[name.lower()]: value for name, value in given.items() if name.lower() in known}
     check_names(given, known)
     _check_mode(options, streaming)
-    place = place_of(given)
+    location = root_location(given)
     topics, pattern, assigned = _selection(options)
     least, most = _number(options, "minOffsetsPerTrigger"), _number(options, "maxOffsetsPerTrigger")
     if least is not None and most is not None and least > most:
@@ -75,7 +75,7 @@ def parse(given: Mapping[str, str], streaming: bool) -> Options:
     if "maxTriggerDelay" in options and least is None:
         raise InvalidArgument("maxTriggerDelay does nothing without minOffsetsPerTrigger; set both or none")
     return Options(
-        place=place,
+        location=location,
         topics=topics,
         pattern=pattern,
         assigned=assigned,
@@ -121,7 +121,7 @@ def names_table(given: Mapping[str, str]) -> bool:
     return any(name.lower() == TABLE for name in given)
 
 
-def table_of(given: Mapping[str, str]) -> tuple[Place, str]:
+def table_of(given: Mapping[str, str]) -> tuple[RootLocation, str]:
     """Which of SYSTEM_TABLES the option `table` names, and of which root. Raises InvalidArgument."""
     check_names(given, {name.lower(): name for name in NAMES})
     options = {name.lower(): value for name, value in given.items()}
@@ -136,7 +136,7 @@ def table_of(given: Mapping[str, str]) -> tuple[Place, str]:
                 f"the option {name} is about the records of topics, and table={options[TABLE]} reads none; "
                 "drop one of the two"
             )
-    return place_of(given), options[TABLE]
+    return root_location(given), options[TABLE]
 
 
 def _check_mode(options: Mapping[str, str], streaming: bool) -> None:

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from lakelog.spark.options import Place
+from lakelog.spark.options import RootLocation
 from lakelog.spark.rows import row_maker, stored
 from lakelog.spark.source.loss import report_loss
 from lakelog.spark.source.options import Options
-from lakelog.spark.worker import settle, store_at
+from lakelog.spark.worker import freeze_gc, store_at
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import CorruptSegment
 from log_tables.layout import OFFSET, partition_directory
@@ -52,7 +52,7 @@ def read(part: InputPartition, options: Options) -> Iterator[pa.RecordBatch]:
     """
     if not isinstance(part, Slice):
         return  # what Spark makes up for a batch query that has nothing to read
-    settle()
+    freeze_gc()
     columns = options.columns
     rows = row_maker(columns, part.topic, part.partition, part.timestamp_type)
     records = _records(options, part, stored(columns))
@@ -67,7 +67,7 @@ def _records(options: Options, part: Slice, columns: Sequence[str]) -> Iterator[
         end = min(part.end, rest[0].base_offset) if rest else part.end
         try:
             for batch in read_segment(
-                _store(options.place, segment, part), part.directory, segment, offset, end, columns
+                _store(options.location, segment, part), part.directory, segment, offset, end, columns
             ):
                 offset = int(int64s(batch.column(OFFSET))[-1]) + 1
                 yield batch
@@ -79,14 +79,14 @@ def _records(options: Options, part: Slice, columns: Sequence[str]) -> Iterator[
                 raise  # it is still the one that counts
 
 
-def _store(place: Place, segment: Segment, part: Slice) -> Store:
-    return store_at(replace(place, root=part.remote_root) if segment.remote else place)
+def _store(location: RootLocation, segment: Segment, part: Slice) -> Store:
+    return store_at(replace(location, root=part.remote_root) if segment.remote else location)
 
 
 def _found_again(options: Options, part: Slice, offset: int) -> tuple[Slice, int]:
     """Where the rest of the slice is now: in which segments, and from which offset on."""
     name, fail = f"{part.topic}-{part.partition}", options.fail_on_data_loss
-    cluster = Cluster.open(store_at(options.place), create=False)
+    cluster = Cluster.open(store_at(options.location), create=False)
     topic = cluster.cached_topic(part.topic)
     if topic is None or partition_directory(topic.directory, part.partition) != part.directory:
         report_loss(f"topic {part.topic} was deleted while {name} was read", fail)

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from lakelog.spark.source.loss import report_loss
-from lakelog.spark.source.offsets import UNDECIDED, Place, decode, decode_begin, encode
+from lakelog.spark.source.offsets import UNDECIDED, StreamOffset, decode, decode_begin, encode
 from lakelog.spark.source.options import parse
 from lakelog.spark.source.plan import plan
 from lakelog.spark.source.ranges import Range, share_out
@@ -60,7 +60,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert self._options.group_id is not None
         return Progress(self._options.group_id, self._options.gateway, self._clock)
 
-    def initialOffset(self) -> Place:  # noqa: N802
+    def initialOffset(self) -> StreamOffset:  # noqa: N802
         """Undecided: Spark would forget it. The end of the first micro-batch says where that begins."""
         return UNDECIDED
 
@@ -76,7 +76,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Fix the end of the query: what is there now."""
         self._final = self._latest()
 
-    def latestOffset(self, start: Place, limit: ReadLimit) -> Place:  # noqa: N802
+    def latestOffset(self, start: StreamOffset, limit: ReadLimit) -> StreamOffset:  # noqa: N802
         """Where the next micro-batch ends; `start` when there is to be none.
 
         The first one comes at once, though it be empty: with it the checkpoint knows where the query began.
@@ -94,7 +94,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._progress.report(done, last=end == start)
         return end
 
-    def _end(self, start: Place, limit: ReadLimit) -> Place:
+    def _end(self, start: StreamOffset, limit: ReadLimit) -> StreamOffset:
         first = self._decided() if start == UNDECIDED else None
         self._subscription.refresh()
         if first is None:
@@ -166,11 +166,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_trigger = now
         return False
 
-    def reportLatestOffset(self) -> Place | None:  # noqa: N802
+    def reportLatestOffset(self) -> StreamOffset | None:  # noqa: N802
         """The ends of the logs, for the progress report."""
         return encode(self._latest())
 
-    def partitions(self, start: Place, end: Place) -> list[InputPartition]:
+    def partitions(self, start: StreamOffset, end: StreamOffset) -> list[InputPartition]:
         """The slices of a micro-batch."""
         begins, ends, now = decode_begin(start, end), decode(end), self._latest()
         self._check_kept(begins, ends)

@@ -20,7 +20,7 @@ _PRUNE_COMMITS = 1_000
 """Commits after which what a followed log has left behind in memory is forgotten."""
 
 T = TypeVar("T")
-Offsets = dict[TopicPartition, int]
+OffsetsByPartition = dict[TopicPartition, int]
 
 
 class Subscription:
@@ -29,7 +29,7 @@ class Subscription:
     def __init__(self, options: Options) -> None:
         """Open the root. Raises InvalidArgument when there is none, StoreUnavailable."""
         self._options = options
-        self._cluster = Cluster.open(store_at(options.place), create=False)
+        self._cluster = Cluster.open(store_at(options.location), create=False)
         self._pool = ThreadPoolExecutor(_FOLLOWED_AT_ONCE, thread_name_prefix="lakelog-follow")
         self._pruned: dict[str, int] = {}
         self.missing: dict[tuple[str, int | None], NotFound] = {}
@@ -103,10 +103,10 @@ class Subscription:
                 found.append(TopicPartition(name, index))
         return found
 
-    def earliest(self) -> Offsets:
+    def earliest(self) -> OffsetsByPartition:
         return {chosen: partition.log_start for chosen, partition in self.partitions.items()}
 
-    def latest(self) -> Offsets:
+    def latest(self) -> OffsetsByPartition:
         return {chosen: partition.high_watermark for chosen, partition in self.partitions.items()}
 
     def at(self, partition: TopicPartition) -> TopicIdPartition:
@@ -114,7 +114,7 @@ class Subscription:
         topic, index = partition
         return TopicIdPartition(topic, self.topics[topic].topic_id, index)
 
-    def resolve(self, position: Position, without_match: WithoutMatch) -> Offsets:
+    def resolve(self, position: Position, without_match: WithoutMatch) -> OffsetsByPartition:
         """The offsets that a position stands for, for every partition there is now.
 
         `without_match` is what to do for a time after the last record: "latest" or "error". Raises
@@ -153,7 +153,7 @@ class Subscription:
                     "again since; begin at earliest"
                 )
 
-    def _at(self, times_ms: Mapping[TopicPartition, int], without_match: WithoutMatch) -> Offsets:
+    def _at(self, times_ms: Mapping[TopicPartition, int], without_match: WithoutMatch) -> OffsetsByPartition:
         def found(chosen: TopicPartition) -> int:
             partition = self.partitions[chosen]
             offset = partition.position(times_ms[chosen] * 1000)

@@ -45,12 +45,12 @@ class TableReader(DataSourceReader):
 
     def __init__(self, given: Mapping[str, str]) -> None:
         """Raises InvalidArgument."""
-        self._place, self._table = table_of(given)
+        self._location, self._table = table_of(given)
 
     def partitions(self) -> list[InputPartition]:
         return [InputPartition(self._table)]
 
     def read(self, _: InputPartition) -> Iterator[pa.RecordBatch]:
         """Raises InvalidArgument for a root that is none, CorruptLog, CorruptSegment, StoreUnavailable."""
-        cluster = Cluster.open(store_at(self._place), create=False)
+        cluster = Cluster.open(store_at(self._location), create=False)
         yield from system_tables(cluster, [self._table])[self._table].to_batches()

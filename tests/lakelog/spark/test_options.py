@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from lakelog.spark.options import Place
+from lakelog.spark.options import RootLocation
 from lakelog.spark.rows import COLUMNS, spark_schema
 from lakelog.spark.source.offsets import decode, encode
 from lakelog.spark.source.options import Options, names_table, parse, table_of
@@ -270,9 +270,9 @@ def test_path_is_needed() -> None:
 
 
 def test_storage_options_go_to_the_store() -> None:
-    place = batch(**{"storage.aws_region": "eu", "STORAGE.AWS_ENDPOINT": "http://s3"}).place
-    assert place.root == "/data/lakelog"
-    assert dict(place.storage) == {"aws_region": "eu", "aws_endpoint": "http://s3"}
+    location = batch(**{"storage.aws_region": "eu", "STORAGE.AWS_ENDPOINT": "http://s3"}).location
+    assert location.root == "/data/lakelog"
+    assert dict(location.storage) == {"aws_region": "eu", "aws_endpoint": "http://s3"}
 
 
 @pytest.mark.parametrize(
@@ -331,11 +331,11 @@ def offsets(**ends: int) -> dict[TopicIdPartition, int]:
 
 def test_a_place_is_kafkas_json_with_the_topics_id() -> None:
     """Kafka: `{"a": {"0": 3}}`, sorted, so that equal places are equal texts."""
-    place = offsets(b0=7, a1=5, a0=3)
-    encoded = encode(place)
+    by_partition = offsets(b0=7, a1=5, a0=3)
+    encoded = encode(by_partition)
     assert json.dumps(encoded) == '{"a": {"id": "id of a", "0": 3, "1": 5}, "b": {"id": "id of b", "0": 7}}'
-    assert decode(json.loads(json.dumps(encoded))) == place
-    assert json.dumps(encode(dict(reversed(place.items())))) == json.dumps(encoded)
+    assert decode(json.loads(json.dumps(encoded))) == by_partition
+    assert json.dumps(encode(dict(reversed(by_partition.items())))) == json.dumps(encoded)
     assert decode(encode({})) == {}
 
 
@@ -404,7 +404,7 @@ def test_a_table_is_chosen_alone() -> None:
     given = {"PATH": "/data/lakelog", "Table": "consumer_lag", "storage.aws_region": "eu"}
     assert names_table(given)
     assert not names_table(SOME)
-    assert table_of(given) == (Place("/data/lakelog", (("aws_region", "eu"),)), "consumer_lag")
+    assert table_of(given) == (RootLocation("/data/lakelog", (("aws_region", "eu"),)), "consumer_lag")
     for wrong, said in (
         (
             {**given, "Table": "consumer_lags"},

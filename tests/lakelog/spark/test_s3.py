@@ -44,18 +44,18 @@ def test_spark_reads_a_topic_on_s3(spark: "SparkSession", on_s3: Topics) -> None
 @pytest.mark.spark
 def test_spark_writes_topics_on_s3(spark: "SparkSession", s3: S3Server, tmp_path: Path) -> None:
     root = s3.bucket("spark-sink")
-    place = {"path": root, **{f"storage.{name}": value for name, value in s3.options.items()}}
+    source_options = {"path": root, **{f"storage.{name}": value for name, value in s3.options.items()}}
     with (
         running_gateway(root, linger_ms=0, store_options=json.dumps(s3.options)) as gateway,
         Client(gateway.url) as client,
     ):
         source, target = (gateway.create_topic(name) for name in ("source", "target"))
-        into = {**place, "gateway": gateway.url}
+        into = {**source_options, "gateway": gateway.url}
         rows = spark.range(10).selectExpr("CAST(id AS STRING) AS value")
         rows.write.format("lakelog").mode("append").options(**into, topic=source).save()
         query = (
             spark.readStream.format("lakelog")
-            .options(**place, subscribe=source, startingOffsets="earliest")
+            .options(**source_options, subscribe=source, startingOffsets="earliest")
             .load()
             .select("value")
             .writeStream.format("lakelog")

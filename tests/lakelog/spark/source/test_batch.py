@@ -205,11 +205,11 @@ def test_a_place_that_a_query_reported_can_be_named(topics: Topics) -> None:
     query = topics.query()
     query.trigger()
     topics.append("t", 0, 5)
-    assert topics.batch(startingOffsets=query.place) == {"t-0": [*range(10, 15)]}
-    assert topics.batch(endingOffsets=query.place) == {"t-0": [*range(10)], "t-1": [*range(20)]}
+    assert topics.batch(startingOffsets=query.offset) == {"t-0": [*range(10, 15)]}
+    assert topics.batch(endingOffsets=query.offset) == {"t-0": [*range(10)], "t-1": [*range(20)]}
     topics.recreate("t", 3)
     for option in ("startingOffsets", "endingOffsets"):
-        message = refused(topics, **{option: query.place})
+        message = refused(topics, **{option: query.offset})
         assert f"{option} holds offsets of an earlier topic t" in message
 
 

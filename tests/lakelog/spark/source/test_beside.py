@@ -34,7 +34,7 @@ class Others:
                 index = self._below(PARTITIONS)
                 records = 1 + self._below(20)
                 base = self.appended[index]
-                made = [Record(b"%d-%d" % (index, base + place)) for place in range(records)]
+                made = [Record(b"%d-%d" % (index, base + number)) for number in range(records)]
                 self._topics.put("t", index, *made)
                 self.appended[index] += records
                 if number % 10 == 9:

@@ -79,7 +79,7 @@ def test_a_query_that_is_restarted_commits_only_what_is_done(
     """What was planned and not done is repeated; Spark asks for a next one only after that."""
     query = Query(options(gateway, topic, group, **LIMITED))
     query.trigger()
-    done = query.place
+    done = query.offset
     query.trigger()
     query = Query(query.options, done)
     query.trigger()

@@ -161,28 +161,28 @@ def test_a_planned_micro_batch_of_a_topic_made_again_is_not_read_from_the_new_on
     topics.recreate("t", 2)
     topics.append("t", 0, 9)
     restarted = query.restart()
-    assert query.place is not None
-    before = {"t": {**query.place["t"], "0": 0, "1": 0}}
+    assert query.offset is not None
+    before = {"t": {**query.offset["t"], "0": 0, "1": 0}}
     if fail == "true":
         with pytest.raises(DataLost, match="made again"):
-            restarted.reader.partitions(before, query.place)
+            restarted.reader.partitions(before, query.offset)
     else:
-        assert restarted.reader.partitions(before, query.place) == []
+        assert restarted.reader.partitions(before, query.offset) == []
         assert restarted.trigger() == {"t-0": [*range(9)]}
 
 
 def test_a_micro_batch_that_left_a_topic_behind_is_lost_data_to_a_stricter_query(topics: Topics) -> None:
     """Kafka: "t-0 are gone", also when Spark plans the last micro-batch again."""
     query = begun(topics, failOnDataLoss="false")
-    before = query.place
+    before = query.offset
     topics.recreate("t", 2)
     topics.append("t", 0, 3)
     query.plan()
     strict = query.restart(failOnDataLoss="true")
     assert before is not None
-    assert query.place is not None
+    assert query.offset is not None
     with pytest.raises(DataLost, match="made again"):
-        strict.reader.partitions(before, query.place)
+        strict.reader.partitions(before, query.offset)
 
 
 def test_the_files_of_a_planned_micro_batch_may_go_with_their_topic(topics: Topics) -> None:
@@ -267,10 +267,10 @@ def test_records_deleted_after_planning(topics: Topics) -> None:
 
 def test_a_place_in_an_earlier_topic_is_no_start(topics: Topics) -> None:
     """Kafka has no way to tell."""
-    place = begun(topics).place
+    offset = begun(topics).offset
     topics.append("t", 0, 1)
-    assert topics.query(startingOffsets=place).trigger() == {"t-0": [5]}
+    assert topics.query(startingOffsets=offset).trigger() == {"t-0": [5]}
     topics.recreate("t", 2)
     topics.append("t", 0, 9)
     with pytest.raises(InvalidArgument, match="offsets of an earlier topic t"):
-        topics.query(startingOffsets=place, failOnDataLoss="false").trigger()
+        topics.query(startingOffsets=offset, failOnDataLoss="false").trigger()

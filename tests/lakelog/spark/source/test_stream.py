@@ -160,24 +160,24 @@ def test_a_micro_batch_that_was_planned_is_the_same_after_a_restart(filled: Topi
     """Kafka: Spark plans it again from the offsets in the checkpoint, before it asks for anything new."""
     query = filled.query(maxOffsetsPerTrigger="6")
     query.trigger()
-    before = query.place
+    before = query.offset
     planned = query.trigger()
     filled.append("t", 0, 100)
     filled.merge("t", 0)
     filled.cluster.add_partitions("t", 5)
     reader = StreamReader(query.options)
     assert before is not None
-    assert query.place is not None
-    assert read(reader, reader.partitions(before, query.place)) == planned
+    assert query.offset is not None
+    assert read(reader, reader.partitions(before, query.offset)) == planned
 
 
 def test_the_ends_of_the_logs_are_reported(filled: Topics) -> None:
     """Kafka: reportLatestOffset tells the ends, however little a trigger reads."""
     query = filled.query(maxOffsetsPerTrigger="6")
     query.trigger()
-    begin = {BEGIN: filled.place(t=[0, 0, 0])}
-    assert query.place == filled.place(t=[2, 4, 0]) | begin
-    assert query.reader.reportLatestOffset() == filled.place(t=[10, 20, 0])
+    begin = {BEGIN: filled.stream_offset(t=[0, 0, 0])}
+    assert query.offset == filled.stream_offset(t=[2, 4, 0]) | begin
+    assert query.reader.reportLatestOffset() == filled.stream_offset(t=[10, 20, 0])
 
 
 def test_stopping_lets_go(filled: Topics) -> None:
@@ -233,9 +233,9 @@ def test_spark_reads_limits_and_goes_on_from_its_checkpoint(
     progress = query.recentProgress[0]
     source = progress["sources"][0]
     assert progress["numInputRows"] == 12
-    begin = {BEGIN: filled.place(t=[0, 0, 0])}
-    assert json.loads(source["endOffset"]) == filled.place(t=[4, 8, 0]) | begin
-    assert json.loads(source["latestOffset"]) == filled.place(t=[10, 20, 0])
+    begin = {BEGIN: filled.stream_offset(t=[0, 0, 0])}
+    assert json.loads(source["endOffset"]) == filled.stream_offset(t=[4, 8, 0]) | begin
+    assert json.loads(source["latestOffset"]) == filled.stream_offset(t=[10, 20, 0])
     assert filled.batch(startingOffsets=source["endOffset"]) == {
         "t-0": [*range(4, 10)],
         "t-1": [*range(8, 20)],
@@ -359,8 +359,8 @@ def test_where_a_query_began_is_kept_when_no_topic_was_there(topics: Topics) -> 
 
 
 @pytest.mark.parametrize(
-    "place", [{"t": {"0": 3}}, {"logOffset": 5}, {"t": {"id": "x", "first": 1}}], ids=str
+    "offset", [{"t": {"0": 3}}, {"logOffset": 5}, {"t": {"id": "x", "first": 1}}], ids=str
 )
-def test_a_checkpoint_of_another_source_is_refused(filled: Topics, place: dict[str, Any]) -> None:
+def test_a_checkpoint_of_another_source_is_refused(filled: Topics, offset: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument, match="another source wrote; begin a new query"):
-        Query(filled.options(), place).trigger()
+        Query(filled.options(), offset).trigger()
