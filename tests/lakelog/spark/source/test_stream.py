@@ -362,5 +362,5 @@ def test_where_a_query_began_is_kept_when_no_topic_was_there(topics: Topics) -> 
     "offset", [{"t": {"0": 3}}, {"logOffset": 5}, {"t": {"id": "x", "first": 1}}], ids=str
 )
 def test_a_checkpoint_of_another_source_is_refused(filled: Topics, offset: dict[str, Any]) -> None:
-    with pytest.raises(InvalidArgument, match="another source wrote; begin a new query"):
+    with pytest.raises(InvalidArgument, match="another source wrote; start a new query"):
         Query(filled.options(), offset).trigger()
