@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from lakelog.spark.boundary import short_errors
 from lakelog.spark.rows import spark_schema
 from lakelog.spark.sink.sink import BatchSink, StreamSink
 from lakelog.spark.source.batch import BatchReader
@@ -16,6 +17,7 @@ from lakelog.spark.source.tables import TableReader, table_schema
 from log_tables.errors import InvalidArgument
 
 
+@short_errors
 class LakelogSource(DataSource):
     """`format("lakelog")` for reading and writing, batches and streams: see docs/spark.md."""
 

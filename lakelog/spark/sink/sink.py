@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from lakelog.spark.boundary import short_errors
 from lakelog.spark.sink.options import SinkOptions, check_columns, parse_sink
 from lakelog.spark.sink.task import BATCH_GROUP, StagedRows, stage_rows, stream_group
 from lakelog.spark.worker import store_at
@@ -23,6 +24,7 @@ from log_tables.segments.staging import StagedFile
 Messages = Sequence[WriterCommitMessage | None]
 
 
+@short_errors
 class BatchSink(DataSourceArrowWriter):
     """One `df.write`. Spark pickles it for its tasks."""
 
@@ -51,6 +53,7 @@ class BatchSink(DataSourceArrowWriter):
         _discard(self._options, messages)
 
 
+@short_errors
 class StreamSink(DataSourceStreamArrowWriter):
     """The micro-batches of a streaming query. Spark makes one for each, and another one to commit it."""
 

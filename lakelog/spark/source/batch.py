@@ -6,6 +6,7 @@ from contextlib import closing
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from lakelog.spark.boundary import short_errors
 from lakelog.spark.source.options import parse
 from lakelog.spark.source.plan import plan
 from lakelog.spark.source.positions import EARLIEST
@@ -15,6 +16,7 @@ from lakelog.spark.source.subscription import OffsetsByPartition, Subscription
 from log_tables.errors import InvalidArgument
 
 
+@short_errors
 class BatchReader(DataSourceReader):
     """Reads from the starting to the ending offsets, as they are when the query is planned."""
 

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from lakelog.spark.boundary import short_errors
 from lakelog.spark.source.loss import report_loss
 from lakelog.spark.source.offsets import UNDECIDED, StreamOffset, decode, decode_begin, encode
 from lakelog.spark.source.options import parse
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from lakelog.spark.source.progress import Progress
 
 
+@short_errors
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans the micro-batches of one query. Its methods raise the errors of `Subscription` and DataLost."""
 

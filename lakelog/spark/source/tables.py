@@ -19,6 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from lakelog.spark.boundary import short_errors
 from lakelog.spark.source.options import table_of
 from lakelog.spark.worker import store_at
 from log_tables.cluster.cluster import Cluster
@@ -40,6 +41,7 @@ def table_schema(name: str) -> StructType:
     )
 
 
+@short_errors
 class TableReader(DataSourceReader):
     """Reads one of TABLES, as it is when it is read."""
 

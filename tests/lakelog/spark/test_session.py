@@ -1,5 +1,6 @@
 """The Spark session: what it sets, what it leaves alone, and which Java it runs on."""
 
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakelog.spark import DELTA_PACKAGE, session
+from lakelog.spark.interpreter import python_for_workers
 from lakelog.spark.jre import JavaMissing, java_home
 from lakelog.spark.session import session_config, set_outside
 from tests.kit.support import ROOT
@@ -101,6 +103,56 @@ def test_a_session_writes_and_reads_a_delta_table(spark: SparkSession, tmp_path:
 def test_a_session_that_runs_keeps_its_settings(spark: SparkSession) -> None:
     assert session("another") is spark
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
+
+
+def test_a_local_spark_starts_python_without_archives(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """They stand before all packages, and Python compiles what it imports from them in every process."""
+    monkeypatch.setattr("sys.prefix", str(tmp_path / "a prefix"))
+    python = python_for_workers("local[2]")
+    assert python.startswith(str(tmp_path))
+    archives = ["/spark/python/lib/pyspark.zip", "/spark/python/lib/py4j-0.10.9.9-src.zip"]
+    path = [*archives, "/spark/jars/spark-core_2.13-4.2.0.jar", "/a job/theirs.zip", "/*"]
+    show = "import json, sys; print(json.dumps([sys.path, sys.argv[1:], sys.executable]))"
+    done = subprocess.run(
+        [python, "-c", show, "two words"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": ":".join(path)},
+    )
+    found, arguments, executable = json.loads(done.stdout)
+    assert found[1:3] == ["/a job/theirs.zip", "/*"]
+    assert not set(path[:3]) & set(found)
+    assert arguments == ["two words"]
+    assert executable == sys.executable
+
+
+def test_where_the_script_cannot_be_the_interpreter_itself_is_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """On other machines it is not there, and some environments are read-only."""
+    assert python_for_workers("spark://driver:7077") == sys.executable
+    (tmp_path / "prefix").write_text("a file, in which no directory can be made")
+    monkeypatch.setattr("sys.prefix", str(tmp_path / "prefix"))
+    assert python_for_workers("local") == sys.executable
+
+
+def test_the_master_of_the_submit_arguments_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master spark://driver:7077 pyspark-shell")
+    assert set_outside()["spark.master"] == "spark://driver:7077"
+
+
+@pytest.mark.spark
+def test_sparks_workers_import_the_installed_pyspark(spark: SparkSession) -> None:
+    def imported(_: int) -> str:
+        import pyspark
+
+        return pyspark.__file__
+
+    (path,) = spark.sparkContext.range(1, numSlices=1).map(imported).collect()
+    assert Path(path).is_file()
 
 
 def test_without_an_installed_java_the_packaged_one_runs(
