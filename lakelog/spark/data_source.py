@@ -8,11 +8,12 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from lakelog.spark.boundary import short_errors
+from lakelog.spark.options import SOURCE_OPTIONS, check_names
 from lakelog.spark.rows import spark_schema
 from lakelog.spark.sink.sink import BatchSink, StreamSink
 from lakelog.spark.source.batch import BatchReader
 from lakelog.spark.source.options import columns_of, names_table, table_of
-from lakelog.spark.source.stream import StreamReader
+from lakelog.spark.source.stream import RefusedReader, StreamReader
 from lakelog.spark.source.tables import TableReader, table_schema
 from log_tables.errors import InvalidArgument
 
@@ -27,7 +28,12 @@ class LakelogSource(DataSource):
         return "lakelog"
 
     def schema(self) -> StructType:
-        """The rows' schema. Raises InvalidArgument for wrong `table`, `columns` or `includeHeaders`."""
+        """The rows' schema. Raises InvalidArgument for unknown options, wrong `table`, `columns`,
+        `includeHeaders`.
+
+        Spark asks for it in `load`, so that a misspelt option fails there.
+        """
+        check_names(self.options, SOURCE_OPTIONS)
         if names_table(self.options):
             return table_schema(table_of(self.options)[1])
         return spark_schema(columns_of(self.options))
@@ -37,10 +43,16 @@ class LakelogSource(DataSource):
         self._check_schema(schema)
         return TableReader(self.options) if names_table(self.options) else BatchReader(self.options)
 
-    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
-        """Raises InvalidArgument."""
-        self._check_schema(schema)
-        return StreamReader(self.options)
+    def streamReader(self, schema: StructType) -> StreamReader | RefusedReader:  # noqa: N802
+        """What is wrong with the options, the reader says when Spark first calls it.
+
+        Spark 4.2 buries an error that is raised here under one of its own (UnboundLocalError).
+        """
+        try:
+            self._check_schema(schema)
+            return StreamReader(self.options)
+        except InvalidArgument as error:
+            return RefusedReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
         """Raises InvalidArgument."""

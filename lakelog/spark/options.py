@@ -1,8 +1,8 @@
-"""What the options of reading and of writing have in common: names, the root, the gateway."""
+"""Options that reading and writing share: their names, the location of the root, the gateway."""
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -14,7 +14,7 @@ TABLE = "table"
 SELECTIONS = ("subscribe", "subscribePattern", "assign")
 STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "groupId", "gateway")
 BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", TABLE)
-NAMES = (
+SOURCE_OPTIONS = (
     "path",
     *SELECTIONS,
     "startingOffsets",
@@ -29,7 +29,7 @@ NAMES = (
     "includeHeaders",
     "columns",
 )
-"""Every option but those that begin with STORAGE_PREFIX."""
+"""Every option for reading but those that begin with STORAGE_PREFIX."""
 
 _OF_KAFKA_ONLY = (
     "groupIdPrefix",
@@ -41,16 +41,16 @@ _OF_KAFKA_ONLY = (
 
 @dataclass(frozen=True, slots=True)
 class RootLocation:
-    """Where the tables are: a root as `open_store` takes it, with its options."""
+    """A root as `open_store` takes it, with the options of its store."""
 
     root: str
     storage: tuple[tuple[str, str], ...] = ()
 
 
 def root_location(given: Mapping[str, str]) -> RootLocation:
-    """Where `path` and the options of the storage say. Raises InvalidArgument.
+    """The root that `path` and the options of the store name. Raises InvalidArgument.
 
-    A directory is absolute, as the driver means it: executors work in directories of their own.
+    A relative directory becomes absolute on the driver, because executors work in directories of their own.
     """
     options = {name.lower(): given[name] for name in sorted(given)}
     path = options.get("path", "")
@@ -66,8 +66,9 @@ def root_location(given: Mapping[str, str]) -> RootLocation:
     return RootLocation(path if "://" in path else os.path.abspath(path), storage)
 
 
-def check_names(given: Mapping[str, str], known: Mapping[str, str]) -> None:
-    """Raise InvalidArgument for an option that is not `known` (by its name in lower case)."""
+def check_names(given: Mapping[str, str], names: Iterable[str]) -> None:
+    """Raise InvalidArgument for an option that is not among `names`, in upper or lower case."""
+    known = {name.lower(): name for name in names}
     for name in given:
         if name.lower() in known or name.lower().startswith(STORAGE_PREFIX):
             continue
@@ -75,21 +76,18 @@ def check_names(given: Mapping[str, str], known: Mapping[str, str]) -> None:
         if name.lower().startswith("kafka.") or name.lower() in of_kafka:
             shown = of_kafka.get(name.lower(), name)
             raise InvalidArgument(
-                f"the option {shown} is about a Kafka broker, and there is none; drop it (path says where "
-                "the tables are)"
+                f"the option {shown} is about a Kafka broker, and there is none; drop it, and name the root "
+                "of the tables with the option path"
             )
         near = [known[match] for match in get_close_matches(name.lower(), known, 1)]
-        hint = (
-            f"did you mean {near[0]}?"
-            if near
-            else f"known are {', '.join(known.values())} and {STORAGE_PREFIX}*"
-        )
-        raise InvalidArgument(f"the option {name!r} is not known; {hint}")
+        options = f"{', '.join(known.values())} and {STORAGE_PREFIX}*"
+        hint = f"did you mean {near[0]}?" if near else f"the options are {options}"
+        raise InvalidArgument(f"the option {name!r} is unknown; {hint}")
 
 
 def gateway_url(text: str) -> str:
-    """What the option `gateway` names. Raises InvalidArgument."""
+    """The URL in the option `gateway`. Raises InvalidArgument."""
     url = text.strip()
     if not re.fullmatch(r"https?://[^/\s]+(/\S*)?", url):
-        raise InvalidArgument(f"gateway={text!r} is no URL; give one such as http://127.0.0.1:8082")
+        raise InvalidArgument(f"gateway={text!r} is not a URL; give one such as http://127.0.0.1:8082")
     return url

@@ -71,8 +71,8 @@ def session(app_name: str = "lakelog", **config: str) -> SparkSession:
     spark-defaults.conf, in PYSPARK_SUBMIT_ARGS or by spark-submit stays as it is; to the settings that list
     packages, excludes and extensions Delta's are added. (`--packages` is no setting: who uses it names Delta
     there.) A session that runs already keeps its settings, and only `config` is applied. Raises JavaMissing
-    when no Java 17 or newer is found, SparkMissing when Spark or Delta cannot be had. Sets JAVA_HOME, and
-    PYSPARK_PYTHON where it is missing.
+    when no Java 17 or newer is found, SparkMissing when Spark or Delta cannot be had. Sets JAVA_HOME; and
+    PYSPARK_PYTHON and SPARK_SIMPLIFIED_TRACEBACK where they are missing.
     """
     builder = SparkSession.builder.appName(app_name)
     if not _running():
@@ -81,6 +81,9 @@ def session(app_name: str = "lakelog", **config: str) -> SparkSession:
             os.environ["JAVA_HOME"] = str(java_home())
             # Spark's own default is the first python3 of PATH, which lacks this environment's packages.
             os.environ.setdefault("PYSPARK_PYTHON", python_for_workers(_master(config, outside)))
+            # Spark asks most of its Python processes to leave PySpark's frames out of tracebacks, but forgets
+            # the one that plans a stream.
+            os.environ.setdefault("SPARK_SIMPLIFIED_TRACEBACK", "1")
         config = session_config(config, outside)
     for name, value in config.items():
         builder = builder.config(name, value)

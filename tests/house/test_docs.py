@@ -14,7 +14,7 @@ import pytest
 
 import api.errors
 from api.v2.consumer_schema import WITHOUT_EFFECT, NewConsumer
-from lakelog.spark.options import NAMES, STORAGE_PREFIX
+from lakelog.spark.options import SOURCE_OPTIONS, STORAGE_PREFIX
 from lakelog.spark.session import LISTS, session_config
 from log_tables import errors
 from log_tables.cluster.config import SETTINGS
@@ -131,7 +131,7 @@ def test_every_option_of_the_spark_source_is_documented() -> None:
         for cells in rows(section((DOCS / "spark.md").read_text(), "Options"))
         if cells[0].startswith("`")
     ]
-    assert sorted(documented) == sorted([*NAMES, f"{STORAGE_PREFIX}<name>"])
+    assert sorted(documented) == sorted([*SOURCE_OPTIONS, f"{STORAGE_PREFIX}<name>"])
 
 
 def test_every_setting_of_a_session_is_documented_with_its_value() -> None:

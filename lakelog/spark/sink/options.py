@@ -16,15 +16,14 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from lakelog.spark.options import NAMES as SOURCE_NAMES
-from lakelog.spark.options import RootLocation, check_names, gateway_url, root_location
+from lakelog.spark.options import SOURCE_OPTIONS, RootLocation, check_names, gateway_url, root_location
 from lakelog.spark.rows import PARTITION, TOPIC
 from log_tables.cluster.topic import check_writable
 from log_tables.errors import InvalidArgument
 from log_tables.layout import HEADERS, KEY, TIMESTAMP, VALUE
 
-NAMES = ("path", "topic", "gateway")
-"""Every option but those that begin with STORAGE_PREFIX."""
+SINK_OPTIONS = ("path", "topic", "gateway")
+"""Every option for writing but those that begin with STORAGE_PREFIX."""
 
 _OF_SPARK = ("checkpointLocation", "queryName")
 """Options of the query itself, which Spark hands on."""
@@ -53,14 +52,14 @@ class SinkOptions:
 def parse_sink(given: Mapping[str, str]) -> SinkOptions:
     """The options of a query that writes. Raises InvalidArgument, InvalidTopicName for the wrong one."""
     options = {name.lower(): value for name, value in given.items()}
-    of_source = {name.lower(): name for name in SOURCE_NAMES if name not in NAMES}
+    of_source = {name.lower(): name for name in SOURCE_OPTIONS if name not in SINK_OPTIONS}
     for name in options:
         if name in of_source:
             raise InvalidArgument(
                 f"the option {of_source[name]} is for reading and means nothing to a query that writes; drop "
                 "it"
             )
-    check_names(given, {name.lower(): name for name in (*NAMES, *_OF_SPARK)})
+    check_names(given, (*SINK_OPTIONS, *_OF_SPARK))
     topic = options.get("topic")
     if topic is not None:
         check_writable(topic)

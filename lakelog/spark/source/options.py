@@ -11,8 +11,8 @@ from typing import Literal
 
 from lakelog.spark.options import (
     BATCH_ONLY,
-    NAMES,
     SELECTIONS,
+    SOURCE_OPTIONS,
     STORAGE_PREFIX,
     STREAM_ONLY,
     TABLE,
@@ -61,9 +61,9 @@ class Options:
 
 def parse(given: Mapping[str, str], streaming: bool) -> Options:
     """The options of a batch or a streaming query. Raises InvalidArgument that names the wrong one."""
-    known = {name.lower(): name for name in NAMES}
+    check_names(given, SOURCE_OPTIONS)
+    known = {name.lower(): name for name in SOURCE_OPTIONS}
     options = {known[name.lower()]: value for name, value in given.items() if name.lower() in known}
-    check_names(given, known)
     _check_mode(options, streaming)
     location = root_location(given)
     topics, pattern, assigned = _selection(options)
@@ -123,7 +123,7 @@ def names_table(given: Mapping[str, str]) -> bool:
 
 def table_of(given: Mapping[str, str]) -> tuple[RootLocation, str]:
     """Which of SYSTEM_TABLES the option `table` names, and of which root. Raises InvalidArgument."""
-    check_names(given, {name.lower(): name for name in NAMES})
+    check_names(given, SOURCE_OPTIONS)
     options = {name.lower(): value for name, value in given.items()}
     if options[TABLE] not in SYSTEM_TABLES:
         raise InvalidArgument(

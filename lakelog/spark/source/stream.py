@@ -28,10 +28,35 @@ from lakelog.spark.source.ranges import Range, share_out
 from lakelog.spark.source.slices import read
 from lakelog.spark.source.subscription import Subscription
 from log_tables.clock import Clock, SystemClock
+from log_tables.errors import InvalidArgument
 from log_tables.topic_partition import TopicIdPartition, TopicPartition
 
 if TYPE_CHECKING:
     from lakelog.spark.source.progress import Progress
+
+
+@short_errors
+class RefusedReader(DataSourceStreamReader):
+    """The reader of a query whose options are wrong: it raises that error when it is asked for an offset."""
+
+    def __init__(self, error: InvalidArgument) -> None:
+        self._error = error
+
+    def initialOffset(self) -> StreamOffset:  # noqa: N802
+        """Raises InvalidArgument."""
+        raise self._error
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Raises InvalidArgument."""
+        raise self._error
+
+    def latestOffset(self, start: StreamOffset, limit: ReadLimit) -> StreamOffset:  # noqa: ARG002, N802
+        """Raises InvalidArgument."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+        """Raises InvalidArgument."""
+        raise self._error
 
 
 @short_errors

@@ -54,7 +54,7 @@ def called_by_spark() -> list[type]:
 
 def test_every_method_that_spark_calls_has_short_errors() -> None:
     classes = called_by_spark()
-    assert len(classes) == 6
+    assert len(classes) == 7
     for item in classes:
         for name, method in vars(item).items():
             if isinstance(method, FunctionType) and not name.startswith("_"):
@@ -113,16 +113,28 @@ def test_spark_shows_the_sentence_of_an_error(
 
 
 @pytest.mark.spark
+def test_a_misspelt_option_of_a_stream_fails_at_load(spark: "SparkSession", topics: Topics) -> None:
+    from pyspark.errors import AnalysisException
+
+    stream = spark.readStream.format("lakelog")
+    with pytest.raises(AnalysisException) as caught:
+        stream.options(**topics.options(maxOffsetPerTrigger="1")).load()
+    message = str(caught.value)
+    assert message.count('File "') == 1
+    assert 0 < message.find("did you mean maxOffsetsPerTrigger?") < 500
+
+
+@pytest.mark.spark
 def test_a_stream_shows_the_sentence_of_an_error(
     spark: "SparkSession", topics: Topics, tmp_path: Path
 ) -> None:
     from pyspark.errors import PySparkException
 
     with pytest.raises(PySparkException) as caught:
-        run(spark, topics.options(maxOffsetPerTrigger="1"), tmp_path)
+        run(spark, topics.options(endingOffsets="latest"), tmp_path)
     message = str(caught.value)
     assert message.count('File "') == 1
-    assert 0 < message.find("did you mean maxOffsetsPerTrigger?") < 900
+    assert 0 < message.find("the option endingOffsets is for batch queries") < 700
 
 
 @pytest.mark.spark

@@ -279,7 +279,7 @@ def test_storage_options_go_to_the_store() -> None:
     ("option", "said"),
     [
         ("startingOfsets", "did you mean startingOffsets?"),
-        ("topic", "known are path, subscribe"),
+        ("topic", "the options are path, subscribe"),
         ("kafka.bootstrap.servers", "the option kafka.bootstrap.servers is about a Kafka broker"),
         ("kafka.group.id", "drop it"),
         ("groupidprefix", "the option groupIdPrefix is about a Kafka broker"),

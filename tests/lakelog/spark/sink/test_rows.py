@@ -300,7 +300,7 @@ def test_rows_that_name_no_topic_need_the_option(topics: Topics) -> None:
         ("includeHeaders", "true", "the option includeHeaders is for reading"),
         ("kafka.bootstrap.servers", "there:9092", "about a Kafka broker"),
         ("topics", "t", "did you mean topic"),
-        ("gateway", "there:8082", "gateway='there:8082' is no URL"),
+        ("gateway", "there:8082", "gateway='there:8082' is not a URL"),
         ("path", " ", "the option path is missing"),
     ],
 )

@@ -190,8 +190,8 @@ def test_group_id_and_gateway_are_checked_at_the_start() -> None:
         ({"groupId": "a/b"}, "the group cannot be called 'a/b'"),
         ({"groupId": "g" * 250}, "use 1 to 249 printable characters"),
         ({"gateway": "http://h:8082"}, "gateway does nothing without groupId"),
-        ({"groupId": "g", "gateway": "h:8082"}, "gateway='h:8082' is no URL"),
-        ({"groupId": "g", "gateway": ""}, "gateway='' is no URL"),
+        ({"groupId": "g", "gateway": "h:8082"}, "gateway='h:8082' is not a URL"),
+        ({"groupId": "g", "gateway": ""}, "gateway='' is not a URL"),
         ({"groupId": "g", "subscribe": "t,__consumer_offsets"}, "never come to its end; drop groupId"),
         ({"groupId": "g", "subscribe": "t,__maintenance"}, "anything of __maintenance, which is internal"),
     ):
