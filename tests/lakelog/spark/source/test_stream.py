@@ -280,7 +280,7 @@ def test_what_comes_to_a_running_query_and_what_ends_it(
         topics.create("orders-2")
         topics.append("orders-2", 0, 1)
         query.processAllAvailable()
-        assert found.offsets() == {"orders-1-0": [0, 1], "orders-1/1": [0], "orders-2-0": [0]}
+        assert found.offsets() == {"orders-1-0": [0, 1], "orders-1-1": [0], "orders-2-0": [0]}
         topics.recreate("orders-2")
         topics.append("orders-2", 0, 5)
         with pytest.raises(StreamingQueryException) as caught:
