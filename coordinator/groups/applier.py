@@ -1,10 +1,10 @@
-"""Appending what transactions have committed, to each partition in the order of their numbers, exactly once.
+"""Appending the records of committed transactions, in each partition by transaction number, exactly once.
 
-The producer of a group's transactions appends with a transaction's number as its epoch, and the records of a
-partition count from 0. So whoever repeats an append, after a failure or in another process, writes nothing
-twice; and an append with an older epoch than the partition has seen is one that was made long ago, if the
-group has committed so many. Whatever else keeps records of a committed transaction from their partition is
-told to who waits for it, and nothing is given up until somebody says so.
+The producer of a group's transactions appends with a transaction's number as its epoch, and the sequences of
+a partition count from 0. So a repeated append, after a failure or by another process, writes nothing twice.
+An append with an older epoch than the partition has seen was made long ago, if the group has committed so
+many. Any other reason that keeps records of a committed transaction from their partition is raised to the
+clients that wait for it, and nothing is given up before a client deletes the group by force.
 """
 
 import asyncio
@@ -35,16 +35,17 @@ from log_tables.store.store import Store
 from log_tables.topic_partition import TopicIdPartition
 
 APPLIES_AT_ONCE = 16
-"""Partitions to which the transactions of one group are applied at a time: one over thousands must not stand
-before those of other groups, nor before what else needs a thread."""
+"""Partitions to which the transactions of one group are applied at a time: one transaction over thousands
+must not hold up other groups, nor other work in threads.
+"""
 
 PAUSE_FIRST_S = 0.05
 PAUSE_MAX_S = 5.0
-"""Between two attempts, ever longer."""
+"""The pause between two attempts, which grows from the first to the second."""
 
 Append = Callable[[Topic, Sequence[tuple[int, AppendRequest]], Acks, Room], Awaitable[list[AppendOutcome]]]
 PlacedFuture = asyncio.Future[tuple[AppendedRange, ...] | None]
-"""Where a transaction's records are, once they are there; None when another process has to see to it."""
+"""The ranges of a transaction's records, once appended; None when another process has to append them."""
 
 Loss = CorruptSegment | TransactionLost
 """Why records of a committed transaction cannot be appended as things stand."""
@@ -55,9 +56,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ApplierContext:
-    """What applying needs. `leading` says whether it is still this process's to do, `newest_epoch` with which
-    epoch the group has used a producer (raises NotLeader, StoreUnavailable); `on_event` hears "dropped" of a
-    part whose topic is gone, and "lost" of one that cannot be appended.
+    """The dependencies of an applier.
+
+    `leading` says whether this process still coordinates the group. `newest_epoch` returns the newest epoch
+    with which the group has used a producer; it raises NotLeader, StoreUnavailable. `on_event` is called with
+    "dropped" for a part whose topic is deleted, and with "lost" for one that cannot be appended.
     """
 
     cluster: Cluster
@@ -71,8 +74,8 @@ class ApplierContext:
 
 @dataclass(slots=True)
 class PendingTransaction:
-    """A transaction whose records are on their way. `losses` hold it up, by partition; it is `given_up` when
-    somebody has said that what is lost is not to be waited for.
+    """A transaction whose records are being appended. `losses` hold it up, by partition. It is `given_up`
+    when a client has deleted the group by force, so that lost records are not waited for.
     """
 
     done: PlacedFuture
@@ -84,9 +87,9 @@ class PendingTransaction:
         self.done.add_done_callback(lambda _: self._changed.set())
 
     async def placed(self) -> tuple[AppendedRange, ...] | None:
-        """Where the records are, once they are there; None when another process has to see to it.
+        """The ranges of the records, once they are appended; None when another process has to append them.
 
-        Raises CorruptSegment, TransactionLost while they cannot be.
+        Raises CorruptSegment, TransactionLost while they cannot be appended.
         """
         while not self.done.done():
             await self._changed.wait()
@@ -95,7 +98,7 @@ class PendingTransaction:
         return self.done.result()
 
     def set_loss(self, at: TopicIdPartition, loss: Loss | None) -> None:
-        """What is for one partition cannot be appended, nor what waits behind it; None: it can again."""
+        """Set why the records for a partition, and those behind them, cannot be appended; None: they can."""
         if loss is not None:
             self.losses[at] = loss
             self._changed.set()
@@ -105,7 +108,7 @@ class PendingTransaction:
 
 @dataclass(slots=True)
 class _PartitionAppend:
-    """What one transaction has for one partition: how many entries of it were read, and are durable."""
+    """The records of one transaction for one partition: how many requests are read, and how many durable."""
 
     intent: Intent
     runs: list[tuple[StagedFile, StagedRun]]
@@ -121,7 +124,7 @@ class _PartitionAppend:
         return self.read_whole and self.durable == self.read
 
     def add_durable(self, base_offset: int | None, count: int) -> None:
-        """The next entry is durable."""
+        """The next request is durable."""
         self.durable += 1
         topic, partition = self.runs[0][1].topic, self.runs[0][1].partition
         last = self.placed[-1] if self.placed else None
@@ -138,7 +141,7 @@ def _follows(last: AppendedRange, base_offset: int | None) -> bool:
 
 
 def _entries(store: Store, part: _PartitionAppend) -> Iterator[AppendRequest]:
-    """The entries of a part, the same ones every time. Blocking."""
+    """The append requests of a part, the same ones every time. Blocking."""
     sequence, intent = 0, part.intent
     for staged, run in part.runs:
         for batch in read_run(store, staged, run):
@@ -154,7 +157,7 @@ class Applier:
         self._queues: dict[TopicIdPartition, _PartitionQueue] = {}
 
     def begin(self, intent: Intent) -> PendingTransaction:
-        """Append what a transaction has staged, in each partition after those that came here before."""
+        """Append the staged records of a transaction, in each partition after those of earlier calls."""
         done: PlacedFuture = asyncio.get_running_loop().create_future()
         applying = PendingTransaction(done)
         runs: dict[TopicIdPartition, list[tuple[StagedFile, StagedRun]]] = {}
@@ -176,16 +179,16 @@ class Applier:
 
     @property
     def lost(self) -> Loss | None:
-        """Why something cannot be applied, if anything cannot."""
+        """Why some transaction cannot be applied, if one cannot."""
         return next((queue.lost for queue in self._queues.values() if queue.lost is not None), None)
 
     def drop_lost(self) -> None:
-        """Give up what cannot be applied, so that the rest is."""
+        """Give up records that cannot be appended, so that the rest is."""
         for queue in self._queues.values():
             queue.dropping = True
 
     async def close(self) -> None:
-        """Leave what is not done yet to whoever coordinates the group next."""
+        """Stop, and leave pending transactions to the next coordinator of the group."""
         await asyncio.gather(*(queue.close() for queue in [*self._queues.values()]))
 
     def _queue_for(self, at: TopicIdPartition) -> "_PartitionQueue":
@@ -196,9 +199,9 @@ class Applier:
 
 
 class _PartitionQueue:
-    """The parts for one partition, one after the other; what fails is repeated.
+    """The parts for one partition, appended one after the other; a failure is retried.
 
-    `lost` says why the first part cannot be appended; while that is so, `dropping` has it given up.
+    `lost` says why the first part cannot be appended; with `dropping` such a part is given up.
     """
 
     def __init__(self, context: ApplierContext, at: TopicIdPartition, ended: Callable[[], object]) -> None:
@@ -244,7 +247,7 @@ class _PartitionQueue:
                     continue
             except LakelogError as error:
                 _log.warning("applying a transaction to %s-%d: %s", self._name, self._partition, error)
-            except Exception:  # noqa: BLE001 -- logged; nobody else would apply it
+            except Exception:  # noqa: BLE001 -- logged; no other process would apply it
                 _log.exception("applying a transaction to %s-%d failed", self._name, self._partition)
             failed = True
             await asyncio.sleep(pause_s)
@@ -252,7 +255,7 @@ class _PartitionQueue:
         self._give_up()
 
     def _give_up(self) -> None:
-        """Nothing is left, or another process has to do it."""
+        """Stop: nothing is left, or another process has to append the rest."""
         self._ended()
         if self._parts:
             for waiting in self._waiting:
@@ -260,7 +263,7 @@ class _PartitionQueue:
                     waiting.done.set_result(None)
 
     def _set_loss(self, lost: Loss | None) -> None:
-        """Let everybody who waits know whether the first part can be appended; the log and metrics once."""
+        """Tell all waiting clients whether the first part can be appended; log and count a loss once."""
         if lost is self.lost is None:
             return
         if lost is not None and self.lost is None:
@@ -275,14 +278,14 @@ class _PartitionQueue:
         return found if found is not None and found.topic_id == self._topic_id else None
 
     async def _is_gone(self, look: bool) -> bool:
-        """Whether the topic is there no more, or another one of its name. Raises StoreUnavailable."""
+        """Whether the topic is deleted, or re-created. Raises StoreUnavailable."""
         if look or self._topic() is None:
             await asyncio.to_thread(self._context.cluster.refresh)
         return self._topic() is None
 
     def _drop_lost(self, why: LakelogError) -> None:
-        """Give up what is left of the first part."""
-        self._finish()  # what is before it
+        """Give up the rest of the first part."""
+        self._finish()  # the parts before it
         _log.warning("a transaction's records for %s-%d are dropped: %s", self._name, self._partition, why)
         self._context.on_event("dropped")
         part = self._parts.popleft()
@@ -309,7 +312,8 @@ class _PartitionQueue:
     def _read_batch(self, parts: Sequence[_PartitionAppend]) -> CorruptSegment | None:
         """Read entries until there are STAGED_BATCH_BYTES of them, or no more in `parts`. Blocking.
 
-        Returns why not even one could be read, when its staged file is lost. Raises StoreUnavailable.
+        Returns the error when not even one could be read, because its staged file is lost. Raises
+        StoreUnavailable.
         """
         size = sum(entry.size_bytes for _, entry in self._read)
         for part in parts:
@@ -323,7 +327,7 @@ class _PartitionQueue:
         return None
 
     def _read_one(self, part: _PartitionAppend) -> int:
-        """Read the next entry of `part`, if there is one; returns its bytes."""
+        """Read the next request of `part`, if there is one; returns its size in bytes."""
         if self._reading is None:
             entries = _entries(self._context.cluster.store, part)
             self._reading = islice(entries, part.read, None)
@@ -340,8 +344,8 @@ class _PartitionQueue:
         return entry.size_bytes
 
     async def _append(self) -> TransactionLost | None:
-        """Append what is read, up to the first entry that was there before: what follows that was refused
-        with it. Returns why the first one can never be appended, raises what else it failed for.
+        """Append the requests that are read, up to the first one that was appended before: those behind it
+        were refused with it. Returns why the first can never be appended; raises any other error.
         """
         topic = self._topic()
         entries = [(self._partition, entry) for _, entry in self._read]
@@ -362,7 +366,7 @@ class _PartitionQueue:
         return None
 
     def _mark_durable(self, base_offset: int | None, count: int) -> None:
-        """The first entry that is read is durable."""
+        """The first request that is read is durable."""
         part, _ = self._read.popleft()
         part.add_durable(base_offset, count)
         self._finish()
@@ -381,12 +385,12 @@ class _PartitionQueue:
         )
 
     async def _skip_durable(self, topic: Topic) -> TransactionLost | None:
-        """Go on behind what was appended long ago: a later transaction of the group is durable there, and so
-        all before it is. For every append of a group's begins with the first entry that its sender does not
-        know to be durable, and what follows a refused entry is refused, too.
+        """Skip the requests that were appended long ago: a later transaction of the group is durable in the
+        partition, and so are all before it. For every append of a group begins with the first request that
+        its sender does not know to be durable, and requests behind a refused one are refused.
 
-        Believed only of a number that the group has committed; returns what else it means. Raises Retriable
-        when the later one is only sequenced, by a request of another process: it may fail.
+        That holds only for a number that the group has committed; for others the loss is returned. Raises
+        Retriable when the later transaction is only sequenced, by another process: it may fail.
         """
         first = self._read[0][0].intent
         partition = topic.partition(self._partition)

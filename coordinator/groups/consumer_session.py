@@ -1,6 +1,6 @@
-"""A member's places: where it goes on in each partition that it owns, and how far it has been given records.
+"""A member's positions: where it goes on in each partition that it owns, and how far it was given records.
 
-Places live in memory, as those of Kafka's consumers do: after a restart they begin again where the group
+Positions live in memory, as those of Kafka's consumers do: after a restart they begin again where the group
 last committed, or where the member was set to.
 """
 
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PlannedRead:
-    """What a poll gives of one partition: to be read by `partition.read(plan)`."""
+    """The records of one partition that a poll returns, to be read by `partition.read(plan)`."""
 
     at: TopicPartition
     partition: Partition
@@ -40,7 +40,7 @@ class PlannedRead:
 
 @dataclass(frozen=True, slots=True)
 class PollResult:
-    """What a poll gives. `serial` is for `advance`; `epoch` is the generation that the member must know."""
+    """The result of a poll. `serial` is for `advance`; `epoch` the generation that the member must know."""
 
     serial: int
     epoch: int
@@ -55,7 +55,7 @@ class _Position:
 
 
 class ConsumerSession:
-    """Used on the event loop. After a NotLeader, which every method may raise, it is of no more use."""
+    """Used on the event loop. After a NotLeader, which every method may raise, it is void."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class ConsumerSession:
         group_id: str,
         member_id: str,
     ) -> None:
-        """`topics` looks which there are."""
+        """`topics` refreshes the metadata log."""
         self._cluster, self._topics, self._tails = cluster, topics, tails
         self.shard, self._clock = shard, clock
         self._group_id, self._member_id = group_id, member_id
@@ -84,16 +84,16 @@ class ConsumerSession:
         deadline: float,
         ended: Callable[[], Awaitable[bool]],
     ) -> PollResult:
-        """Records of what the member owns: fetch.min.bytes of them, or at `deadline` what there is.
+        """Records of the member's partitions: fetch.min.bytes of them, or at `deadline` those that there are.
 
         With `generation`, the newest that the client knows, it answers at once without records when there is
-        a newer one to know. `ended` says that nobody waits any more. Raises UnknownMember, NotLeader,
+        a newer one to know. `ended` says that the client no longer waits. Raises UnknownMember, NotLeader,
         StoreUnavailable; Damaged when there is a partition that cannot be read, and nothing in the others;
-        TopicDeleted when the group does not know yet that a topic is gone.
+        TopicDeleted when the group does not know yet that a topic is deleted.
         """
         self._serial += 1
         serial, pause_s, began = self._serial, WAIT_FIRST_S, self._clock.boottime()
-        since = began  # what it begins with is newer than it; who waits shares the looks of others
+        since = began  # the first refresh is newer; later ones are shared with other readers
         changed = asyncio.Event()
         self.shard.listen(self._group_id, changed)
         try:
@@ -107,7 +107,7 @@ class ConsumerSession:
                 if self._serial != serial or (generation is not None and generation < member.epoch):
                     await self.shard.wait_durable(
                         self._group_id
-                    )  # a generation that is told must not come twice
+                    )  # a generation that a client has seen must not come twice
                     return PollResult(serial, member.epoch, [])
                 seen = self._high_watermarks()
                 reads = self._plan(max_bytes)
@@ -127,9 +127,9 @@ class ConsumerSession:
             self.shard.unlisten(self._group_id, changed)
 
     def advance(self, serial: int, following: Mapping[TopicPartition, int]) -> None:
-        """The client has been given what poll `serial` read up to these offsets.
+        """The client was given the records of poll `serial` up to these offsets.
 
-        Nothing happens when it has asked again since: it may have given up on that answer.
+        Without effect when it has polled again since: it may have given up on that answer.
         """
         if serial != self._serial:
             return
@@ -141,7 +141,7 @@ class ConsumerSession:
         self._turn += 1
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None) -> None:
-        """Commit these offsets, or of all partitions as far as records were given; durable on return.
+        """Commit these offsets, or all that the member was given; durable on return.
 
         Raises NotAssigned, GroupNotEmpty, UnknownMember, NotLeader, StoreUnavailable, OutcomeUnknown.
         """
@@ -158,14 +158,14 @@ class ConsumerSession:
         self.forget(positions)
 
     def note_positions(self) -> None:
-        """Let the group remember where this member goes on. Raises NotLeader."""
+        """Have the group note the positions of this member. Raises NotLeader."""
         member = self.shard.group(self._group_id).member(self._member_id)
         noted = {at: position.offset for at, position in self._positions.items() if at in member.owned}
         if noted:
             self.shard.apply(self._group_id, Seek(self._member_id, noted))
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Look again where to go on in these."""
+        """Forget the positions in these partitions: the next poll begins where it should."""
         self._serial += 1
         self._drop(partitions)
 
@@ -180,19 +180,19 @@ class ConsumerSession:
         self.note_committed(offsets)
 
     def note_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """These are committed: what was given before them is not to be any more."""
+        """These offsets are committed: the records before them need no commit any longer."""
         for at, committed in offsets.items():
             if self._given.get(at) == committed.offset:
                 del self._given[at]
 
     def leave(self) -> None:
-        """What a member does at its orderly end: with auto-commit, commit what it was given."""
+        """Leave in order: with auto-commit, commit what the member was given."""
         group = self.shard.group(self._group_id)
         if group.member(self._member_id).config.auto_commit:
             self._auto_commit(group, lambda _at: True)
 
     async def _acknowledge(self, generation: int | None) -> None:
-        """Take note that the client has done with what it was given, and give it what it may own now."""
+        """Note that the client has processed its records, and let it take over partitions that are free."""
         group = self.shard.group(self._group_id)
         before = group.member(self._member_id)
         if not before.subscribed and not before.assigned:
@@ -204,7 +204,7 @@ class ConsumerSession:
             self._auto_commit_due(group, before, generation)
         group = self.shard.apply(self._group_id, Poll(self._member_id, generation))
         member = group.member(self._member_id)
-        # What it did not own just now it may have lost and got again: others were there meanwhile.
+        # Partitions that it did not own just now it may have lost and regained: others consumed in between.
         self._drop(self._positions.keys() - (before.owned & member.owned))
         self._drop([at for at, position in self._positions.items() if not _is_of(position, group, at)])
         if member.owned != before.owned or member.epoch != before.epoch:
@@ -223,17 +223,17 @@ class ConsumerSession:
     def _auto_commit(self, group: Group, chosen: Callable[[TopicPartition], bool]) -> None:
         member = group.member(self._member_id)
         if member.assigned and not group.empty:
-            return  # the offsets are the others'
+            return  # the offsets belong to the subscribed members
         given = self._given.items()
         self._commit(
             {at: OffsetAndMetadata(offset) for at, offset in given if at in member.owned and chosen(at)}
         )
 
     async def _refresh_logs(self, serial: int, since: float) -> Damaged | StoreUnavailable | None:
-        """Know what was in the partitions at `since`, or later, and where to go on in those that are new.
+        """Refresh the partitions, as of `since` or later, and open those that are new.
 
-        Where it waits, another request may come between: what was known before does not count after.
-        Returns why a partition could not be looked at, which does not keep the others from being read.
+        At each wait another request may come between: state from before does not count after. Returns the
+        error of a partition that could not be read, which does not keep others from being read.
         """
         damage: Damaged | StoreUnavailable | None = None
         group = self.shard.group(self._group_id)
@@ -252,10 +252,10 @@ class ConsumerSession:
         if self._tails.due_s(led := self._led_here(), WAIT_LED_S) <= 0:
             damage = _damage(await self._tails.follow(led, WAIT_LED_S)) or damage
         for position in self._positions.values():
-            position.log.check_live()  # a look that others have begun may have found that
+            position.log.check_live()  # another reader's refresh may have found that it is deleted
         positions = self._positions.values()
         beyond = [position.log for position in positions if position.offset > position.log.high_watermark]
-        if beyond:  # of a commit of this process that is there already, and has been read elsewhere
+        if beyond:  # of a commit of this process under way that was read elsewhere
             damage = await _in_threads(_refresh, beyond) or damage
         far = [position for position in self._positions.values() if not position.log.reaches(position.offset)]
         if far:
@@ -263,11 +263,11 @@ class ConsumerSession:
         return damage
 
     async def _check_live(self, began: float) -> None:
-        """Raise TopicDeleted if a topic of which there is something to give was deleted before `began`.
+        """Raise TopicDeleted if a topic with records to return was deleted before `began`.
 
-        Of what others lead `_refresh_logs` has found that. So has this process of what it leads, if it has
-        committed there since; else one look at the metadata log is enough for all, and for all polls of that
-        time: no look of before will do, as this process may have been asleep since.
+        For partitions led elsewhere `_refresh_logs` has found that. For partitions led here a commit since
+        then has found it. For others all polls of that time share one refresh of the metadata log, which must
+        begin now: this process may have been asleep since an earlier one.
         """
         ready = [position for at, position in self._positions.items() if self._has_records(at, position)]
         if all(not position.log.leading or position.log.confirmed >= began for position in ready):
@@ -281,8 +281,8 @@ class ConsumerSession:
     def _open(
         self, group: Group, new: Sequence[TopicPartition]
     ) -> tuple[dict[TopicPartition, Partition], Damaged | None]:
-        """The partitions `new`, but those of topics that are not what the group takes them for (any more),
-        and those that are damaged: then also why.
+        """The partitions `new`, without those of deleted or re-created topics and those that are damaged; and
+        the damage, if any.
         """
         opened, damage = {}, None
         for at in new:
@@ -300,7 +300,7 @@ class ConsumerSession:
         return opened, damage
 
     def _start(self, group: Group, member: Member, at: TopicPartition, partition: Partition) -> int | None:
-        """Where to begin in a partition; None for its end, when nobody has said another place."""
+        """The first offset to read in a partition; None for its end, when no other position is set."""
         offset = member.positions.get(at)
         if offset is None and (committed := group.committed(at)) is not None:
             offset = committed.offset
@@ -309,10 +309,10 @@ class ConsumerSession:
         return offset
 
     def _open_at_start(self, opened: Mapping[TopicPartition, Partition]) -> bool:
-        """Find the places in partitions that are new; says whether that changed the group.
+        """Set the positions in partitions that are new; returns whether that changed the group.
 
-        Who begins at the end is remembered there: if it dies, or the gateway, before it has committed
-        anything, the next one must not begin at a later end (docs/decisions/0016-begin-at-latest.md).
+        A member that starts at the log end commits that offset at once: otherwise its successor might start
+        at a later end, and skip records (docs/decisions/0016-begin-at-latest.md).
         """
         group = self.shard.group(self._group_id)
         member = group.member(self._member_id)
@@ -345,7 +345,7 @@ class ConsumerSession:
             try:
                 plan = position.log.plan_read(position.offset, share)
             except OffsetOutOfRange:
-                continue  # records were deleted just now: the next look goes by auto.offset.reset
+                continue  # records were deleted just now: the next poll goes by auto.offset.reset
             if plan.segments:
                 reads.append(PlannedRead(at, position.log, plan))
             else:
@@ -353,7 +353,7 @@ class ConsumerSession:
         return reads
 
     def _has_records(self, at: TopicPartition, position: _Position) -> bool:
-        """Whether there is something to read, from a place that still exists."""
+        """Whether there are records to read, at a position that still exists."""
         low, high = position.log.log_start, position.log.high_watermark
         if not low <= position.offset <= high:
             member = self.shard.group(self._group_id).member(self._member_id)
@@ -366,15 +366,15 @@ class ConsumerSession:
         return position.offset < high
 
     def _led_elsewhere(self) -> list[Partition]:
-        """The partitions that another process may append to without our notice."""
+        """The partitions led elsewhere: other processes append to them unnoticed."""
         return [position.log for position in self._positions.values() if not position.log.leading]
 
     def _led_here(self) -> list[Partition]:
-        """The others: their commits wake a poll, but this process may have been fenced unheard."""
+        """The partitions led here: their commits wake a poll, but a fence would go unnoticed."""
         return [position.log for position in self._positions.values() if position.log.leading]
 
     def _due_s(self, pause_s: float) -> float:
-        """In how many seconds a partition is to be looked at; at the followed every `pause_s`."""
+        """Seconds until a partition is due for a refresh; those led elsewhere are every `pause_s`."""
         due = (
             self._tails.due_s(self._led_elsewhere(), pause_s),
             self._tails.due_s(self._led_here(), WAIT_LED_S),
@@ -387,7 +387,7 @@ class ConsumerSession:
     async def _wait(
         self, changed: asyncio.Event, seen: list[tuple[Partition, int]], timeout_s: float
     ) -> None:
-        """Return when there is more than was `seen`, when the group changes, or after `timeout_s`."""
+        """Return when there are more records than `seen`, when the group changes, or after `timeout_s`."""
         loop = asyncio.get_running_loop()
 
         def wake() -> None:
@@ -410,7 +410,7 @@ def _is_of(position: _Position, group: Group, at: TopicPartition) -> bool:
 
 
 def _liveness_s(member: Member) -> float:
-    """How often a poll that waits must be heard of, so that its member does not look dead."""
+    """The longest pause between two signs of life of a poll that waits, so that its member stays alive."""
     return min(member.config.session_timeout_ms, member.config.max_poll_interval_ms) / 1000 / 3
 
 
@@ -423,7 +423,7 @@ def _is_enough(reads: Sequence[PlannedRead], least_bytes: int) -> bool:
 async def _in_threads(
     look: Callable[[Sequence[Item]], Damaged | StoreUnavailable | None], items: Sequence[Item]
 ) -> Damaged | StoreUnavailable | None:
-    """Let `look` at all of `items`, some at a time; returns what one of them had."""
+    """Call `look` with all `items`, some at a time; returns the error of one of them."""
     damage = None
     for some in batched(items):
         damage = await asyncio.to_thread(look, some) or damage
@@ -431,7 +431,7 @@ async def _in_threads(
 
 
 def _damage(troubles: Iterable[LakelogError]) -> Damaged | None:
-    """The damage among `troubles`. Raises what is none."""
+    """The damage among `troubles`. Raises any other error."""
     damage = None
     for trouble in troubles:
         if not isinstance(trouble, Damaged):
@@ -441,8 +441,8 @@ def _damage(troubles: Iterable[LakelogError]) -> Damaged | None:
 
 
 def _refresh(partitions: Iterable[Partition]) -> Damaged | None:
-    """Look at `partitions`, commits of this process that are in flight included; returns why one of them
-    could not be looked at.
+    """Refresh `partitions`, after commits of this process that are under way; returns the damage of one of
+    them.
     """
     damage = None
     for partition in partitions:
@@ -454,7 +454,7 @@ def _refresh(partitions: Iterable[Partition]) -> Damaged | None:
 
 
 def _reach(positions: Iterable[_Position]) -> Damaged | StoreUnavailable | None:
-    """Look into the remote root, so that plans of what is there need not; returns why one could not."""
+    """Refresh from the remote root, so that plans need not; returns the error of one position."""
     trouble: Damaged | StoreUnavailable | None = None
     for position in positions:
         try:
@@ -465,7 +465,7 @@ def _reach(positions: Iterable[_Position]) -> Damaged | StoreUnavailable | None:
 
 
 def _bytes(reading: PlannedRead) -> int:
-    """About how many bytes of records a reading gives."""
+    """About how many bytes of records one planned read returns."""
     plan, total = reading.plan, 0
     for segment in plan.segments:
         taken = min(plan.end, segment.last_offset + 1) - max(plan.start, segment.base_offset)

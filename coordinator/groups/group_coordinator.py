@@ -1,4 +1,4 @@
-"""What may be asked of a group: its members' polls and commits, transactions, changes from outside."""
+"""The requests to a group: its members' polls and commits, transactions, changes from outside."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ Answer = TypeVar("Answer")
 
 
 class GroupCoordinator:
-    """The consumer groups of a cluster, for who asks something of them. Used on the event loop."""
+    """The consumer groups of a cluster, for the routes of the API. Used on the event loop."""
 
     def __init__(
         self,
@@ -43,12 +43,12 @@ class GroupCoordinator:
         self._closed = False
 
     def wake(self) -> None:
-        """Have every poll that waits answer, and those that come wait no more."""
+        """Have every waiting poll answer, and later ones answer at once."""
         self._closed = True
         self._shard_manager.wake()
 
     async def apply_event(self, group_id: str, event: Event) -> Group:
-        """Let `event` happen to the group `group_id`; durable on return. Returns the group as it is then.
+        """Apply `event` to the group `group_id`. Returns the group as it is then, durable.
 
         Raises what `step` raises; InvalidConsumer for a name that no group can have, NotLeader,
         StoreUnavailable, OutcomeUnknown, Damaged.
@@ -56,7 +56,7 @@ class GroupCoordinator:
 
         async def attempt(shard: Shard) -> Group:
             if isinstance(event, Heartbeat):
-                # Nothing is appended that could meet a newer claim: look whether there is one.
+                # Nothing is appended that would meet a newer claim: check whether there is one.
                 await asyncio.to_thread(shard.refresh)
             if isinstance(event, Join) and event.member_id not in shard.group(group_id).members:
                 self._shard_manager.check_quota(shard, group_id, joins=True)
@@ -68,7 +68,7 @@ class GroupCoordinator:
         return await self._shard_manager.with_shard(group_id, attempt)
 
     async def member(self, group_id: str, member_id: str) -> Member:
-        """A member, as is known here. Raises UnknownMember."""
+        """A member, as it is known here. Raises UnknownMember."""
 
         async def attempt(shard: Shard) -> Member:
             return shard.group(group_id).member(member_id)
@@ -85,8 +85,8 @@ class GroupCoordinator:
         ended: Callable[[], Awaitable[bool]],
         give: Callable[[ConsumerSession, PollResult], Awaitable[Answer]],
     ) -> Answer:
-        """What `give` makes of `ConsumerSession.poll` of a member; it tells the consumer (`advance`) what
-        became of it. What of that turns out to be of a topic that is gone is polled again.
+        """The result of `give` with the `ConsumerSession.poll` of a member; `give` calls its `advance`. When
+        a topic of the result turns out to be deleted, it polls again.
 
         Raises what `ConsumerSession.poll` and `give` raise.
         """
@@ -103,7 +103,7 @@ class GroupCoordinator:
                     polled = await consumer.poll(generation, max_bytes, deadline, over)
                     return await give(consumer, polled)
                 except (TopicDeleted, Damaged) as error:
-                    # What is damaged may be what is left of a topic that is gone, its segments swept.
+                    # Damage may be the rest of a deleted topic whose segments are swept.
                     await self._shard_manager.refresh_topics()
                     if self._shard_manager.topics_version == known:
                         raise error if isinstance(error, Damaged) else contradicted(error) from None
@@ -115,7 +115,7 @@ class GroupCoordinator:
     ) -> None:
         """Commit a member's offsets, None for all that it was given.
 
-        Also beyond the end of a log, as Kafka does: a poll goes by auto.offset.reset there. Raises
+        An offset may be beyond the end of a log, as in Kafka: a poll goes by auto.offset.reset there. Raises
         UnknownTopic, UnknownPartition, NotAssigned.
         """
 
@@ -129,8 +129,8 @@ class GroupCoordinator:
         await self._shard_manager.with_shard(group_id, attempt)
 
     async def find_repeat(self, group_id: str, key: str, digest: str | None) -> TransactionResult | None:
-        """The answer to a transaction that is repeated, None to a new one; without a `digest` whatever its
-        content was. Raises RetryKeyReused.
+        """The result of a repeated transaction, None for a new one; without a `digest` its content is not
+        compared. Raises RetryKeyReused.
         """
 
         async def attempt(shard: Shard) -> TransactionResult | None:
@@ -141,11 +141,11 @@ class GroupCoordinator:
     async def transact(
         self, group_id: str, member_id: str | None, asked: TransactionRequest
     ) -> TransactionResult:
-        """Commit offsets and records as one, of a member or (None) of nobody in the group; and apply it.
+        """Commit offsets and records as one, of a member or (None) of a client outside the group; apply it.
 
         Raises NotAssigned, GroupNotEmpty, StaleGeneration, RetryKeyReused, OffsetOutOfRange, UnknownMember,
         UnknownTopic, UnknownPartition, InvalidRequest, NotLeader, StoreUnavailable: then nothing of it is
-        there, nor will be. OutcomeUnknown: all of it or nothing; a repeat with the same key makes sure.
+        written, now or later. OutcomeUnknown: all of it or nothing; a repeat with the same key makes sure.
         """
 
         async def attempt(shard: Shard) -> TransactionResult:
@@ -167,7 +167,7 @@ class GroupCoordinator:
         return await self._shard_manager.with_shard(group_id, attempt)
 
     async def seek(self, group_id: str, member_id: str, positions: Mapping[TopicPartition, int]) -> None:
-        """Set where a member goes on. Raises NotAssigned, InvalidOffset."""
+        """Set a member's positions. Raises NotAssigned, InvalidOffset."""
 
         async def attempt(shard: Shard) -> None:
             self._sessions.session_for(shard, group_id, member_id).seek(positions)
@@ -180,7 +180,7 @@ class GroupCoordinator:
         await self._shard_manager.with_shard(group_id, attempt)
 
     async def leave(self, group_id: str, member_id: str) -> None:
-        """Delete a member; what auto-commit owes it is committed. Raises UnknownMember."""
+        """Delete a member, after its last auto-commit. Raises UnknownMember."""
 
         async def attempt(shard: Shard) -> None:
             self._sessions.session_for(shard, group_id, member_id).leave()
@@ -193,7 +193,7 @@ class GroupCoordinator:
     async def reset(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], force: bool
     ) -> Group:
-        """Set a group's offsets from outside; with `force` its members go on from there, too.
+        """Set a group's offsets from outside; with `force` subscribed members go on from there.
 
         Raises GroupNotEmpty, OffsetOutOfRange, UnknownTopic, UnknownPartition.
         """
@@ -201,7 +201,7 @@ class GroupCoordinator:
         async def attempt(shard: Shard) -> Group:
             self._shard_manager.check_quota(shard, group_id)
             group = shard.apply(group_id, Reset(offsets, self._clock.now_ms(), force))
-            # At once: what a member was given before must not be committed over it.
+            # At once: a member must not commit over it what it was given before.
             for consumer in self._sessions.existing(group_id, group.members):
                 consumer.forget(offsets)
             await shard.wait_durable(group_id)
@@ -212,7 +212,7 @@ class GroupCoordinator:
         return await self._shard_manager.with_shard(group_id, attempt)
 
     async def delete(self, group_id: str, force: bool) -> None:
-        """Forget a group; with `force` also its members, and the records of transactions whose staged file is
+        """Delete a group; with `force` also its members, and the records of transactions whose staged file is
         lost. Raises UnknownGroup, GroupNotEmpty; Conflict for such a file; Retriable.
         """
 
@@ -266,7 +266,7 @@ class GroupCoordinator:
 def _beyond(
     offsets: Mapping[TopicPartition, OffsetAndMetadata], opened: Mapping[TopicPartition, Partition]
 ) -> TopicPartition | None:
-    """The first of `offsets` that is beyond its log's end, looked for anew where it seems so."""
+    """The first of `offsets` that is beyond its log's end, also after a refresh."""
     for at, place in offsets.items():
         if place.offset > opened[at].high_watermark:
             opened[at].refresh(wait=True)

@@ -1,8 +1,8 @@
 """The life of a transaction at the coordinator of its group: staged, committed, applied, forgotten.
 
-The commit point is one append to the group's partition of `__consumer_offsets`. What comes before leaves at
-worst a staged file, which a vacuum finds; what comes after is repeated until it is done, by whoever
-coordinates the group then.
+The commit point is one append to the group's partition of `__consumer_offsets`. A failure before it leaves at
+worst a staged file, which a vacuum finds. The steps after it are retried until they succeed, by the group's
+coordinator of that time.
 """
 
 import asyncio
@@ -27,22 +27,23 @@ from log_tables.segments.staging import PartitionRecords, StagedFile, StagedRun
 from log_tables.topic_partition import TopicPartition
 
 APPLY_WAIT_S = 10.0
-"""How long an answer waits until the records are where they belong; they are committed all the same."""
+"""How long an answer waits until the records are appended; they are committed all the same."""
 
 MARK_AFTER_S = 0.2
-"""How long after it was applied a transaction is marked so, where no other one of the group comes first:
-that marks it in the same append."""
+"""How long after it was applied a transaction is marked so, unless another one of the group comes first: the
+other's append marks both."""
 
 CLOSE_WAIT_S = 5.0
-"""How long a closing gateway waits until what it has marked is durable; else it is applied once more, which
-writes nothing."""
+"""How long a closing gateway waits until its marks are durable; else transactions are applied once more,
+which writes nothing.
+"""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionRequest:
-    """A transaction that a client asks for: records here and in staged files, offsets to commit with them."""
+    """A transaction that a client asks for: records in memory and in staged files, and offsets to commit."""
 
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     parts: Sequence[PartitionRecords] = ()
@@ -55,15 +56,15 @@ class TransactionRequest:
 
 @dataclass(frozen=True, slots=True)
 class TransactionResult:
-    """A transaction that is committed; `applying` is what applies it, if that is not known to be done."""
+    """A committed transaction; `applying` is set while its records may not all be appended."""
 
     number: int
     placed: tuple[AppendedRange, ...]
     applying: PendingTransaction | None = None
 
     async def where(self) -> tuple[AppendedRange, ...]:
-        """Where its records are, waiting for that; without offsets after APPLY_WAIT_S, or if another process
-        applies it. Raises Damaged when they are not there, and cannot be as things stand.
+        """Wait for the ranges of its records; they have no offsets after APPLY_WAIT_S, or if another process
+        applies it. Raises Damaged when the records cannot be appended.
         """
         if self.applying is not None:
             with suppress(TimeoutError):
@@ -75,7 +76,7 @@ class TransactionResult:
 
 @dataclass(slots=True)
 class _Group:
-    """What is under way in a group, while one shard speaks for it."""
+    """The transactions under way in a group, while one shard coordinates it."""
 
     shard: Shard
     applier: Applier
@@ -85,7 +86,7 @@ class _Group:
 
 
 class TransactionCoordinator:
-    """Those of all groups that this process coordinates. Used on the event loop."""
+    """The transactions of all groups that this process coordinates. Used on the event loop."""
 
     def __init__(
         self,
@@ -95,8 +96,8 @@ class TransactionCoordinator:
         clock: Clock,
         on_event: Callable[[str], None],
     ) -> None:
-        """`on_event` hears "committed", "applied", "repeated"; and of a part "dropped" when its topic is gone
-        or it is given up, "lost" when it cannot be appended.
+        """`on_event` is called with "committed", "applied", "repeated"; and for a part with "dropped" when
+        its topic is deleted or it is given up, with "lost" when it cannot be appended.
         """
         self._cluster, self._append, self._buffer = cluster, append, buffer
         self._clock, self._on_event = clock, on_event
@@ -107,13 +108,13 @@ class TransactionCoordinator:
     async def find_repeat(
         self, shard: Shard, group_id: str, key: str, digest: str | None
     ) -> TransactionResult | None:
-        """The answer to a repeat, None for what has not been before. Raises RetryKeyReused, NotLeader."""
+        """The result of a repeated transaction, None for a new one. Raises RetryKeyReused, NotLeader."""
         retry = shard.group(group_id).transactions.find_retry(key, digest)
         if retry is None:
             return None
         self._on_event("repeated")
         await shard.wait_durable(group_id)
-        shard.check_leading()  # a commit that failed is forgotten with its shard
+        shard.check_leading()  # a failed commit is forgotten with its shard
         if retry.placed is not None:
             return TransactionResult(retry.number, retry.placed)
         self._apply_up_to(shard, group_id, retry.number)
@@ -127,11 +128,11 @@ class TransactionCoordinator:
         request: TransactionRequest,
         committing: Callable[[Group], None],
     ) -> TransactionResult:
-        """Commit a transaction of `member`, None: of nobody in the group; and have it applied.
+        """Commit a transaction of a member, or (None) of a client outside the group; and have it applied.
 
-        `committing` hears of the group with its new offsets, before they are durable. Raises what the event
-        raises, NotLeader, StoreUnavailable, OutcomeUnknown; InvalidArgument for a staged file that is not
-        there. Whatever is raised, nothing of it is or will be there; OutcomeUnknown says all or nothing.
+        `committing` is called with the group and its new offsets, before they are durable. Raises what the
+        event raises, NotLeader, StoreUnavailable, OutcomeUnknown; InvalidArgument for a staged file that does
+        not exist. After an error nothing of it is written, now or later; OutcomeUnknown: all or nothing is.
         """
         found = await self.find_repeat(shard, group_id, request.key, request.digest)
         if found is not None:
@@ -141,7 +142,7 @@ class TransactionCoordinator:
         self._check_unused(shard.group(group_id), request.staged)
         staged = await self._stage(group_id, request)
         try:
-            # It may have come meanwhile by another connection.
+            # The same transaction may have come by another connection.
             found = await self.find_repeat(shard, group_id, request.key, request.digest)
             if found is None:
                 self._mark(group_id)
@@ -155,20 +156,20 @@ class TransactionCoordinator:
             return found
         committing(after)
         number = after.transactions.number
-        # Whoever asked may be gone before it is durable: it is applied all the same.
+        # The client may be gone before it is durable: it is applied all the same.
         await asyncio.shield(self._in_background(self._committed(shard, group_id, number)))
         return self._result(shard, group_id, number, request.key)
 
     def recover(self, shard: Shard) -> None:
-        """Apply what was left pending in the groups of a shard that was taken over just now."""
+        """Apply the pending transactions in the groups of a shard that was just taken over."""
         for group in shard.groups():
             if group.transactions.pending:
                 self._apply_up_to(shard, group.id, group.transactions.number)
 
     async def finish(self, shard: Shard, group_id: str, force: bool) -> None:
-        """Bring to an end what can be, before the group is deleted. Returns after APPLY_WAIT_S at the latest.
+        """Finish the transactions of a group before it is deleted. Returns after APPLY_WAIT_S at the latest.
 
-        With `force` what cannot be read any more of the staged files is dropped. Raises Conflict without it.
+        With `force` the records of lost staged files are dropped; without it such a loss raises Conflict.
         """
         group = self._groups.get(group_id)
         if group is None or group.shard is not shard:
@@ -184,13 +185,13 @@ class TransactionCoordinator:
         self._mark(group_id)
 
     def mark_applied(self, shard: Shard) -> None:
-        """Mark what is applied, before another process speaks for the groups of `shard`."""
+        """Mark the applied transactions, before another process coordinates the groups of `shard`."""
         for group_id, group in [*self._groups.items()]:
             if group.shard is shard:
                 self._mark(group_id)
 
     async def close(self) -> None:
-        """Leave what is not applied to whoever coordinates next."""
+        """Stop, and leave pending transactions to the next coordinator."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=CLOSE_WAIT_S)
         for group in [*self._groups.values()]:
@@ -214,7 +215,7 @@ class TransactionCoordinator:
         )
 
     async def _stage(self, group_id: str, request: TransactionRequest) -> tuple[StagedFile, ...]:
-        """What is staged, in files that are there. Raises InvalidArgument, StoreUnavailable."""
+        """The staged files, all of which exist. Raises InvalidArgument, StoreUnavailable."""
         store = self._cluster.store
         if request.staged:
             await asyncio.to_thread(staging.check, store, group_id, request.staged)
@@ -225,7 +226,7 @@ class TransactionCoordinator:
         ), *request.staged
 
     def _check_unused(self, group: Group, staged: Iterable[StagedFile]) -> None:
-        """Raise InvalidArgument for a file of another transaction, which will be deleted with that."""
+        """Raise InvalidArgument for a file of another transaction, which is deleted with that one."""
         pending = (file.path for intent in group.transactions.pending.values() for file in intent.staged)
         used = self._spent.union(pending) if staged else self._spent
         for file in staged:
@@ -240,7 +241,7 @@ class TransactionCoordinator:
         self._apply_up_to(shard, group_id, number)
 
     def _result(self, shard: Shard, group_id: str, number: int, key: str) -> TransactionResult:
-        """What there is to say of a transaction that is committed."""
+        """The result of a committed transaction."""
         group, transactions = self._groups.get(group_id), shard.group(group_id).transactions
         applying = None if group is None or group.shard is not shard else group.under_way.get(number)
         if applying is not None:
@@ -266,7 +267,7 @@ class TransactionCoordinator:
 
             async def newest_epoch(producer_id: int) -> int:
                 await asyncio.to_thread(shard.refresh, wait=True)
-                shard.check_leading()  # what another process has committed since is not known here
+                shard.check_leading()  # commits of another process since then are not known here
                 return shard.group(group_id).transactions.newest_epoch(producer_id)
 
             context = ApplierContext(
@@ -286,7 +287,7 @@ class TransactionCoordinator:
         placed = None if done.cancelled() else done.result()
         if self._groups.get(group_id) is not group:
             return
-        if placed is None:  # another process has to see to it
+        if placed is None:  # another process has to apply it
             del group.under_way[number]
             if not group.under_way:
                 del self._groups[group_id]
@@ -298,7 +299,7 @@ class TransactionCoordinator:
             group.marking = asyncio.get_running_loop().call_later(MARK_AFTER_S, self._mark, group_id)
 
     def _mark(self, group_id: str) -> None:
-        """Say of the group's transactions that are applied that they are; then their files may go."""
+        """Mark the group's applied transactions as such; then their staged files are deleted."""
         group = self._groups.get(group_id)
         if group is None:
             return
@@ -306,7 +307,7 @@ class TransactionCoordinator:
             group.marking.cancel()
             group.marking = None
         files: list[StagedFile] = []
-        with suppress(NotLeader):  # then who took over applies them, and writes nothing
+        with suppress(NotLeader):  # then the next coordinator applies them again, which writes nothing
             for number, applied in [*group.applied.items()]:
                 files += group.shard.group(group_id).transactions.pending[number].staged
                 group.shard.apply(group_id, applied)
@@ -318,14 +319,14 @@ class TransactionCoordinator:
             del self._groups[group_id]
 
     async def _delete_applied(self, shard: Shard, group_id: str, files: Sequence[StagedFile]) -> None:
-        with suppress(LakelogError):  # they stay for who applies them again, or for a vacuum
+        with suppress(LakelogError):  # the files stay for the next coordinator, or for a vacuum
             await shard.wait_durable(group_id)
             shard.check_leading()
             await self._delete(files)
         self._spent -= {file.path for file in files}
 
     async def _delete(self, files: Iterable[StagedFile]) -> None:
-        """Remove staged files that nothing names; what stays is a vacuum's."""
+        """Delete staged files that nothing names; a vacuum deletes those that remain."""
         with suppress(LakelogError):
             await asyncio.to_thread(staging.delete, self._cluster.store, files)
 
@@ -338,11 +339,11 @@ class TransactionCoordinator:
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # who waited for it, if anybody still did, has heard of it
+            task.exception()  # a caller that still waits has its error
 
 
 def _planned(parts: Iterable[PartitionRecords]) -> tuple[StagedFile, ...]:
-    """What `parts` are going to be, to see whether that may be."""
+    """The staged files that `parts` will become, without offsets: enough for the checks."""
     runs = tuple(StagedRun(part.topic, part.topic_id, part.partition, 0, 0, 0) for part in parts)
     return (StagedFile("", runs),) if runs else ()
 
