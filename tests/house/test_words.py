@@ -16,7 +16,6 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 SOURCES = sorted(source for marker in ROOT.glob("*/py.typed") for source in marker.parent.rglob("*.py"))
 NOT_YET = (
     "api/",
-    "coordinator/",
     "docs/http.md",
     "docs/maintenance.md",
     "docs/spark.md",

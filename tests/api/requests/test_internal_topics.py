@@ -267,7 +267,7 @@ def test_only_the_gate_leads_from_a_name_to_a_topic() -> None:
         "process/lag_metrics.py",
         "process/ops.py",
     }
-    asked = ("topic", "known", "topics", "lead", "settled", "renewed")
+    asked = ("topic", "cached_topic", "topics", "claim", "with_current_topic", "current_topic")
     for path in sorted(Path(ROOT / "api").rglob("*.py")):
         place = path.relative_to(ROOT / "api").as_posix()
         for node in ast.walk(ast.parse(path.read_text())):

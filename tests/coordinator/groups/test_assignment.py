@@ -144,7 +144,7 @@ def test_what_there_is_not_is_given_to_nobody(strategy: Strategy) -> None:
     }
 
 
-# What must hold of any group.
+# The rules of any group.
 
 members = st.sampled_from(["m0", "m1", "m2", "m3", "m4", "m5"])
 topics = st.sampled_from(["a", "b", "c", "d"])
@@ -159,7 +159,7 @@ homogeneous = st.builds(
 
 @st.composite
 def owners(draw: st.DrawFn, most: int = 7) -> Assignment:
-    """Who owns what, whether it may or not: of topics that are gone, too, and by members that are."""
+    """An ownership, valid or not: also of deleted topics, and by members that are gone."""
     every = [TopicPartition(topic, partition) for topic in "abcd" for partition in range(most)]
     chosen = draw(st.dictionaries(st.sampled_from(every), members))
     found: dict[str, set[TopicPartition]] = {}

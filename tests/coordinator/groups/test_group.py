@@ -68,7 +68,7 @@ class Driven:
         self.happen(TopicsChanged(topics))
 
     def happen(self, *events: Event) -> Records:
-        """What the last of `events` makes durable."""
+        """Apply `events`; returns the records of the last."""
         records: Records = []
         for event in events:
             self.group, records = step(self.group, event, self.now_ms)
@@ -619,7 +619,7 @@ def test_after_a_restart_a_move_goes_on_where_it_was() -> None:
     driven = Driven().joined("a").stable().joined("b")
     told = driven.member("a").epoch
     other = driven.restored()
-    assert other.member("a").epoch > told, "what it should give up is worked out anew"
+    assert other.member("a").epoch > told, "its target is computed again"
     other.happen(Poll("a", told))
     assert other.owned("a") == at(0, 1)
     other.stable()

@@ -69,7 +69,7 @@ class Running:
         return await self.coordinator.poll("g", "m", None, MANY_BYTES, timeout_s, ended, as_it_is)
 
     async def given(self) -> list[tuple[int, int]]:
-        """What a poll gives now, begin and end; it is taken."""
+        """The first and the next offset of a poll, which is then advanced."""
         consumer, polled = await self.poll()
         consumer.advance(polled.serial, {reading.at: reading.plan.end for reading in polled.reads})
         return [(reading.plan.start, reading.plan.end) for reading in polled.reads]

@@ -62,7 +62,7 @@ Refused = type[LakelogError] | None
 
 
 class Machine(RuleBasedStateMachine):
-    """What is done to a group, and which of it must be refused."""
+    """The events of a group, and which of them must be refused."""
 
     @initialize(
         strategy=st.sampled_from(STRATEGIES),
@@ -243,7 +243,7 @@ class Machine(RuleBasedStateMachine):
         self.life.compact()
         self.life.check()
 
-    # What is refused.
+    # Refusals.
 
     def _unknown(self, name: str) -> Refused:
         return None if name in self.group.members else UnknownMember

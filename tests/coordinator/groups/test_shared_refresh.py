@@ -1,4 +1,4 @@
-"""What a request costs the store that asks which topics there are, before it goes by a topic's name."""
+"""The requests to the store of a refresh of the topics, before a request uses a topic's name."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

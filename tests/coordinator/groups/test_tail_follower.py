@@ -1,4 +1,4 @@
-"""What readers that wait at the end of a partition cost the store, by a clock that the test moves."""
+"""The requests to the store of readers that wait at the end of a partition, by a manual clock."""
 
 import asyncio
 import gc
@@ -32,7 +32,7 @@ STEP_MS = 10
 
 
 class ClockedLoop(asyncio.SelectorEventLoop):
-    """An event loop by the test's clock. What is asked of a thread is done at once."""
+    """An event loop by the test's clock. Work for a thread runs at once."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__()

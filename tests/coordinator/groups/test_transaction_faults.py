@@ -54,7 +54,7 @@ BATCHES = 2
 
 @dataclass
 class Client:
-    """What somebody wants to have done, in order, and what was answered: outlives every gateway."""
+    """A client's transactions, in order, and their answers: it outlives every gateway."""
 
     answers: list[tuple[AppendedRange, ...]] = field(default_factory=list)
 
@@ -86,7 +86,7 @@ def expected(number: int, name: str, partition: int) -> list[bytes]:
 
 
 class Gateway:
-    """What of a gateway coordinates one group and leads all partitions; alone."""
+    """The parts of a gateway that coordinate one group and lead all partitions, alone."""
 
     def __init__(self, store: Store, seed: int) -> None:
         self.clock = ManualClock(seed=seed)
@@ -284,7 +284,7 @@ def test_what_nobody_repeats_is_whole_or_not_there(crash: Failure) -> None:
 
 @pytest.mark.parametrize("again", [False, True])
 def test_records_for_a_topic_that_was_deleted_meanwhile_are_dropped(again: bool) -> None:
-    """The coordinator dies before it has applied anything; then a topic goes, or is made anew."""
+    """The coordinator dies before it has applied anything; then a topic is deleted, or re-created."""
 
     async def scenario() -> None:
         store, client = topics_made(), Client()

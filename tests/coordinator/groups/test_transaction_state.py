@@ -97,7 +97,7 @@ class Driven:
         self.happen(TopicsChanged(TOPICS), *events)
 
     def happen(self, *events: Event) -> Records:
-        """What the last of `events` makes durable."""
+        """Apply `events`; returns the records of the last."""
         records: Records = []
         for event in events:
             self.group, records = step(self.group, event, 0)
@@ -299,7 +299,7 @@ def test_the_records_are_read_as_they_were_written() -> None:
 
 @dataclass
 class Model:
-    """What must be true of a group's transactions, in the plainest terms."""
+    """The rules of a group's transactions, in the plainest terms."""
 
     number: int = 0
     pending: dict[int, str] = field(default_factory=dict)
@@ -393,7 +393,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(offset=st.integers(0, 9))
     def commit(self, offset: int) -> None:
-        """A member of its own partitions, beside."""
+        """A member that assigns partitions to itself joins the others."""
         if "m" not in self.group.members:
             self._happen(Join("m", MANUAL))
         if not self.group.member("m").owned:  # a crash may have lost that alone
