@@ -1,8 +1,7 @@
-"""Housekeeping: checkpoints that are due, logs that nobody needs any more, and files that nobody refers to.
+"""Housekeeping: due checkpoints, and the deletion of expired logs and unreferenced files.
 
-A gateway writes the checkpoints of what it leads itself; a partition that no gateway leads gets them here.
-Which files may go is log_tables/table/vacuum.py's to say; of what writers have staged,
-log_tables/segments/staging.py's.
+A gateway writes the checkpoints of the partitions that it leads; other partitions get them here.
+log_tables/table/vacuum.py selects the files that may go, and log_tables/segments/staging.py the staged ones.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,15 +26,17 @@ from log_tables.table.vacuum import vacuum
 NAME = "housekeeping"
 
 TIDY_INTERVAL_MS = 60 * 60 * 1000
-"""How often a scheduler lists a table to see what may go from it: nothing may before it is an hour old."""
+"""How often a scheduler lists the files of a table: a file may go when it is an hour old, at the earliest."""
 
 TEMPORARY_MAX_AGE_MS = 60 * 60 * 1000
-"""A temporary file that is older belongs to a put that was killed."""
+"""A temporary file that is older was left by a killed put."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TidyStep:
-    """Tidy up one table of a partition: the remote one if `remote`. With `clean` its directory is listed."""
+    """Tidy up a table of a partition, the remote one if `remote`. With `clean` its log and its files are
+    cleaned.
+    """
 
     topic: str
     partition: int
@@ -51,7 +52,7 @@ class TidyStep:
 
 
 def plan(states: Sequence[PartitionState], now_ms: int) -> tuple[TidyStep, ...]:
-    """What is due; `now_ms` is milliseconds since 1970."""
+    """The due steps; `now_ms` is milliseconds since 1970."""
     return tuple(step for state in states for step in _steps(state, now_ms))
 
 
@@ -68,7 +69,7 @@ def _steps(state: PartitionState, now_ms: int) -> Iterator[TidyStep]:
             clean=clean,
         )
     if state.remote is not None and clean:
-        # It sees few commits, and every run opens it.
+        # It gets few commits, and every run opens it.
         checkpoint = state.remote.version > state.remote_checkpointed
         yield TidyStep(
             topic=state.topic,
@@ -81,8 +82,8 @@ def _steps(state: PartitionState, now_ms: int) -> Iterator[TidyStep]:
 
 
 def run(_: SparkProvider, cluster: Cluster, steps: Sequence[TidyStep]) -> Iterator[JobOutcome]:
-    """Do `steps` side by side; then remove the files of deleted topics, what killed puts left, and what was
-    staged for transactions that never came.
+    """Do `steps` at once; then remove the files of deleted topics and of killed puts, and staged files of
+    transactions that were never committed.
     """
     with ThreadPoolExecutor(OPENED_AT_ONCE) as pool:
         yield from (outcome for outcome in pool.map(lambda step: _tidy(cluster, step), steps) if outcome)
@@ -91,7 +92,7 @@ def run(_: SparkProvider, cluster: Cluster, steps: Sequence[TidyStep]) -> Iterat
 
 
 def _sweep(cluster: Cluster, remote: bool) -> Iterator[JobOutcome]:
-    """Staged files that went, and what failed: told of the metadata log, which says what is to be removed."""
+    """The outcome for the root, with the number of deleted staged files; it names the metadata log."""
     started = timer()
     try:
         cluster.store.remove_temporaries(TEMPORARY_MAX_AGE_MS)
@@ -120,17 +121,17 @@ def _sweep(cluster: Cluster, remote: bool) -> Iterator[JobOutcome]:
 def _vacuum_staged(cluster: Cluster, dry_run: bool = False) -> list[ObjectInfo]:
     """Delete the staged files that are old and that no transaction needs; returns them."""
     if not staging.vacuum(cluster.store, set(), dry_run=True):
-        return []  # none is old: spare reading what the groups say
+        return []  # none is old, so the groups need not be read
     groups = cluster.cached_topic(CONSUMER_OFFSETS)
     partitions = [] if groups is None else groups.partitions()
     for partition in partitions:
         partition.refresh(wait=True)
-        partition.table.make_durable()  # a power cut must not bring back an intent whose files are gone
+        partition.table.make_durable()  # a power cut must not restore an intent whose files are gone
     return staging.vacuum(cluster.store, pending_files(partitions), dry_run)
 
 
 def _tidy(cluster: Cluster, step: TidyStep) -> JobOutcome | None:
-    """What was done, None when there was nothing to do."""
+    """The outcome of `step`; None when there was nothing to do."""
     started = timer()
     try:
         partition = partition_of(cluster, step.topic, step.partition, step.directory)
@@ -162,7 +163,7 @@ def _tidy(cluster: Cluster, step: TidyStep) -> JobOutcome | None:
 
 
 def preview(cluster: Cluster, step: TidyStep) -> str | None:
-    """What `step` would do, after a look at the table; None for nothing.
+    """A sentence on what `step` would do, by a look at the table; None for nothing.
 
     Raises what opening and listing the table raise.
     """

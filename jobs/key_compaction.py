@@ -1,8 +1,8 @@
-"""Compaction by key: of each key the newest record stays, with its offset (Kafka's cleanup.policy=compact).
+"""Compaction by key: the newest record of each key stays, with its offset (Kafka's cleanup.policy=compact).
 
-A Spark shuffle brings the keys of a partition together (log_tables/segments/key_shuffle.py), so that one may
-be larger than any memory. Which records stay is log_tables/segments/cleaner.py's to say. All of a partition
-is one commit: a tombstone may go only together with what it deletes.
+A Spark shuffle brings the keys of a partition together (log_tables/segments/key_shuffle.py), so a partition
+may be larger than memory. log_tables/segments/cleaner.py selects the records that stay. A partition is
+compacted in one commit: a tombstone may go only together with the records that it deletes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,12 +28,12 @@ from log_tables.table.snapshot import Segment
 NAME = "key_compaction"
 
 BUCKET_RECORDS = 2_000_000
-"""Records whose keys one task brings together: at some 100 bytes each, what a small executor holds."""
+"""Records whose keys one task brings together: at some 100 bytes each, they fit into a small executor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactStep:
-    """Compact `inputs`, all of a partition's segments that may be touched, by key."""
+    """Compact `inputs` by key: all segments of a partition that may be compacted."""
 
     topic: str
     partition: int
@@ -55,10 +55,10 @@ class CompactStep:
 
 
 def plan(states: Sequence[PartitionState], now_ms: int) -> tuple[CompactStep, ...]:
-    """Which partitions to compact: those that are dirty enough; `now_ms` is milliseconds since 1970.
+    """The partitions that are dirty enough to be compacted; `now_ms` is milliseconds since 1970.
 
-    None of which a part is in the remote root, where a record would be back whose tombstone goes here: a move
-    may have come after the policy was changed.
+    Partitions with records in the remote root are left out, as a move may have come after a change of the
+    policy: a record there would be visible again once its tombstone goes here.
     """
     whole = (state for state in states if state.snapshot.tiered <= state.snapshot.log_start)
     found = (_compact(state, now_ms) for state in whole if state.config.compacted)
@@ -69,7 +69,7 @@ def _compact(state: PartitionState, now_ms: int) -> CompactStep | None:
     config = state.config
     inputs = cleanable(state.snapshot, now_ms, config.min_compaction_lag_ms)
     if is_internal(state.topic):
-        due = is_dirty(state.snapshot)  # the rule of a gateway: a root with few topics has nothing to gain
+        due = is_dirty(state.snapshot)  # the rule of a gateway: a root with few topics gains nothing by more
     else:
         due = dirty_ratio(inputs, state.snapshot.cleaned) > config.min_cleanable_dirty_ratio
     if not due:
@@ -86,13 +86,13 @@ def _compact(state: PartitionState, now_ms: int) -> CompactStep | None:
 
 
 def dirty_ratio(segments: Sequence[Segment], cleaned: int) -> float:
-    """The part of `segments`, by bytes, that compaction has not seen: it has come to offset `cleaned`."""
+    """The fraction of `segments`, in bytes, from offset `cleaned` on, which compaction has not seen."""
     dirty = sum(segment.size for segment in segments if segment.last_offset >= cleaned)
     return dirty / max(1, sum(segment.size for segment in segments))
 
 
 def run(spark: SparkProvider, cluster: Cluster, steps: Sequence[CompactStep]) -> Iterator[JobOutcome]:
-    """Do `steps` in one Spark job, then commit each; a lot of bytes is several such jobs."""
+    """Do `steps` in one Spark job, or several for many bytes; then commit each."""
     for batch in batches(steps, lambda step: step.size_bytes):
         begun, started = cluster.clock.boottime(), timer()
         made = halving(lambda part: compacted(spark, cluster.store, part), batch)
@@ -104,7 +104,7 @@ def run(spark: SparkProvider, cluster: Cluster, steps: Sequence[CompactStep]) ->
 def compacted(
     spark: SparkProvider, store: Store, steps: Sequence[CompactStep]
 ) -> list[tuple[Segment, ...] | Failure]:
-    """For each step the segments that its inputs become, written and not committed."""
+    """Write the new segments of each step; nothing is committed."""
     by_step = key_groups(store, steps)
     tasks = [group for groups_ in by_step for group in groups_]
     buckets = sum(groups_[0].buckets for groups_ in by_step)
@@ -112,7 +112,7 @@ def compacted(
     def first(group: KeyGroup) -> Iterator[tuple[int, object]]:
         try:
             yield from newest_here(group)
-        except Exception as error:  # noqa: BLE001 -- told as the partition's failure
+        except Exception as error:  # noqa: BLE001 -- it is the partition's failure
             for bucket in range(group.buckets):
                 yield group.first_bucket + bucket, (group.borders, str(error))
 
@@ -134,7 +134,7 @@ def compacted(
         try:
             reason = next((part for part in parts if isinstance(part, str)), "")
             return number, None if reason else compact_group(group, parts), reason
-        except Exception as error:  # noqa: BLE001 -- told as the partition's failure
+        except Exception as error:  # noqa: BLE001 -- it is the partition's failure
             return number, None, str(error)
 
     context = spark().sparkContext
@@ -146,7 +146,7 @@ def compacted(
 
 
 def key_groups(store: Store, steps: Sequence[CompactStep]) -> list[list[KeyGroup]]:
-    """The tasks of each step, numbered over all."""
+    """The tasks of each step, numbered over all steps."""
     runs = [[*groups(step.inputs, COMPACTED_SEGMENT_BYTES)] for step in steps]
     buckets = [-(-step.records // BUCKET_RECORDS) for step in steps]
     first_groups = [0, *accumulate(len(found) for found in runs)]

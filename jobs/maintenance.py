@@ -1,4 +1,4 @@
-"""One run of maintenance: every job in turn, each planned on what the one before has left."""
+"""One run of maintenance: every job in turn, each planned on the result of the one before."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -15,7 +15,7 @@ from log_tables.layout import MAINTENANCE
 
 
 class Step(Protocol):
-    """What a job means to do to a partition; as text, for people."""
+    """A planned change of a partition, with a text for people."""
 
     @property
     def topic(self) -> str: ...
@@ -27,9 +27,9 @@ class Step(Protocol):
 
 
 class Job(NamedTuple):
-    """`plan` says what to do, from values alone; `run` does it, and tells what became of each step.
+    """`plan` gives the steps, from values alone; `run` does them, and gives an outcome for each.
 
-    `preview` says what a step would do, where that takes a look at the store; None when it is nothing.
+    `preview` says what a step would do, if that takes a look at the store; None when it is nothing.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Job(NamedTuple):
     preview: Callable[[Cluster, Any], str | None] = lambda _, step: str(step)
 
 
-# What is deleted need not be rewritten, and what is merged moves in fewer files.
+# Deleted records need no rewrite, and merged segments move in fewer files.
 JOBS = (
     Job(retention.NAME, retention.plan, retention.run),
     Job(key_compaction.NAME, key_compaction.plan, key_compaction.run),
@@ -49,30 +49,30 @@ JOBS = (
 """In the order in which they run."""
 
 LOOK = "look"
-"""What failed, instead of a job, for a partition that could not be opened."""
+"""The name in the outcome of a partition that could not be opened, in the place of a job's."""
 
 RECORD = "record"
-"""What failed, instead of a job, when the runs could not be recorded: that ends no run."""
+"""The name in the outcome when the runs could not be recorded, which ends no run."""
 
 
 def jobs_named(names: Sequence[str]) -> tuple[Job, ...]:
-    """The jobs with these names, all when there are none. Raises InvalidArgument."""
+    """The jobs with these names; all jobs without names. Raises InvalidArgument."""
     known = [job.name for job in JOBS]
     for name in names:
         if name not in known:
-            raise InvalidArgument(f"there is no job {name!r}; there are {', '.join(known)}")
+            raise InvalidArgument(f"there is no job {name!r}; use one of {', '.join(known)}")
     return tuple(job for job in JOBS if not names or job.name in names)
 
 
 class Maintenance:
-    """The jobs of one root, for one scheduler process; not for several threads."""
+    """The jobs of one root, for one scheduler process. Not thread-safe."""
 
     def __init__(self, cluster: Cluster, spark: SparkProvider, jobs: Sequence[Job] = JOBS) -> None:
         self._cluster, self._spark, self._jobs = cluster, spark, jobs
         self._tidied: dict[str, int] = {}
 
     def previews(self) -> Iterator[tuple[str, Step, str]]:
-        """(Job, step, what it would do) for all that is to be done now, as far as can be seen before it.
+        """(Job, step, sentence on what it would do) for all steps that are due now, as far as can be planned.
 
         Raises what the metadata log raises when it cannot be read.
         """
@@ -91,9 +91,10 @@ class Maintenance:
             return f"{step}: {error.message}"
 
     def run(self, stop: Callable[[], bool] = lambda: False) -> Iterator[JobOutcome]:
-        """Do every job once, recording what it did, until `stop` says so between two of them.
+        """Run every job once, and record its outcomes; ends between two jobs when `stop` returns True.
 
-        A partition that fails stands in nobody's way: its outcome has an error, and the next run tries again.
+        A partition that fails does not keep the others: its outcome has an error, and the next run tries
+        again.
         """
         run, started_ms = self._cluster.clock.unique_id(), self._cluster.clock.now_ms()
         told: set[UnreadablePartition] = set()
@@ -117,7 +118,7 @@ class Maintenance:
             yield JobOutcome(job=RECORD, topic=MAINTENANCE, partition=0, error=unrecorded)
 
     def _remember(self, steps: Sequence[Step], done: Sequence[JobOutcome], now_ms: int) -> None:
-        """Note which directories were tidied up: to list them costs too much for every run."""
+        """Note the directories that were tidied up: listing them costs too much for every run."""
         failed = {(outcome.topic, outcome.partition) for outcome in done if outcome.error}
         tidied = (step for step in steps if isinstance(step, housekeeping.TidyStep) and step.clean)
         done_at = {step.directory: now_ms for step in tidied if (step.topic, step.partition) not in failed}

@@ -1,4 +1,4 @@
-"""What a scheduler counts, for Prometheus; docs/maintenance.md lists every metric."""
+"""The metrics of a scheduler, for Prometheus; docs/maintenance.md lists every one."""
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 
@@ -37,14 +37,14 @@ class Metrics:
         )
 
     def partition_done(self, outcome: JobOutcome) -> None:
-        """A job is done with a partition."""
+        """Count the outcome of a job for a partition."""
         self._partitions.labels(outcome.job, "failed" if outcome.failed else "done").inc()
         if not outcome.error:
             self._files.labels(outcome.job).inc(max(0, outcome.files_before - outcome.files_after))
             self._bytes.labels(outcome.job).inc(outcome.bytes_before)
 
     def run_done(self, failed: bool, seconds: float, now_s: float) -> None:
-        """A run ended, at `now_s` seconds since 1970."""
+        """Count a run that ended at `now_s` seconds since 1970."""
         self._runs.labels("failed" if failed else "done").inc()
         self._seconds.set(seconds)
         if not failed:

@@ -1,28 +1,27 @@
-"""What a job did to a partition, as it is printed, counted and kept."""
+"""The outcome of a job for a partition, as it is printed, counted and recorded."""
 
 from dataclasses import dataclass
 
 from log_tables.errors import LakelogError, UnknownTopic
 
-OVERTAKEN = "another process changed the segments meanwhile; the next run looks again"
-"""Why a rewrite was dropped: nothing is wrong."""
+OVERTAKEN = "another process changed the segments first; the next run looks again"
+"""The reason for which a rewrite was dropped, which is no failure."""
 
-GONE = "the topic was deleted meanwhile; nothing is left to do"
-"""Why nothing was done: nothing is wrong."""
+GONE = "the topic was deleted; nothing is left to do"
+"""The reason for which nothing was done, which is no failure."""
 
 
 def reason(error: LakelogError) -> str:
-    """What `error` is to a job that meets it in a partition."""
+    """The reason that an outcome gives for `error`."""
     return GONE if isinstance(error, UnknownTopic) else error.message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOutcome:
-    """What one job did to one partition.
+    """The outcome of one job for one partition.
 
-    Files and bytes are those that took part: what was there before and what stands in their place after.
-    `records` are those that were read, or dropped. With an `error` nothing is said to have been done, and the
-    next run tries again.
+    Files and bytes are those that took part, and those that replaced them. `records` are those that were
+    read, or dropped. With an `error` nothing counts as done, and the next run tries again.
     """
 
     job: str
@@ -38,5 +37,5 @@ class JobOutcome:
 
     @property
     def failed(self) -> bool:
-        """Whether somebody should look: not when another process was only faster, or the topic is gone."""
+        """Whether it is a failure: not when another process was only faster, or the topic is gone."""
         return self.error not in (None, OVERTAKEN, GONE)

@@ -1,4 +1,4 @@
-"""Retention: segments go from the head of the log, whole, and the log start moves up (Kafka's retention.*).
+"""Retention: whole segments go from the head of the log, and the log start moves up (Kafka's retention.*).
 
 Only metadata is read and written. A segment goes by time when its newest record is older than
 `retention.ms`, and by size when the log without it still holds `retention.bytes`.
@@ -23,7 +23,7 @@ NAME = "retention"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireStep:
-    """Delete what is below offset `before` of a partition: `segments` whole ones."""
+    """Delete the records below offset `before` of a partition, which are `segments` whole segments."""
 
     topic: str
     partition: int
@@ -41,9 +41,9 @@ class ExpireStep:
 
 
 def plan(states: Sequence[PartitionState], now_ms: int) -> tuple[ExpireStep, ...]:
-    """What is to be deleted, by the settings of each topic; `now_ms` is milliseconds since 1970.
+    """The records to delete, by the settings of each topic; `now_ms` is milliseconds since 1970.
 
-    Nothing while the remote tier is unknown: a young segment there keeps the old ones after it.
+    Nothing is deleted while the remote tier is unknown: a young segment there keeps the old ones after it.
     """
     known = (state for state in states if not state.unreachable)
     return tuple(
@@ -52,13 +52,13 @@ def plan(states: Sequence[PartitionState], now_ms: int) -> tuple[ExpireStep, ...
 
 
 def expired(segments: Sequence[Segment], config: TopicConfig, now_ms: int) -> Sequence[Segment]:
-    """Those of `segments`, from the first on, that are too old, or more than may be kept."""
+    """The first of `segments` that are too old, or beyond the size to keep."""
     count = max(too_old(segments, config.retention_ms, now_ms), too_many(segments, config.retention_bytes))
     return segments[:count]
 
 
 def too_old(segments: Sequence[Segment], retention_ms: int | None, now_ms: int) -> int:
-    """How many of `segments`, from the first on, hold nothing younger than `retention_ms`; None keeps all."""
+    """How many of the first `segments` have no record younger than `retention_ms`; None keeps all."""
     if retention_ms is None:
         return 0
     oldest = timestamp_text(max(TIMESTAMP_MIN_US, (now_ms - retention_ms) * 1_000))
@@ -66,7 +66,7 @@ def too_old(segments: Sequence[Segment], retention_ms: int | None, now_ms: int) 
 
 
 def too_many(segments: Sequence[Segment], retention_bytes: int | None) -> int:
-    """How many of `segments`, from the first on, are more than `retention_bytes`; None keeps all."""
+    """How many of the first `segments` are beyond `retention_bytes`; None keeps all."""
     if retention_bytes is None:
         return 0
     rest = sum(segment.size for segment in segments)

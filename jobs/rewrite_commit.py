@@ -1,4 +1,4 @@
-"""What became of a rewrite: what a Spark job has written takes the place of other segments, or is dropped."""
+"""The commit of a rewrite: the segments that a Spark job has written replace others, or are dropped."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -27,9 +27,9 @@ def commit_rewrite(
     commit: Callable[[Sequence[Segment]], bool],
     seconds: float,
 ) -> JobOutcome:
-    """The outcome of `step`, of which `made` was written in `seconds`.
+    """Commit `made`, the new segments of `step`, which took `seconds`; returns the outcome.
 
-    `commit` puts that in the place of the inputs; it returns False when another process was faster.
+    `commit` replaces the inputs by them; it returns False when another process was faster.
     """
     if isinstance(made, Failure):
         return JobOutcome(

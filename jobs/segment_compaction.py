@@ -1,4 +1,4 @@
-"""Segment compaction: small segments become larger ones, with every record and its offset as they were."""
+"""Segment compaction: small segments become larger ones, with the same records and offsets."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ NAME = "segment_compaction"
 
 
 def runs(segments: Sequence[Segment], config: TopicConfig, now_ms: int) -> tuple[tuple[Segment, ...], ...]:
-    """Which of a partition's `segments`, in order, to merge at `now_ms`: runs of two or more neighbours.
+    """The runs of a partition's `segments` to merge at `now_ms`, each of two or more neighbours.
 
-    Only what is older than merge.min.age.ms is merged, what was appended in the same window of segment.ms,
-    and up to segment.bytes. A run waits until it is worth it (`MERGE_GROWTH`).
+    The segments of a run are older than merge.min.age.ms, were appended in the same window of segment.ms, and
+    have up to segment.bytes together. A run waits until it is worth a merge (`MERGE_GROWTH`).
     """
     youngest = now_ms - config.merge_min_age_ms
     old = takewhile(lambda segment: segment.modification_time <= youngest, segments)
@@ -36,7 +36,7 @@ def runs(segments: Sequence[Segment], config: TopicConfig, now_ms: int) -> tuple
 
 
 def _chunks(segments: Iterable[Segment], window_ms: int, most_bytes: int) -> Iterator[tuple[Segment, ...]]:
-    """What could become one segment each, from the left: as many neighbours as fit."""
+    """The groups that could become one segment each, from the left: as many neighbours as fit."""
     for _, window in groupby(segments, lambda segment: segment.modification_time // window_ms):
         chunk: list[Segment] = []
         room = most_bytes
@@ -52,7 +52,7 @@ def _chunks(segments: Iterable[Segment], window_ms: int, most_bytes: int) -> Ite
 def _worthwhile(chunk: tuple[Segment, ...], growth: int) -> Iterator[tuple[Segment, ...]]:
     """The runs in `chunk`, in order, that have at least `growth` times the bytes of their largest segment.
 
-    A segment that is too large for those beside it parts them.
+    A segment that is too large for its neighbours parts them.
     """
     waiting = [chunk]
     while waiting:
@@ -70,7 +70,7 @@ def _worthwhile(chunk: tuple[Segment, ...], growth: int) -> Iterator[tuple[Segme
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeStep:
-    """Put one segment in the place of `inputs`, neighbours in order: in the remote table if `remote`."""
+    """Merge `inputs`, neighbours in order, into one segment: in the remote table if `remote`."""
 
     topic: str
     partition: int
@@ -92,14 +92,14 @@ class MergeStep:
 
 
 def plan(states: Sequence[PartitionState], now_ms: int) -> tuple[MergeStep, ...]:
-    """What is to be merged, by the settings of each topic; `now_ms` is milliseconds since 1970."""
+    """The merges that are due, by the settings of each topic; `now_ms` is milliseconds since 1970."""
     return tuple(step for state in states for step in _merges(state, now_ms))
 
 
 def _merges(state: PartitionState, now_ms: int) -> Iterator[MergeStep]:
     segments, cleaned = state.snapshot.segments, state.snapshot.cleaned
     border = next((at for at, item in enumerate(segments) if item.last_offset >= cleaned), len(segments))
-    # What a compaction by key has seen stays apart from what is new, or all would count as new.
+    # Segments that were compacted by key stay apart from new ones, or all would count as new.
     for part in (segments[:border], segments[border:]):
         for inputs in runs(part, state.config, now_ms):
             yield _merge(state, False, inputs)
@@ -121,7 +121,7 @@ def _merge(state: PartitionState, remote: bool, inputs: tuple[Segment, ...]) -> 
 
 
 def run(spark: SparkProvider, cluster: Cluster, steps: Sequence[MergeStep]) -> Iterator[JobOutcome]:
-    """Do `steps`, each a task of one Spark job, then commit them; a lot of bytes is several such jobs."""
+    """Do `steps`, each a task of a Spark job, then commit them; many bytes take several jobs."""
     for batch in batches(steps, lambda step: step.size_bytes):
         begun, started = cluster.clock.boottime(), timer()
         made = spread(spark, run_merge, [_merge_task(cluster, step) for step in batch])

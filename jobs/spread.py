@@ -1,6 +1,6 @@
 """Functions of log_tables over many items, spread over Spark's executors as one job.
 
-Executors import `log_tables` and nothing of `jobs`: what is sent to them refers to functions there.
+Executors import `log_tables` and nothing of `jobs`, so tasks refer to functions of `log_tables` alone.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,17 +16,17 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 ITEMS_OF_A_CORE = 16
-"""Tasks of a job for each core: enough to even out large items, and few enough for thousands of tiny ones."""
+"""Tasks of a job for each core: enough to balance large items, and few enough for thousands of tiny ones."""
 
 JOB_BYTES = 64 * 1024 * MIB
-"""What one Spark job rewrites: it is committed in time, and not lost when the next one is killed."""
+"""Bytes that one Spark job rewrites: they are committed in time, and not lost when the next job is killed."""
 
 SparkProvider = Callable[[], SparkSession]
-"""The session, started when a job first needs it."""
+"""Gives the session, which is started when a job first needs it."""
 
 
 class SparkGone(RuntimeError):
-    """The Java process of the session is gone, and there is no other for this process."""
+    """The Java process of the session is gone, and this process cannot have another."""
 
 
 class Failure(str):
@@ -40,7 +40,7 @@ def spread(
 ) -> list[Result | Failure]:
     """`function` of each item, in order, as one Spark job.
 
-    What an item raises is a Failure in its place, and nobody else's.
+    An item that raises has a Failure as its result.
     """
     said = f"{function.__module__}.{function.__qualname__}"
 
@@ -49,7 +49,7 @@ def spread(
             return (function(item),)
         except LakelogError as error:
             return error.message
-        except Exception as error:  # noqa: BLE001 -- told as the item's failure
+        except Exception as error:  # noqa: BLE001 -- it is the item's failure
             return f"{said}: {type(error).__name__}: {error}"
 
     def job(part: Sequence[Item]) -> list[Result | Failure]:
@@ -62,7 +62,7 @@ def spread(
 
 
 def batches(items: Sequence[Item], size: Callable[[Item], int]) -> Iterator[Sequence[Item]]:
-    """`items` in order, as few parts of up to JOB_BYTES each as there can be."""
+    """`items` in order, in as few parts as possible of up to JOB_BYTES each."""
     part: list[Item] = []
     room = JOB_BYTES
     for item in items:
@@ -78,17 +78,19 @@ def batches(items: Sequence[Item], size: Callable[[Item], int]) -> Iterator[Sequ
 def halving(
     job: Callable[[Sequence[Item]], list[Result | Failure]], items: Sequence[Item]
 ) -> list[Result | Failure]:
-    """What `job`, a Spark job, makes of each item.
+    """The results of `job`, a Spark job, for the items.
 
-    When all of it fails, because an item takes its worker with it, the items are tried in halves: in the end
-    only those fail that fail alone. Raises SparkGone.
+    When the job fails, because an item ends its worker, it is tried with each half of the items: in the end
+    only items fail that fail alone. Raises SparkGone.
     """
     if not items:
         return []
     try:
         return job(items)
     except (Py4JNetworkError, ConnectionError) as error:
-        raise SparkGone("Spark's Java process has ended; start this one again with more memory") from error
+        raise SparkGone(
+            "the Java process of Spark has ended; start this one again with more memory"
+        ) from error
     except Py4JJavaError as error:
         if _is_stopped(error):
             raise SparkGone("the Spark session of this process was stopped; start it again") from error

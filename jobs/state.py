@@ -1,4 +1,4 @@
-"""What the jobs know when they plan: one value for each partition of the root."""
+"""The state on which the jobs plan: one value for each partition of the root."""
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -18,16 +18,16 @@ from log_tables.table.table import Table
 _COMPACTED = TopicConfig.parse({"cleanup.policy": COMPACT})
 
 OPENED_AT_ONCE = 16
-"""Partitions that are opened, or changed without Spark, side by side: each waits for the store."""
+"""Partitions that are opened, or changed without Spark, at once: each waits for the store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
     """A partition as it is when a run begins.
 
-    `checkpointed` is the version of its newest checkpoint, `remote` its table in the remote root, if it has
-    one, with `remote_checkpointed`, or `unreachable` why that cannot be said; `tidied_ms` is when this
-    process last tidied up its directory (milliseconds since 1970).
+    `checkpointed` is the version of its newest checkpoint. `remote` is its table in the remote root, if it
+    has one, with `remote_checkpointed`; `unreachable` says why that could not be read. `tidied_ms` is when
+    this process last tidied up its directory (milliseconds since 1970).
     """
 
     topic: str
@@ -43,7 +43,7 @@ class PartitionState:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """All of its segments, remote ones first, in order of offset: a local one may be there, too."""
+        """All of its segments in order of offset, the remote ones first."""
         here = self.snapshot
         there = () if self.remote is None else self.remote.between(here.log_start, here.tiered)
         return (*there, *here.segments)
@@ -56,7 +56,7 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class UnreadablePartition:
-    """A partition whose table cannot be opened, and why."""
+    """A partition whose table cannot be opened, with the reason."""
 
     topic: str
     partition: int
@@ -66,37 +66,39 @@ class UnreadablePartition:
 def look(
     cluster: Cluster, tidied: Mapping[str, int] = MappingProxyType({})
 ) -> tuple[list[PartitionState], list[UnreadablePartition]]:
-    """Every partition of the root as it is now, internal ones too, in order of their names.
+    """Every partition of the root as it is now, also of internal topics, by name.
 
-    `tidied` holds when which directories were last tidied up (milliseconds since 1970).
-    A partition that cannot be opened, or not all of it, is told apart and stands in nobody's way. Raises
-    what `Cluster.refresh` raises when the metadata log cannot be read.
+    `tidied` gives the times at which directories were last tidied up (milliseconds since 1970). Partitions
+    that cannot be opened, or whose remote table cannot, are in the second list. Raises what `Cluster.refresh`
+    raises when the metadata log cannot be read.
     """
     cluster.refresh(wait=True)
     with ThreadPoolExecutor(OPENED_AT_ONCE) as pool:
         found = [*pool.map(lambda at: _look(cluster, at[0], at[1], tidied), _partitions(cluster))]
     states = [state for state in found if isinstance(state, PartitionState)]
-    # Nothing is said of a topic that was deleted since the metadata log was read.
+    # A topic that was deleted since the metadata log was read is left out.
     unreadable = [state for state in found if isinstance(state, UnreadablePartition)]
     cut_off = [UnreadablePartition(s.topic, s.partition, s.unreachable) for s in states if s.unreachable]
     return states, [*unreadable, *cut_off]
 
 
 def partition_of(cluster: Cluster, topic: str, partition: int, directory: str) -> Partition:
-    """The partition that a step was planned for. Raises UnknownTopic when its topic is no longer that one."""
+    """The partition of a step. Raises UnknownTopic when its topic was deleted or re-created since the
+    plan.
+    """
     if topic == CLUSTER_METADATA:
         return cluster.metadata_log.partition
     log = cluster.topic(topic).partition(partition)
     if log.directory != directory:
-        raise UnknownTopic(f"topic {topic!r} was deleted and made again meanwhile; the next run looks at it")
+        raise UnknownTopic(f"topic {topic!r} was deleted and re-created; the next run looks at it")
     return log
 
 
 def table_of(cluster: Cluster, topic: str, partition: int, directory: str, remote: bool) -> Table:
-    """The table of a partition that a step was planned for: in the remote root if `remote`.
+    """The table of a step, in the remote root if `remote`.
 
-    Raises UnknownTopic, StoreUnavailable, InvalidArgument without a remote root, CorruptLog when that belongs
-    to another root.
+    Raises UnknownTopic, StoreUnavailable, InvalidArgument without a remote root, CorruptLog when another root
+    owns it.
     """
     if not remote:
         return partition_of(cluster, topic, partition, directory).table
@@ -113,7 +115,7 @@ def store_of(cluster: Cluster, remote: bool) -> Store:
 def remote_of(cluster: Cluster) -> RemoteRoot:
     """The remote root of the cluster. Raises InvalidArgument when it has none."""
     if cluster.remote is None:
-        raise InvalidArgument("this root has no remote root; name one with lakelog maintain --remote-root")
+        raise InvalidArgument("this root has no remote root; set one with `lakelog maintain --remote-root`")
     return cluster.remote
 
 
@@ -154,10 +156,10 @@ def _look(
 
 
 def _with_remote(cluster: Cluster, state: PartitionState) -> PartitionState:
-    """`state` with what its partition has in the remote root, or why that cannot be said."""
+    """`state` with the remote table of its partition, or the reason why that cannot be read."""
     try:
         remote = remote_of(cluster)
-        remote.check_owned()  # nothing is planned for what belongs to another root
+        remote.check_owned()  # nothing is planned for a remote root of another root
         table = remote.find(state.directory)
         if table is not None:
             check_reaches(table.snapshot, state.snapshot, state.directory)

@@ -1,8 +1,8 @@
-"""Tiered storage: old segments move to the remote root, and what retention has passed there goes (KIP-405).
+"""Tiered storage: old segments move to the remote root, and expired ones are deleted there (KIP-405).
 
-A segment moves when it is older than `local.retention.ms`, or when the log without it still has
-`local.retention.bytes` here, and no merge is going to touch it. Tasks copy; the driver commits, there and
-then here (log_tables/partition/tier.py).
+A segment moves when it is older than `local.retention.ms`, or when the local log without it still has
+`local.retention.bytes`, and when no merge is about to take it. Tasks copy; the driver commits in the remote
+table and then in the local one (log_tables/partition/tier.py).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,15 +23,15 @@ from log_tables.table.snapshot import Segment
 NAME = "tiering"
 
 COPY_BYTES = 256 * MIB
-"""What one task copies, at least a segment."""
+"""Bytes that one task copies; at least a segment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveStep:
     """Move `segments`, the first of a partition, to the remote table, which ends at offset `held`.
 
-    Without segments a move is completed that was killed before. `expired` remote ones go: those below
-    `log_start`.
+    Without segments, a move is completed that was killed. `expired` remote segments, below `log_start`, are
+    deleted.
     """
 
     topic: str
@@ -52,7 +52,7 @@ class MoveStep:
 
 
 def plan(states: Sequence[PartitionState], now_ms: int) -> tuple[MoveStep, ...]:
-    """What is to move, by the settings of each topic; `now_ms` is milliseconds since 1970."""
+    """The moves that are due, by the settings of each topic; `now_ms` is milliseconds since 1970."""
     found = (_move(state, now_ms) for state in states if not state.unreachable)
     return tuple(step for step in found if step is not None)
 
@@ -79,7 +79,7 @@ def _move(state: PartitionState, now_ms: int) -> MoveStep | None:
 
 
 def movable(state: PartitionState, now_ms: int) -> tuple[Segment, ...]:
-    """The segments, from the first on, that are past the local retention and closed; never the newest."""
+    """The first segments that are past the local retention and closed; never the newest."""
     config, segments = state.config, state.snapshot.segments[:-1]
     past = max(
         too_old(segments, config.local_retention_ms, now_ms),
@@ -97,7 +97,7 @@ def movable(state: PartitionState, now_ms: int) -> tuple[Segment, ...]:
 
 
 def _up_to(most_bytes: int, segments: Iterable[Segment]) -> Iterator[Segment]:
-    """Those of `segments`, from the first on, that have so many bytes; the next run moves the rest."""
+    """The first of `segments` that have so many bytes together; the next run moves the rest."""
     for segment in segments:
         yield segment
         most_bytes -= segment.size
@@ -106,7 +106,7 @@ def _up_to(most_bytes: int, segments: Iterable[Segment]) -> Iterator[Segment]:
 
 
 def run(spark: SparkProvider, cluster: Cluster, steps: Sequence[MoveStep]) -> Iterator[JobOutcome]:
-    """Copy what `steps` move in one Spark job, then commit each; a lot of bytes is several such jobs."""
+    """Copy the segments of `steps` in one Spark job, or several for many bytes; then commit each."""
     for batch in batches(steps, lambda step: sum(segment.size for segment in step.segments)):
         started = timer()
         tasks = [(at, task) for at, step in enumerate(batch) for task in _copy_tasks(cluster, step)]
@@ -168,7 +168,7 @@ def _committed(
 
 
 def _copied_first(results: Sequence[Sequence[Segment] | Failure]) -> tuple[list[Segment], str | None]:
-    """What was copied before the first failure, and that: a long log gets on though one copy in ten fails."""
+    """The segments before the first failure, and that failure: a long log moves on though a copy fails."""
     there: list[Segment] = []
     for result in results:
         if isinstance(result, Failure):
@@ -182,6 +182,6 @@ def _commit(
 ) -> tuple[Sequence[Segment], Sequence[Segment]]:
     """The segments that moved, and those that retention took out of the remote table."""
     local = partition_of(cluster, step.topic, step.partition, step.directory).table
-    local.refresh(wait=True)  # no table is made there for a topic that is gone
+    local.refresh(wait=True)  # no table is created there for a topic that is gone
     remote = remote_of(cluster).make_table(step.directory)
     return commit_move(local, remote, there), remove_expired(remote, local.snapshot.log_start)

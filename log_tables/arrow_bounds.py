@@ -1,4 +1,4 @@
-"""What an Arrow IPC stream says that it holds, looked at before anything is made of it. Pure.
+"""The content that an Arrow IPC stream declares, checked before it is decoded. Pure.
 
 A few bytes of Arrow can stand for gigabytes: a column of nulls has no buffers, so that its length is free; a
 compressed buffer says itself what it unpacks to; a header may name one text, or one field, a million times.
@@ -195,7 +195,7 @@ def _batch(message: _Message) -> tuple[int, int, bool]:
 
 
 def _unpacked(body: memoryview, start: int, length: int) -> int:
-    """What a compressed buffer unpacks to: it begins with that, or with -1 where it is stored as it is."""
+    """The unpacked size of a compressed buffer: its first number, or its own size if that is -1."""
     (unpacked,) = struct.unpack_from("<q", body, start)
     return int(unpacked) if unpacked >= 0 else length  # another negative length is Arrow's to refuse
 

@@ -1,7 +1,7 @@
 """JSON objects as typed columns, whose types are inferred over all rows.
 
-pyarrow reads lines of JSON, fast, and refuses all of them for one that it does not like. What it refuses is
-read row by row and written again in the form that it takes.
+pyarrow reads lines of JSON, fast, and refuses all of them for one that it does not like. Lines that it
+refuses are read row by row and written again in the form that it takes.
 """
 
 from collections.abc import Iterable

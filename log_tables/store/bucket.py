@@ -186,8 +186,8 @@ def _asking(path: str, putting: bool = False) -> Iterator[None]:
         if isinstance(error, FileNotFoundError) and not putting and not _NO_BUCKET.search(str(error)):
             raise ObjectMissing(f"there is no object {path}; it was never written, or was deleted") from None
         raise StoreUnavailable(
-            f"the store failed at {path or 'its root'}: {_said(error)}; check that it runs, and its options "
-            "and permissions"
+            f"the store failed at {path or 'its root'}: {_said(error)}; check that it runs, its options and "
+            "its permissions"
         ) from None
 
 
