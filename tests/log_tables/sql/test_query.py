@@ -261,7 +261,7 @@ def test_scratch_files_are_gone_when_the_answer_is_read(
             "there is no topic 'nowhere'; there are Big.Topic, __cluster_metadata, orders",
         ),
         ("select * from nowhere", "and the tables consumer_offsets and consumer_lag"),
-        ("select * from Big.Topic", "in double quotes"),
+        ("select * from Big.Topic", "double quotes around"),
         ("select * from orders_jsons", "no topic 'orders_jsons'"),
     ],
 )

@@ -162,7 +162,7 @@ def test_an_outcome_that_stays_unknown_is_told_after_a_limit(
 ) -> None:
     began = clock.monotonic()
     store = FaultyStore(inner, [Fault(n, failure, COMMITS) for n in range(1, 100)])
-    with pytest.raises(OutcomeUnknown, match=r"version 1 .* idempotent producer repeats"):
+    with pytest.raises(OutcomeUnknown, match=r"version 1 .* with an idempotent producer"):
         put_commit(store, TABLE, 1, MINE, clock)
     assert PUT_RETRY_LIMIT_S <= clock.monotonic() - began < 3 * PUT_RETRY_LIMIT_S
     assert {call.path for call in store.calls} == {commit_path(TABLE, 1)}
