@@ -109,14 +109,14 @@ def compacted(
     tasks = [group for groups_ in by_step for group in groups_]
     buckets = sum(groups_[0].buckets for groups_ in by_step)
 
-    def first(group: KeyGroup) -> Iterator[tuple[int, object]]:
+    def newest_of_group(group: KeyGroup) -> Iterator[tuple[int, object]]:
         try:
             yield from newest_here(group)
         except Exception as error:  # noqa: BLE001 -- it is the partition's failure
             for bucket in range(group.buckets):
                 yield group.first_bucket + bucket, (group.borders, str(error))
 
-    def second(gathered: tuple[int, Iterable[Any]]) -> Iterator[tuple[int, object]]:
+    def newest_of_gathered(gathered: tuple[int, Iterable[Any]]) -> Iterator[tuple[int, object]]:
         parts = [*gathered[1]]
         failed = next((part for part in parts if isinstance(part, tuple)), None)
         if failed is None:
@@ -126,7 +126,7 @@ def compacted(
         for index in range(len(borders.begins)):
             yield borders.first_group + index, reason
 
-    def third(
+    def compact_with_newest(
         gathered: tuple[int, tuple[Iterable[KeyGroup], Iterable[Any]]],
     ) -> tuple[int, Segment | None, str]:
         number, ((group,), newest) = gathered
@@ -138,9 +138,13 @@ def compacted(
             return number, None, str(error)
 
     context = spark().sparkContext
-    groups_of_keys = context.parallelize(tasks, len(tasks)).flatMap(first).groupByKey(buckets, int)
+    groups_of_keys = context.parallelize(tasks, len(tasks)).flatMap(newest_of_group).groupByKey(buckets, int)
     pairs = context.parallelize([(group.number, group) for group in tasks], len(tasks))
-    found = pairs.cogroup(groups_of_keys.flatMap(second), len(tasks)).map(third).collect()
+    found = (
+        pairs.cogroup(groups_of_keys.flatMap(newest_of_gathered), len(tasks))
+        .map(compact_with_newest)
+        .collect()
+    )
     results = {number: (segment, reason) for number, segment, reason in found}
     return [_of_step([results[group.number] for group in groups_]) for groups_ in by_step]
 

@@ -70,7 +70,7 @@ def test_a_root_that_lost_its_metadata_log_is_not_begun_anew(cluster: Cluster, t
 def test_a_topic_that_lost_its_table_says_so(cluster: Cluster, tmp_path: Path) -> None:
     directory = appended(cluster, 1).directory
     shutil.rmtree(tmp_path / directory)
-    with pytest.raises(CorruptLog, match=f"no table at {directory}"):
+    with pytest.raises(CorruptLog, match=f"names the table {directory}, which is missing"):
         again(cluster).topic("t").partition(0)
 
 
