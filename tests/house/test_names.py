@@ -1,0 +1,119 @@
+"""The words in names of modules and classes: terms of the field, or of the glossary in ARCHITECTURE.md."""
+
+import ast
+import re
+from collections import defaultdict
+
+from tests.kit.support import ROOT
+
+MAP = (ROOT / "ARCHITECTURE.md").read_text()
+SOURCES = sorted(source for marker in ROOT.glob("*/py.typed") for source in marker.parent.rglob("*.py"))
+WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+GLOSSARY_WORDS_MAX = 40
+
+KAFKA = """
+    accumulator acks append assign assignment batch broker cleaner client cluster commit compact
+    compaction config consume consumer coordinator epoch expire fetch fetched follower generation
+    group header heartbeat id join key lag leader leadership leave left log loss lost member
+    membership metadata offset ops partition partitioner peer poll position produce produced
+    producer progress quota range record replica reset retention retriable retry router seek segment
+    sequence snapshot stale sticky subscribe subscription tail tier tiering timestamp tombstone
+    topic transact transaction unsubscribe
+"""
+DELTA = """
+    add checkpoint column data delta digest file foreign info invariant path protocol remove rewrite
+    row schema size stat store table txn vacuum version
+"""
+SPARK = """
+    driver job limit merge option plan planned pyspark query reader shuffle sink source spark spread
+    sql stage state stream system task view worker writer
+"""
+ARROW = """
+    array arrow binary block buffer byte child children decimal field frame pandas text type typed
+"""
+HTTP = """
+    api app body browser connection envelope error gateway guard head health host html http json
+    media message multipart origin page rate readiness refused request resource response route
+    routed server session socket url wire
+"""
+PYTHON = """
+    admin allowance alteration argument backoff bench bound boundary bucket cache call callback
+    change choice cli clock code collection command conflict context copy count crash delete
+    delivery demo description dispatch entry event exit failure fault flow format fsck handle
+    housekeeping inspection interpreter interrupt item java jre kind lakelog layout line link list
+    load local location loop maintain maintenance manager metrics mismatch move name object offload
+    out outcome package pattern process publish put queue ratio read refresh repeat replay report
+    result run runner sequencer serialize serializer serve setting slice start step summary test
+    testing tick time timeout v value wait wrapper
+"""
+PLAIN = """
+    already and answer appended appending applied assigned at changed cleaning clocked closing
+    committed common corrupt created damaged deleted done durable empty encoded exist faulty first
+    found full gap gone holding in invalid kept large last listed long malformed manual many missing
+    mixed new not noted of outgoing pending placed prefixed processed published queued reached
+    remote replaced reused seen sent sequenced shared staged strict taken too unavailable
+    undelivered unknown unreachable unreadable unsupported waiting with without
+"""
+"""Adjectives, participles and prepositions, which say which one of the things named by a noun is meant."""
+
+FIELD = {word for words in (KAFKA, DELTA, SPARK, ARROW, HTTP, PYTHON, PLAIN) for word in words.split()}
+
+
+def words_of_names() -> dict[str, set[str]]:
+    """Each word of a module's, package's or class's name, with the names that have it."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for source in SOURCES:
+        own = source.parent.name if source.stem.startswith("__") else source.stem
+        nodes = ast.walk(ast.parse(source.read_text()))
+        classes = [node.name for node in nodes if isinstance(node, ast.ClassDef)]
+        for name in [own, *classes]:
+            for word in WORD.findall(name):
+                found[word.lower()].add(name)
+    return found
+
+
+def singulars(word: str) -> set[str]:
+    """`word`, and what it may be the plural of."""
+    return {word, word.removesuffix("s"), word.removesuffix("es"), re.sub("ies$", "y", word)}
+
+
+def glossary() -> list[str]:
+    """The words that ARCHITECTURE.md explains."""
+    _, table = MAP[MAP.index("\n## Glossary") :].split("| --- | --- |")
+    return re.findall(r"^\| ([a-z]+) \| ", table, re.MULTILINE)
+
+
+def test_every_word_of_a_name_is_a_term_of_the_field_or_in_the_glossary() -> None:
+    known = FIELD | set(glossary())
+    unknown = {word: sorted(n) for word, n in words_of_names().items() if not singulars(word) & known}
+    listing = "\n".join(f"{word}: {', '.join(names)}" for word, names in sorted(unknown.items()))
+    assert not unknown, f"take a term of the field, or explain the word in ARCHITECTURE.md:\n{listing}"
+
+
+def test_the_glossary_is_short_sorted_and_explains_only_words_of_names() -> None:
+    words = glossary()
+    assert words == sorted(set(words))
+    assert len(words) <= GLOSSARY_WORDS_MAX
+    assert set(words) & FIELD == set()
+    used = set().union(*(singulars(word) for word in words_of_names()))
+    assert set(words) - used == set()
+
+
+def test_the_map_names_files_classes_and_functions_that_exist() -> None:
+    files = [str(source.relative_to(ROOT)) for source in SOURCES]
+    modules: dict[str, str] = defaultdict(str)
+    for source in SOURCES:
+        modules[source.stem] += source.read_text()
+    everything = "".join(modules.values())
+    for name in re.findall(r"`([\w./]+)`", re.sub(r"^```.*?^```", "", MAP, flags=re.MULTILINE | re.DOTALL)):
+        if name.endswith(".py"):
+            assert any(f"/{file}".endswith(f"/{name}") for file in files), name
+        elif (
+            re.fullmatch(r"\w+\.\w+", name)
+            and not (ROOT / name.split(".")[0]).is_dir()
+            and "toml" not in name
+        ):
+            owner, member = name.split(".")
+            text = modules.get(owner, everything)
+            assert owner in modules or re.search(rf"^class {owner}\b", everything, re.MULTILINE), name
+            assert re.search(rf"\b(?:def|class) {member}\b|^ *{member}\b *[:=]", text, re.MULTILINE), name
