@@ -97,7 +97,7 @@ class Maintenance:
         again.
         """
         run, started_ms = self._cluster.clock.unique_id(), self._cluster.clock.now_ms()
-        told: set[UnreadablePartition] = set()
+        reported: set[UnreadablePartition] = set()
         unrecorded: str | None = None
         for job in self._jobs:
             if stop():
@@ -106,8 +106,8 @@ class Maintenance:
             states, unreadable = look(self._cluster, self._tidied)
             self._cluster.metadata_log.make_durable()  # its settings say what is to be deleted
             steps = job.plan(states, now_ms)
-            done = [*_failed({*unreadable} - told), *job.run(self._spark, self._cluster, steps)]
-            told |= {*unreadable}
+            done = [*_failed({*unreadable} - reported), *job.run(self._spark, self._cluster, steps)]
+            reported |= {*unreadable}
             self._remember(steps, done, now_ms)
             try:
                 record_runs(self._cluster, [_row(outcome, run, started_ms) for outcome in done])

@@ -305,7 +305,7 @@ def make_root(root: Path, name: str, first: tuple[str, bytes] | None = None) -> 
 
 
 def _make_with(root: Path, path: str, data: bytes) -> None:
-    """Make the directory `root` with a file in it, both at once, unless another makes it meanwhile."""
+    """Make the directory `root` with a file in it, both at once, unless another process creates it first."""
     made = Path(mkdtemp(prefix=TEMPORARY_PREFIX, dir=root.parent))  # its owner's, as a root is
     try:
         _write(str(made / path), data, sync)

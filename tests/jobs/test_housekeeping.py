@@ -306,7 +306,7 @@ def test_what_killed_puts_left_goes_from_both_roots(tmp_path: Path, clock: Manua
     assert not any(path.exists() for path in left)
 
 
-def test_a_sweep_that_fails_is_told_beside_what_was_done(tmp_path: Path, clock: ManualClock) -> None:
+def test_a_sweep_that_fails_is_reported_next_to_the_outcomes(tmp_path: Path, clock: ManualClock) -> None:
     cluster = tiered_cluster(tmp_path, clock)
     cluster.create_topic("u")
     cluster.delete_topic("u")

@@ -261,7 +261,7 @@ def test_a_step_that_was_overtaken_changes_nothing(keyed: Keyed) -> None:
     keyed.check()
 
 
-def test_records_appended_meanwhile_stay(keyed: Keyed) -> None:
+def test_records_that_are_appended_during_a_compaction_stay(keyed: Keyed) -> None:
     steps = keyed.plan()
     keyed.put(0, (b"1", b"later"), (b"2", None))
     assert keyed.compact(in_process, steps) == [None] * 3

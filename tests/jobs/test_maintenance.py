@@ -103,7 +103,7 @@ def test_jobs_are_chosen_by_name_and_run_in_their_order() -> None:
         jobs_named(["tiering", "tidy"])
 
 
-def test_a_run_ends_between_two_jobs_when_it_is_told_to(root: Root) -> None:
+def test_a_run_that_is_stopped_ends_between_two_jobs(root: Root) -> None:
     answers = iter([False, True])
     done = [*Maintenance(root.opened(), in_process).run(lambda: next(answers))]
     assert by_job(done) == {"retention": {OLD}}
@@ -135,7 +135,7 @@ def test_a_damaged_partition_fails_alone(tmp_path: Path) -> None:
     root.check_done()
 
 
-def test_a_partition_that_cannot_be_opened_fails_alone_and_is_told_once(root: Root) -> None:
+def test_a_partition_that_cannot_be_opened_fails_alone_and_is_reported_once(root: Root) -> None:
     directory = root.directory / "here" / "topics" / PLAIN / "0"
     directory.rename(directory.with_name("away"))
     outcomes = run(root.opened())
@@ -175,7 +175,7 @@ def test_a_worker_that_dies_takes_only_its_own_item_with_it(spark: "SparkSession
     assert "the task failed in Spark" in made[3]
 
 
-def test_a_remote_root_that_is_away_is_told_and_stands_in_nobodys_way(root: Root) -> None:
+def test_a_remote_root_that_is_away_is_reported_and_stops_no_other_job(root: Root) -> None:
     away = root.directory / "away"
     run(root.opened())
     away.rename(away.with_name("further"))

@@ -24,5 +24,5 @@ def test_ctrl_c_lets_the_job_that_runs_finish(left: dict[str, object]) -> None:
     assert (left["done"], left["stopping"]) == ([0, 10, 20], True)
 
 
-def test_a_session_that_was_stopped_is_told_apart_from_items_that_fail(left: dict[str, object]) -> None:
+def test_a_stopped_session_is_not_taken_for_items_that_fail(left: dict[str, object]) -> None:
     assert left["gone"] == "the Spark session of this process was stopped; start it again"

@@ -426,7 +426,7 @@ def test_a_deletion_that_the_store_interrupts_is_repeated(cluster: Cluster) -> N
     assert names(cluster) == []
 
 
-def test_a_creation_during_whose_course_another_topic_of_the_name_came_and_went_is_refused(
+def test_a_creation_is_refused_if_another_topic_of_the_name_was_created_and_deleted_during_it(
     cluster: Cluster,
 ) -> None:
     """The other one's deletion may have been left, and this one has not looked at that."""
@@ -442,7 +442,7 @@ def test_a_creation_during_whose_course_another_topic_of_the_name_came_and_went_
     assert another(cluster).create_topic("t").partition_count == 1
 
 
-def test_a_topic_of_the_name_that_comes_and_goes_while_the_old_logs_are_ended_is_noticed(
+def test_a_topic_that_is_created_and_deleted_while_the_old_logs_end_is_noticed(
     cluster: Cluster,
 ) -> None:
     """Its own deletion may have been left."""
@@ -474,7 +474,7 @@ def test_of_two_deletions_at_once_the_later_one_ends_the_logs_too(cluster: Clust
         stale.with_current_topic("t", lambda topic: topic.partition(1).refresh())
 
 
-def test_a_topic_that_was_made_again_meanwhile_is_not_deleted(cluster: Cluster) -> None:
+def test_a_topic_that_was_re_created_is_not_deleted(cluster: Cluster) -> None:
     cluster.create_topic("t")
 
     def made_again() -> None:

@@ -144,7 +144,7 @@ def test_what_does_not_exist_cannot_be_changed(cluster: Cluster, name: str) -> N
 # Altering and growing.
 
 
-def test_settings_change_for_everyone_and_are_told_to_delta(cluster: Cluster) -> None:
+def test_settings_change_for_everyone_and_become_table_properties(cluster: Cluster) -> None:
     cluster.create_topic("t", 2, {"compression.type": "lz4", "max.message.bytes": "9"})
     elsewhere = another(cluster)
     partition = elsewhere.topic("t").partition(0)

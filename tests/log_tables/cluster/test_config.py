@@ -75,7 +75,7 @@ def test_altering_keeps_the_rest_and_none_is_the_default_again() -> None:
         config.altered({"no.such.setting": None})
 
 
-def test_delta_is_told_how_long_producers_are_remembered() -> None:
+def test_a_table_property_says_how_long_producers_are_remembered() -> None:
     def told(milliseconds: int) -> str:
         config = TopicConfig.parse({"producer.id.expiration.ms": str(milliseconds)})
         return config.table_properties()["delta.setTransactionRetentionDuration"]
@@ -105,7 +105,7 @@ def test_retention_acts_only_where_the_policy_deletes(
     assert config.retention_bytes == (None if retention_ms is None else 6)
 
 
-def test_the_local_part_is_kept_as_long_as_the_whole_unless_told() -> None:
+def test_the_local_part_is_kept_as_long_as_the_whole_by_default() -> None:
     config = TopicConfig.parse({"retention.ms": "9", "retention.bytes": "90"})
     assert (config.local_retention_ms, config.local_retention_bytes) == (9, 90)
     config = config.altered({"local.retention.ms": "3", "local.retention.bytes": "30"})

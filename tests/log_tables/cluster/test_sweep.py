@@ -60,9 +60,7 @@ def test_the_files_of_a_deleted_topic_go_after_its_delay_and_its_log_an_hour_lat
     assert cluster.create_topic("t").directory == "topics/t~2"
 
 
-def test_a_topic_that_was_made_again_survives_the_sweep_of_the_old_one(
-    cluster: Cluster, clock: ManualClock
-) -> None:
+def test_a_re_created_topic_survives_the_sweep_of_the_old_one(cluster: Cluster, clock: ManualClock) -> None:
     for _ in range(2):
         cluster.create_topic("t", 1, {"file.delete.delay.ms": "1"})
         append(cluster.claim(cluster.topic("t"), 0), b"old")

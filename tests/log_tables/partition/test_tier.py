@@ -114,9 +114,7 @@ def another_leads(partition: Partition) -> Partition:
     return other
 
 
-def test_a_task_copies_with_nothing_but_what_it_is_told(
-    partition: Partition, root: RemoteRoot, away: Path
-) -> None:
+def test_a_copy_task_holds_all_that_it_needs(partition: Partition, root: RemoteRoot, away: Path) -> None:
     remote = root.make_table(TABLE)
     wanted = partition.snapshot.segments[:3]
     local = partition.table.store.url
@@ -198,7 +196,7 @@ def test_a_mover_that_comes_late_completes_what_another_left(partition: Partitio
     check_whole(partition, root)
 
 
-def test_of_a_segment_merged_meanwhile_the_rest_is_written_anew(
+def test_only_the_rest_of_a_segment_that_was_merged_since_is_copied(
     partition: Partition, root: RemoteRoot
 ) -> None:
     """A merge joined what one mover had copied with what it had not."""

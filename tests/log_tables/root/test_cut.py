@@ -123,7 +123,7 @@ def test_a_staged_file_that_is_gone_leads_to_a_look_at_every_partition(
     assert [*made.store.list("staging/")] == []
 
 
-def test_a_staged_file_that_stays_away_is_told(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_staged_file_that_stays_away_is_reported(cluster: Cluster, tmp_path: Path) -> None:
     part = PartitionRecords("t", cluster.topic("t").topic_id, 0, [entry(b"pending").batch])
     staged = stage(cluster.store, cluster.clock, "g", [part])
     say(cluster, (IntentKey("g", 1), Intent(7, 1, (staged,))))
@@ -165,7 +165,7 @@ def test_no_group_is_ahead_of_what_another_groups_transaction_wrote(cluster: Clu
     assert made.topic("t").partition(0).high_watermark >= committed == 4
 
 
-def test_what_retention_removes_from_the_remote_root_meanwhile_is_no_part_of_the_copy(
+def test_records_that_retention_removes_from_the_remote_root_are_not_copied(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     original = tiered_cluster(tmp_path, clock)

@@ -233,7 +233,7 @@ def test_of_two_merges_of_the_same_segments_one_is_committed(partition: Partitio
     assert check_partition(partition.table.store, TABLE).problems == []
 
 
-def test_a_merge_of_what_was_deleted_meanwhile_ends_without_harm(partition: Partition) -> None:
+def test_a_merge_of_segments_that_were_deleted_ends_without_harm(partition: Partition) -> None:
     inputs, other = partition.snapshot.segments[:3], another(partition)
     made = merged(other, inputs)
     partition.truncate(3)

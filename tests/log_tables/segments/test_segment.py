@@ -183,7 +183,7 @@ def test_a_read_is_lazy(store: Store, large: Segment) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3])
-def test_a_large_segment_that_vanishes_while_it_is_read_is_told(
+def test_a_large_segment_that_vanishes_while_it_is_read_is_reported(
     store: Store, large: Segment, count: int
 ) -> None:
     parts = segments.read(store, TABLE, large, 5, 9_000)
@@ -254,7 +254,7 @@ def test_a_file_that_is_not_what_the_log_says_is_a_broken_segment(
 
 
 @given(st.integers(0, len(GOOD) - 1), st.integers(1, 255))
-def test_a_byte_that_rots_is_told_or_does_not_matter(at: int, bits: int) -> None:
+def test_a_byte_that_rots_is_reported_or_does_not_matter(at: int, bits: int) -> None:
     store = open_store("memory://")
     segment = put(store, numbered(20))
     data = bytearray(GOOD)

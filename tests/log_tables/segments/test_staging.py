@@ -192,7 +192,7 @@ def _other_records(store: Store, staged: StagedFile) -> StagedFile:
 
 
 @pytest.mark.parametrize("damage", [_missing, _cut_short, _other_records])
-def test_a_damaged_file_is_told_as_such(
+def test_a_damaged_file_is_reported_as_damaged(
     damage: Callable[[Store, StagedFile], StagedFile], store: Store, clock: ManualClock
 ) -> None:
     staged = damage(store, staging.stage(store, clock, GROUP, two_parts()))

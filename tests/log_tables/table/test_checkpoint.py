@@ -144,7 +144,7 @@ def test_a_broken_checkpoint_is_named_by_version_and_table(data: bytes) -> None:
 
 
 @given(st.integers(0, len(encode(FULL)) - 1), st.integers(1, 255))
-def test_a_byte_that_rots_is_told_or_does_not_matter(at: int, bits: int) -> None:
+def test_a_byte_that_rots_is_reported_or_does_not_matter(at: int, bits: int) -> None:
     data = bytearray(encode(FULL))
     footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
     data[at] ^= bits

@@ -139,7 +139,7 @@ def test_a_put_that_did_not_land_is_repeated_as_it_was(
 
 
 @pytest.mark.parametrize("failure", [unavailable, nothing_landed])
-def test_a_version_that_another_takes_between_two_puts_is_told(
+def test_a_version_that_another_takes_between_two_puts_is_returned(
     inner: Store, clock: ManualClock, failure: Failure
 ) -> None:
     def another_is_first(perform: object) -> object:
@@ -157,7 +157,7 @@ def test_looking_back_may_fail_too(inner: Store, clock: ManualClock) -> None:
 
 
 @pytest.mark.parametrize("failure", [unavailable, nothing_landed])
-def test_an_outcome_that_stays_unknown_is_told_after_a_limit(
+def test_an_outcome_that_stays_unknown_is_an_error_after_a_limit(
     inner: Store, clock: ManualClock, failure: Failure
 ) -> None:
     began = clock.monotonic()
@@ -182,12 +182,12 @@ def test_a_refusal_after_an_unknown_outcome_settles_nothing(inner: Store, clock:
     assert put_commit(FaultyStore(inner, once), TABLE, 1, MINE, clock) is None
 
 
-def test_a_log_that_cannot_be_read_back_is_told_as_such(inner: Store, clock: ManualClock) -> None:
+def test_a_commit_that_cannot_be_read_back_is_corrupt(inner: Store, clock: ManualClock) -> None:
     inner.put(commit_path(TABLE, 1), b"broken")
     with pytest.raises(CorruptLog):
         put_commit(inner, TABLE, 1, MINE, clock)
 
 
-def test_a_store_that_does_not_answer_a_look_is_told(inner: Store) -> None:
+def test_a_store_that_does_not_answer_a_read_is_an_error(inner: Store) -> None:
     with pytest.raises(StoreUnavailable):
         read_commit(FaultyStore(inner, [Fault(1, unavailable, {"get"})]), TABLE, 1)

@@ -62,7 +62,7 @@ def test_a_segment_is_what_its_add_says() -> None:
 @pytest.mark.parametrize(
     "stats", [None, "", "{", "{}", '{"numRecords":1}', '{"numRecords":1,"minValues":{}}']
 )
-def test_an_add_without_usable_stats_is_told(stats: str | None) -> None:
+def test_an_add_without_usable_stats_is_an_error(stats: str | None) -> None:
     with pytest.raises(CorruptLog, match=r"the add of x\.parquet has no usable stats"):
         segment_of(Add("x.parquet", 1, 2, True, stats))
 
