@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Container
+from dataclasses import dataclass
 from typing import Protocol
 
 from log_tables.errors import InvalidArgument
@@ -74,6 +75,21 @@ class Clock(Protocol):
     def pause(self, seconds: float) -> None:
         """Let `seconds` pass before a retry."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Growing pauses between attempts, in seconds: `first_s`, then each `factor` times the last, up to
+    `max_s`.
+    """
+
+    first_s: float
+    max_s: float
+    factor: float = 2
+
+    def after(self, pause_s: float) -> float:
+        """The pause that follows one of `pause_s`."""
+        return min(pause_s * self.factor, self.max_s)
 
 
 class SystemClock:

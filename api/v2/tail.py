@@ -6,7 +6,7 @@ from contextlib import suppress
 from starlette.requests import Request
 
 from api.gateway import Gateway
-from coordinator.groups.tail_follower import WAIT_FIRST_S, WAIT_MAX_S
+from coordinator.groups.tail_follower import WAITS
 from log_tables.errors import LakelogError
 from log_tables.partition.partition import Partition
 
@@ -20,7 +20,7 @@ async def wait_for_records(
     """
     loop, arrived = asyncio.get_running_loop(), asyncio.Event()
     unsubscribe = partition.on_commit(lambda: _wake(loop, arrived))
-    pause, look = WAIT_FIRST_S, None
+    pause, look = WAITS.first_s, None
     try:
         while partition.high_watermark <= offset and not here.stopping.is_set():
             left = deadline - here.clock.monotonic()
@@ -31,9 +31,9 @@ async def wait_for_records(
                 # Not waited for by itself: a commit of this process is to wake the reader meanwhile.
                 look = asyncio.create_task(here.tails.follow([partition], pause))
                 look.add_done_callback(lambda _: arrived.set())
-                pause = min(pause * 1.5, WAIT_MAX_S)
+                pause = WAITS.after(pause)
             with suppress(TimeoutError):
-                await asyncio.wait_for(arrived.wait(), min(left, due if look is None else WAIT_MAX_S))
+                await asyncio.wait_for(arrived.wait(), min(left, due if look is None else WAITS.max_s))
             arrived.clear()
             partition.check_live()
             if look is not None and look.done():

@@ -16,7 +16,7 @@ from ingest.buffer import Room
 from ingest.settings import Settings
 from ingest.wide import Wide
 from ingest.writer import Acks, Appended, AppendOutcome, Writer
-from log_tables.clock import Clock
+from log_tables.clock import Backoff, Clock
 from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.cluster.topic import Topic
 from log_tables.errors import LakelogError, NotLeader, OutcomeUnknown, TopicDeleted, Unreachable
@@ -26,8 +26,7 @@ from log_tables.partition.partition import AppendRequest
 PATIENCE_S = 3.0
 """How long, beyond leader_timeout_ms, a request waits for a partition whose leader is gone."""
 
-PAUSE_FIRST_S = 0.01
-PAUSE_MAX_S = 0.25
+BACKOFF = Backoff(0.01, max_s=0.25)
 """Between two attempts, ever longer."""
 
 _log = logging.getLogger(__name__)
@@ -143,7 +142,7 @@ class Router:
         """The result of `here` or `there`, by where the partition is led. While leadership moves, an error
         that `may_retry` accepts is tried again, at the next leader.
         """
-        deadline, pause_s = self._clock.monotonic() + self._patience_s, PAUSE_FIRST_S
+        deadline, pause_s = self._clock.monotonic() + self._patience_s, BACKOFF.first_s
         while True:
             broker = await self._leadership.find_leader(topic, partition)
             try:
@@ -159,7 +158,7 @@ class Router:
                 if self._clock.monotonic() + pause_s > deadline or not may_retry(error):
                     raise
             await asyncio.sleep(pause_s * (0.5 + self._clock.random() / 2))
-            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+            pause_s = BACKOFF.after(pause_s)
             await self._leadership.refresh_leader(topic, partition)
 
     async def _check_reachable(self, broker: BrokerRecord) -> None:

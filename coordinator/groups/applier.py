@@ -17,6 +17,7 @@ from itertools import islice
 
 from ingest.buffer import Buffer, Room
 from ingest.writer import Acks, Appended, AppendOutcome
+from log_tables.clock import Backoff
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import AppendedRange, Intent
 from log_tables.cluster.topic import Topic
@@ -39,8 +40,7 @@ APPLIES_AT_ONCE = 16
 must not hold up other groups, nor other work in threads.
 """
 
-PAUSE_FIRST_S = 0.05
-PAUSE_MAX_S = 5.0
+BACKOFF = Backoff(0.05, max_s=5.0)
 """The pause between two attempts, which grows from the first to the second."""
 
 Append = Callable[[Topic, Sequence[tuple[int, AppendRequest]], Acks, Room], Awaitable[list[AppendOutcome]]]
@@ -230,7 +230,7 @@ class _PartitionQueue:
         self._give_up()
 
     async def _run(self) -> None:
-        pause_s, failed = PAUSE_FIRST_S, False
+        pause_s, failed = BACKOFF.first_s, False
         while self._parts and self._context.leading():
             try:
                 if await self._is_gone(failed):
@@ -243,7 +243,7 @@ class _PartitionQueue:
                     if lost is not None:
                         self._drop_lost(lost)
                     self.dropping = lost is not None
-                    pause_s, failed = PAUSE_FIRST_S, False
+                    pause_s, failed = BACKOFF.first_s, False
                     continue
             except LakelogError as error:
                 _log.warning("applying a transaction to %s-%d: %s", self._name, self._partition, error)
@@ -251,7 +251,7 @@ class _PartitionQueue:
                 _log.exception("applying a transaction to %s-%d failed", self._name, self._partition)
             failed = True
             await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+            pause_s = BACKOFF.after(pause_s)
         self._give_up()
 
     def _give_up(self) -> None:

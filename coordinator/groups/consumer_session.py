@@ -15,7 +15,7 @@ from coordinator.groups.events import Commit, Heartbeat, OffsetAndMetadata, Poll
 from coordinator.groups.group import Group, Member
 from coordinator.groups.shard import Shard
 from coordinator.groups.shared_refresh import SharedRefresh
-from coordinator.groups.tail_follower import WAIT_FIRST_S, WAIT_LED_S, WAIT_MAX_S, TailFollower
+from coordinator.groups.tail_follower import WAIT_LED_S, WAITS, TailFollower
 from ingest.wide import batched
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
@@ -92,7 +92,7 @@ class ConsumerSession:
         TopicDeleted when the group does not know yet that a topic is deleted.
         """
         self._serial += 1
-        serial, pause_s, began = self._serial, WAIT_FIRST_S, self._clock.boottime()
+        serial, pause_s, began = self._serial, WAITS.first_s, self._clock.boottime()
         since = began  # the first refresh is newer; later ones are shared with other readers
         changed = asyncio.Event()
         self.shard.listen(self._group_id, changed)
@@ -122,7 +122,7 @@ class ConsumerSession:
                 pause_s = min(pause_s, longest)
                 await self._wait(changed, seen, min(left, longest, self._due_s(pause_s)))
                 since = self._clock.boottime() - pause_s / 2
-                pause_s = min(pause_s * 1.5, WAIT_MAX_S)
+                pause_s = WAITS.after(pause_s)
         finally:
             self.shard.unlisten(self._group_id, changed)
 

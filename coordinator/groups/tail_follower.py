@@ -7,12 +7,11 @@ from functools import partial
 from weakref import WeakKeyDictionary
 
 from ingest.wide import batched
-from log_tables.clock import Clock
+from log_tables.clock import Backoff, Clock
 from log_tables.errors import LakelogError, StoreUnavailable
 from log_tables.partition.partition import Partition
 
-WAIT_FIRST_S = 0.02
-WAIT_MAX_S = 0.2
+WAITS = Backoff(0.02, max_s=0.2, factor=1.5)
 """Commits of this process wake a reader at once; another gateway's are looked for, ever less often."""
 
 WAIT_LED_S = 1.0

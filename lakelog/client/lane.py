@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from lakelog.client.delivery import Delivery, Outcome
 from lakelog.client.outgoing import Headers
+from log_tables.clock import Backoff
 from log_tables.errors import (
     Conflict,
     InvalidRequest,
@@ -28,8 +29,7 @@ from log_tables.errors import (
 from log_tables.limits import SEQUENCE_MODULUS
 from log_tables.record import binary_array, headers_array, timestamp_array
 
-PAUSE_FIRST_S = 0.1
-PAUSE_MAX_S = 1.0
+BACKOFF = Backoff(0.1, max_s=1.0)
 """Between repeats, doubled each time, where the gateway does not say how long (Kafka's retry.backoff)."""
 
 _NOT_WRITTEN = (Retriable, InvalidRequest, NotFound, Conflict)
@@ -106,7 +106,7 @@ class Lane:
     epoch: int = 0
     sequence: int = 0
     _not_before_s: float = -math.inf
-    _pause_s: float = PAUSE_FIRST_S
+    _pause_s: float = BACKOFF.first_s
     _trouble: LakelogError | None = None
 
     def open_batch(self) -> Batch | None:
@@ -160,7 +160,7 @@ class Lane:
         """Go on with the next batch."""
         self.batches.popleft()
         self.in_flight = False
-        self._not_before_s, self._pause_s = -math.inf, PAUSE_FIRST_S
+        self._not_before_s, self._pause_s = -math.inf, BACKOFF.first_s
 
     def _will_repeat(self, batch: Batch, error: Exception, now_s: float) -> bool:
         if isinstance(error, SequenceGap):
@@ -168,7 +168,7 @@ class Lane:
         if isinstance(error, Retriable) or (isinstance(error, OutcomeUnknown) and self.stamped):
             self._trouble = error
             self._not_before_s = now_s + float(error.details.get("retry_after_s", self._pause_s))
-            self._pause_s = min(self._pause_s * 2, PAUSE_MAX_S)
+            self._pause_s = BACKOFF.after(self._pause_s)
             return True
         return False
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from log_tables.clock import ManualClock, SystemClock, sleepless_clock
+from log_tables.clock import Backoff, ManualClock, SystemClock, sleepless_clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument, NotLeader
 from log_tables.layout import last_checkpoint_path
@@ -209,3 +209,11 @@ def test_a_reader_that_did_not_look_for_so_long_opens_the_table_again(case: list
     machines.happen(case)
     assert machines.leader.refresh().high_watermark == 3
     assert machines.opened_again
+
+
+def test_pauses_grow_up_to_their_bound() -> None:
+    backoff = Backoff(0.5, max_s=3.0)
+    pauses = [backoff.first_s]
+    for _ in range(4):
+        pauses.append(backoff.after(pauses[-1]))
+    assert pauses == [0.5, 1.0, 2.0, 3.0, 3.0]
