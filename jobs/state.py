@@ -48,11 +48,6 @@ class PartitionState:
         there = () if self.remote is None else self.remote.between(here.log_start, here.tiered)
         return (*there, *here.segments)
 
-    @property
-    def name(self) -> str:
-        """`topic/partition`, for people."""
-        return f"{self.topic}/{self.partition}"
-
 
 @dataclass(frozen=True, slots=True)
 class UnreadablePartition:

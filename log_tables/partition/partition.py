@@ -125,7 +125,7 @@ class Partition:
         self._epoch: int | None = None
         self._term = 0
         self._sequencer: Sequencer | None = None
-        self._listeners: dict[int, Callable[[], None]] = {}
+        self._listeners: dict[object, Callable[[], None]] = {}
         self._seen = (self.high_watermark, self.snapshot.deleted)
 
     @property
@@ -512,10 +512,10 @@ class Partition:
         Returns a function that ends the subscription.
         """
         token = object()
-        self._listeners[id(token)] = callback
+        self._listeners[token] = callback
 
-        def unsubscribe(key: object = token) -> None:
-            self._listeners.pop(id(key), None)
+        def unsubscribe() -> None:
+            self._listeners.pop(token, None)
 
         return unsubscribe
 
