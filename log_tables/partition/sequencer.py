@@ -106,7 +106,7 @@ class Sequencer:
         if request.expected_offset is not None and request.expected_offset != self.log_end:
             raise OffsetMismatch(
                 f"the log ends at offset {self.log_end}, not at the expected {request.expected_offset}; "
-                "read on from there and decide again",
+                "read the log to its end, and decide again",
                 log_end_offset=self.log_end,
             )
         base, count = self.log_end, request.batch.num_rows
