@@ -49,6 +49,18 @@ def test_the_package_has_the_version_that_its_code_says() -> None:
     assert f"lakelog/{VERSION}" == ENGINE
 
 
+def test_files_that_pages_docstrings_and_messages_name_exist() -> None:
+    folders = "api|bench|coordinator|docs|examples|ingest|jobs|lakelog|log_tables|scripts|tests"
+    named = re.compile(rf"(?<![\w/.<-])((?:{folders})/[\w/.-]+\.(?:md|py))\b")
+    dead = [
+        f"{path.relative_to(ROOT)} names {target}"
+        for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *SOURCES]
+        for target in named.findall(path.read_text())
+        if not (ROOT / target).exists()
+    ]
+    assert dead == []
+
+
 def test_the_locks_name_no_host() -> None:
     for lock in (ROOT / "requirements").glob("*.txt"):
         assert "://" not in lock.read_text()
