@@ -18,8 +18,11 @@ NOT_YET = ("api/", "docs/http.md", "lakelog/")
 """Files that do not keep `BETTER` yet, by how their paths begin."""
 NOT_WRAPPED_YET = ("docs/http.md",)
 
+_OPENING = r"^|(?<=[.!?:;)] )|(?<=\*\*)|(?<=\*\* )|(?<=^- )|(?<=^\| )"
+"""Where a sentence begins: at the start, after another one, after a marker."""
+
 BETTER = {
-    r"(?:^|(?<=[.!?:;)] )|(?<=\*\*))(?:Who|What)(?:ever)?\b(?![^.?!]*\?)": "begin with the subject",
+    rf"(?:{_OPENING})(?:Who|What)(?:ever)?\b(?![^.?!]*\?)": "begin with the subject",
     r"\b(?:by|for|from|of|than|to|with) who(?:ever)?\b": "name who it is: a client, a member, a gateway",
     r"\b(?:are|be|been|do|does|has|have|is|was|were) no more\b(?! than| \w+s\b)": "no longer",
     r"\bno more[.,;:)]": "no longer",
@@ -94,6 +97,8 @@ def test_a_page_is_wrapped_at_one_width(page: Path) -> None:
         "Who begins at the end is remembered.",
         "It ends. What is left is dropped.",
         "- **What is left.** It stays.",
+        "- Who ends, is gone.",
+        "**Decided.** What ends, is gone.",
         "This is for who works long.",
         "The topic is no more.",
         "Offsets that are no more, are lost.",
