@@ -2,7 +2,7 @@
 
     python examples/with_names.py ./lakelog-data ./flights_with_names
 
-The table of names is read anew for every micro-batch: what changes in it is seen by the flights that come
+The table of names is read again for every micro-batch: what changes in it is seen by the flights that come
 after.
 """
 

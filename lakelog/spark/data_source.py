@@ -24,14 +24,13 @@ class LakelogSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` takes."""
+        """The name for `format`."""
         return "lakelog"
 
     def schema(self) -> StructType:
-        """The rows' schema. Raises InvalidArgument for unknown options, wrong `table`, `columns`,
-        `includeHeaders`.
+        """The rows' schema. Raises InvalidArgument for an unknown option or a wrong `table` or `columns`.
 
-        Spark asks for it in `load`, so that a misspelt option fails there.
+        Spark asks for it in `load`, so a misspelt option fails there.
         """
         check_names(self.options, SOURCE_OPTIONS)
         if names_table(self.options):
@@ -44,9 +43,9 @@ class LakelogSource(DataSource):
         return TableReader(self.options) if names_table(self.options) else BatchReader(self.options)
 
     def streamReader(self, schema: StructType) -> StreamReader | RefusedReader:  # noqa: N802
-        """What is wrong with the options, the reader says when Spark first calls it.
+        """A reader that raises InvalidArgument at its first call if the options are wrong.
 
-        Spark 4.2 buries an error that is raised here under one of its own (UnboundLocalError).
+        Spark 4.2 would hide an error that is raised here behind one of its own (UnboundLocalError).
         """
         try:
             self._check_schema(schema)
@@ -66,17 +65,17 @@ class LakelogSource(DataSource):
         own = self.schema()
         if schema != own:
             raise InvalidArgument(
-                f"the schema {schema.simpleString()} was set, and the source lakelog has its own, "
+                f"the schema {schema.simpleString()} was set, but the source lakelog has its own, "
                 f"{own.simpleString()}; drop .schema(...), and choose columns with the option columns"
             )
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("lakelog")` known to a session that did not find it by itself.
+    """Make `format("lakelog")` known to a session that has not found it.
 
     Spark looks for data sources once in a process, among the installed packages; a package that came with
     `--py-files` is not among them. Such an archive also gets onto the path of Spark's Python processes:
-    PySpark forgets wheels in executors, and every archive in the process that plans a stream.
+    PySpark forgets wheels in executors, and all archives in the process that plans a stream.
     """
     archive = Path(__file__).parents[2]
     if archive.is_file():
@@ -85,7 +84,7 @@ def register(spark: SparkSession) -> None:
 
 
 def _add_to_path(spark: SparkSession, archive: Path) -> None:
-    """Name the archive as executors have it, in their directory, and as it is where streams are planned."""
+    """Add the archive by its name in the executors' directory, and by its path, where streams are planned."""
     environment = spark.sparkContext.environment
     path = environment.get("PYTHONPATH", "").split(os.pathsep)
     ours = [archive.name, str(archive)]

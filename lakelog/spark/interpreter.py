@@ -13,7 +13,7 @@ from lakelog.spark.jre import write_script
 _SHIM = """\
 #!/bin/sh
 # Spark puts archives before all packages: PySpark, py4j and a jar. Python compiles what it imports from an
-# archive anew in every process. This environment has both installed, and compiled.
+# archive again in every process. This environment has both installed, and compiled.
 path=
 set -f
 IFS=:
@@ -32,9 +32,9 @@ exec {python} "$@"
 def python_for_workers(master: str) -> str:
     """The value of PYSPARK_PYTHON for a Spark at `master`.
 
-    A local Spark gets a script beside the environment, which starts this interpreter with a third less work.
-    Spark waits 10 s for the process that plans a stream, and no setting makes it wait longer. Executors on
-    other machines do not have that script; they get the interpreter's own path.
+    A local Spark gets a script in the environment's directory, which starts this interpreter with a third
+    less work. Spark waits 10 s for the process that plans a stream, and no setting makes it wait longer.
+    Executors on other machines do not have that script; they get the interpreter's own path.
     """
     installed = all(Path(package.__file__ or "").is_file() for package in (pyspark, py4j))
     if os.name != "posix" or not installed or not master.startswith("local"):

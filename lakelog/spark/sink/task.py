@@ -1,4 +1,4 @@
-"""What one task of a query that writes does: its rows go to staged files. Executors run this code.
+"""The work of one task of a query that writes: its rows go to staged files. Executors run this code.
 
 Spark may run a task twice, at once or one after the other, and need not give it the same rows then; so what a
 task writes does not count before the driver has named its files.
@@ -30,7 +30,7 @@ _QUERY_ID = "sql.streaming.queryId"
 """The local property in which a task finds the id of its streaming query, which is the checkpoint's."""
 
 _STEP = 0.618
-"""What the place of records without a key moves on by, as a part of the partitions: it meets them all."""
+"""The fraction of the partitions by which records without a key move on after a batch. It reaches all."""
 
 
 BATCH_GROUP = "spark-sink"
@@ -39,7 +39,7 @@ BATCH_GROUP = "spark-sink"
 
 @dataclass(frozen=True)
 class StagedRows(WriterCommitMessage):
-    """What a task tells the driver: the files that it has staged, and for a transaction of which group."""
+    """A task's message to the driver: the files that it has staged, and the group of their transaction."""
 
     group: str
     staged: tuple[StagedFile, ...]
@@ -111,7 +111,7 @@ class _Stager:
         return tuple(self._staged)
 
     def discard(self) -> None:
-        """Delete what is staged. What cannot be deleted now, a vacuum finds."""
+        """Delete the staged files. Vacuum deletes later what cannot be deleted now."""
         with suppress(LakelogError):
             staging.delete(self._store, self._staged)
 

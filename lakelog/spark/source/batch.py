@@ -10,7 +10,7 @@ from lakelog.spark.boundary import short_errors
 from lakelog.spark.source.options import parse
 from lakelog.spark.source.plan import plan
 from lakelog.spark.source.positions import EARLIEST
-from lakelog.spark.source.ranges import Range
+from lakelog.spark.source.ranges import OffsetRange
 from lakelog.spark.source.slices import read
 from lakelog.spark.source.subscription import OffsetsByPartition, Subscription
 from log_tables.errors import InvalidArgument
@@ -33,7 +33,9 @@ class BatchReader(DataSourceReader):
             starts = subscription.resolve(self._options.starting, self._options.without_match)
             ends = subscription.resolve(self._options.ending, "latest")
             self._check_order(subscription, starts, ends)
-            wanted = [Range(*at, start, ends[at]) for at, start in sorted(starts.items())]
+            wanted = [
+                OffsetRange(partition, start, ends[partition]) for partition, start in sorted(starts.items())
+            ]
             return [*plan(subscription, wanted, self._options)]
 
     def _check_order(
@@ -41,14 +43,15 @@ class BatchReader(DataSourceReader):
     ) -> None:
         """Raise InvalidArgument for an end before the start that was asked for.
 
-        An empty log, or one whose start has moved beyond the end, is no mistake of who asked for `earliest`;
-        a start beyond the end of the log is told as lost data.
+        `earliest` is never refused: a log may be empty, or its start may have moved beyond the end. A start
+        beyond the end of the log is reported as lost data.
         """
         latest = subscription.latest()
-        for at, start in starts.items():
-            if self._options.starting.named(at) != EARLIEST and ends[at] < min(start, latest[at]):
+        for partition, start in starts.items():
+            end = ends[partition]
+            if self._options.starting.named(partition) != EARLIEST and end < min(start, latest[partition]):
                 raise InvalidArgument(
-                    f"{at} ends before it begins: from {start} to {ends[at]}; name a later end"
+                    f"{partition} ends before it begins: from {start} to {end}; name a later end"
                 )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

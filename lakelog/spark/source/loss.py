@@ -1,4 +1,4 @@
-"""What becomes of a query when records that it has yet to read are gone: the option failOnDataLoss."""
+"""Records that a query has yet to read are gone: it fails, or continues, by the option failOnDataLoss."""
 
 import logging
 
@@ -17,7 +17,7 @@ def report_loss(what: str, fail: bool) -> None:
     """Raise DataLost, or where the query is to go on (failOnDataLoss=false) log a warning."""
     if fail:
         raise DataLost(
-            f"{what}; some records may have been missed: correct the options, begin a new query, or set "
-            "failOnDataLoss=false to go on without them"
+            f"{what}; some records may have been missed: correct the options, start a new query, or set "
+            "failOnDataLoss=false to continue without them"
         )
     _log.warning("%s; some records may have been missed (failOnDataLoss=false)", what)

@@ -15,7 +15,7 @@ TOPIC_ID = "id"
 BEGIN = "~begin"
 """The key under which the end of the first micro-batch holds where that begins. No topic can have this name.
 
-Spark keeps the ends of micro-batches. When it has to repeat the first one, it asks anew where that begins.
+Spark keeps the ends of micro-batches. When it has to repeat the first one, it asks again where that begins.
 """
 
 UNDECIDED: StreamOffset = {BEGIN: "undecided"}

@@ -1,4 +1,4 @@
-"""What a query may say: the option names and meanings of Spark's Kafka source, and a few of our own.
+"""The options of a query that reads: names and meanings of Spark's Kafka source, and a few of our own.
 
 Source: "Structured Streaming + Kafka Integration Guide" of Spark 4.2. Spark hands names over in lower case.
 """
@@ -31,7 +31,7 @@ from log_tables.sql.system_tables import SYSTEM_TABLES
 from log_tables.topic_partition import TopicPartition
 
 WithoutMatch = Literal["error", "latest"]
-"""What to do for a time after the last record."""
+"""Whether a time after the last record is an error, or stands for the end of the log."""
 
 _DELAY = re.compile(r"([0-9]{1,15})\s*(us|ms|s|m|min|h|d)?")
 _DELAY_MS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -117,7 +117,7 @@ def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def names_table(given: Mapping[str, str]) -> bool:
-    """Whether a table is asked for, and no records."""
+    """Whether the query reads a table, not records."""
     return any(name.lower() == TABLE for name in given)
 
 
@@ -144,7 +144,7 @@ def _check_mode(options: Mapping[str, str], streaming: bool) -> None:
     if wrong:
         mode, other = ("streaming", "batch") if streaming else ("batch", "streaming")
         raise InvalidArgument(
-            f"the option {wrong[0]} is for {other} queries and means nothing in a {mode} query; drop it"
+            f"the option {wrong[0]} is for {other} queries and has no meaning in a {mode} query; drop it"
         )
 
 
@@ -176,7 +176,7 @@ def _pattern(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
         raise InvalidArgument(
-            f"subscribePattern={text!r} is no regular expression ({error}); correct it"
+            f"subscribePattern={text!r} is not a regular expression ({error}); correct it"
         ) from None
 
 
@@ -188,7 +188,7 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
         check_topic_name(topic)
         if not isinstance(numbers, list) or not all(type(n) is int and n >= 0 for n in numbers):
             raise InvalidArgument(
-                f"assign gives {topic} {json.dumps(numbers)}, which is no list of partitions; {hint}"
+                f"assign gives {topic} {json.dumps(numbers)}, which is not a list of partitions; {hint}"
             )
         pairs += [TopicPartition(topic, number) for number in numbers]
     if not pairs:
@@ -204,7 +204,7 @@ def _number(options: Mapping[str, str], option: str) -> int | None:
 
 def _flag(option: str, text: str) -> bool:
     if text.strip().lower() not in ("true", "false"):
-        raise InvalidArgument(f"{option}={text!r} is neither true nor false; correct it")
+        raise InvalidArgument(f"{option}={text!r} is neither true nor false; set one of them")
     return text.strip().lower() == "true"
 
 
@@ -217,7 +217,7 @@ def _strategy(options: Mapping[str, str]) -> WithoutMatch:
         return "error"
     if text == "latest":
         return "latest"
-    raise InvalidArgument(f"{option}={text!r} is neither error nor latest; correct it")
+    raise InvalidArgument(f"{option}={text!r} is neither error nor latest; set one of them")
 
 
 def _group_id(options: Mapping[str, str], topics: Iterable[str]) -> str | None:
@@ -251,7 +251,8 @@ def _delay_ms(options: Mapping[str, str]) -> float:
     match = _DELAY.fullmatch(text.strip().lower())
     if match is None:
         raise InvalidArgument(
-            f"maxTriggerDelay={text!r} is no time; give one such as 30s, 15m or 2h (a bare number is ms)"
+            f"maxTriggerDelay={text!r} is not a duration; give one such as 30s, 15m or 2h (a number alone "
+            "is milliseconds)"
         )
     return int(match[1]) * _DELAY_MS[match[2] or "ms"]
 

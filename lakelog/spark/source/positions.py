@@ -1,4 +1,4 @@
-"""Where a query begins and ends, as options say it: offsets and times, for all partitions or for each."""
+"""Where a query begins and ends, by its options: offsets and times, for all partitions or for each."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from log_tables.errors import InvalidArgument
 from log_tables.topic_partition import TopicPartition
 
 EARLIEST, LATEST = -2, -1
-"""What stands for an end of the log in a JSON of offsets (Kafka's ListOffsets)."""
+"""The numbers of the ends of the log in a JSON of offsets (Kafka's ListOffsets)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Position:
 
 
 def position(options: Mapping[str, str], side: str, default: int, streaming: bool) -> Position:
-    """What the options of one `side` ("starting", "ending") say; `default` stands for an end of the log.
+    """The position in the options of one `side` ("starting", "ending"); `default` is an end of the log.
 
     Kafka's order: the timestamp for all, then those by partition, then the offsets. All must be right. Raises
     InvalidArgument.
@@ -70,7 +70,7 @@ def _offsets(option: str, text: str, forbidden: int | None) -> Position:
     if forbidden in named:
         raise InvalidArgument(
             f"{option}={text!r} is not allowed in a batch query: it would read nothing of a partition; "
-            "name another place"
+            "name another offset"
         )
     return chosen
 
@@ -98,13 +98,13 @@ def _by_partition(
 
 
 def json_object(option: str, text: str, hint: str) -> dict[str, object]:
-    """What a JSON object holds. Raises InvalidArgument, which ends with `hint`."""
+    """The content of a JSON object. Raises InvalidArgument, whose message ends with `hint`."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise InvalidArgument(f"{option}={text!r} is not what it takes; {hint}")
+        raise InvalidArgument(f"{option}={text!r} is not a JSON object; {hint}")
     return found
 
 
@@ -113,7 +113,7 @@ def _timestamp(option: str, text: str) -> int:
 
 
 def whole_number(option: str, text: str, low: int, expected: str) -> int:
-    """A number from `low` on, of 64 bits. Raises InvalidArgument: it is not what is `expected`."""
+    """A 64-bit number of at least `low`. Raises InvalidArgument, which says what is `expected`."""
     digits = text.strip()
     if not re.fullmatch(r"[0-9]{1,19}", digits) or not low <= int(digits) < 2**63:
         raise InvalidArgument(f"{option}={text!r} is not {expected}; correct it")

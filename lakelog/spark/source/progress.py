@@ -1,6 +1,7 @@
-"""How far a streaming query is, told to a gateway as the offsets of a consumer group: the option groupId.
+"""The option groupId: a query's progress, committed to a gateway as the offsets of a consumer group.
 
-It is told beside the query, which does not fail with it, and waits only when it has nothing else to do.
+A thread of its own commits. The query does not fail with it, and waits for it only when it has nothing else
+to do.
 """
 
 import logging
@@ -62,7 +63,11 @@ class Progress:
 
     def _send(self) -> None:
         wanted = self._wanted
-        changed = {at: offset for at, offset in wanted.items() if self._committed.get(at) != offset}
+        changed = {
+            partition: offset
+            for partition, offset in wanted.items()
+            if self._committed.get(partition) != offset
+        }
         try:
             if changed:
                 self._client.set_offsets(self._group, changed)

@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from log_tables.topic_partition import TopicIdPartition
+from log_tables.topic_partition import TopicIdPartition, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class OffsetRange:
     """Offsets start ≤ offset < end of one partition."""
 
-    topic: str
-    partition: int
+    partition: TopicPartition
     start: int
     end: int
 
@@ -31,18 +30,22 @@ def share_out(
     A partition with a backlog gets at least one offset, as with Spark's Kafka source: where there are more
     such partitions than `limit`, more than `limit` are read.
     """
-    backlog = {at: end - begins[at] for at, end in ends.items() if end > begins[at]}
+    backlog = {
+        partition: end - begins[partition] for partition, end in ends.items() if end > begins[partition]
+    }
     total = sum(backlog.values())
     if total <= limit:
         return dict(ends)
     # Whole numbers, since a float of a large backlog would lose offsets.
     return {
-        at: begins[at] + max(1, limit * backlog[at] // total) if at in backlog else end
-        for at, end in ends.items()
+        partition: begins[partition] + max(1, limit * backlog[partition] // total)
+        if partition in backlog
+        else end
+        for partition, end in ends.items()
     }
 
 
-def split(ranges: Sequence[Range], min_parts: int | None, max_records: int | None) -> list[Range]:
+def split(ranges: Sequence[OffsetRange], min_parts: int | None, max_records: int | None) -> list[OffsetRange]:
     """The ranges, in order, cut into parts of at most `max_records` offsets and at least `min_parts` parts.
 
     Empty ranges are left out. The longest parts are cut first, each range into parts of even length.
@@ -53,7 +56,7 @@ def split(ranges: Sequence[Range], min_parts: int | None, max_records: int | Non
     return [piece for part, count in zip(filled, counts, strict=True) for piece in _even_pieces(part, count)]
 
 
-def _raise_counts(ranges: Sequence[Range], counts: list[int], min_parts: int) -> None:
+def _raise_counts(ranges: Sequence[OffsetRange], counts: list[int], min_parts: int) -> None:
     longest = [
         (-part.size / count, index) for index, (part, count) in enumerate(zip(ranges, counts, strict=True))
     ]
@@ -65,6 +68,6 @@ def _raise_counts(ranges: Sequence[Range], counts: list[int], min_parts: int) ->
         heapq.heapreplace(longest, (-ranges[index].size / counts[index], index))
 
 
-def _even_pieces(part: Range, count: int) -> list[Range]:
+def _even_pieces(part: OffsetRange, count: int) -> list[OffsetRange]:
     borders = [part.start + part.size * number // count for number in range(count + 1)]
     return [replace(part, start=start, end=end) for start, end in pairwise(borders)]

@@ -22,6 +22,7 @@ from log_tables.record import int64s
 from log_tables.segments.segment import read as read_segment
 from log_tables.store.store import Store
 from log_tables.table.snapshot import Segment
+from log_tables.topic_partition import TopicPartition
 
 BATCH_ROWS = 65_536
 BATCH_BYTES = 8 * 1024 * 1024
@@ -73,7 +74,7 @@ def _records(options: Options, part: Slice, columns: Sequence[str]) -> Iterator[
                 yield batch
             offset, segments = max(offset, min(segment.last_offset + 1, end)), tuple(rest)
         except CorruptSegment:
-            part, offset = _found_again(options, part, offset)
+            part, offset = _look_up_again(options, part, offset)
             segments = part.segments
             if segments and segments[0].path == segment.path:
                 raise  # it is still the one that counts
@@ -83,9 +84,9 @@ def _store(location: RootLocation, segment: Segment, part: Slice) -> Store:
     return store_at(replace(location, root=part.remote_root) if segment.remote else location)
 
 
-def _found_again(options: Options, part: Slice, offset: int) -> tuple[Slice, int]:
+def _look_up_again(options: Options, part: Slice, offset: int) -> tuple[Slice, int]:
     """Where the rest of the slice is now: in which segments, and from which offset on."""
-    name, fail = f"{part.topic}-{part.partition}", options.fail_on_data_loss
+    name, fail = TopicPartition(part.topic, part.partition), options.fail_on_data_loss
     cluster = Cluster.open(store_at(options.location), create=False)
     topic = cluster.cached_topic(part.topic)
     if topic is None or partition_directory(topic.directory, part.partition) != part.directory:

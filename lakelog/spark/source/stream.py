@@ -24,7 +24,7 @@ from lakelog.spark.source.loss import report_loss
 from lakelog.spark.source.offsets import UNDECIDED, StreamOffset, decode, decode_begin, encode
 from lakelog.spark.source.options import parse
 from lakelog.spark.source.plan import plan
-from lakelog.spark.source.ranges import Range, share_out
+from lakelog.spark.source.ranges import OffsetRange, share_out
 from lakelog.spark.source.slices import read
 from lakelog.spark.source.subscription import Subscription
 from log_tables.clock import Clock, SystemClock
@@ -81,7 +81,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def _progress(self) -> "Progress":
-        """Made at the first use, too. It loads what only talks to gateways, and executors do without."""
+        """Made at the first use, too: executors do without the imports of a client of gateways."""
         from lakelog.spark.source.progress import Progress
 
         assert self._options.group_id is not None
@@ -92,7 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return UNDECIDED
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """That there is a limit; what it is, `latestOffset` takes from the options, both of them."""
+        """Says that there is a limit. `latestOffset` takes the limits themselves from the options."""
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
         if self._options.min_offsets_per_trigger is not None:
@@ -100,94 +100,115 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Fix the end of the query: what is there now."""
+        """Fix the end of the query: the ends of the logs now."""
         self._final = self._latest()
 
     def latestOffset(self, start: StreamOffset, limit: ReadLimit) -> StreamOffset:  # noqa: N802
-        """Where the next micro-batch ends; `start` when there is to be none.
+        """The end of the next micro-batch; `start` if there is to be none.
 
-        The first one comes at once, though it be empty: with it the checkpoint knows where the query began.
-        `start` is the end of a micro-batch that is done: Spark says so here earlier than by `commit`, and
-        here alone when nothing comes after it.
+        `start` is the end of a micro-batch that is done. Spark says so here earlier than by `commit`, and
+        only here if nothing follows.
         """
-        end = self._end(start, limit)
-        if self._options.group_id is not None and start != UNDECIDED:
-            there = self._latest()
-            done = {
-                TopicPartition(at.topic, at.partition): offset
-                for at, offset in decode(start).items()
-                if at in there
-            }
-            self._progress.report(done, last=end == start)
+        if start == UNDECIDED:
+            return self._first_end(limit)
+        begins = decode(start)
+        self._subscription.refresh()
+        self._check_existing(begins)
+        ends = self._ends(begins, limit)
+        end = start if ends is None or ends == begins else encode(ends)
+        if self._options.group_id is not None:
+            self._report(begins, last=end == start)
         return end
 
-    def _end(self, start: StreamOffset, limit: ReadLimit) -> StreamOffset:
-        first = self._decided() if start == UNDECIDED else None
-        self._subscription.refresh()
-        if first is None:
-            self._check_there(decode(start))
-        begins, ends = self._begins(decode(start) if first is None else first), self._latest()
-        if self._final is not None:
-            ends = {at: min(end, self._final[at]) for at, end in ends.items() if at in self._final}
-        if not isinstance(limit, ReadAllAvailable):
-            if self._final is None and self._too_early(begins, ends):
-                return start
-            if self._options.max_offsets_per_trigger is not None:
-                ends = share_out(self._options.max_offsets_per_trigger, begins, ends)
-        return start if first is None and ends == decode(start) else encode(ends, first)
+    def _first_end(self, limit: ReadLimit) -> StreamOffset:
+        """The end of the first micro-batch, which comes at once, even if it is empty.
 
-    def _decided(self) -> dict[TopicIdPartition, int]:
-        """Where a new query begins. Before anything is refreshed: not after the end of AvailableNow."""
+        It records in the checkpoint where the query begins. That is resolved before the logs are
+        refreshed, so that it is not after the end of AvailableNow.
+        """
         subscription = self._subscription
         for error in subscription.missing.values():
             raise error
         offsets = subscription.resolve(self._options.starting, self._options.without_match)
-        return {subscription.at(partition): offset for partition, offset in offsets.items()}
+        begins = {subscription.with_topic_id(partition): offset for partition, offset in offsets.items()}
+        subscription.refresh()
+        ends = self._ends(begins, limit)
+        return UNDECIDED if ends is None else encode(ends, begins)
+
+    def _ends(
+        self, begins: Mapping[TopicIdPartition, int], limit: ReadLimit
+    ) -> dict[TopicIdPartition, int] | None:
+        """The ends of the micro-batch after `begins`; None as long as minOffsetsPerTrigger delays it."""
+        starts, ends = self._starts(begins), self._latest()
+        if self._final is not None:
+            final = self._final
+            ends = {
+                partition: min(end, final[partition]) for partition, end in ends.items() if partition in final
+            }
+        if not isinstance(limit, ReadAllAvailable):
+            if self._final is None and self._too_early(starts, ends):
+                return None
+            if self._options.max_offsets_per_trigger is not None:
+                ends = share_out(self._options.max_offsets_per_trigger, starts, ends)
+        return ends
+
+    def _report(self, done: Mapping[TopicIdPartition, int], last: bool) -> None:
+        """Report the offsets that are done, of the partitions that still exist."""
+        existing = self._latest()
+        offsets = {
+            TopicPartition(partition.topic, partition.partition): offset
+            for partition, offset in done.items()
+            if partition in existing
+        }
+        self._progress.report(offsets, last)
 
     def _latest(self) -> dict[TopicIdPartition, int]:
         subscription = self._subscription
-        return {subscription.at(partition): end for partition, end in subscription.latest().items()}
+        return {
+            subscription.with_topic_id(partition): end for partition, end in subscription.latest().items()
+        }
 
-    def _begins(self, start: Mapping[TopicIdPartition, int]) -> dict[TopicIdPartition, int]:
-        """Where each partition that there is now goes on after `start`: a new one at its beginning."""
+    def _starts(self, begins: Mapping[TopicIdPartition, int]) -> dict[TopicIdPartition, int]:
+        """The first offset to read of each current partition: `begins`, or the log start of a new one."""
         subscription = self._subscription
-        begins = {subscription.at(partition): first for partition, first in subscription.earliest().items()}
+        earliest = {
+            subscription.with_topic_id(partition): start
+            for partition, start in subscription.earliest().items()
+        }
         if self._options.fail_on_data_loss:
-            self._check_kept(start, begins)
-        return {at: start.get(at, first) for at, first in begins.items()}
+            self._check_kept(begins, earliest)
+        return {partition: begins.get(partition, start) for partition, start in earliest.items()}
 
-    def _check_there(self, start: Iterable[TopicIdPartition]) -> None:
-        """Raise for what the options name and is not there, unless it may be missing.
+    def _check_existing(self, read: Iterable[TopicIdPartition]) -> None:
+        """Raise for topics and partitions that the options name and that do not exist.
 
-        What the query has read is told as lost, in `_check_kept`.
+        `_check_kept` reports those that were `read` before as lost.
         """
-        read = {(at.topic, at.partition) for at in start}
-        for (topic, partition), error in self._subscription.missing.items():
-            known = any(topic == name and partition in (None, index) for name, index in read)
-            if not known and self._options.fail_on_data_loss:
+        before = {(partition.topic, partition.partition) for partition in read}
+        for (topic, number), error in self._subscription.missing.items():
+            was_read = any(topic == name and number in (None, partition) for name, partition in before)
+            if not was_read and self._options.fail_on_data_loss:
                 raise error
 
     def _check_kept(self, before: Iterable[TopicIdPartition], after: Iterable[TopicIdPartition]) -> None:
-        """Raise DataLost, or warn, when partitions that were read are so no longer."""
+        """Raise DataLost, or warn, if partitions of `before` are missing `after`."""
         kept = set(after)
-        topics = {at.topic: at.topic_id for at in kept}
-        for at in sorted({*before} - kept):
-            again = topics.get(at.topic, at.topic_id) != at.topic_id
-            what = (
-                "was deleted and made again" if again else "was deleted, or the options no longer choose it"
-            )
-            report_loss(f"{at} is gone: its topic {what}", self._options.fail_on_data_loss)
+        topic_ids = {partition.topic: partition.topic_id for partition in kept}
+        for lost in sorted({*before} - kept):
+            recreated = topic_ids.get(lost.topic, lost.topic_id) != lost.topic_id
+            what = "re-created" if recreated else "deleted, or the options no longer choose it"
+            report_loss(f"{lost} is gone: its topic was {what}", self._options.fail_on_data_loss)
 
     def _too_early(
-        self, begins: Mapping[TopicIdPartition, int], ends: Mapping[TopicIdPartition, int]
+        self, starts: Mapping[TopicIdPartition, int], ends: Mapping[TopicIdPartition, int]
     ) -> bool:
-        """Whether there is less than minOffsetsPerTrigger, and maxTriggerDelay is not over."""
+        """Whether there are fewer than minOffsetsPerTrigger, and maxTriggerDelay is not over."""
         least = self._options.min_offsets_per_trigger
         if least is None:
             return False
         now = self._clock.monotonic()
         waited_ms = math.inf if self._last_trigger is None else (now - self._last_trigger) * 1000
-        new = sum(max(0, end - begins[at]) for at, end in ends.items())
+        new = sum(max(0, end - starts[partition]) for partition, end in ends.items())
         if new < least and waited_ms < self._options.max_trigger_delay_ms:
             return True
         self._last_trigger = now
@@ -198,31 +219,35 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return encode(self._latest())
 
     def partitions(self, start: StreamOffset, end: StreamOffset) -> list[InputPartition]:
-        """The slices of a micro-batch."""
-        begins, ends, now = decode_begin(start, end), decode(end), self._latest()
+        """The slices of the micro-batch from `start` to `end`."""
+        begins, ends, existing = decode_begin(start, end), decode(end), self._latest()
         self._check_kept(begins, ends)
-        self._check_kept(ends, now)
+        self._check_kept(ends, existing)
         wanted = [
-            Range(at.topic, at.partition, begins[at] if at in begins else self._first(at), stop)
-            for at, stop in ends.items()
-            if at in now
+            OffsetRange(
+                TopicPartition(partition.topic, partition.partition),
+                begins[partition] if partition in begins else self._log_start(partition),
+                end_offset,
+            )
+            for partition, end_offset in ends.items()
+            if partition in existing
         ]
         return [*plan(self._subscription, wanted, self._options)]
 
-    def _first(self, at: TopicIdPartition) -> int:
-        """Where a partition begins that the query has not read before."""
-        first = self._subscription.partitions[TopicPartition(at.topic, at.partition)].log_start
-        if first > 0:
+    def _log_start(self, new: TopicIdPartition) -> int:
+        """The log start of a partition that is new to the query."""
+        log_start = self._subscription.partitions[TopicPartition(new.topic, new.partition)].log_start
+        if log_start > 0:
             report_loss(
-                f"{at} is new to the query and begins at offset {first}", self._options.fail_on_data_loss
+                f"{new} is new to the query and begins at offset {log_start}", self._options.fail_on_data_loss
             )
-        return first
+        return log_start
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read(partition, self._options)
 
     def stop(self) -> None:
-        """Let go of what the query held. Spark does not call it; it ends the process."""
+        """Close what the query holds open. Spark ends the process without calling this."""
         if self._opened is not None:
             self._opened.close()
         if "_progress" in self.__dict__:

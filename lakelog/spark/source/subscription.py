@@ -44,7 +44,7 @@ class Subscription:
     def refresh(self) -> None:
         """Follow the metadata log and the log of every partition chosen.
 
-        What the options name and is not there is left out, and stands in `missing`.
+        `missing` holds the errors for topics and partitions that the options name and that do not exist.
         """
         self._cluster.refresh()
         self.missing = {}
@@ -53,13 +53,13 @@ class Subscription:
         self.topics = topics
 
         def followed(wanted: TopicPartition) -> Partition:
-            topic, index = topics[wanted[0]], wanted[1]
-            known = topic.is_open(index)
-            partition = topic.partition(index)
-            if known:
-                partition.refresh()
-                self._prune(partition)
-            return partition
+            topic, number = topics[wanted.topic], wanted.partition
+            was_open = topic.is_open(number)
+            log = topic.partition(number)
+            if was_open:
+                log.refresh()
+                self._prune(log)
+            return log
 
         self.partitions = dict(zip(chosen, self._pool.map(followed, chosen), strict=True))
 
@@ -93,14 +93,16 @@ class Subscription:
                 for partition in range(topic.partition_count)
             ]
         found = []
-        for name, index in self._options.assigned:
-            if name in topics and index >= topics[name].partition_count:
+        for wanted in self._options.assigned:
+            name, number = wanted
+            if name in topics and number >= topics[name].partition_count:
                 last = topics[name].partition_count - 1
-                self.missing[name, index] = UnknownPartition(
-                    f"assign names partition {index} of topic {name}; there are 0 to {last}"
+                self.missing[wanted] = UnknownPartition(
+                    f"assign names partition {number} of topic {name}, which has 0 to {last}; name one of "
+                    "these"
                 )
             elif name in topics:
-                found.append(TopicPartition(name, index))
+                found.append(wanted)
         return found
 
     def earliest(self) -> OffsetsByPartition:
@@ -109,10 +111,10 @@ class Subscription:
     def latest(self) -> OffsetsByPartition:
         return {chosen: partition.high_watermark for chosen, partition in self.partitions.items()}
 
-    def at(self, partition: TopicPartition) -> TopicIdPartition:
-        """A partition that there is now, with the incarnation of its topic."""
-        topic, index = partition
-        return TopicIdPartition(topic, self.topics[topic].topic_id, index)
+    def with_topic_id(self, partition: TopicPartition) -> TopicIdPartition:
+        """A current partition, with the id of its topic."""
+        topic_name, number = partition
+        return TopicIdPartition(topic_name, self.topics[topic_name].topic_id, number)
 
     def resolve(self, position: Position, without_match: WithoutMatch) -> OffsetsByPartition:
         """The offsets that a position stands for, for every partition there is now.
@@ -123,10 +125,10 @@ class Subscription:
         if position.everywhere is not None:
             return self.earliest() if position.everywhere == EARLIEST else self.latest()
         if position.everywhere_ms is not None:
-            return self._at(dict.fromkeys(self.partitions, position.everywhere_ms), without_match)
+            return self._at_times(dict.fromkeys(self.partitions, position.everywhere_ms), without_match)
         if position.times_ms is not None:
             self._check_named(position.option, position.times_ms)
-            return self._at(position.times_ms, without_match)
+            return self._at_times(position.times_ms, without_match)
         assert position.offsets is not None
         self._check_named(position.option, position.offsets)
         self._check_topic_ids(position)
@@ -149,11 +151,13 @@ class Subscription:
         for name, topic_id in position.topic_ids.items():
             if name in self.topics and self.topics[name].topic_id != topic_id:
                 raise InvalidArgument(
-                    f"{position.option} holds offsets of an earlier topic {name}, which was deleted and made "
-                    "again since; begin at earliest"
+                    f"{position.option} holds offsets of an earlier topic {name}, which was re-created "
+                    "since; begin at earliest"
                 )
 
-    def _at(self, times_ms: Mapping[TopicPartition, int], without_match: WithoutMatch) -> OffsetsByPartition:
+    def _at_times(
+        self, times_ms: Mapping[TopicPartition, int], without_match: WithoutMatch
+    ) -> OffsetsByPartition:
         def found(chosen: TopicPartition) -> int:
             partition = self.partitions[chosen]
             offset = partition.position(times_ms[chosen] * 1000)
@@ -174,5 +178,5 @@ class Subscription:
 
 
 def _shown(partitions: Iterable[TopicPartition]) -> str:
-    names = [f"{topic}-{index}" for topic, index in sorted(partitions)]
+    names = [str(partition) for partition in sorted(partitions)]
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

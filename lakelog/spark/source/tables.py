@@ -1,7 +1,7 @@
 """The tables `consumer_offsets` and `consumer_lag`, which the option `table` reads.
 
-Spark plans a query of a Python source once and keeps the plan with the view that is made of it, but every
-execution runs the tasks anew. So the one task looks for itself, when it runs: a view is always up to date.
+Spark plans a query of a Python source once and keeps the plan with a view of it, but every execution runs the
+tasks again. So the one task opens the root itself when it runs: a view is always up to date.
 """
 
 from collections.abc import Iterator, Mapping

@@ -30,13 +30,13 @@ RAW = "_raw"
 """The column that holds a value which does not fit its columns."""
 
 SUFFIX = "_json"
-"""What sets the view with the fields, and a field with a taken name, apart."""
+"""The suffix of the view with the fields, and of a field whose name is taken."""
 
 Schema = str | StructType | bool
 """DDL, a StructType, or True: to be inferred."""
 
 Fold = Callable[[str], str]
-"""What makes two names equal that are one to Spark."""
+"""Folds names, so that two are equal if they are one name to Spark."""
 
 _KEPT = (TOPIC, PARTITION, OFFSET, TIMESTAMP, KEY)
 _SAMPLE_MAX_BYTES = 16 * MIB
@@ -48,7 +48,7 @@ _JSON_OPTIONS = {**_STRICT_JSON, "columnNameOfCorruptRecord": "corrupt"}
 
 
 def said(error: Exception) -> str:
-    """What Spark says, without the plan and the Java stack."""
+    """Spark's message, without the plan and the Java stack."""
     lines = [line.removeprefix(": ").strip() for line in str(error).splitlines()]
     told = [line for line in lines if line and not line.startswith("An error occurred while calling")]
     return (told[0] if told else type(error).__name__).rstrip(";")[:_SAID_MAX_CHARS]
@@ -92,8 +92,8 @@ def inferred(partitions: Sequence[Partition], sample_records: int, pool: ThreadP
 
 
 def _spark_type(kind: pa.DataType) -> DataType:
-    """The type of a field of which the sample has `kind`. What is unsure is a string, which takes anything:
-    text that happens to be dates, a field that was always null.
+    """The type of a field of which the sample has `kind`. A string, which takes anything, where the type is
+    uncertain: text that happens to be dates, a field that was always null.
     """
     simple = {pa.int64(): LongType(), pa.float64(): DoubleType(), pa.bool_(): BooleanType()}
     if kind in simple:

@@ -106,7 +106,7 @@ def _tables(cluster: Cluster, names: Iterable[str], pool: ThreadPoolExecutor) ->
 
 
 def _fold(spark: SparkSession) -> Fold:
-    """What makes two names equal that are one to Spark."""
+    """Folds names, so that two are equal if they are one name to Spark."""
     return str if spark.conf.get("spark.sql.caseSensitive") == "true" else str.lower
 
 
@@ -129,7 +129,7 @@ def _named(tables: Mapping[str, Partitions], schemas: Mapping[str, StructType], 
 def _records(spark: SparkSession, cluster: Cluster, name: str, partitions: Partitions) -> DataFrame:
     """The rows of a topic. Delta looks for new commits of its tables at every query."""
     selects = [
-        part for index, found in enumerate(partitions) for part in _selects(cluster, name, index, found)
+        select for number, log in enumerate(partitions) for select in _selects(cluster, name, number, log)
     ]
     if len(selects) > _SCANS_MAX:
         raise InvalidArgument(
@@ -148,7 +148,7 @@ def _records(spark: SparkSession, cluster: Cluster, name: str, partitions: Parti
         ) from None
 
 
-def _selects(cluster: Cluster, name: str, index: int, partition: Partition) -> Iterator[str]:
+def _selects(cluster: Cluster, name: str, number: int, partition: Partition) -> Iterator[str]:
     """The SELECTs of a partition's rows: of its table, and of its table in the remote root if it has one.
 
     Moves go on, so every query finds out for itself where the one ends and the other begins: Delta reads one
@@ -156,7 +156,7 @@ def _selects(cluster: Cluster, name: str, index: int, partition: Partition) -> I
     here; what this one no longer holds is then in the remote table.
     """
     columns = ", ".join(f"`{column}`" for column in RECORD_SCHEMA.names)
-    head = f"select '{name}' as `{TOPIC}`, {index} as `{PARTITION}`, {columns} from "  # noqa: S608
+    head = f"select '{name}' as `{TOPIC}`, {number} as `{PARTITION}`, {columns} from "  # noqa: S608
     local = _table(cluster.store, partition)
     start = f"`{OFFSET}` >= {partition.log_start}" if partition.log_start else ""
     yield f"{head}{local}" + (f" where {start}" if start else "")
@@ -175,7 +175,7 @@ def _table(store: Store, partition: Partition) -> str:
 
 
 def _groups(spark: SparkSession, url: str, store_options: Mapping[str, str], table: str) -> DataFrame:
-    """The rows of one of TABLES: its task looks for them anew in every query."""
+    """The rows of one of TABLES: its task looks for them again in every query."""
     storage = {STORAGE_PREFIX + name: value for name, value in store_options.items()}
 
     def loaded() -> DataFrame:
@@ -223,8 +223,8 @@ def _list(names: Iterable[str]) -> str:
 def _drop_others(spark: SparkSession, url: str, topic_of: Mapping[str, str], known: Collection[str]) -> None:
     """Drop what an earlier call registered for topics that are gone, or as JSON that is no longer asked for.
 
-    What was registered lives as long as the views do: with the session. A view that another root has taken
-    over is that root's.
+    The list of registered views lives as long as the views do: with the session. A view that another root has
+    replaced belongs to that root.
     """
     registered: dict[str, dict[str, str]] = jsons.loads(spark.conf.get(_REGISTERED, "{}") or "{}")
     kept = dict(topic_of)

@@ -14,9 +14,9 @@ from lakelog.spark.rows import COLUMNS, spark_schema
 from lakelog.spark.source.offsets import decode, encode
 from lakelog.spark.source.options import Options, names_table, parse, table_of
 from lakelog.spark.source.positions import EARLIEST, LATEST, Position
-from lakelog.spark.source.ranges import Range, share_out, split
+from lakelog.spark.source.ranges import OffsetRange, share_out, split
 from log_tables.errors import InvalidArgument, InvalidRequest
-from log_tables.topic_partition import TopicIdPartition
+from log_tables.topic_partition import TopicIdPartition, TopicPartition
 
 ROOT = {"path": "/data/lakelog"}
 SOME = {**ROOT, "subscribe": "t"}
@@ -362,29 +362,34 @@ def test_a_limit_is_shared_out_in_proportion_to_the_backlogs(
 
 def test_ranges_are_one_task_each_by_default() -> None:
     """Kafka: one task for each partition that has something; empty and inverted ranges are dropped."""
-    ranges = [Range("t", 0, 5, 9), Range("t", 1, 3, 3), Range("t", 2, 4, 2), Range("u", 0, 0, 1)]
+    ranges = [
+        OffsetRange(TopicPartition("t", 0), 5, 9),
+        OffsetRange(TopicPartition("t", 1), 3, 3),
+        OffsetRange(TopicPartition("t", 2), 4, 2),
+        OffsetRange(TopicPartition("u", 0), 0, 1),
+    ]
     assert split(ranges, None, None) == [ranges[0], ranges[3]]
     assert split(ranges, 1, None) == [ranges[0], ranges[3]]
     assert split([], 5, 5) == []
 
 
-def sizes(parts: list[Range]) -> list[tuple[int, int]]:
-    return [(part.partition, part.size) for part in parts]
+def sizes(parts: list[OffsetRange]) -> list[tuple[int, int]]:
+    return [(part.partition.partition, part.size) for part in parts]
 
 
 def test_min_partitions_cuts_the_longest_ranges() -> None:
     """Kafka: about minPartitions tasks, cut in proportion; the small ranges stay whole."""
-    even = [Range("t", 0, 0, 100), Range("t", 1, 50, 150)]
+    even = [OffsetRange(TopicPartition("t", 0), 0, 100), OffsetRange(TopicPartition("t", 1), 50, 150)]
     assert sizes(split(even, 4, None)) == [(0, 50), (0, 50), (1, 50), (1, 50)]
-    uneven = [Range("t", 0, 0, 3), Range("t", 1, 0, 300)]
+    uneven = [OffsetRange(TopicPartition("t", 0), 0, 3), OffsetRange(TopicPartition("t", 1), 0, 300)]
     assert sizes(split(uneven, 4, None)) == [(0, 3), (1, 100), (1, 100), (1, 100)]
     # Never more tasks than offsets.
-    assert sizes(split([Range("t", 0, 7, 9)], 10, None)) == [(0, 1), (0, 1)]
+    assert sizes(split([OffsetRange(TopicPartition("t", 0), 7, 9)], 10, None)) == [(0, 1), (0, 1)]
 
 
 def test_max_records_per_partition_bounds_every_task() -> None:
     """Kafka: no task reads more than that; with minPartitions both hold."""
-    ranges = [Range("t", 0, 0, 10), Range("t", 1, 100, 103)]
+    ranges = [OffsetRange(TopicPartition("t", 0), 0, 10), OffsetRange(TopicPartition("t", 1), 100, 103)]
     assert sizes(split(ranges, None, 4)) == [(0, 3), (0, 3), (0, 4), (1, 3)]
     both = split(ranges, 6, 4)
     assert len(both) == 6
@@ -393,7 +398,7 @@ def test_max_records_per_partition_bounds_every_task() -> None:
 
 def test_parts_follow_one_another_and_cover_their_range() -> None:
     for least, most in ((7, None), (None, 7), (13, 5), (1000, 1)):
-        parts = split([Range("t", 0, 17, 117)], least, most)
+        parts = split([OffsetRange(TopicPartition("t", 0), 17, 117)], least, most)
         assert [part.start for part in parts] == [17, *(part.end for part in parts[:-1])]
         assert parts[-1].end == 117
         assert all(part.size > 0 for part in parts)

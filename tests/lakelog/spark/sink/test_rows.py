@@ -270,8 +270,8 @@ def test_key_and_value_are_text_or_bytes(kind: DataType, topics: Topics) -> None
             columns(value=TEXT, headers=headers(("value", BYTES), ("key", TEXT))),
             "cast it to array<struct<key:string,value:binary>>",
         ),
-        (columns(value=TEXT, offset=LONG), "the column 'offset' has no place in a record"),
-        (columns(value=TEXT, Value=TEXT), "the column 'Value' has no place in a record"),
+        (columns(value=TEXT, offset=LONG), "the column 'offset' is not a column of a record"),
+        (columns(value=TEXT, Value=TEXT), "the column 'Value' is not a column of a record"),
     ],
 )
 def test_columns_that_are_no_records_are_refused_before_a_task_runs(

@@ -170,7 +170,7 @@ def test_rows_name_their_topics(
     [
         ("SELECT 1 AS value", "append", "the column 'value' is int; cast it to string or binary"),
         ("SELECT 'k' AS key", "append", "no column 'value' among key"),
-        ("SELECT 'v' AS value, 1 AS colour", "append", "the column 'colour' has no place in a record"),
+        ("SELECT 'v' AS value, 1 AS colour", "append", "the column 'colour' is not a column of a record"),
         ("SELECT 'v' AS value", "overwrite", "use mode('append')"),
         ("SELECT 'v' AS value", "error", 'cannot be written in the "ErrorIfExists" mode'),
         ("SELECT 'v' AS value, 2 AS partition", "append", "partition 2 of topic"),
@@ -272,6 +272,6 @@ def test_the_whole_result_of_an_aggregation_is_appended_by_each_micro_batch(
 def test_a_stream_that_is_wrong_says_so_before_a_task_runs(
     copying: Copying, client: Client, topic: str
 ) -> None:
-    with pytest.raises(PySparkException, match="the column 'offset' has no place in a record"):
+    with pytest.raises(PySparkException, match="the column 'offset' is not a column of a record"):
         copying.run(lambda records: records.select("value", "offset"))
     assert written(client, topic) == [[], []]

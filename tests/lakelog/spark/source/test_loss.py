@@ -88,7 +88,7 @@ def test_an_assigned_partition_that_a_new_topic_lacks_is_lost(topics: Topics) ->
     query = begun(topics, assign={"t": [0, 1]})
     topics.recreate("t", 1)
     topics.append("t", 0, 2)
-    with pytest.raises(DataLost, match="made again"):
+    with pytest.raises(DataLost, match="re-created"):
         query.restart().trigger()
     assert query.restart(failOnDataLoss="false").trigger() == {"t-0": [0, 1]}
 
@@ -113,9 +113,9 @@ def test_a_topic_made_again_under_a_query_ends_it(
         topics.append("t", 0, records)
     for again in (query, query.restart(), query.restart()):
         for _ in range(2):
-            with pytest.raises(DataLost, match="t-0 is gone: its topic was deleted and made again"):
+            with pytest.raises(DataLost, match="t-0 is gone: its topic was re-created"):
                 again.trigger()
-        with pytest.raises(DataLost, match="made again"):
+        with pytest.raises(DataLost, match="re-created"):
             again.available_now()
 
 
@@ -142,7 +142,7 @@ def test_a_topic_made_again_during_available_now(topics: Topics) -> None:
             topics.recreate("t", 1)
             topics.append("t", 0, 2)
 
-    with pytest.raises(DataLost, match="made again"):
+    with pytest.raises(DataLost, match="re-created"):
         topics.query(maxOffsetsPerTrigger="4").available_now(again)
     topics.recreate("t", 2)
     topics.append("t", 0, 5)
@@ -164,7 +164,7 @@ def test_a_planned_micro_batch_of_a_topic_made_again_is_not_read_from_the_new_on
     assert query.offset is not None
     before = {"t": {**query.offset["t"], "0": 0, "1": 0}}
     if fail == "true":
-        with pytest.raises(DataLost, match="made again"):
+        with pytest.raises(DataLost, match="re-created"):
             restarted.reader.partitions(before, query.offset)
     else:
         assert restarted.reader.partitions(before, query.offset) == []
@@ -181,7 +181,7 @@ def test_a_micro_batch_that_left_a_topic_behind_is_lost_data_to_a_stricter_query
     strict = query.restart(failOnDataLoss="true")
     assert before is not None
     assert query.offset is not None
-    with pytest.raises(DataLost, match="made again"):
+    with pytest.raises(DataLost, match="re-created"):
         strict.reader.partitions(before, query.offset)
 
 
