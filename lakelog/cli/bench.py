@@ -40,7 +40,7 @@ def bench(  # noqa: PLR0913, PLR0917 -- each is an option
     partitions: Annotated[int, typer.Option(min=1)] = 4,
     json: Json = False,
 ) -> None:
-    """Produce to a topic of its own, fetch it all back, and delete it.
+    """Measure a gateway: produce to a new topic, fetch it all back, and delete it.
 
     Values are random text. The load comes from this one process, which may be slower than the gateway.
     """

@@ -26,7 +26,7 @@ def _broker() -> None:
 
 @app.command("list")
 def list_brokers(url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False) -> None:
-    """The gateways, whether they are alive, and how many partitions each leads."""
+    """List the gateways: whether each is alive, and how many partitions it leads."""
     with connect(url, wait) as client:
         found = client.brokers()
     if json:

@@ -93,7 +93,7 @@ def existing_root(data: str | None) -> "Store":
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output, at once: who reads it may be waiting for it."""
+    """Print one JSON document and flush: its reader may be waiting for it."""
     print(json.dumps(value, default=str), flush=True)
 
 

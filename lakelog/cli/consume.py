@@ -43,10 +43,13 @@ def consume(  # noqa: PLR0913, PLR0917 -- each is an option
     ] = "earliest",
     partition: Annotated[int | None, typer.Option(help="Default: all of them.")] = None,
     group: Annotated[
-        str | None, typer.Option(help="As a member of this group: go on where it is, and commit.")
+        str | None,
+        typer.Option(help="Read as a member of this group: from its committed offsets, and commit."),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Wait for more, until Ctrl-C.")] = False,
-    limit: Annotated[int | None, typer.Option("--max", min=1, help="Stop after so many records.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--max", min=1, help="Stop after this number of records.")
+    ] = None,
     form: Annotated[
         str | None, typer.Option("--format", "-f", help="What to print of each record, as '%k %s\\n'.")
     ] = None,
@@ -64,7 +67,7 @@ def consume(  # noqa: PLR0913, PLR0917 -- each is an option
     \n \r \t \0 \xNN.
 
     With --group the topics are shared with the group's other members, what was printed is committed, and
-    --from (earliest or latest) is where to begin if nothing is. Without --follow it ends when nothing has
+    --from (earliest or latest) counts where nothing is committed. Without --follow it ends when nothing has
     come for a second.
     """
     show = _print(json, form)

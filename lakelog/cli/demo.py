@@ -11,7 +11,7 @@ from lakelog.cli.common import Json, console, print_json, progress_console
 
 def demo(
     data: Annotated[
-        Path, typer.Option(help="Where the demo's tables go; the topic of a former demo is replaced.")
+        Path, typer.Option(help="Where the demo's tables go; the topic of an earlier demo is replaced.")
     ] = Path("lakelog-data/demo"),
     json: Json = False,
 ) -> None:

@@ -12,10 +12,10 @@ from log_tables.errors import (
 FAILED, WRONG, UNREACHABLE, INTERRUPTED = 1, 2, 3, 130
 
 _WRONG = (InvalidRequest, NotFound, Conflict)
-"""Asked in the same words again, it fails again: who asks has to change something."""
+"""The same command would fail again: the caller has to change something."""
 
 _OF_THE_STORE = (ObjectMissing, AlreadyExists)
-"""Of these kinds, and yet nothing that a user has named."""
+"""Errors of these kinds that are about objects of the store, which no user has named."""
 
 
 def exit_code(error: BaseException) -> int:

@@ -6,7 +6,7 @@ from lakelog.cli.common import Data, Json, console, existing_root, print_json, p
 
 
 def fsck(data: Data = None, json: Json = False) -> None:
-    """Check the whole root, offline or beside gateways. Exit code 1 when something is broken."""
+    """Check the whole root, also while gateways use it. Exit code 1 when something is broken."""
     from log_tables.root.fsck import check
 
     report = check(existing_root(data))

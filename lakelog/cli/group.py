@@ -27,18 +27,18 @@ from log_tables.topic_partition import TopicPartition
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None)
 
 Name = Annotated[str, typer.Argument(metavar="GROUP")]
-Force = Annotated[bool, typer.Option("--force", help="Also while the group has members.")]
+Force = Annotated[bool, typer.Option("--force", help="Do it even while the group has members.")]
 ForceDelete = Annotated[
     bool,
     typer.Option(
-        "--force", help="Also while the group has members; drops what is pending of lost staged files."
+        "--force", help="Do it even while the group has members; drop records whose staged file is lost."
     ),
 ]
 
 
 @app.command("list")
 def list_groups(url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False) -> None:
-    """All groups, and what they do now."""
+    """List the groups with their states."""
     with connect(url, wait) as client:
         found = client.groups()
     if json:
@@ -50,7 +50,7 @@ def list_groups(url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False) -> 
 
 @app.command()
 def describe(name: Name, url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False) -> None:
-    """A group's state, its members, and what these own."""
+    """Show a group's state, its members, and the partitions that each owns."""
     with connect(url, wait) as client:
         found = client.group(name)
     if json:
@@ -70,7 +70,7 @@ def describe(name: Name, url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = F
 
 @app.command()
 def lag(name: Name, url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False) -> None:
-    """How far behind a group is in each partition of which it has committed an offset."""
+    """Show how far a group is behind, for each partition of which it has committed an offset."""
     with connect(url, wait) as client:
         found = [asdict(each) for each in client.lags(name)]
     if json:
@@ -93,7 +93,7 @@ def lag(name: Name, url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False)
 def delete(
     name: Name, force: ForceDelete = False, url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False
 ) -> None:
-    """Forget a group and its offsets."""
+    """Delete a group and its offsets."""
     with connect(url, wait) as client:
         client.delete_group(name, force)
     if json:
@@ -108,13 +108,14 @@ def reset_offsets(  # noqa: PLR0913, PLR0917 -- each is an option
     topic: Annotated[
         list[str],
         typer.Option(
-            metavar="TOPIC[:P,…]", help="All of its partitions, or these. Default: what is committed."
+            metavar="TOPIC[:P,…]",
+            help="All partitions of it, or these. Default: those with a committed offset.",
         ),
     ] = [],  # noqa: B006 -- typer copies it
     to: Annotated[str | None, typer.Option(help="earliest, latest, an offset, or an ISO-8601 time.")] = None,
     shift_by: Annotated[
         int | None,
-        typer.Option(metavar="N", help="From what is committed, N records on, or (negative) back."),
+        typer.Option(metavar="N", help="N records after the committed offset; before it if negative."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, and change nothing.")] = False,
     force: Force = False,
@@ -122,9 +123,9 @@ def reset_offsets(  # noqa: PLR0913, PLR0917 -- each is an option
     wait: Wait = WAIT_S,
     json: Json = False,
 ) -> None:
-    """Set where a group goes on. An offset outside of what the log holds becomes its nearest end."""
+    """Set the offsets that a group continues from. An offset outside of the log becomes its nearest end."""
     if (to is None) == (shift_by is None):
-        raise InvalidArgument("either --to or --shift-by says where to go; use one of them")
+        raise InvalidArgument("name either --to or --shift-by")
     with connect(url, wait) as client:
         old = _committed(client, name, known=not topic)
         chosen = _chosen(client, topic) or sorted(old)

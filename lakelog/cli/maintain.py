@@ -49,7 +49,10 @@ def maintain(  # noqa: PLR0913, PLR0917 -- each is an option
     ] = None,
     nice: Annotated[int, typer.Option(help="How far to stand back behind others.", min=0, max=19)] = 10,
     with_stdin: Annotated[
-        bool, typer.Option("--with-stdin", help="Stop when standard input ends: for who starts this.")
+        bool,
+        typer.Option(
+            "--with-stdin", help="Stop when standard input ends: for a program that starts this one."
+        ),
     ] = False,
     config: Annotated[
         str | None, typer.Option(help="Settings file (TOML); lakelog.toml where it exists.")

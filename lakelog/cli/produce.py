@@ -63,7 +63,7 @@ def produce(  # noqa: PLR0913, PLR0917 -- each is an option
 ) -> None:
     """Send records: a line, a JSON object, or a row (as JSON) each. Files may be packed with gzip or zstd.
 
-    A file is checked before anything of it is sent. Where sending ends early, the error says how many records
+    A file is checked whole before anything is sent. If sending ends early, the error says how many records
     were sent, and which --skip goes on from there.
     """
     chosen = source(file, form)
@@ -92,14 +92,14 @@ def produce(  # noqa: PLR0913, PLR0917 -- each is an option
                 tally.add(producer.send(topic, row.value, row.key, headers, row.timestamp_ms))
                 if tally.count % SHOWN_EVERY == 0:
                     progress.update(task, completed=tally.count)
-            tally.settle(wait=True)
+            tally.advance(wait=True)
         except LakelogError as error:
             raise type(error)(f"{error}; {tally.sentence()}", **error.details) from None
         except OSError as error:
             raise LakelogError(f"{file} cannot be read ({error.strerror}); {tally.sentence()}") from None
         except KeyboardInterrupt:
             progress.stop()
-            print("lakelog: interrupted; waiting for what is on its way", file=sys.stderr)
+            print("lakelog: interrupted; waiting for the records that are on their way", file=sys.stderr)
             print(f"lakelog: {tally.sentence()}", file=sys.stderr)
             raise
         progress.update(task, completed=tally.count)
@@ -140,9 +140,9 @@ class Tally:
     def add(self, sent: "Delivery") -> None:
         """One more record is on its way. Raises why an earlier one is not delivered."""
         self._waiting.append(sent)
-        self.settle()
+        self.advance()
 
-    def settle(self, wait: bool = False) -> None:
+    def advance(self, wait: bool = False) -> None:
         """Count the records in front that are delivered. Raises why one is not."""
         while self._waiting and (wait or self._waiting[0].done()):
             self._waiting[0].result()
@@ -157,12 +157,12 @@ class Tally:
         unknown = sum(isinstance(error, OutcomeUnknown) for error in outcomes[first:])
         count = self.count + first
         were = "record was" if count == 1 else "records were"
-        told = f"{count} {were} sent; go on with --skip {self._skipped + count}"
+        said = f"{count} {were} sent; go on with --skip {self._skipped + count}"
         if later:
-            told += f", which sends {later} later ones again that were delivered"
+            said += f", which sends {later} later ones again that were delivered"
         if unknown:
-            told += f"; of {unknown} it is not known whether they are in the log, look at its end"
-        return told
+            said += f"; {unknown} may be in the log or not, so read its end with lakelog consume -o -10"
+        return said
 
 
 def _progress(quiet: bool) -> "Progress":

@@ -18,12 +18,13 @@ def copy(
     source: Annotated[str, typer.Argument(metavar="FROM", help="A root: a directory or a URL.")],
     target: Annotated[str, typer.Argument(metavar="TO", help="An empty place: a directory or a URL.")],
     keep_id: Annotated[
-        bool, typer.Option("--keep-id", help="Keep the cluster id: for a backup that is to take its place.")
+        bool,
+        typer.Option("--keep-id", help="Keep the cluster id: for a backup that will replace the original."),
     ] = False,
     store_option: _Options = [],  # noqa: B006 -- typer copies it
     json: Json = False,
 ) -> None:
-    """Copy a root whole, while gateways use it. Interrupted, the same command goes on where it was."""
+    """Copy a whole root, also while gateways use it. If it is interrupted, the same command resumes it."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
     from ingest.settings import load_settings
@@ -65,14 +66,14 @@ def copy(
 def adopt(
     data: Data = None,
     keep_id: Annotated[
-        bool, typer.Option("--keep-id", help="Keep the cluster id: the original is no more.")
+        bool, typer.Option("--keep-id", help="Keep the cluster id: the original is gone.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Even if it is not whole, or seems to be in use.")
+        bool, typer.Option("--force", help="Do it even if the root is not whole, or seems to be in use.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Make a root that was copied or moved one of its own: with another cluster id, and no gateways."""
+    """Make a copied or moved root independent: with a cluster id of its own, and no gateways."""
     from ingest.settings import load_settings
     from log_tables.clock import SystemClock
     from log_tables.root.adopt import adopt as adopted

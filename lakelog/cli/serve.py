@@ -20,10 +20,10 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
     maintain: Annotated[
-        bool, typer.Option("--maintain", help="Run `lakelog maintain` beside it, every maintain_interval_ms.")
+        bool, typer.Option("--maintain", help="Also run `lakelog maintain`, every maintain_interval_ms.")
     ] = False,
     workers: Annotated[
-        int, typer.Option(min=1, max=64, help="Gateway processes behind the port, to use so many cores.")
+        int, typer.Option(min=1, max=64, help="Gateway processes behind the port; each uses about one core.")
     ] = 1,
     config: Annotated[
         str | None, typer.Option(help="Settings file (TOML); lakelog.toml where it exists.")

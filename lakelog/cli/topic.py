@@ -33,7 +33,7 @@ Config = Annotated[list[str], typer.Option("--config", metavar="NAME=VALUE", hel
 @app.command()
 def create(
     names: Names,
-    partitions: Annotated[int | None, typer.Option(help="How many (default: the gateway's).")] = None,
+    partitions: Annotated[int | None, typer.Option(help="How many (default: that of the gateway).")] = None,
     config: Config = [],  # noqa: B006 -- typer copies it
     url: Url = GATEWAY,
     wait: Wait = WAIT_S,
@@ -53,7 +53,7 @@ def create(
 
 @app.command("list")
 def list_topics(url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False) -> None:
-    """The names of all topics."""
+    """List the names of all topics."""
     with connect(url, wait) as client:
         names = client.topics()
     if json:
@@ -65,7 +65,7 @@ def list_topics(url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False) -> 
 
 @app.command()
 def describe(names: Names, url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False) -> None:
-    """The partitions, offsets and settings of topics."""
+    """Show the partitions, offsets and settings of topics."""
     with connect(url, wait) as client:
         for number, name in enumerate(names):
             if len(names) > 1 and not json:
@@ -94,8 +94,8 @@ def _describe(client: "Client", name: str, json: bool) -> None:
 def alter(
     name: Name,
     config: Config = [],  # noqa: B006 -- typer copies it
-    unset: Annotated[list[str], typer.Option(metavar="NAME", help="Back to its default.")] = [],  # noqa: B006
-    partitions: Annotated[int | None, typer.Option(help="Grow to so many in all.")] = None,
+    unset: Annotated[list[str], typer.Option(metavar="NAME", help="Put a setting back to its default.")] = [],  # noqa: B006
+    partitions: Annotated[int | None, typer.Option(help="Grow to this number of partitions.")] = None,
     url: Url = GATEWAY,
     wait: Wait = WAIT_S,
     json: Json = False,

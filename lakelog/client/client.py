@@ -169,9 +169,9 @@ class Client:
 
     def brokers(self) -> list[dict[str, Any]]:
         """The gateways on the root: `broker`, `url`, `since` (ms), `alive`, `leads` (topic: partitions)."""
-        told = ("url", "since", "alive", "leads")
+        names = ("url", "since", "alive", "leads")
         listed = self._list("brokers")
-        return [{"broker": each["broker_id"], **{name: each[name] for name in told}} for each in listed]
+        return [{"broker": each["broker_id"], **{name: each[name] for name in names}} for each in listed]
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic. Raises UnknownTopic."""
@@ -240,8 +240,8 @@ class Client:
     ) -> "Iterator[Record]":
         """Every record from `offset` on, in order, up to the end.
 
-        With `follow` for ever: it waits for more, and for a gateway that is away for up to 30 s. In a topic
-        that is deleted and made again meanwhile it goes on at the same offset. Raises as `fetch` does:
+        With `follow` for ever: it waits for more, and for a gateway that is away for up to 30 s. If the
+        topic is deleted and re-created, it goes on at the same offset. Raises as `fetch` does:
         OffsetOutOfRange where that topic is shorter.
         """
         from log_tables.record import to_records
@@ -322,7 +322,7 @@ class Client:
     def request(
         self, method: str, path: str, *, timeout_s: float | None = None, **options: Any
     ) -> httpx.Response:
-        """One request, not repeated: for those who know what a repeat means. `options` are httpx's.
+        """One request, not repeated: the caller decides what a repeat means. `options` are httpx's.
 
         Raises as every method does.
         """
@@ -372,7 +372,9 @@ class Client:
     def _no_answer(self, method: str, error: Exception) -> LakelogError:
         said = str(error) or type(error).__name__
         if isinstance(error, _NOT_SENT):
-            return Unreachable(f"no gateway answers at {self.url} ({said}); start one or name its --url")
+            return Unreachable(
+                f"no gateway answers at {self.url} ({said}); start one with lakelog serve, or name its url"
+            )
         if method == "GET":
             return Unreachable(f"no gateway answers at {self.url} to the end ({said}); ask again")
         return errors.OutcomeUnknown(

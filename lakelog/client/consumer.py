@@ -1,4 +1,4 @@
-"""A member of a consumer group: reads its share of topics, and commits how far it is."""
+"""A member of a consumer group: it reads its share of topics, and commits its offsets."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -12,9 +12,9 @@ import pyarrow as pa
 from lakelog.client.client import READ_BYTES, Client, OffsetsOf
 from lakelog.client.membership import Heart, Membership
 from lakelog.client.participant import Callback, Callbacks, Choice, Participant
-from lakelog.client.places import places
+from lakelog.client.positions import by_partition
 from lakelog.client.serializers import Deserializer
-from lakelog.client.transaction import REFUSED, Blocks, Transaction
+from lakelog.client.transaction import REFUSED, Transaction, TransactionManager
 from log_tables.clock import Clock, SystemClock
 from log_tables.errors import (
     InvalidArgument,
@@ -71,7 +71,7 @@ class Consumer:
     group's other members; or `partitions`, whatever the others read. Iterate over it for records, or `poll`
     tables. A record is done with when the next one is asked for, a table at the next poll, and both when the
     consumer is closed. With `auto_commit` that is committed every `auto_commit_interval_ms`, when a partition
-    goes to another member, and at the end. So every record is given at least once. Where an
+    goes to another member, and when the consumer is closed. So every record is given at least once. Where an
     answer is lost or a request fails, none is given twice to a member whose instance lives; when the gateway
     dies between two polls, unnoticed, what was not committed comes again. A name is the member: two processes
     must not use one.
@@ -115,7 +115,7 @@ class Consumer:
     ) -> None:
         """Joins the group. Raises InvalidRequest, MemberExists, UnknownTopic, UnknownPartition, Retriable."""
         if not group:
-            raise InvalidArgument("the group has no name; give it one")
+            raise InvalidArgument("group is empty; name the consumer group")
         self._clock = clock or SystemClock()
         self._deserializers = {"key": key_deserializer, "value": value_deserializer}
         self._choice = _choice(topics, pattern, partitions)
@@ -140,9 +140,11 @@ class Consumer:
             earliest=self._earliest,
             auto_commit=auto_commit,
         )
-        self._places = self._participant.places
+        self._positions = self._participant.positions
         self._auto_commit = auto_commit
-        self._transactions = Blocks(self._member, self._participant, self._clock, self._drop_pending)
+        self._transactions = TransactionManager(
+            self._member, self._participant, self._clock, self._drop_pending
+        )
         self._pending: Iterator[ConsumerRecord] = iter(())
         self._stopped = threading.Event()
         self._closed = False
@@ -180,16 +182,16 @@ class Consumer:
         call goes on after that record.
         """
         self._check_open()
-        self._settle()
+        self._resolve_transaction()
         while not self._stopped.is_set():
             record = next(self._pending, None)
             if record is not None:
-                self._places.hand({TopicPartition(record.topic, record.partition): record.offset + 1})
+                self._positions.hand_out({TopicPartition(record.topic, record.partition): record.offset + 1})
                 return self._deserialized(record)
-            self._places.hand({})
-            self._participant.rewind()  # for who was interrupted in the middle of this
+            self._positions.hand_out({})
+            self._participant.rewind()  # an earlier call may have been interrupted after its poll
             self._pending = to_consumer_records(self._step(WAIT_MS, READ_BYTES))
-        self._places.hand({})
+        self._positions.hand_out({})
         raise StopIteration
 
     def _deserialized(self, record: ConsumerRecord) -> ConsumerRecord:
@@ -217,30 +219,30 @@ class Consumer:
         called again.
         """
         self._check_open()
-        self._settle()
-        self._places.hand({})
+        self._resolve_transaction()
+        self._positions.hand_out({})
         self._drop_pending()
         self._participant.rewind()
         deadline = self._clock.monotonic() + timeout_ms / 1000
         while True:
             left_ms = max(0, int((deadline - self._clock.monotonic()) * 1000))
             table = self._step(min(left_ms, WAIT_MS), max_bytes)
-            over = self._participant.settled and self._clock.monotonic() >= deadline
+            over = self._participant.assignment_is_current and self._clock.monotonic() >= deadline
             if table.num_rows or over or self._stopped.is_set():
                 break
-        self._places.hand(dict(self._places.received))
+        self._positions.hand_out(dict(self._positions.received))
         return table
 
     def commit(self, offsets: OffsetsOf | None = None) -> None:
         """Commit the offsets of the next records; without `offsets`, after all that was handed out.
 
         Durable on return. Raises Conflict for partitions that this consumer does not own (any more) and
-        UnknownMember when its instance is gone: what was not committed is given again, to it or another.
-        OffsetOutOfRange for an offset beyond the end of its log.
+        UnknownMember when its instance is gone: records that were not committed are given again, to it or
+        another. OffsetOutOfRange for an offset beyond the end of its log.
         """
         self._check_open()
-        self._settle()
-        wanted = self._participant.handed if offsets is None else places(offsets)
+        self._resolve_transaction()
+        wanted = self._participant.next_offsets if offsets is None else by_partition(offsets)
         if wanted:
             self._patiently(lambda: self._participant.commit(wanted))
 
@@ -260,10 +262,10 @@ class Consumer:
         if self._auto_commit:
             raise InvalidArgument(
                 "a consumer with auto_commit commits what it has handed out, whatever becomes of a "
-                "transaction; make it with auto_commit=False"
+                "transaction; create it with auto_commit=False"
             )
-        self._settle()
-        return self._transactions.block(self._patiently)
+        self._resolve_transaction()
+        return self._transactions.transaction(self._patiently)
 
     def committed(self) -> dict[TopicPartition, int]:
         """The group's committed offsets of what this consumer owns, where there are some."""
@@ -273,7 +275,7 @@ class Consumer:
 
     def positions(self) -> dict[TopicPartition, int]:
         """The offset of the next record that is handed out, for each partition that this consumer owns."""
-        found = self.committed() | self._participant.handed
+        found = self.committed() | self._participant.next_offsets
         for at in self._participant.owned - found.keys():
             found[at] = self._place(at, "earliest" if self._earliest else "latest")
         return {at: found[at] for at in sorted(found)}
@@ -296,12 +298,12 @@ class Consumer:
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """What this consumer owns. It changes inside of iteration and `poll`."""
+        """The partitions that this consumer owns. They change only inside iteration and `poll`."""
         return frozenset(self._participant.owned)
 
     @property
     def subscription(self) -> frozenset[str]:
-        """The topics that it shares; those that a pattern matches are asked for."""
+        """The topics that it shares; for a pattern, those that match now."""
         if self._choice.pattern:
             return self._patiently(self._member.subscription)
         return self._choice.topics
@@ -317,7 +319,7 @@ class Consumer:
         last somebody gets again. Raises Unreachable and others when that could not be done.
         """
         if not self._closed:
-            self._places.hand({})
+            self._positions.hand_out({})
             self._close()
 
     def _close(self) -> None:
@@ -360,10 +362,10 @@ class Consumer:
                     raise
                 self._clock.pause(pause_s)
 
-    def _settle(self) -> None:
+    def _resolve_transaction(self) -> None:
         """Know what became of the last transaction: refused, it is as if it had not been."""
         with suppress(*REFUSED):  # its own block has raised
-            self._transactions.settle(self._patiently)
+            self._transactions.resolve(self._patiently)
 
     def _drop_pending(self) -> None:
         self._pending = iter(())
@@ -390,7 +392,7 @@ class Consumer:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise InvalidArgument("the consumer is closed; make another")
+            raise InvalidArgument("the consumer is closed; create another")
 
 
 def to_consumer_records(table: pa.Table) -> Iterator[ConsumerRecord]:

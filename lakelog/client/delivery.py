@@ -1,4 +1,4 @@
-"""What becomes of the records of a batch, the futures that tell it, and who has not asked them."""
+"""The result of a batch, the future of each of its records, and the failures that nobody has seen."""
 
 import logging
 import threading
@@ -22,11 +22,11 @@ class RecordMetadata:
     offset: int | None
 
 
-class Outcome:
-    """What became of a batch, once that is known: all its records share it.
+class BatchResult:
+    """The result of a batch, which all its records share.
 
-    `records` is how many there are, and `untold` of how many nobody has asked, or been told. `senders` are
-    the threads that send it: they may not wait for it.
+    `records` is how many there are, and `unobserved` how many of their futures nobody has asked. `senders`
+    are the threads that send the batch; they must not wait for it.
     """
 
     def __init__(self, topic: str, partition: int, senders: Collection[threading.Thread] = ()) -> None:
@@ -34,69 +34,71 @@ class Outcome:
         self.base_offset: int | None = None
         self.error: Exception | None = None
         self.records = 0
-        self.untold = 0
-        self._settled = False
+        self.unobserved = 0
+        self._done = False
         self._changed = threading.Condition()
         self._callbacks: list[Callable[[], None]] = []
 
     @property
-    def settled(self) -> bool:
-        return self._settled
+    def done(self) -> bool:
+        return self._done
 
     def join(self) -> int:
-        """Take one more record; its place in the batch."""
+        """Add a record. Returns its index in the batch."""
         with self._changed:
             self.records += 1
-            self.untold += 1
+            self.unobserved += 1
             return self.records - 1
 
-    def take(self) -> None:
-        """Somebody hears of one more record."""
+    def observe(self) -> None:
+        """The future of one more record was asked."""
         with self._changed:
-            self.untold = max(0, self.untold - 1)
+            self.unobserved = max(0, self.unobserved - 1)
 
-    def give_back(self) -> None:
-        """Who waited for one of the records has stopped waiting."""
+    def unobserve(self) -> None:
+        """The caller that asked a future has stopped waiting."""
         with self._changed:
-            self.untold += 1
+            self.unobserved += 1
 
-    def tell(self) -> int:
-        """Somebody hears of all the others; how many these are."""
+    def observe_all(self) -> int:
+        """All other records are reported. Returns how many they are."""
         with self._changed:
-            untold, self.untold = self.untold, 0
-            return untold
+            unobserved, self.unobserved = self.unobserved, 0
+            return unobserved
 
-    def settle(self, base_offset: int | None, error: Exception | None) -> None:
-        """Say what became of it, once."""
+    def resolve(self, base_offset: int | None, error: Exception | None) -> None:
+        """Set the result, once."""
         with self._changed:
-            self.base_offset, self.error, self._settled = base_offset, error, True
+            self.base_offset, self.error, self._done = base_offset, error, True
             callbacks, self._callbacks = self._callbacks, []
             self._changed.notify_all()
         for callback in callbacks:
             _call(callback)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until it is settled; says whether it is. Raises InvalidArgument in a thread that sends it."""
-        if not self._settled:
+        """Wait for the result; says whether it is there. Raises InvalidArgument in one of `senders`."""
+        if not self._done:
             check_may_wait(self._senders)
         with self._changed:
-            return self._changed.wait_for(lambda: self._settled, timeout_s)
+            return self._changed.wait_for(lambda: self._done, timeout_s)
 
-    def when_settled(self, callback: Callable[[], None]) -> None:
+    def add_done_callback(self, callback: Callable[[], None]) -> None:
         with self._changed:
-            if not self._settled:
+            if not self._done:
                 self._callbacks.append(callback)
                 return
         _call(callback)
 
     def __del__(self) -> None:
         # As asyncio does: an error that nobody can ask for any more is not swallowed.
-        if self.error is not None and self.untold:
-            _log.error("%d records for topic %s are not delivered: %s", self.untold, self.topic, self.error)
+        if self.error is not None and self.unobserved:
+            _log.error(
+                "%d records for topic %s are not delivered: %s", self.unobserved, self.topic, self.error
+            )
 
 
 def check_may_wait(senders: Collection[threading.Thread]) -> None:
-    """Raise InvalidArgument in one of `senders`, where callbacks run: what it would wait for it has to do."""
+    """Raise InvalidArgument in one of `senders`: callbacks run there, and would wait for their own thread."""
     if threading.current_thread() in senders:
         raise InvalidArgument(
             "a callback of a delivery cannot wait for its own producer (flush, close, result, exception): "
@@ -114,89 +116,90 @@ def _call(callback: Callable[[], None]) -> None:
 class Delivery:
     """The future of one record, with the methods of concurrent.futures.Future that make sense for it.
 
-    Who calls `result`, `exception` or `add_done_callback` has taken the future: `flush` and `close` of the
-    producer do not raise for this record any more.
+    A call of `result`, `exception` or `add_done_callback` takes the future: `flush` and `close` of the
+    producer no longer raise for this record.
     """
 
-    __slots__ = ("_outcome", "_place", "_taken")
+    __slots__ = ("_index", "_result", "_taken")
 
-    def __init__(self, outcome: Outcome, place: int) -> None:
-        self._outcome, self._place, self._taken = outcome, place, False
+    def __init__(self, result: BatchResult, index: int) -> None:
+        self._result, self._index, self._taken = result, index, False
 
     def done(self) -> bool:
-        """Whether it is known what became of the record."""
-        return self._outcome.settled
+        """Whether the result of the record is known."""
+        return self._result.done
 
     def result(self, timeout_s: float | None = None) -> RecordMetadata:
-        """Where the record is. Raises why it is not there, TimeoutError after `timeout_s`, and
-        InvalidArgument where a callback of the producer would wait for it.
+        """Where the record is. Raises the error that kept it from the log, TimeoutError after `timeout_s`,
+        and InvalidArgument in a callback of the producer.
         """
         error = self.exception(timeout_s)
         if error is not None:
             raise error
-        outcome = self._outcome
-        offset = None if outcome.base_offset is None else outcome.base_offset + self._place
-        return RecordMetadata(outcome.topic, outcome.partition, offset)
+        result = self._result
+        offset = None if result.base_offset is None else result.base_offset + self._index
+        return RecordMetadata(result.topic, result.partition, offset)
 
     def exception(self, timeout_s: float | None = None) -> Exception | None:
-        """Why the record is not delivered, None when it is. Raises as `result` does."""
+        """The error that kept the record from the log, or None. Raises TimeoutError and InvalidArgument."""
         self._take()
         known = False
         try:
-            known = self._outcome.wait(timeout_s)
+            known = self._result.wait(timeout_s)
         finally:
             if not known:
                 self._taken = False
-                self._outcome.give_back()
+                self._result.unobserve()
         if not known:
-            raise TimeoutError(f"after {timeout_s:g} s it is not known what became of the record")
-        return self._outcome.error
+            raise TimeoutError(f"after {timeout_s:g} s the result of the record is not known; ask again")
+        return self._result.error
 
     def add_done_callback(self, callback: "Callable[[Delivery], None]") -> None:
-        """Call `callback(self)` when it is known: in a thread of the producer, or at once, here.
+        """Call `callback(self)` when the result is known: in a thread of the producer, or here if it is
+        known.
 
-        It may send more, but wait for nothing that the producer is to do: that thread sends it.
+        The callback may send more records. It must not wait for the producer, whose thread it runs in.
         """
         self._take()
-        self._outcome.when_settled(lambda: callback(self))
+        self._result.add_done_callback(lambda: callback(self))
 
     def _take(self) -> None:
         if not self._taken:
             self._taken = True
-            self._outcome.take()
+            self._result.observe()
 
 
 class Undelivered:
-    """The batches that failed since somebody was told of them. Not thread-safe: its owner has a lock."""
+    """The batches that failed and were not reported yet. Not thread-safe: its owner has a lock."""
 
     def __init__(self) -> None:
-        self._failed: list[tuple[Outcome, Exception]] = []
+        self._failed: list[tuple[BatchResult, Exception]] = []
         self._forgotten = 0
 
-    def add(self, outcome: Outcome, error: Exception) -> None:
-        """Remember a batch that failed; of too many the first is kept, the others are counted and logged."""
+    def add(self, result: BatchResult, error: Exception) -> None:
+        """Remember a batch that failed. Of too many the first is kept; the others are counted and logged."""
         if len(self._failed) >= REMEMBERED_MAX:
-            self._failed = [each for each in self._failed if each[0].untold]
+            self._failed = [each for each in self._failed if each[0].unobserved]
         if len(self._failed) >= REMEMBERED_MAX:
-            self._forgotten += self._failed.pop(1)[0].untold
-        if outcome.untold:
-            self._failed.append((outcome, error))
+            self._forgotten += self._failed.pop(1)[0].unobserved
+        if result.unobserved:
+            self._failed.append((result, error))
 
     def pop(self) -> Exception | None:
-        """The error of the first record of which nobody was told, with a count of all; it forgets them."""
+        """The error of the first unreported record, with the number of all of them. It forgets them."""
         failed, self._failed = self._failed, []
         count, self._forgotten = self._forgotten, 0
         first: Exception | None = None
-        for outcome, error in failed:
-            untold = outcome.tell()
-            count += untold
-            if untold and first is None:
+        for result, error in failed:
+            unobserved = result.observe_all()
+            count += unobserved
+            if unobserved and first is None:
                 first = error
         return None if first is None else _counted(first, count)
 
 
 def _counted(first: Exception, count: int) -> Exception:
-    """`first` as a new error of its kind, which says of how many records it is the first."""
+    """A new error of the kind of `first`, with the number of records that failed."""
     message = f"{count} record{'s were' if count > 1 else ' was'} not delivered; the first: {first}"
     if isinstance(first, LakelogError):
         return type(first)(message, **{**first.details, "records": count})

@@ -45,7 +45,7 @@ class Membership:
         self._send("DELETE", "")
 
     def heartbeat(self) -> None:
-        """Stay in it."""
+        """Keep the membership alive."""
         # A request without a body says what it is, too: a page in a browser could send one that does not.
         headers = {"Content-Type": "application/json"}
         self._client.request("POST", f"{self._path}/heartbeat", timeout_s=BEAT_S_MAX, headers=headers)
@@ -60,16 +60,16 @@ class Membership:
         return frozenset(self._send("GET", "/subscription").json()["topics"])
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Take partitions, without sharing. Raises UnknownTopic, UnknownPartition."""
+        """Own partitions without sharing them. Raises UnknownTopic, UnknownPartition."""
         self._send("POST", "/assignments", json=_named(partitions))
 
     def assignment(self) -> tuple[set[TopicPartition], int]:
-        """What it owns and keeps, and the generation of its last change."""
+        """The partitions that it owns and keeps, and the generation of its last change."""
         answer = self._send("GET", "/assignments")
-        return _places(answer.json()["partitions"]), int(answer.headers["Generation"])
+        return _topic_partitions(answer.json()["partitions"]), int(answer.headers["Generation"])
 
     def owned(self) -> set[TopicPartition]:
-        """What it owns, also what it has to give up."""
+        """All partitions that it owns, also those that it has to give up."""
         try:
             return set(self._client.owned(self._group, self._name))
         except UnknownGroup:
@@ -102,8 +102,8 @@ class Membership:
         """
         headers = {"Content-Type": ARROW, "Idempotency-Key": key}
         found = self._send("POST", "/transactions", content=body, headers=headers).json()
-        places = [(p["topic"], p["partition"], p["base_offset"], p["count"]) for p in found["offsets"]]
-        return found["transaction"], places
+        sent = [(p["topic"], p["partition"], p["base_offset"], p["count"]) for p in found["offsets"]]
+        return found["transaction"], sent
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The offsets of the next records as the group has committed them, where it has."""
@@ -141,7 +141,7 @@ class Heart:
             try:
                 self._member.heartbeat()
             except LakelogError:
-                pass  # the next poll meets the same, and its caller hears of it
+                pass  # the next poll meets the same error, and raises it
 
 
 def _named(partitions: Iterable[TopicPartition]) -> dict[str, Any]:
@@ -155,5 +155,5 @@ def _offsets(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
     return {"offsets": named}
 
 
-def _places(listed: Iterable[Mapping[str, Any]]) -> set[TopicPartition]:
+def _topic_partitions(listed: Iterable[Mapping[str, Any]]) -> set[TopicPartition]:
     return {TopicPartition(each["topic"], each["partition"]) for each in listed}

@@ -1,4 +1,4 @@
-"""A record that a program wants to send: checked before it joins others, which a refusal would take along."""
+"""The checks of a record before it joins a batch, which the gateway would refuse as a whole."""
 
 from collections.abc import Iterable, Sequence
 from operator import index

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakelog.client.membership import Membership
-from lakelog.client.places import Offsets, Places
+from lakelog.client.positions import Offsets, Positions
 from log_tables.errors import Conflict, NotFound, OffsetOutOfRange, UnknownMember
 from log_tables.topic_partition import TopicPartition
 
@@ -19,7 +19,7 @@ Callback = Callable[[list[TopicPartition]], None]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a consumer wants to read: one of the three."""
+    """What a consumer reads: exactly one of the three is set."""
 
     topics: frozenset[str] = frozenset()
     pattern: str = ""
@@ -28,7 +28,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """What the program wants to hear of a rebalance."""
+    """The functions of the program that a rebalance calls."""
 
     assigned: Callback | None
     revoked: Callback | None
@@ -44,17 +44,17 @@ class Participant:
         self._member, self._choice, self._callbacks = member, choice, callbacks
         self._earliest, self._auto_commit = earliest, auto_commit
         self.owned: set[TopicPartition] = set()
-        self.places = Places()
+        self.positions = Positions()
         self._committed: Offsets = {}
         self._created = self._joined = False
-        self._known = self._told = 0
-        # Whether the gateway may believe us further than we are: it gave an answer that did not come.
-        self._doubtful = False
+        self._generation = self._latest_generation = 0
+        # Whether the gateway may have us further than we are: an answer of it was lost.
+        self._position_uncertain = False
 
     @property
-    def settled(self) -> bool:
+    def assignment_is_current(self) -> bool:
         """Whether the last poll had nothing to say about the assignment."""
-        return bool(self._choice.partitions) or self._told == self._known
+        return bool(self._choice.partitions) or self._latest_generation == self._generation
 
     def join(self) -> None:
         """Become a member with the subscription. Raises MemberExists, InvalidRequest, NotFound."""
@@ -66,32 +66,32 @@ class Participant:
             self.owned = set(self._choice.partitions)
             if not self._earliest:
                 self._begin_at_ends()
-            self._doubtful = bool(self.places.received)
+            self._position_uncertain = bool(self.positions.received)
         else:
             self._member.subscribe(self._choice.topics, self._choice.pattern)
-        self._known = self._told = 0
+        self._generation = self._latest_generation = 0
         self._joined = True
 
     def step(self, timeout_ms: int, max_bytes: int | None) -> pa.Table:
-        """One poll, and whatever has to come before it. What was given before counts as done with.
+        """One poll, and whatever has to come before it. Records that it gave before count as processed.
 
         Raises UnknownMember: then `lose` comes next.
         """
         if not self._joined:
             self.join()
-        if self._doubtful:
+        if self._position_uncertain:
             self._recover()
-        if not self.settled:
+        if not self.assignment_is_current:
             self._rebalance()
-        self._doubtful = True
-        table, self._told = self._member.records(self.generation, timeout_ms, max_bytes)
-        self.places.receive(table)
-        self._doubtful = False
+        self._position_uncertain = True
+        table, self._latest_generation = self._member.records(self.generation, timeout_ms, max_bytes)
+        self.positions.receive(table)
+        self._position_uncertain = False
         return table
 
     def lose(self) -> None:
         """The instance is gone: begin again with the next step."""
-        self._created = self._joined = self._doubtful = False
+        self._created = self._joined = self._position_uncertain = False
         self._committed.clear()
         if not self._choice.partitions:
             self._lose(self.owned)
@@ -106,9 +106,13 @@ class Participant:
         """Raise OffsetOutOfRange for an offset that no record has yet. The gateway would take it, as Kafka
         does, and the next poll would go by auto.offset.reset. What was handed out is below the end.
         """
-        handed = self.handed
+        next_offsets = self.next_offsets
         for at, offset in offsets.items():
-            if at in self.owned and offset > handed.get(at, 0) and offset > (end := self._member.end(at)):
+            if (
+                at in self.owned
+                and offset > next_offsets.get(at, 0)
+                and offset > (end := self._member.end(at))
+            ):
                 raise OffsetOutOfRange(
                     f"offset {offset} of {at.topic}-{at.partition} is beyond the end of the log, {end}; "
                     "commit up to there",
@@ -117,42 +121,42 @@ class Participant:
 
     @property
     def generation(self) -> int | None:
-        """That of the assignment as it is known here; None for partitions that are not shared."""
-        return None if self._choice.partitions else self._known
+        """The generation of the assignment as it is known here; None for partitions that are not shared."""
+        return None if self._choice.partitions else self._generation
 
     @property
-    def handed(self) -> Offsets:
+    def next_offsets(self) -> Offsets:
         """The offsets of the next records to hand out, of what is owned."""
-        return {at: offset for at, offset in self.places.positions.items() if at in self.owned}
+        return {at: offset for at, offset in self.positions.next_offsets.items() if at in self.owned}
 
     def transacted(self, offsets: Offsets) -> None:
         """These were committed with a transaction."""
-        self.places.finish(offsets)
+        self.positions.commit(offsets)
         self._committed |= offsets
 
     def restart(self) -> None:
-        """Be given again, from the next step on, all that is not committed."""
-        self.places.restart()
-        self._doubtful = True
+        """Receive again, from the next step on, all that is not committed."""
+        self.positions.restart()
+        self._position_uncertain = True
 
     def move(self, at: TopicPartition, offset: int) -> None:
         """Go on from `offset`, from the next step on."""
-        self.places.rewind()
-        self.places.move(at, offset)
-        self._doubtful = True
+        self.positions.rewind()
+        self.positions.move(at, offset)
+        self._position_uncertain = True
 
     def rewind(self) -> None:
-        """Be given again, from the next step on, what was not handed out."""
-        if self.places.rewind():
-            self._doubtful = True
+        """Receive again, from the next step on, what was not handed out."""
+        if self.positions.rewind():
+            self._position_uncertain = True
 
     def leave(self) -> None:
-        """End in order; with auto-commit, commit what is finished."""
+        """Leave the group; with auto-commit, commit what is processed."""
         if self._joined and self._auto_commit:
-            # What the gateway gave it would commit at the end, too: tell it how far we are.
-            if self.places.rewind(finished=True) or self._doubtful:
+            # The gateway would also commit what it gave and we did not process: report our position first.
+            if self.positions.rewind(processed=True) or self._position_uncertain:
                 self._recover()
-            self._commit_finished()
+            self._commit_processed()
         try:
             if self._joined and not self._choice.partitions:
                 self._revoke(self.owned)
@@ -162,30 +166,30 @@ class Participant:
             self._created = self._joined = False
 
     def _begin_at_ends(self) -> None:
-        """Know where to begin where nothing is committed: nobody else could say it later."""
-        new = self.owned - self.places.received.keys()
+        """Note the log ends of partitions without a committed offset: they are where this member begins."""
+        new = self.owned - self.positions.received.keys()
         for at in new - self._member.committed(new).keys():
-            self.places.move(at, self._member.end(at))
+            self.positions.move(at, self._member.end(at))
 
     def _recover(self) -> None:
-        """Tell the gateway how far we are, so that nothing is skipped or repeated."""
+        """Report our positions to the gateway, so that nothing is skipped or repeated."""
         try:
             self._set_positions()
             if self._auto_commit:
-                self._commit_finished()
+                self._commit_processed()
         except (Conflict, NotFound) as error:
             lost = self.owned - self._member.owned()
             if isinstance(error, UnknownMember) or not lost:
                 raise
             self._lose(lost)
             self._recover()
-        self._doubtful = False
+        self._position_uncertain = False
 
     def _set_positions(self) -> None:
-        positions = {at: offset for at, offset in self.places.received.items() if at in self.owned}
+        positions = {at: offset for at, offset in self.positions.received.items() if at in self.owned}
         new = self.owned - positions.keys()
         if new:
-            # A place at an end is committed when it is taken.
+            # A position at a log end is committed as soon as the gateway sets it.
             positions |= self._member.committed(new)
         unset = self.owned - positions.keys()
         if unset and self._earliest:
@@ -193,10 +197,10 @@ class Participant:
         if positions:
             self._member.seek(positions)
 
-    def _commit_finished(self) -> None:
-        finished = self.places.finished.items()
+    def _commit_processed(self) -> None:
+        processed = self.positions.processed.items()
         new = {
-            at: offset for at, offset in finished if at in self.owned and self._committed.get(at) != offset
+            at: offset for at, offset in processed if at in self.owned and self._committed.get(at) != offset
         }
         if not new:
             return
@@ -216,7 +220,7 @@ class Participant:
             self._lose(gone - still)
         gained = kept - self.owned
         self.owned |= gained
-        self._known = self._told = generation
+        self._generation = self._latest_generation = generation
         _call(self._callbacks.assigned, gained)
 
     def _revoke(self, partitions: set[TopicPartition]) -> None:
@@ -231,7 +235,7 @@ class Participant:
     def _drop(self, partitions: Iterable[TopicPartition]) -> None:
         dropped = set(partitions)
         self.owned -= dropped
-        self.places.forget(dropped)
+        self.positions.forget(dropped)
         for at in dropped:
             self._committed.pop(at, None)
 

@@ -11,7 +11,7 @@ import httpx
 from lakelog.client import DEFAULT_URL
 from lakelog.client.client import Client
 from lakelog.client.delivery import Delivery, RecordMetadata
-from lakelog.client.dispatch import Dispatch, Limits, Topic
+from lakelog.client.dispatch import Dispatch, SendConfig, TopicMetadata
 from lakelog.client.outgoing import Headers, check_record, check_target
 from lakelog.client.serializers import Serializer
 from log_tables.clock import Clock, SystemClock
@@ -68,10 +68,10 @@ class Producer:
         clock: Clock | None = None,
     ) -> None:
         if acks not in ("0", "1", "all"):
-            raise InvalidArgument(f"acks={acks!r} is not known; use '0', '1' or 'all'")
+            raise InvalidArgument(f"acks={acks!r} is not metadata; use '0', '1' or 'all'")
         self._clock = clock or SystemClock()
         self._key_serializer, self._value_serializer = key_serializer, value_serializer
-        limits = Limits(
+        config = SendConfig(
             acks,
             linger_ms / 1000,
             batch_size,
@@ -80,10 +80,10 @@ class Producer:
             request_timeout_ms / 1000,
             delivery_timeout_ms / 1000,
         )
-        self._client = Client(url, timeout_s=limits.request_s, transport=transport, clock=self._clock)
+        self._client = Client(url, timeout_s=config.request_s, transport=transport, clock=self._clock)
         self._id = client_producer_id(self._clock)
-        self._topics: dict[str, Topic] = {}
-        self._dispatch = Dispatch(self._client, self._id, self._topics, limits, self._clock)
+        self._topics: dict[str, TopicMetadata] = {}
+        self._dispatch = Dispatch(self._client, self._id, self._topics, config, self._clock)
         self._unclosed = finalize(self, _abandon, self._dispatch)
 
     def __enter__(self) -> Self:
@@ -114,7 +114,7 @@ class Producer:
         It goes to `partition`, else to that of its key (murmur3), else to the one whose batch is being filled
         (KIP-480). Without `timestamp_ms` (since 1970 UTC) it has the time of this call.
 
-        What can be known now is raised now, and the record takes no place: TypeError for a value, key or
+        What can be metadata now is raised now, and the record takes no place: TypeError for a value, key or
         header that is not bytes, InvalidRecord for a time that no log takes, RecordTooLarge, UnknownTopic,
         UnknownPartition, Unreachable when no gateway answers that tells about the topic, and BufferFull when
         there is no room for `max_block_ms`. What a serializer raises comes as it is.
@@ -128,9 +128,9 @@ class Producer:
         headers = tuple(headers)
         stamp_ms = self._clock.now_ms() if timestamp_ms is None else timestamp_ms
         check_record(value, key, headers, stamp_ms)
-        known = self._topic(topic, partition)
-        size = _checked_size(known, value, key, headers)
-        return self._dispatch.add(known, partition, value, key, headers, stamp_ms, size)
+        metadata = self._topic(topic, partition)
+        size = _checked_size(metadata, value, key, headers)
+        return self._dispatch.add(metadata, partition, value, key, headers, stamp_ms, size)
 
     def flush(self) -> None:
         """Send what waits, at once, and return when all of it is acknowledged or given up.
@@ -139,7 +139,7 @@ class Producer:
         all such records. Those whose future was asked (`result`, `exception`) or has a callback do not count:
         their caller has been told. InvalidArgument in a callback of this producer, whose thread sends.
         """
-        self._dispatch.settle()
+        self._dispatch.flush()
         self._raise_undelivered()
 
     def close(self) -> None:
@@ -148,8 +148,8 @@ class Producer:
         Closing twice is fine. A `with` block that ends by an exception keeps it, and has a note instead. A
         producer that is dropped without it says so in the log, and as a ResourceWarning.
         """
-        self._dispatch.refuse()
-        self._dispatch.settle()
+        self._dispatch.stop_accepting()
+        self._dispatch.flush()
         self._dispatch.end()
         self._unclosed.detach()
         self._raise_undelivered()
@@ -159,30 +159,30 @@ class Producer:
         if error is not None:
             raise error
 
-    def _topic(self, name: str, partition: int | None) -> Topic:
-        """The topic, asked for when it is not known, or for too long, or too small for `partition`."""
-        known, now_s = self._topics.get(name), self._clock.monotonic()
-        if known is None or (partition is not None and not 0 <= partition < known.partitions):
-            known = self._ask(name)
-        elif now_s - known.asked_s > METADATA_MAX_AGE_S:
-            known.asked_s = now_s
+    def _topic(self, name: str, partition: int | None) -> TopicMetadata:
+        """The topic, asked for when it is not metadata, or for too long, or too small for `partition`."""
+        metadata, now_s = self._topics.get(name), self._clock.monotonic()
+        if metadata is None or (partition is not None and not 0 <= partition < metadata.partitions):
+            metadata = self._fetch_metadata(name)
+        elif now_s - metadata.fetched_s > METADATA_MAX_AGE_S:
+            metadata.fetched_s = now_s
             try:
-                known = self._ask(name)
+                metadata = self._fetch_metadata(name)
             except Retriable:
                 pass  # what was true five minutes ago will do until a gateway answers again
-        if partition is not None and not 0 <= partition < known.partitions:
+        if partition is not None and not 0 <= partition < metadata.partitions:
             raise UnknownPartition(
-                f"topic {name!r} has no partition {partition}; it has 0 to {known.partitions - 1}"
+                f"topic {name!r} has no partition {partition}; it has 0 to {metadata.partitions - 1}"
             )
-        return known
+        return metadata
 
-    def _ask(self, name: str) -> Topic:
+    def _fetch_metadata(self, name: str) -> TopicMetadata:
         found = self._client.topic(name)
         count, largest = len(found["partitions"]), int(found["configs"]["max.message.bytes"])
         before = self._topics.get(name)
         sticky = int(self._clock.random() * count) if before is None else before.sticky % count
-        known = self._topics[name] = Topic(name, count, largest, self._clock.monotonic(), sticky)
-        return known
+        metadata = self._topics[name] = TopicMetadata(name, count, largest, self._clock.monotonic(), sticky)
+        return metadata
 
 
 def _abandon(dispatch: Dispatch) -> None:
@@ -197,12 +197,12 @@ def _abandon(dispatch: Dispatch) -> None:
         )
 
 
-def _checked_size(known: Topic, value: bytes | None, key: bytes | None, headers: Headers) -> int:
+def _checked_size(metadata: TopicMetadata, value: bytes | None, key: bytes | None, headers: Headers) -> int:
     """Bytes of a record that can be sent: one that the gateway refuses would take its whole batch with it."""
     size = len(value or b"") + len(key or b"")
-    if size > known.max_message_bytes:
+    if size > metadata.max_message_bytes:
         raise RecordTooLarge(
-            f"the record has {size} bytes, topic {known.name!r} takes {known.max_message_bytes}; send less, "
-            "or raise max.message.bytes"
+            f"the record has {size} bytes, and topic {metadata.name!r} takes {metadata.max_message_bytes}; "
+            "send less, or raise max.message.bytes"
         )
     return size + sum(len(name.encode()) + len(content or b"") for name, content in headers)

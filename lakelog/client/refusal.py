@@ -43,7 +43,7 @@ def refusal(answer: httpx.Response) -> LakelogError:
         code, message = int(body.pop("error_code")), str(body.pop("message"))
     except (KeyError, TypeError, ValueError, AttributeError):
         said = f"the gateway answered {answer.status_code} without saying why"
-        # A proxy before it, which does not know what became of the request.
+        # The answer is that of a proxy, which does not know whether the gateway has done it.
         lost = answer.status_code in (502, 503, 504)
         return errors.OutcomeUnknown(f"{said}; look before repeating") if lost else LakelogError(said)
     return _ERRORS.get(code, LakelogError)(message, **{**_retry_after(answer), **body})

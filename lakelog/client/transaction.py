@@ -1,7 +1,7 @@
 """Consume, transform, produce: what a program sends in a `with consumer.transaction()` block, as one request.
 
 The request names the records and how far the consumer is, and has a retry key: it is repeated until an answer
-comes, and done once. When none came for too long, what became of it is asked before the consumer goes on.
+comes, and done once. When none comes for too long, its result is asked for before the consumer goes on.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ import pyarrow as pa
 from lakelog.client.membership import Membership
 from lakelog.client.outgoing import Headers, check_record, check_target
 from lakelog.client.participant import Participant
-from lakelog.client.places import Offsets
+from lakelog.client.positions import Offsets
 from log_tables.clock import Clock
 from log_tables.errors import (
     Conflict,
@@ -29,7 +29,7 @@ from log_tables.limits import PARTITIONS_MAX
 from log_tables.record import binary_array, headers_array, timestamp_array
 
 REFUSED = (Conflict, NotFound, InvalidRequest)
-"""After these it is certain that nothing of a transaction is or will be there."""
+"""After these errors nothing of the transaction is in the log, or ever will be."""
 
 
 class Sent(NamedTuple):
@@ -88,7 +88,7 @@ class Transaction:
         self._stamps_ms.append(stamp_ms)
 
     def end(self) -> None:
-        """Take no more records: the block is over."""
+        """Accept no more records: the block is over."""
         self._ended = True
 
     def __len__(self) -> int:
@@ -125,7 +125,7 @@ def _int32s(numbers: list[int | None]) -> pa.Array:
 
 
 class _Request(NamedTuple):
-    """A transaction under way: the very same bytes are sent until it is known what became of it."""
+    """A transaction under way: the same bytes are sent until its result is known."""
 
     transaction: Transaction
     body: bytes
@@ -134,10 +134,10 @@ class _Request(NamedTuple):
 
 
 Patiently = Callable[[Callable[[], None]], None]
-"""Does what it is given, again after what may be repeated, for so long as its consumer has patience."""
+"""Calls what it is given, again after a retriable error, for `retry_ms` of the consumer."""
 
 
-class Blocks:
+class TransactionManager:
     """The transactions of one consumer, one after the other. Used by one thread."""
 
     def __init__(
@@ -146,11 +146,11 @@ class Blocks:
         """`again` is called when the consumer is to go on where its last transaction ended."""
         self._member, self._participant, self._clock, self._again = member, participant, clock, again
         self._open = False
-        self._unsettled: _Request | None = None
+        self._unresolved: _Request | None = None
         self._answered: tuple[str, ...] = ()
 
     @contextmanager
-    def block(self, patiently: Patiently) -> Iterator[Transaction]:
+    def transaction(self, patiently: Patiently) -> Iterator[Transaction]:
         """One transaction. What is raised in the block ends it: nothing is sent, and what was handed out
         since the last one is given again.
         """
@@ -167,43 +167,43 @@ class Blocks:
         except BaseException:
             self._restart()
             raise
-        self.settle(patiently)
+        self.resolve(patiently)
 
-    def settle(self, patiently: Patiently) -> None:
-        """Know what became of the last transaction. Raises Conflict, NotFound, InvalidRequest for one that
-        was refused; anything else says that it is not known: then it is asked again before all else.
+    def resolve(self, patiently: Patiently) -> None:
+        """Learn the result of the last transaction. Raises Conflict, NotFound, InvalidRequest for one that
+        was refused. After any other error the result is not known, and the next call asks again.
         """
-        if self._unsettled is None:
+        if self._unresolved is None:
             return
         try:
             patiently(self._send)
         except REFUSED:
-            self._unsettled = None
+            self._unresolved = None
             self._restart()
             raise
 
     def _begin(self, transaction: Transaction) -> None:
-        lost = self._participant.places.lost
+        lost = self._participant.positions.lost
         if lost:
             names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(lost))
             raise NotAssigned(
                 f"records of {names} were handed out, and the partitions went to another member before the "
                 "transaction ended; do the work again"
             )
-        offsets = self._participant.handed
+        offsets = self._participant.next_offsets
         if len(transaction) or offsets:
             key = self._clock.unique_id()
             body = transaction.body(self._participant.generation, offsets, self._answered)
-            self._unsettled = _Request(transaction, body, key, offsets)
+            self._unresolved = _Request(transaction, body, key, offsets)
 
     def _send(self) -> None:
-        request = self._unsettled
+        request = self._unresolved
         assert request is not None
         number, sent = self._member.transact(request.body, request.key)
-        self._unsettled, self._answered = None, (request.key,)
+        self._unresolved, self._answered = None, (request.key,)
         request.transaction.number, request.transaction.offsets = (
             number,
-            tuple(Sent(*place) for place in sent),
+            tuple(Sent(*each) for each in sent),
         )
         self._participant.transacted(request.offsets)
 

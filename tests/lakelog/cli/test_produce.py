@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 
 from lakelog.cli import app
 from lakelog.cli.produce import Tally
-from lakelog.client.delivery import Delivery, Outcome
+from lakelog.client.delivery import BatchResult, Delivery
 from log_tables.errors import BufferFull, InvalidRecord, OutcomeUnknown
 from tests.kit.gateway import RunningGateway, start_gateway
 from tests.kit.support import wait_until
@@ -236,9 +236,9 @@ def test_who_is_interrupted_is_told_where_to_go_on(tmp_path: Path) -> None:
 
 
 def settled(error: Exception | None = None) -> Delivery:
-    outcome = Outcome("t", 0)
+    outcome = BatchResult("t", 0)
     outcome.join()
-    outcome.settle(None if error else 0, error)
+    outcome.resolve(None if error else 0, error)
     return Delivery(outcome, 0)
 
 

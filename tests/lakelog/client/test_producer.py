@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from lakelog import Client, Producer
-from lakelog.client.delivery import REMEMBERED_MAX, Delivery, Outcome, RecordMetadata, Undelivered
+from lakelog.client.delivery import REMEMBERED_MAX, BatchResult, Delivery, RecordMetadata, Undelivered
 from log_tables import errors
 from log_tables.clock import ManualClock
 from log_tables.errors import Unreachable
@@ -452,7 +452,7 @@ def test_a_program_that_ends_without_closing_says_what_may_be_lost(
 def test_of_very_many_failures_the_first_is_kept_and_all_are_counted() -> None:
     undelivered, held = Undelivered(), []
     for number in range(2 * REMEMBERED_MAX):
-        outcome = Outcome("t", 0)
+        outcome = BatchResult("t", 0)
         outcome.join()
         undelivered.add(outcome, errors.InvalidRecord(f"number {number}"))
         held.append(outcome)
@@ -463,7 +463,7 @@ def test_of_very_many_failures_the_first_is_kept_and_all_are_counted() -> None:
 
 
 def test_a_failure_that_is_no_error_of_ours_is_told_too() -> None:
-    undelivered, outcome = Undelivered(), Outcome("t", 0)
+    undelivered, outcome = Undelivered(), BatchResult("t", 0)
     outcome.join()
     undelivered.add(outcome, MemoryError("no room"))
     told = undelivered.pop()

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from lakelog.client.delivery import Outcome
-from lakelog.client.lane import Batch, Lane
+from lakelog.client.delivery import BatchResult
+from lakelog.client.partition_queue import Batch, PartitionQueue
 from log_tables.errors import (
     BufferFull,
     LakelogError,
@@ -24,11 +24,11 @@ BEHIND = SequenceGap("sequence 3 where 1 is next", expected=1)
 DEADLINE_S = 120.0
 
 
-def lane(*counts: int, sequence: int = 0) -> Lane:
+def lane(*counts: int, sequence: int = 0) -> PartitionQueue:
     """A lane with batches of so many records, the first of them in hand."""
-    made = Lane("t", 0, sequence=sequence)
+    made = PartitionQueue("t", 0, sequence=sequence)
     for count in counts:
-        batch = Batch(Outcome("t", 0), due_s=1.0, deadline_s=DEADLINE_S)
+        batch = Batch(BatchResult("t", 0), due_s=1.0, deadline_s=DEADLINE_S)
         for number in range(count):
             batch.add(b"%d" % number, None, (), 0)
         made.batches.append(batch)
@@ -44,7 +44,7 @@ def test_a_batch_is_due_when_it_has_lingered_or_is_sealed_and_not_while_one_is_i
     assert waiting.due_s() == 1.0
     waiting.batches[0].sealed = True
     assert waiting.due_s() == -math.inf
-    assert Lane("t", 0).due_s() == math.inf
+    assert PartitionQueue("t", 0).due_s() == math.inf
 
 
 def test_sequences_follow_each_other_and_wrap() -> None:
@@ -155,7 +155,7 @@ def test_at_the_deadline_it_is_said_what_is_known() -> None:
 
 def test_without_sequences_nothing_in_doubt_is_repeated() -> None:
     sending = lane(1)
-    sending.stamped = False
+    sending.idempotent = False
     assert isinstance(sending.failed(LOST, now_s=0.0), OutcomeUnknown)
 
 

@@ -1,9 +1,9 @@
-"""What waits for one partition, in batches, and its sequences: no threads, no network.
+"""The batches that wait for one partition, and its sequence numbers: no threads, no network.
 
 A batch gets its sequence when it is sent first, and keeps it while it may be in the log: what is repeated is
 the very same request, so the gateway knows it again (KIP-98). When a batch is given up, or the gateway has
 forgotten the producer, the epoch is raised and sequences begin at 0 (KIP-360); the gateway then refuses
-whatever of the older epoch is still under way.
+requests of the older epoch that are still under way.
 """
 
 import math
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from lakelog.client.delivery import Delivery, Outcome
+from lakelog.client.delivery import BatchResult, Delivery
 from lakelog.client.outgoing import Headers
 from log_tables.clock import Backoff
 from log_tables.errors import (
@@ -44,7 +44,7 @@ class Batch:
     in the log, because an answer was lost. `held_bytes` is what it takes of the producer's buffer.
     """
 
-    outcome: Outcome
+    result: BatchResult
     due_s: float
     deadline_s: float
     sealed: bool = False
@@ -58,12 +58,12 @@ class Batch:
     _body: bytes = b""
 
     def add(self, value: bytes | None, key: bytes | None, headers: Headers, timestamp_ms: int) -> Delivery:
-        """Append a record; its future."""
+        """Append a record. Returns its future."""
         self._values.append(value)
         self._keys.append(key)
         self._headers.append(headers)
         self._stamps_ms.append(timestamp_ms)
-        return Delivery(self.outcome, self.outcome.join())
+        return Delivery(self.result, self.result.join())
 
     def body(self) -> bytes:
         """The request as an Arrow IPC stream: made once, then always the same bytes."""
@@ -92,29 +92,29 @@ def _encode(
 
 
 @dataclass(slots=True, eq=False)
-class Lane:
-    """What waits for one partition, the next in front. One request is in flight, which keeps the order.
+class PartitionQueue:
+    """The batches that wait for one partition, in order. One request is in flight at a time.
 
-    `stamped`: batches carry sequences, and so can be repeated when their answer is lost.
+    `idempotent`: batches carry sequences, and so can be repeated when their answer is lost.
     """
 
     topic: str
     partition: int
-    stamped: bool = True
+    idempotent: bool = True
     batches: deque[Batch] = field(default_factory=deque)
     in_flight: bool = False
     epoch: int = 0
     sequence: int = 0
     _not_before_s: float = -math.inf
     _pause_s: float = BACKOFF.first_s
-    _trouble: LakelogError | None = None
+    _last_error: LakelogError | None = None
 
     def open_batch(self) -> Batch | None:
         """The batch that takes more records, None when there is none."""
         return self.batches[-1] if self.batches and not self.batches[-1].sealed else None
 
     def due_s(self) -> float:
-        """When there is something to do; infinity when there is not."""
+        """When the next batch is to be sent or given up; infinity when there is none."""
         if self.in_flight or not self.batches:
             return math.inf
         head = self.batches[0]
@@ -130,13 +130,14 @@ class Lane:
 
     def delivered(self) -> None:
         """The gateway has acknowledged the batch in hand: `put_down` comes next."""
-        self.sequence = (self.sequence + self.batches[0].outcome.records) % SEQUENCE_MODULUS
-        self._trouble = None
+        self.sequence = (self.sequence + self.batches[0].result.records) % SEQUENCE_MODULUS
+        self._last_error = None
 
     def failed(self, error: Exception, now_s: float) -> Exception | None:
         """The batch in hand was not acknowledged.
 
-        Returns None when it will be sent again, else why it is given up: `put_down` comes next.
+        Returns None if it will be sent again. Else it is given up: returns the error, and `put_down` comes
+        next.
         """
         batch = self.batches[0]
         if isinstance(error, LakelogError):
@@ -151,10 +152,10 @@ class Lane:
         return self._reason(batch, error)
 
     def expired(self) -> Exception:
-        """The batch in hand has reached its deadline. Returns why: `put_down` comes next."""
-        trouble = self._trouble or Retriable("too many partitions have trouble at once")
-        self._renew(trouble)
-        return self._reason(self.batches[0], trouble)
+        """The batch in hand has reached its deadline. Returns the error; `put_down` comes next."""
+        last_error = self._last_error or Retriable("too many partitions have trouble at once")
+        self._renew(last_error)
+        return self._reason(self.batches[0], last_error)
 
     def put_down(self) -> None:
         """Go on with the next batch."""
@@ -165,8 +166,8 @@ class Lane:
     def _will_repeat(self, batch: Batch, error: Exception, now_s: float) -> bool:
         if isinstance(error, SequenceGap):
             return self._begin_anew(batch, error)
-        if isinstance(error, Retriable) or (isinstance(error, OutcomeUnknown) and self.stamped):
-            self._trouble = error
+        if isinstance(error, Retriable) or (isinstance(error, OutcomeUnknown) and self.idempotent):
+            self._last_error = error
             self._not_before_s = now_s + float(error.details.get("retry_after_s", self._pause_s))
             self._pause_s = BACKOFF.after(self._pause_s)
             return True
@@ -186,17 +187,18 @@ class Lane:
         return True
 
     def _renew(self, error: Exception) -> None:
-        """Raise the epoch: what is still under way in the old one is refused from now on."""
+        """Raise the epoch: the gateway refuses what is still under way in the old one."""
         known = int(error.details["current"]) if isinstance(error, StaleProducerEpoch) else 0
         self.epoch = max(self.epoch, known) + 1
         self.sequence = 0
 
     def _reason(self, batch: Batch, error: Exception) -> Exception:
-        """What the futures of a batch that is given up raise."""
+        """The error of a batch that is given up, for its futures."""
         where = f"partition {self.partition} of {self.topic}"
         if batch.uncertain and isinstance(error, LakelogError):
             return OutcomeUnknown(
-                f"{where}: the records may be in the log or not, look before sending them again: {error}"
+                f"{where}: the records may be in the log or not; read its end before you send them again: "
+                f"{error}"
             )
         late = f"{where}: not delivered in time, and not written: {error}"
         if isinstance(error, Retriable):
