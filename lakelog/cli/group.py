@@ -125,7 +125,7 @@ def reset_offsets(  # noqa: PLR0913, PLR0917 -- each is an option
 ) -> None:
     """Set the offsets that a group continues from. An offset outside of the log becomes its nearest end."""
     if (to is None) == (shift_by is None):
-        raise InvalidArgument("name either --to or --shift-by")
+        raise InvalidArgument("--to and --shift-by exclude each other; use one of them")
     with connect(url, wait) as client:
         old = _committed(client, name, known=not topic)
         chosen = _chosen(client, topic) or sorted(old)

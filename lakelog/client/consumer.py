@@ -10,7 +10,7 @@ import httpx
 import pyarrow as pa
 
 from lakelog.client.client import READ_BYTES, Client, OffsetsOf
-from lakelog.client.membership import Heart, Membership
+from lakelog.client.membership import Heartbeat, Membership
 from lakelog.client.participant import Callback, Callbacks, Choice, Participant
 from lakelog.client.positions import by_partition
 from lakelog.client.serializers import Deserializer
@@ -155,7 +155,7 @@ class Consumer:
                 self._participant.leave()
             self._client.close()
             raise
-        self._heart = Heart(self._member, session_timeout_ms / 1000 / BEATS_PER_SESSION)
+        self._heart = Heartbeat(self._member, session_timeout_ms / 1000 / BEATS_PER_SESSION)
 
     def __enter__(self) -> Self:
         return self

@@ -36,7 +36,7 @@ class TopicMetadata:
 
 
 @dataclass(frozen=True, slots=True)
-class SendConfig:
+class ProducerConfig:
     """The settings of a producer that are about sending; seconds and bytes."""
 
     acks: str
@@ -59,7 +59,7 @@ class Dispatch:
         client: Client,
         producer_id: int,
         topics: dict[str, TopicMetadata],
-        config: SendConfig,
+        config: ProducerConfig,
         clock: Clock,
     ) -> None:
         self._client, self._id, self._topics = client, producer_id, topics

@@ -122,7 +122,7 @@ class Membership:
         return self._client.request(method, self._path + path, **options)
 
 
-class Heart:
+class Heartbeat:
     """A thread that keeps a member alive between its requests, until it is stopped or the process ends."""
 
     def __init__(self, member: Membership, every_s: float) -> None:

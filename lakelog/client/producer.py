@@ -11,7 +11,7 @@ import httpx
 from lakelog.client import DEFAULT_URL
 from lakelog.client.client import Client
 from lakelog.client.delivery import Delivery, RecordMetadata
-from lakelog.client.dispatch import Dispatch, SendConfig, TopicMetadata
+from lakelog.client.dispatch import Dispatch, ProducerConfig, TopicMetadata
 from lakelog.client.outgoing import Headers, check_record, check_target
 from lakelog.client.serializers import Serializer
 from log_tables.clock import Clock, SystemClock
@@ -71,7 +71,7 @@ class Producer:
             raise InvalidArgument(f"acks={acks!r} is not metadata; use '0', '1' or 'all'")
         self._clock = clock or SystemClock()
         self._key_serializer, self._value_serializer = key_serializer, value_serializer
-        config = SendConfig(
+        config = ProducerConfig(
             acks,
             linger_ms / 1000,
             batch_size,

@@ -251,6 +251,6 @@ def test_records_behind_the_first_that_failed_are_told_apart() -> None:
         with pytest.raises(BufferFull):
             tally.add(settled(error))
     assert tally.sentence() == (
-        "1 record was sent; go on with --skip 11, which sends 2 later ones again that were delivered; of 1 "
-        "it is not known whether they are in the log, look at its end"
+        "1 record was sent; go on with --skip 11, which sends 2 later ones again that were delivered; 1 may "
+        "be in the log or not, so read its end with lakelog consume -o -10"
     )
