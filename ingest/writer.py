@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
 from weakref import WeakKeyDictionary
 
 from ingest.accumulator import Accumulator, BatchLimits, Ticket
+from ingest.background import Background
 from ingest.bucket import CommitBucket
 from ingest.buffer import Room
 from ingest.partitioner import StickyPartitioner
@@ -92,7 +93,7 @@ class Writer:
         self._executor = ThreadPoolExecutor(COMMIT_THREADS, thread_name_prefix="commit")
         self.claiming = ThreadPoolExecutor(CLAIM_THREADS, thread_name_prefix="claim")
         self._routes: WeakKeyDictionary[Topic, _TopicWriter] = WeakKeyDictionary()
-        self._unanswered: set[asyncio.Task[None]] = set()
+        self._background = Background()
         self._closed = False
 
     def sticky_partition(self, topic: Topic, among: Sequence[int] = ()) -> int:
@@ -114,7 +115,7 @@ class Writer:
         tickets = await self._sequence(topic, parts)
         if acks is Acks.ALL:
             return await self._durable(parts, tickets)
-        self._in_background(self._finish(topic, parts, tickets, room.detach()))
+        self._background.start(self._finish(topic, parts, tickets, room.detach()))
         return [
             ticket if isinstance(ticket, LakelogError) else _appended(part[0], ticket[0], None)
             for part, ticket in zip(parts, tickets, strict=True)
@@ -259,11 +260,6 @@ class Writer:
         accumulators = [a for route in self._routes.values() for a in route.accumulators.values()]
         await asyncio.gather(*(accumulator.flush() for accumulator in accumulators))
 
-    def _in_background(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(work)
-        self._unanswered.add(task)
-        task.add_done_callback(self._unanswered.discard)
-
     def _route(self, topic: Topic) -> _TopicWriter:
         route = self._routes.get(topic)
         if route is None:
@@ -278,8 +274,8 @@ class Writer:
         """Refuse new records with NotLeader, commit those that wait, end the threads."""
         self._closed = True
         await self._flush()
-        while self._unanswered:  # they may be sequenced only now, and then linger
-            await asyncio.wait(self._unanswered, timeout=FLUSH_AGAIN_S, return_when=asyncio.FIRST_COMPLETED)
+        while self._background:  # they may be sequenced only now, and then linger
+            await self._background.wait(FLUSH_AGAIN_S, asyncio.FIRST_COMPLETED)
             await self._flush()
         self._executor.shutdown(wait=False)
         self.claiming.shutdown(wait=False)

@@ -21,6 +21,7 @@ from typing import TypeVar, TypeVarTuple, Unpack
 
 from msgspec.structs import replace
 
+from ingest.background import Background
 from ingest.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
@@ -85,7 +86,7 @@ class Brokers:
         self._shown = ""  # the incarnation that has given a sign of life
         self._next_look: asyncio.Task[None] | None = None
         self._last_look = -LOOK_PAUSE_S
-        self._running: list[asyncio.Task[None]] = []
+        self._background = Background()
         # Of its own: signs of life wait for nothing that requests have in a thread.
         self._threads = ThreadPoolExecutor(BROKER_THREADS, thread_name_prefix="broker")
 
@@ -184,7 +185,8 @@ class Brokers:
         except LakelogError as error:  # a full disk, say: the logs can still be read
             _log.warning("this gateway is not registered yet, and tries again: %s", error)
         # One after the other, a long wait for the metadata log would look like death.
-        self._running = [asyncio.create_task(self._always(act)) for act in (self._watch, self._publish)]
+        for act in (self._watch, self._publish):
+            self._background.start(self._always(act))
 
     async def leave(self) -> None:
         """Tell the others that this gateway is about to end, so that they hand nothing over to it.
@@ -200,9 +202,7 @@ class Brokers:
 
     async def close(self) -> None:
         """Leave in order: nobody leads then what this gateway still led."""
-        for task in self._running:
-            task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
+        await self._background.cancel()
         record, self._record = self._record, None
         if record is not None:
             try:

@@ -15,6 +15,7 @@ import mmh3
 from coordinator.brokers.brokers import Brokers
 from coordinator.brokers.peers import Peers
 from ingest.accumulator import Accumulator
+from ingest.background import Background
 from ingest.writer import Writer
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
@@ -48,19 +49,16 @@ class Leadership:
         self._unreached: set[int] = set()
         self._moving: dict[_ById, asyncio.Future[None]] = {}
         self._leaving: list[Callable[[Topic, int], Awaitable[None]]] = []
-        self._balancing: asyncio.Task[None] | None = None
+        self._background = Background()
         self._closing = False
 
     async def start(self) -> None:
         """Begin to hand partitions over to gateways that come."""
-        self._balancing = asyncio.create_task(self._balance_always())
+        self._background.start(self._balance_always())
 
     async def close(self) -> None:
         """Hand all partitions over to the other gateways, if there are any; requests are still forwarded."""
-        if self._balancing is not None:
-            self._balancing.cancel()
-            await asyncio.gather(self._balancing, return_exceptions=True)
-            self._balancing = None
+        await self._background.cancel()
         if self._closing or not self._others():
             return
         self._closing = True

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 from coordinator.brokers.brokers import Brokers
 from coordinator.brokers.leadership import Leadership
 from coordinator.brokers.peers import Peers
+from ingest.background import Background
 from ingest.buffer import Room
 from ingest.settings import Settings
 from ingest.wide import Wide
@@ -59,7 +60,7 @@ class Router:
         self._clock, self._forwarded = clock, forwarded
         self._patience_s = settings.leader_timeout_ms / 1000 + PATIENCE_S
         self._wide = Wide(at_once)
-        self._unanswered: set[asyncio.Task[None]] = set()
+        self._background = Background()
         # The last append to a partition that was answered before; each lives while it is under way.
         self._turns: WeakValueDictionary[tuple[str, int], asyncio.Future[None]] = WeakValueDictionary()
 
@@ -98,7 +99,7 @@ class Router:
                 self._turn(topic, part, None if again is None else partial(again, place))
                 for place, part in enumerate(parts)
             ]
-            self._in_background(self._append_answered(topic, turns, room))
+            self._background.start(self._append_answered(topic, turns, room))
             return [Appended(partition, None, entry.batch.num_rows) for partition, entry in parts]
         if self._turns and not in_turn:
             await self._after_answered(topic, parts)
@@ -128,8 +129,8 @@ class Router:
 
     async def close(self) -> None:
         """Wait for appends that were answered before they were done."""
-        while self._unanswered:
-            await asyncio.wait(self._unanswered)
+        while self._background:
+            await self._background.wait()
 
     async def at_leader(
         self,
@@ -269,11 +270,6 @@ class Router:
         under_way = [turn for turn in turns if turn is not None]
         if under_way:
             await asyncio.wait(under_way)
-
-    def _in_background(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(work)
-        self._unanswered.add(task)
-        task.add_done_callback(self._unanswered.discard)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from coordinator.groups.session_manager import SessionManager
 from coordinator.groups.shard import Shard
 from coordinator.groups.step import step
 from coordinator.groups.transaction_coordinator import TransactionCoordinator
+from ingest.background import Background
 from ingest.buffer import RETRY_AFTER_S
 from ingest.settings import Settings
 from log_tables.clock import Clock
@@ -62,13 +63,14 @@ class ShardManager:
         self._replays: dict[int, tuple[tuple[int, int], asyncio.Task[list[Group]]]] = {}
         self._topics: Mapping[str, TopicState] = {}
         self._topics_version = -1
-        self._loops: list[asyncio.Task[None]] = []
+        self._background = Background()
         self._making = asyncio.Lock()
         self._expiring: dict[int, float] = {}
 
     async def start(self) -> None:
         """Begin to look after session timeouts, and for pending transactions that were left."""
-        self._loops = [asyncio.create_task(work) for work in (self._tick_always(), self._take_over_always())]
+        self._background.start(self._tick_always())
+        self._background.start(self._take_over_always())
 
     async def close(self) -> None:
         """Note the positions of members, and stop."""
@@ -76,9 +78,7 @@ class ShardManager:
             with suppress(LakelogError):
                 await self._before_hand_over(await self._topic(), partition)
         await self._transactions.close()
-        for task in self._loops:
-            task.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
+        await self._background.cancel()
 
     def wake(self) -> None:
         """Wake every poll that waits, so that it checks whether it still should."""

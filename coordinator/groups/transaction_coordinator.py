@@ -16,6 +16,7 @@ from coordinator.groups.applier import Append, Applier, ApplierContext, PendingT
 from coordinator.groups.events import Applied, OffsetAndMetadata, Transact
 from coordinator.groups.group import Group
 from coordinator.groups.shard import Shard
+from ingest.background import Background
 from ingest.buffer import Buffer
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
@@ -103,7 +104,7 @@ class TransactionCoordinator:
         self._clock, self._on_event = clock, on_event
         self._groups: dict[str, _Group] = {}
         self._spent: set[str] = set()  # staged files that are applied, and about to be deleted
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = Background()
 
     async def find_repeat(
         self, shard: Shard, group_id: str, key: str, digest: str | None
@@ -192,12 +193,10 @@ class TransactionCoordinator:
 
     async def close(self) -> None:
         """Stop, and leave pending transactions to the next coordinator."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=CLOSE_WAIT_S)
+        await self._background.wait(CLOSE_WAIT_S)
         for group in [*self._groups.values()]:
             await group.applier.close()
-        for task in self._tasks:
-            task.cancel()
+        await self._background.cancel()
 
     def _event(
         self, member_id: str | None, request: TransactionRequest, staged: tuple[StagedFile, ...]
@@ -331,15 +330,14 @@ class TransactionCoordinator:
             await asyncio.to_thread(staging.delete, self._cluster.store, files)
 
     def _in_background(self, work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task = self._background.start(work)
+        task.add_done_callback(_retrieve)  # a caller that still waits has its error
         return task
 
-    def _ended(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # a caller that still waits has its error
+
+def _retrieve(task: "asyncio.Task[None]") -> None:
+    if not task.cancelled():
+        task.exception()
 
 
 def _planned(parts: Iterable[PartitionRecords]) -> tuple[StagedFile, ...]:

@@ -1,0 +1,35 @@
+"""Tasks of the event loop that outlive the call that starts them."""
+
+import asyncio
+from collections.abc import Coroutine
+
+
+class Background:
+    """The running tasks of one owner, which waits for them or cancels them at its end."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Run `work`; its task is kept until it ends."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def wait(self, timeout_s: float | None = None, until: str = asyncio.ALL_COMPLETED) -> None:
+        """Return when the tasks that run now have ended (`until` as for `asyncio.wait`), or after
+        `timeout_s`.
+        """
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=timeout_s, return_when=until)
+
+    async def cancel(self) -> None:
+        """Cancel every task, and return when they have ended."""
+        tasks = [*self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
