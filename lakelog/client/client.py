@@ -51,7 +51,7 @@ OffsetsOf = Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """What a partition holds: `end` is the offset that the next record gets."""
+    """The offsets of a partition: `end` is the offset that the next record gets."""
 
     beginning: int
     end: int
@@ -346,7 +346,7 @@ class Client:
         return self.request("POST", path, timeout_s=timeout_s, content=content, headers=dict(headers))
 
     def _list(self, path: str) -> list[dict[str, Any]]:
-        """What a v3 collection holds."""
+        """The items of a v3 collection."""
         found: list[dict[str, Any]] = self._call("GET", f"{self._cluster_path()}/{path}").json()["data"]
         return found
 

@@ -69,12 +69,12 @@ class Consumer:
 
     It reads `topics`, or those that the regular expression `pattern` matches, and shares them with the
     group's other members; or `partitions`, whatever the others read. Iterate over it for records, or `poll`
-    tables. A record is done with when the next one is asked for, a table at the next poll, and both when the
-    consumer is closed. With `auto_commit` that is committed every `auto_commit_interval_ms`, when a partition
-    goes to another member, and when the consumer is closed. So every record is given at least once. Where an
-    answer is lost or a request fails, none is given twice to a member whose instance lives; when the gateway
-    dies between two polls, unnoticed, what was not committed comes again. A name is the member: two processes
-    must not use one.
+    tables. A record counts as processed when the next one is asked for, a table at the next poll, and both
+    when the consumer is closed. With `auto_commit` processed records are committed every
+    `auto_commit_interval_ms`, when a partition goes to another member, and when the consumer is closed. So
+    every record is given at least once. Where an answer is lost or a request fails, none is given twice to a
+    member whose instance lives; when the gateway dies between two polls, unnoticed, what was not committed
+    comes again. A name is the member: two processes must not use one.
 
     `on_revoked(partitions)` is called before partitions are given up (a commit in it is valid), `on_assigned`
     after some are gained, `on_lost` when they were taken away: the instance was silent for longer than its
@@ -252,11 +252,11 @@ class Consumer:
             with consumer.transaction() as transaction:
                 transaction.send("sums", b"...")
 
-        It happens at the end of the block; then `transaction.offsets` says where the records are. What is
-        raised in the block ends it with nothing sent. Then, and when the end raises Conflict (the assignment
-        has changed), NotFound or InvalidRequest, all that was handed out since the last transaction is given
-        again. After Retriable or OutcomeUnknown the consumer asks what became of it before it goes on. Raises
-        InvalidArgument for a consumer with auto_commit.
+        It happens at the end of the block; then `transaction.offsets` says where the records are. An
+        exception in the block ends it with nothing sent. Then, and when the end raises Conflict (the
+        assignment has changed), NotFound or InvalidRequest, all that was handed out since the last
+        transaction is given again. After Retriable or OutcomeUnknown the consumer asks what became of it
+        before it goes on. Raises InvalidArgument for a consumer with auto_commit.
         """
         self._check_open()
         if self._auto_commit:
@@ -315,8 +315,8 @@ class Consumer:
     def close(self) -> None:
         """Leave the group; with auto-commit, commit all that was handed out. Closing twice is fine.
 
-        A `with` block that ends by an exception commits only what was done with before: what was handed out
-        last somebody gets again. Raises Unreachable and others when that could not be done.
+        A `with` block that ends by an exception commits only the records processed before it: those handed
+        out last are given again. Raises Unreachable and others when that could not be done.
         """
         if not self._closed:
             self._positions.hand_out({})
@@ -349,7 +349,7 @@ class Consumer:
         return POLL_SCHEMA.empty_table()
 
     def _patiently(self, attempt: Callable[[], Answer], ended: Callable[[], bool] = lambda: False) -> Answer:
-        """What `attempt` gives, tried again for `retry_ms` after it has failed for no fault of ours."""
+        """The result of `attempt`, tried again for `retry_ms` after it has failed for no fault of ours."""
         deadline: float | None = None
         while True:
             try:

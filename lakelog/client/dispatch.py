@@ -21,7 +21,7 @@ SENDERS_MAX = 8
 """Requests in flight at once, each to another partition."""
 
 RECORD_OVERHEAD_BYTES = 256
-"""What Python's objects for a record take beside its bytes."""
+"""Bytes that Python's objects for a record take in addition to its own."""
 
 
 @dataclass(slots=True)

@@ -80,7 +80,7 @@ class Membership:
         return self._client.offsets(*at).end
 
     def records(self, generation: int | None, timeout_ms: int, max_bytes: int | None) -> tuple[pa.Table, int]:
-        """What a poll gives, and the generation that the gateway knows."""
+        """The result of a poll, and the generation that the gateway knows."""
         query: dict[str, int] = {"timeout": timeout_ms}
         if generation is not None:
             query["generation"] = generation

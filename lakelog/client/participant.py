@@ -19,7 +19,7 @@ Callback = Callable[[list[TopicPartition]], None]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a consumer reads: exactly one of the three is set."""
+    """The topics or partitions that a consumer reads: exactly one of the three is set."""
 
     topics: frozenset[str] = frozenset()
     pattern: str = ""
@@ -104,7 +104,7 @@ class Participant:
 
     def _check_ends(self, offsets: Offsets) -> None:
         """Raise OffsetOutOfRange for an offset that no record has yet. The gateway would take it, as Kafka
-        does, and the next poll would go by auto.offset.reset. What was handed out is below the end.
+        does, and the next poll would go by auto.offset.reset. Offsets that were handed out are below the end.
         """
         next_offsets = self.next_offsets
         for at, offset in offsets.items():

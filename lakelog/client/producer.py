@@ -38,10 +38,11 @@ class Producer:
 
     Each record is in the log once, and in the order of `send` within its partition, also when answers are
     lost, and when the gateway dies and comes back within `delivery_timeout_ms`. That is so with acks "all";
-    docs/guarantees.md says what "1" and "0" may lose. What is still on its way when the process ends is lost.
+    docs/guarantees.md says what "1" and "0" may lose. Records that are still in flight when the process ends
+    are lost.
 
-    A record that was not delivered is never passed over: its future raises why, and `flush`, `close` and the
-    end of a `with` block raise the first one whose future nobody has taken.
+    A record that was not delivered is never lost in silence: its future raises why, and `flush`, `close` and
+    the end of a `with` block raise the first one whose future nobody has taken.
 
     A batch is sent `linger_ms` after its first record, or with `batch_size` bytes. `buffer_memory` (bytes)
     bounds what waits; when it is full, `send` blocks for up to `max_block_ms`. The names and meanings are
@@ -114,10 +115,10 @@ class Producer:
         It goes to `partition`, else to that of its key (murmur3), else to the one whose batch is being filled
         (KIP-480). Without `timestamp_ms` (since 1970 UTC) it has the time of this call.
 
-        What can be metadata now is raised now, and the record takes no place: TypeError for a value, key or
-        header that is not bytes, InvalidRecord for a time that no log takes, RecordTooLarge, UnknownTopic,
-        UnknownPartition, Unreachable when no gateway answers that tells about the topic, and BufferFull when
-        there is no room for `max_block_ms`. What a serializer raises comes as it is.
+        Errors that are known at once are raised here, and the record takes no room: TypeError for a value,
+        key or header that is not bytes, InvalidRecord for a time that no log takes, RecordTooLarge,
+        UnknownTopic, UnknownPartition, Unreachable when no gateway answers that tells about the topic, and
+        BufferFull when there is no room for `max_block_ms`. An error of a serializer is raised as it is.
         """
         self._dispatch.check_open()
         check_target(topic, partition)

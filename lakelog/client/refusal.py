@@ -1,4 +1,4 @@
-"""What a gateway's refusal is in Python: the error that its answer names."""
+"""A gateway's refusal in Python: the error that its answer names."""
 
 from collections.abc import Mapping
 

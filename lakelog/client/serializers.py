@@ -17,5 +17,5 @@ def json_serializer(content: Any) -> bytes:
 
 
 def json_deserializer(data: bytes) -> Any:
-    """What the JSON text `data` says. Raises ValueError for what is not JSON."""
+    """The value of the JSON text `data`. Raises ValueError for a text that is not JSON."""
     return json.loads(data)

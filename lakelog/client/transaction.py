@@ -69,8 +69,8 @@ class Transaction:
 
         Without `timestamp_ms` (since 1970 UTC) it has the time of this call. Raises TypeError for a value, a
         key or a header that is not bytes, InvalidRecord for a time that no log takes, UnknownPartition for
-        one that no topic has, and InvalidArgument after the block. What the gateway refuses, an unknown topic
-        or a record that is too large, the end of the block raises.
+        one that no topic has, and InvalidArgument after the block. The end of the block raises the gateway's
+        refusals: an unknown topic, a record that is too large.
         """
         if self._ended:
             raise InvalidArgument("the transaction has ended; send inside of its with block")
@@ -151,8 +151,8 @@ class TransactionManager:
 
     @contextmanager
     def transaction(self, patiently: Patiently) -> Iterator[Transaction]:
-        """One transaction. What is raised in the block ends it: nothing is sent, and what was handed out
-        since the last one is given again.
+        """One transaction. An exception in the block ends it: nothing is sent, and records that were handed
+        out since the last one are given again.
         """
         if self._open:
             raise InvalidArgument("the consumer is in a transaction already; end that one first")
