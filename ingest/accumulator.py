@@ -63,7 +63,7 @@ class Accumulator:
 
     @property
     def leading(self) -> bool:
-        """Whether records may be added, as far as is known."""
+        """Whether records may be added, as far as this process knows."""
         return self.partition.leading and not self._released
 
     @property

@@ -9,10 +9,10 @@ from enum import Enum
 from weakref import WeakKeyDictionary
 
 from ingest.accumulator import Accumulator, BatchLimits, Ticket
-from ingest.background import Background
 from ingest.bucket import CommitBucket
 from ingest.buffer import Room
 from ingest.partitioner import StickyPartitioner
+from ingest.pending_tasks import PendingTasks
 from ingest.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
@@ -93,7 +93,7 @@ class Writer:
         self._executor = ThreadPoolExecutor(COMMIT_THREADS, thread_name_prefix="commit")
         self.claiming = ThreadPoolExecutor(CLAIM_THREADS, thread_name_prefix="claim")
         self._routes: WeakKeyDictionary[Topic, _TopicWriter] = WeakKeyDictionary()
-        self._background = Background()
+        self._tasks = PendingTasks()
         self._closed = False
 
     def sticky_partition(self, topic: Topic, among: Sequence[int] = ()) -> int:
@@ -115,7 +115,7 @@ class Writer:
         tickets = await self._sequence(topic, parts)
         if acks is Acks.ALL:
             return await self._durable(parts, tickets)
-        self._background.start(self._finish(topic, parts, tickets, room.detach()))
+        self._tasks.start(self._finish(topic, parts, tickets, room.detach()))
         return [
             ticket if isinstance(ticket, LakelogError) else _appended(part[0], ticket[0], None)
             for part, ticket in zip(parts, tickets, strict=True)
@@ -274,8 +274,8 @@ class Writer:
         """Refuse new records with NotLeader, commit those that wait, end the threads."""
         self._closed = True
         await self._flush()
-        while self._background:  # they may be sequenced only now, and then linger
-            await self._background.wait(FLUSH_AGAIN_S, asyncio.FIRST_COMPLETED)
+        while self._tasks:  # they may be sequenced only now, and then linger
+            await self._tasks.wait(FLUSH_AGAIN_S, asyncio.FIRST_COMPLETED)
             await self._flush()
         self._executor.shutdown(wait=False)
         self.claiming.shutdown(wait=False)

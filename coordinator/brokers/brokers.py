@@ -21,7 +21,7 @@ from typing import TypeVar, TypeVarTuple, Unpack
 
 from msgspec.structs import replace
 
-from ingest.background import Background
+from ingest.pending_tasks import PendingTasks
 from ingest.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
@@ -86,7 +86,7 @@ class Brokers:
         self._shown = ""  # the incarnation that has given a sign of life
         self._next_look: asyncio.Task[None] | None = None
         self._last_look = -LOOK_PAUSE_S
-        self._background = Background()
+        self._tasks = PendingTasks()
         # Of its own: signs of life wait for nothing that requests have in a thread.
         self._threads = ThreadPoolExecutor(BROKER_THREADS, thread_name_prefix="broker")
 
@@ -186,7 +186,7 @@ class Brokers:
             _log.warning("this gateway is not registered yet, and tries again: %s", error)
         # One after the other, a long wait for the metadata log would look like death.
         for act in (self._watch, self._publish):
-            self._background.start(self._always(act))
+            self._tasks.start(self._always(act))
 
     async def leave(self) -> None:
         """Tell the others that this gateway is about to end, so that they hand nothing over to it.
@@ -202,7 +202,7 @@ class Brokers:
 
     async def close(self) -> None:
         """Leave in order: nobody leads then what this gateway still led."""
-        await self._background.cancel()
+        await self._tasks.cancel()
         record, self._record = self._record, None
         if record is not None:
             try:

@@ -15,7 +15,7 @@ import mmh3
 from coordinator.brokers.brokers import Brokers
 from coordinator.brokers.peers import Peers
 from ingest.accumulator import Accumulator
-from ingest.background import Background
+from ingest.pending_tasks import PendingTasks
 from ingest.writer import Writer
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
@@ -49,16 +49,16 @@ class Leadership:
         self._unreached: set[int] = set()
         self._moving: dict[_ById, asyncio.Future[None]] = {}
         self._leaving: list[Callable[[Topic, int], Awaitable[None]]] = []
-        self._background = Background()
+        self._tasks = PendingTasks()
         self._closing = False
 
     async def start(self) -> None:
         """Begin to hand partitions over to gateways that come."""
-        self._background.start(self._balance_always())
+        self._tasks.start(self._balance_always())
 
     async def close(self) -> None:
         """Hand all partitions over to the other gateways, if there are any; requests are still forwarded."""
-        await self._background.cancel()
+        await self._tasks.cancel()
         if self._closing or not self._others():
             return
         self._closing = True
@@ -86,10 +86,10 @@ class Leadership:
         """The broker that leads a partition, or will on the next request, as known here; no I/O."""
         if self._writer.leads(topic, partition):
             return self._brokers.id
-        known = self._reported_leader(
+        leader = self._reported_leader(
             topic, partition, _claimed_by(topic, partition) if topic.is_open(partition) else 0
         )
-        return known if known in self._brokers.all() else self._preferred_leader(topic, partition)
+        return leader if leader in self._brokers.all() else self._preferred_leader(topic, partition)
 
     def led_here(self, topic: Topic, first: int) -> Iterator[int]:
         """The partitions of a topic that this gateway leads, or will on the next request: from `first` on,
@@ -195,8 +195,8 @@ class Leadership:
         If living brokers publish that they lead it, and `claimed` does not, one of those is right.
         """
         others = [broker for broker in map(self._brokers.other, self._brokers.living()) if broker is not None]
-        told = [broker.id for broker in others if partition in broker.leads.get(topic.name, ())]
-        return told[0] if told and claimed not in told else claimed
+        reporting = [broker.id for broker in others if partition in broker.leads.get(topic.name, ())]
+        return reporting[0] if reporting and claimed not in reporting else claimed
 
     def _preferred_leader(self, topic: Topic, partition: int) -> int:
         return _preferred_leader_of(topic, partition, self._brokers.living() or (self._brokers.id,))

@@ -12,8 +12,8 @@ from weakref import WeakValueDictionary
 from coordinator.brokers.brokers import Brokers
 from coordinator.brokers.leadership import Leadership
 from coordinator.brokers.peers import Peers
-from ingest.background import Background
 from ingest.buffer import Room
+from ingest.pending_tasks import PendingTasks
 from ingest.settings import Settings
 from ingest.wide import Wide
 from ingest.writer import Acks, Appended, AppendOutcome, Writer
@@ -60,7 +60,7 @@ class Router:
         self._clock, self._forwarded = clock, forwarded
         self._patience_s = settings.leader_timeout_ms / 1000 + PATIENCE_S
         self._wide = Wide(at_once)
-        self._background = Background()
+        self._tasks = PendingTasks()
         # The last append to a partition that was answered before; each lives while it is under way.
         self._turns: WeakValueDictionary[tuple[str, int], asyncio.Future[None]] = WeakValueDictionary()
 
@@ -99,7 +99,7 @@ class Router:
                 self._turn(topic, part, None if again is None else partial(again, place))
                 for place, part in enumerate(parts)
             ]
-            self._background.start(self._append_answered(topic, turns, room))
+            self._tasks.start(self._append_answered(topic, turns, room))
             return [Appended(partition, None, entry.batch.num_rows) for partition, entry in parts]
         if self._turns and not in_turn:
             await self._after_answered(topic, parts)
@@ -129,8 +129,8 @@ class Router:
 
     async def close(self) -> None:
         """Wait for appends that were answered before they were done."""
-        while self._background:
-            await self._background.wait()
+        while self._tasks:
+            await self._tasks.wait()
 
     async def at_leader(
         self,

@@ -287,8 +287,8 @@ class ConsumerSession:
         opened, damage = {}, None
         for at in new:
             topic = self._cluster.cached_topic(at.topic)
-            known = group.topics.get(at.topic)
-            if topic is None or known is None or topic.topic_id != known.topic_id:
+            in_group = group.topics.get(at.topic)
+            if topic is None or in_group is None or topic.topic_id != in_group.topic_id:
                 continue
             if at.partition < topic.partition_count:
                 try:

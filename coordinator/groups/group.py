@@ -85,7 +85,7 @@ class Group:
 
     @property
     def exists(self) -> bool:
-        """Whether anything is known of it."""
+        """Whether it has any record: members, offsets, a generation or transactions."""
         return bool(self.members or self.offsets or self.generation or self.transactions.number)
 
     @property

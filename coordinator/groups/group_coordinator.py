@@ -98,14 +98,14 @@ class GroupCoordinator:
         async def attempt(shard: Shard) -> Answer:
             consumer = self._sessions.session_for(shard, group_id, member_id)
             while True:
-                known = self._shard_manager.topics_version
+                version = self._shard_manager.topics_version
                 try:
                     polled = await consumer.poll(generation, max_bytes, deadline, over)
                     return await give(consumer, polled)
                 except (TopicDeleted, Damaged) as error:
                     # Damage may be the rest of a deleted topic whose segments are swept.
                     await self._shard_manager.refresh_topics()
-                    if self._shard_manager.topics_version == known:
+                    if self._shard_manager.topics_version == version:
                         raise error if isinstance(error, Damaged) else contradicted(error) from None
 
         return await self._shard_manager.with_shard(group_id, attempt)

@@ -32,8 +32,8 @@ def new_positions(before: Group, records: Records) -> list[NotedPosition]:
     for key, value in records:
         match key, value:
             case OffsetKey(_, topic, partition), OffsetValue(offset, topic_id):
-                known = before.offsets.get(TopicPartition(topic, partition))
-                if known is None or (known.topic_id, known.offset) != (topic_id, offset):
+                earlier = before.offsets.get(TopicPartition(topic, partition))
+                if earlier is None or (earlier.topic_id, earlier.offset) != (topic_id, offset):
                     found.append(NotedPosition(topic, topic_id, partition, offset))
             case MemberKey(_, name), MemberValue():
                 found += _new_member_positions(before, name, value)
@@ -42,10 +42,10 @@ def new_positions(before: Group, records: Records) -> list[NotedPosition]:
 
 def _new_member_positions(before: Group, member_id: str, value: MemberValue) -> Iterator[NotedPosition]:
     member = before.members.get(member_id)
-    known = {} if member is None else member.positions
+    earlier = {} if member is None else member.positions
     for topic, positions in value.positions.items():
         for partition, offset in positions.items():
-            if known.get(TopicPartition(topic, partition)) != offset:
+            if earlier.get(TopicPartition(topic, partition)) != offset:
                 yield NotedPosition(topic, value.topic_ids.get(topic, ""), partition, offset)
 
 

@@ -17,8 +17,8 @@ from coordinator.groups.session_manager import SessionManager
 from coordinator.groups.shard import Shard
 from coordinator.groups.step import step
 from coordinator.groups.transaction_coordinator import TransactionCoordinator
-from ingest.background import Background
 from ingest.buffer import RETRY_AFTER_S
+from ingest.pending_tasks import PendingTasks
 from ingest.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
@@ -63,14 +63,14 @@ class ShardManager:
         self._replays: dict[int, tuple[tuple[int, int], asyncio.Task[list[Group]]]] = {}
         self._topics: Mapping[str, TopicState] = {}
         self._topics_version = -1
-        self._background = Background()
+        self._tasks = PendingTasks()
         self._making = asyncio.Lock()
         self._expiring: dict[int, float] = {}
 
     async def start(self) -> None:
         """Begin to look after session timeouts, and for pending transactions that were left."""
-        self._background.start(self._tick_always())
-        self._background.start(self._take_over_always())
+        self._tasks.start(self._tick_always())
+        self._tasks.start(self._take_over_always())
 
     async def close(self) -> None:
         """Note the positions of members, and stop."""
@@ -78,7 +78,7 @@ class ShardManager:
             with suppress(LakelogError):
                 await self._before_hand_over(await self._topic(), partition)
         await self._transactions.close()
-        await self._background.cancel()
+        await self._tasks.cancel()
 
     def wake(self) -> None:
         """Wake every poll that waits, so that it checks whether it still should."""
@@ -230,11 +230,11 @@ class ShardManager:
         log = (await self._topic()).partition(partition)
         await asyncio.to_thread(log.refresh)
         # Callers share one replay until something changes: it reads all of the log.
-        known = (log.high_watermark, self._topics_version)
+        versions = (log.high_watermark, self._topics_version)
         before = self._replays.get(partition)
-        if before is None or before[0] != known or _has_failed(before[1]):
+        if before is None or before[0] != versions or _has_failed(before[1]):
             reading = asyncio.to_thread(_read_groups, log, self._topics, self._now_ms())
-            self._replays[partition] = known, asyncio.create_task(reading)
+            self._replays[partition] = versions, asyncio.create_task(reading)
         return await asyncio.shield(self._replays[partition][1])
 
     async def _topic(self) -> Topic:

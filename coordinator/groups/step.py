@@ -315,10 +315,10 @@ def _topics_changed(group: Group, event: TopicsChanged) -> tuple[Group, Records]
     before = group.topics
 
     def stays(at: TopicPartition) -> bool:
-        topic, known = event.topics.get(at.topic), before.get(at.topic)
+        topic, earlier = event.topics.get(at.topic), before.get(at.topic)
         if topic is None or at.partition >= topic.partitions:
             return False
-        return known is None or known.topic_id == topic.topic_id
+        return earlier is None or earlier.topic_id == topic.topic_id
 
     def left(member: Member) -> Member:
         """`member` without partitions of topics that changed; partitions that it assigned itself stay."""
@@ -396,10 +396,10 @@ def _rebalanced(group: Group, changed: Iterable[str]) -> tuple[Group, Records]:
     if not concerned:
         return group, []
     group = replace(group, generation=group.generation + 1)
-    told = [replace(group.members[name], epoch=group.generation) for name in sorted(concerned)]
-    for member in told:
+    notified = [replace(group.members[name], epoch=group.generation) for name in sorted(concerned)]
+    for member in notified:
         group = _with(group, member)
-    return group, [group_record(group), *(member_record(group, member) for member in told)]
+    return group, [group_record(group), *(member_record(group, member) for member in notified)]
 
 
 def _with(group: Group, member: Member) -> Group:

@@ -16,8 +16,8 @@ from coordinator.groups.applier import Append, Applier, ApplierContext, PendingT
 from coordinator.groups.events import Applied, OffsetAndMetadata, Transact
 from coordinator.groups.group import Group
 from coordinator.groups.shard import Shard
-from ingest.background import Background
 from ingest.buffer import Buffer
+from ingest.pending_tasks import PendingTasks
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import AppendedRange
@@ -104,7 +104,7 @@ class TransactionCoordinator:
         self._clock, self._on_event = clock, on_event
         self._groups: dict[str, _Group] = {}
         self._spent: set[str] = set()  # staged files that are applied, and about to be deleted
-        self._background = Background()
+        self._tasks = PendingTasks()
 
     async def find_repeat(
         self, shard: Shard, group_id: str, key: str, digest: str | None
@@ -193,10 +193,10 @@ class TransactionCoordinator:
 
     async def close(self) -> None:
         """Stop, and leave pending transactions to the next coordinator."""
-        await self._background.wait(CLOSE_WAIT_S)
+        await self._tasks.wait(CLOSE_WAIT_S)
         for group in [*self._groups.values()]:
             await group.applier.close()
-        await self._background.cancel()
+        await self._tasks.cancel()
 
     def _event(
         self, member_id: str | None, request: TransactionRequest, staged: tuple[StagedFile, ...]
@@ -245,9 +245,9 @@ class TransactionCoordinator:
         applying = None if group is None or group.shard is not shard else group.under_way.get(number)
         if applying is not None:
             return TransactionResult(number, _unplaced(transactions.pending[number].staged), applying)
-        told = transactions.retries.get(key)
+        retry = transactions.retries.get(key)
         return TransactionResult(
-            number, told.placed or () if told is not None and told.number == number else ()
+            number, retry.placed or () if retry is not None and retry.number == number else ()
         )
 
     def _apply_up_to(self, shard: Shard, group_id: str, number: int) -> None:
@@ -330,7 +330,7 @@ class TransactionCoordinator:
             await asyncio.to_thread(staging.delete, self._cluster.store, files)
 
     def _in_background(self, work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
-        task = self._background.start(work)
+        task = self._tasks.start(work)
         task.add_done_callback(_retrieve)  # a caller that still waits has its error
         return task
 

@@ -106,9 +106,9 @@ def apply(before: TransactionState, group_id: str, event: Applied) -> tuple[Tran
     retry = before.retries.get(intent.key)
     if retry is None or retry.number != event.number:
         return replace(before, pending=pending), records
-    told = Retry(retry.number, retry.digest, retry.committed_ms, event.placed, event.lost)
-    records.append((RetryKey(group_id, intent.key), told))
-    return replace(before, pending=pending, retries={**before.retries, intent.key: told}), records
+    applied = Retry(retry.number, retry.digest, retry.committed_ms, event.placed, event.lost)
+    records.append((RetryKey(group_id, intent.key), applied))
+    return replace(before, pending=pending, retries={**before.retries, intent.key: applied}), records
 
 
 def expire(before: TransactionState, group_id: str, at_ms: int) -> tuple[TransactionState, Records]:

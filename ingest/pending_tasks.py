@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Coroutine
 
 
-class Background:
+class PendingTasks:
     """The running tasks of one owner, which waits for them or cancels them at its end."""
 
     def __init__(self) -> None:

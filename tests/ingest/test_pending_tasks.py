@@ -2,47 +2,47 @@
 
 import asyncio
 
-from ingest.background import Background
+from ingest.pending_tasks import PendingTasks
 
 
 def test_a_task_is_kept_until_it_ends() -> None:
     async def scenario() -> None:
-        background, gate = Background(), asyncio.Event()
+        tasks, gate = PendingTasks(), asyncio.Event()
 
         async def work() -> None:
             await gate.wait()
 
-        background.start(work())
-        await background.wait(timeout_s=0)
-        assert len(background) == 1
+        tasks.start(work())
+        await tasks.wait(timeout_s=0)
+        assert len(tasks) == 1
         gate.set()
-        await background.wait()
-        assert not background
+        await tasks.wait()
+        assert not tasks
 
     asyncio.run(scenario())
 
 
 def test_the_first_that_ends_is_enough() -> None:
     async def scenario() -> None:
-        background, gate = Background(), asyncio.Event()
+        tasks, gate = PendingTasks(), asyncio.Event()
 
         async def work(done: bool) -> None:
             if not done:
                 await gate.wait()
 
-        background.start(work(done=False))
-        background.start(work(done=True))
-        await background.wait(until=asyncio.FIRST_COMPLETED)
-        assert len(background) == 1
+        tasks.start(work(done=False))
+        tasks.start(work(done=True))
+        await tasks.wait(until=asyncio.FIRST_COMPLETED)
+        assert len(tasks) == 1
         gate.set()
-        await background.wait()
+        await tasks.wait()
 
     asyncio.run(scenario())
 
 
 def test_cancelled_tasks_have_ended_on_return() -> None:
     async def scenario() -> None:
-        background, ended = Background(), []
+        tasks, ended = PendingTasks(), []
 
         async def work() -> None:
             try:
@@ -50,11 +50,11 @@ def test_cancelled_tasks_have_ended_on_return() -> None:
             finally:
                 ended.append("ended")
 
-        background.start(work())
-        await background.wait(timeout_s=0)
-        await background.cancel()
+        tasks.start(work())
+        await tasks.wait(timeout_s=0)
+        await tasks.cancel()
         assert ended == ["ended"]
-        assert not background
-        await background.cancel()
+        assert not tasks
+        await tasks.cancel()
 
     asyncio.run(scenario())
