@@ -37,7 +37,7 @@ HTTP = """
     routed server session socket url wire
 """
 PYTHON = """
-    admin allowance alteration argument backoff bench bound boundary bucket cache call callback
+    admin background allowance alteration argument backoff bench bound boundary bucket cache call callback
     change choice cli clock code collection command conflict context copy count crash delete
     delivery demo description dispatch entry event exit failure fault flow format fsck handle
     housekeeping inspection interpreter interrupt item java jre kind lakelog layout line link list
