@@ -99,7 +99,7 @@ def test_a_run_does_all_there_is_to_do_and_the_next_has_nothing(
 def test_jobs_are_chosen_by_name_and_run_in_their_order() -> None:
     assert jobs_named([]) == JOBS
     assert [job.name for job in jobs_named(["tiering", "retention"])] == ["retention", "tiering"]
-    with pytest.raises(InvalidArgument, match="there is no job 'tidy'; there are retention, key_comp"):
+    with pytest.raises(InvalidArgument, match="there is no job 'tidy'; use one of retention, key_comp"):
         jobs_named(["tiering", "tidy"])
 
 
