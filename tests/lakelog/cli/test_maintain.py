@@ -87,7 +87,7 @@ def test_a_job_that_is_not_known_is_refused_and_nothing_is_done(run: Run, root: 
     wrong(
         run("--once", "--job", "tidy", "--remote-root", str(further)),
         USAGE,
-        "there is no job 'tidy'; there are",
+        "there is no job 'tidy'; use one of retention",
     )
     assert files(root) == before
 
