@@ -1,4 +1,4 @@
-"""What one gateway process is made of, and how a route gets at it."""
+"""The parts of one gateway process, and how a route gets them."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -43,10 +43,10 @@ class Gateway:
     small_bodies: Buffer = field(
         default_factory=lambda: Buffer(SMALL_BODIES_MAX_BYTES, "of requests to", SMALL_BODY_FREE_BYTES)
     )
-    """What bodies hold that bring no records."""
+    """The room for bodies that bring no records."""
 
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the gateway begins to stop: a long poll that waits answers with what it has."""
+    """Set when the gateway begins to stop: a waiting long poll then answers at once."""
 
 
 def gateway(request: Request) -> Gateway:
@@ -56,7 +56,7 @@ def gateway(request: Request) -> Gateway:
 
 
 async def _here(request: Request) -> Gateway:
-    # Async although nothing waits: FastAPI calls a plain function in a thread, every time.
+    # Async although it never waits: FastAPI would call a plain function in a thread, every time.
     return gateway(request)
 
 

@@ -1,4 +1,4 @@
-"""What a gateway counts and measures, for Prometheus: produce, fetch, commits, the buffer, errors.
+"""The metrics of a gateway, for Prometheus: produce, fetch, commits, the buffer, errors.
 
 Topics are labels, so they are bounded: internal topics share one label, and so do all topics past
 TOPIC_LABELS_MAX. docs/operating.md lists every metric.
@@ -26,7 +26,7 @@ TOPIC_LABELS_MAX = 1_000
 INTERNAL_TOPICS = "(internal)"
 OTHER_TOPICS = "(other)"
 
-# A timestamp beside every series would double the page.
+# A timestamp with every series would double the page.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -34,7 +34,7 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 
 @dataclass(frozen=True, slots=True)
 class TableSize:
-    """What one partition that this process has open holds now."""
+    """The size of one partition that this process has open."""
 
     topic: str
     segments: int

@@ -1,9 +1,9 @@
-"""The gate to what gateways ask of one another: only gateways of this root are let in that mean this process.
+"""The gate before the routes between gateways: it admits only gateways of this root that mean this process.
 
-A port may be another gateway's by now, of another cluster even, or another service's. So a gateway names the
-one that it means, by the id of the cluster and the incarnation that only the metadata log knows, and believes
-an answer only if that says the same again. It names itself, too: a copy of the root has the
-same names, but who asks from there is not found in this root, or gives no sign of life here.
+A port may belong to another gateway by now, even of another cluster, or to another service. So a gateway
+names the target of its request by the id of the cluster and the incarnation, which only the metadata log
+knows, and it trusts an answer only if that repeats them. It also names itself: a copy of the root has the
+same names, but a gateway of the copy is not registered in this root, or shows no sign of life here.
 """
 
 import hmac
@@ -20,7 +20,7 @@ _STATUS = 421
 _REFUSED = msgspec.json.encode(
     {
         "error_code": _STATUS,
-        "message": "this is for another gateway, or none; use the public API, see /docs",
+        "message": "this request is for another gateway; use the public API, see /docs",
     }
 )
 
@@ -45,12 +45,12 @@ class PeerGate:
             await _refuse(send)
             return
 
-        async def told(message: Message) -> None:
+        async def send_with_target(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message = {**message, "headers": [*message["headers"], (TARGETED, own)]}
             await send(message)
 
-        await (self._peer_app if for_peers else self._app)(scope, receive, told)
+        await (self._peer_app if for_peers else self._app)(scope, receive, send_with_target)
 
     async def _lets_in(self, scope: Scope, own: bytes) -> bool:
         found = heads(scope)

@@ -1,7 +1,8 @@
-"""What gateways ask of one another: to append where this one leads, and to lead what another hands over.
+"""The routes between gateways: append to a partition that this one leads, and become leader of one that
+another hands over.
 
-Nothing here is sent on again, so that no request goes round in circles. It is an application of its own,
-without what the public API needs: what stands here is added to every forwarded request.
+No request is forwarded from here, so that none goes round in circles. This is an application of its own: the
+layers of the public API would make every forwarded request slower.
 """
 
 from starlette.applications import Starlette
@@ -41,7 +42,7 @@ def create_peer_app(gateway: Gateway) -> Starlette:
 
 
 async def ping(_: Request) -> Response:
-    """This gateway lives."""
+    """This gateway is alive."""
     return Response(status_code=204)
 
 
@@ -60,20 +61,20 @@ async def append(request: Request) -> Response:
 
 
 def body_refused(error: LakelogError) -> Response:
-    """The answer to a body that was not taken."""
-    # Where there is no room, that is for the client, and nothing was written.
+    """The answer to a body that is refused."""
+    # A full buffer is the answer for the client, and nothing was written.
     return _answer([error]) if isinstance(error, BufferFull) else error_response(error)
 
 
 async def _appended(
     here: Gateway, at: TopicIdPartition, entries: list[AppendRequest], acks: Acks, room: Room
 ) -> list[AppendOutcome]:
-    """What becomes of entries; whatever is raised is an outcome."""
+    """The outcome of each request; an error is an outcome."""
     try:
         check_writable(at.topic)
         topic = await _find(here, at)
         for entry in entries:
-            # What a transaction has committed was checked when it came, and must go in.
+            # Records of a committed transaction were checked when they arrived, and must be appended.
             checked_before = entry.producer is not None and entry.producer.kept
             if entry.batch.num_rows and not checked_before:
                 check_sizes(entry.batch, topic)
@@ -119,7 +120,9 @@ async def _find(here: Gateway, at: TopicIdPartition) -> Topic:
         await run_in_threadpool(here.cluster.refresh)
         found = here.cluster.cached_topic(at.topic)
     if found is None or found.topic_id != at.topic_id:
-        raise TopicDeleted(f"topic {at.topic!r} was deleted, or made again, meanwhile; look at it first")
+        raise TopicDeleted(
+            f"topic {at.topic!r} was deleted or re-created; refresh it, and repeat the request"
+        )
     return found
 
 

@@ -1,8 +1,8 @@
-"""What a page in somebody's browser may not do here: write, or reach this gateway by a name of its own.
+"""Protection from pages in a browser: they may not write, nor reach this gateway by a name of their own.
 
-A browser sends what any page asks for to any address, and asks that address first (a preflight, which nobody
-answers here) only where a form could not have sent the same. So what writes must carry what no form can. A
-page whose own name was made to lead here (DNS rebinding) needs no preflight at all, but still says its name.
+A browser sends requests of any page to any address. It asks that address first, by a preflight which this
+gateway does not answer, only if a form could not send the same request. So a write must have a header that no
+form can send. A page whose own name leads here (DNS rebinding) needs no preflight, but its `Host` shows it.
 """
 
 import ipaddress
@@ -29,7 +29,8 @@ def check_media_type(_: Gateway, scope: Scope) -> None:
     """Raise UnsupportedMediaType for a POST that a form could send, also without a body; and for any other
     body that is to be written and is nothing that is known here.
 
-    By method: no route can forget it. What another gateway asks is let pass: no form has its header.
+    The check is by method, so that no route can forget it. Requests of other gateways pass: no form can send
+    their header.
     """
     if scope["method"] != "POST" and not (scope["method"] in ("PUT", "PATCH") and _has_body(scope)):
         return

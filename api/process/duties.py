@@ -1,7 +1,7 @@
-"""What a gateway does beside answering: follow changed topics, write checkpoints, clean up.
+"""The background work of a gateway: follow changed topics, write checkpoints, clean up.
 
-Each duty is a function called again and again in a thread of its own, off the event loop and the
-append path. All of them are safe to kill at any point.
+A duty is a function that a thread of its own calls again and again, off the event loop and the append path.
+Every duty is safe to kill at any point.
 """
 
 import logging
@@ -36,7 +36,7 @@ TEMPORARY_MAX_AGE_MS = 60 * 60 * 1000
 """A temporary file that is older belongs to a put that was killed: none takes nearly as long."""
 
 DUTY_END_S = 5.0
-"""How long a stopping gateway waits for a duty: a checkpoint that takes longer is made again later."""
+"""How long a stopping gateway waits for a duty: a longer checkpoint is repeated later."""
 
 _log = logging.getLogger(__name__)
 
@@ -65,14 +65,14 @@ class Duty:
             try:
                 self._work()
             except Exception:  # noqa: BLE001 -- logged and counted below
-                # The next turn may succeed, and a gateway that cannot tidy up can still serve.
+                # The next turn may succeed, and a gateway that cannot clean up can still serve.
                 _log.exception("duty %s failed; it is tried again", self._name)
                 self._metrics.duty_failed(self._name)
             self._stopping.wait(self._interval_s)
 
 
 def duties(gateway: Gateway) -> list[Duty]:
-    """Everything that `gateway` has to do, not yet started."""
+    """All duties of `gateway`, not yet started."""
     cluster, metrics = gateway.cluster, gateway.metrics
     refresh_interval_s = gateway.settings.refresh_interval_ms / 1_000
     return [
@@ -111,7 +111,7 @@ def clean(cluster: Cluster) -> None:
 
 
 def table_sizes(cluster: Cluster) -> Iterator[TableSize]:
-    """What the open partitions hold, as last known."""
+    """The sizes of the open partitions, as far as they are known."""
     for topic in cluster.topics(include_internal=True):
         for _, partition in topic.opened():
             segments = partition.snapshot.segments
@@ -120,7 +120,7 @@ def table_sizes(cluster: Cluster) -> Iterator[TableSize]:
 
 
 def _led(cluster: Cluster) -> Iterator[Partition]:
-    """The partitions that this process leads; others are their leaders' business."""
+    """The partitions that this process leads; the leaders of the others look after them."""
     return (partition for partition in _opened(cluster) if partition.leading)
 
 

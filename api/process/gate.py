@@ -1,8 +1,8 @@
 """The one list of checks that every request passes before any application sees it.
 
-A check looks at the head of a request, before its body is read, and raises what is wrong with it. What stands
-here holds for every way in: the public API, what gateways ask of one another, and paths that nobody knows.
-A path may end with a slash, wherever it leads.
+A check reads the head of a request, before its body is read, and raises an error if the request is wrong. The
+checks hold for all requests: those to the public API, those between gateways, and those to unknown paths. Any
+path may end with a slash.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from api.requests.heads import heads
 from log_tables.errors import LakelogError
 
 Check = Callable[[Gateway, Scope], None]
-"""Looks at an ASGI scope of type http. Raises LakelogError for a request that is not to be answered."""
+"""Reads an ASGI scope of type http. Raises LakelogError for a request that is refused."""
 
 
 def check_codings(_: Gateway, scope: Scope) -> None:
@@ -35,13 +35,13 @@ def check_codings(_: Gateway, scope: Scope) -> None:
 
 
 def _named(scope: Scope, header: bytes) -> set[str]:
-    """What the lists in the headers of that name have, in lower case."""
+    """The items that the lists in the headers of that name have, in lower case."""
     listed = ",".join(value.decode("latin-1") for value in heads(scope).get(header, ()))
     return {each.strip().lower() for each in listed.split(",")} - {""}
 
 
 CHECKS: Sequence[Check] = (check_host, check_origin, check_media_type, check_codings)
-"""In the order in which they are made: the first that fails is the answer."""
+"""In order: the first failing check is the answer."""
 
 
 class Gate:

@@ -72,7 +72,7 @@ def _families() -> tuple[GaugeMetricFamily, ...]:
     return (
         GaugeMetricFamily("lakelog_consumer_lag_records", "Records not yet committed.", labels=labels),
         GaugeMetricFamily("lakelog_consumer_lag_seconds", "Age of the oldest of them.", labels=labels),
-        GaugeMetricFamily("lakelog_consumer_lag_bytes", "What they take in storage.", labels=labels),
+        GaugeMetricFamily("lakelog_consumer_lag_bytes", "Size of these records in storage.", labels=labels),
     )
 
 

@@ -1,7 +1,7 @@
-"""The pages for people, /docs and /redoc, as a whole: nothing of them comes from another host.
+"""The pages /docs and /redoc, complete: they load nothing from other hosts.
 
-The files of Swagger UI and ReDoc are those of the package fastapi-offline. What a page may do stands in its
-content security policy: load from this gateway, and ask this gateway.
+The files of Swagger UI and ReDoc come from the package fastapi-offline. The content security policy of a page
+lets it load from this gateway, and send requests to this gateway.
 """
 
 from importlib.resources import files
@@ -25,7 +25,7 @@ _STARTS = {
     "docs.js": 'SwaggerUIBundle({url: "/openapi.json", dom_id: "#page", validatorUrl: null})',
     "redoc.js": 'Redoc.init("/openapi.json", {}, document.getElementById("page"))',
 }
-"""What begins each page: in a file, as its policy allows no script within it."""
+"""The scripts that start the pages, as files: the policy allows no inline script."""
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; connect-src 'self'; "
@@ -44,7 +44,7 @@ _HEADERS = {
 
 @router.get("")
 async def docs() -> Response:
-    """Swagger UI, with which routes can be tried."""
+    """Swagger UI, which can also send requests."""
     style = '<link rel="stylesheet" href="/docs/files/swagger-ui.css">'
     return _page(style, "swagger-ui-bundle.js", "docs.js")
 
@@ -57,11 +57,11 @@ async def reference() -> Response:
 
 @router.get("/files/{name}")
 async def file(name: Annotated[str, PathParameter()]) -> Response:
-    """What the pages load. Raises NotFound."""
+    """A file of the pages. Raises NotFound."""
     if name in _STARTS:
         return Response(_STARTS[name], media_type="text/javascript", headers=_HEADERS)
     if name not in _NAMES:
-        raise NotFound(f"the pages have no file {name[:40]!r}; see /docs")
+        raise NotFound(f"there is no file {name[:40]!r}; see /docs")
     return FileResponse(_FILES / name, headers=_HEADERS)
 
 
@@ -78,7 +78,7 @@ def _page(style: str, library: str, start: str) -> Response:
 </head>
 <body>
 <div id="page"></div>
-<noscript>This page needs JavaScript; the same as a document is at /openapi.json.</noscript>
+<noscript>This page needs JavaScript; the OpenAPI document is at /openapi.json.</noscript>
 <script src="/docs/files/{library}"></script>
 <script src="/docs/files/{start}"></script>
 </body>

@@ -1,8 +1,8 @@
 """HTTP as uvicorn reads it, within bounds: what one connection may send, hold and wait for.
 
-A head is parsed by pieces, so that one that never ends is met before it is large. What comes before its turn
-waits unread. Whoever is too slow, or sends what is not HTTP, is told so in our form of errors, and the
-connection is closed. `look` is called now and then for the deadlines.
+A head is parsed in pieces, so that an endless one is refused before it is large. Later requests of a
+connection wait unread for their turn. A client that is too slow, or does not send HTTP, gets an answer in our
+form of errors, and its connection is closed. `look` is called now and then for the deadlines.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a connection may do. `failed` is told the code of each error that is answered here."""
+    """The bounds of a connection. `failed` receives the code of each error that is answered here."""
 
     max_connections: int
     idle_s: float
@@ -87,7 +87,7 @@ class Protocol(HttpToolsProtocol):
             self.app = self.spares.application(self.app, self)
             self.spares.let_in(self, over)
 
-    # What comes in.
+    # Input.
 
     def data_received(self, data: bytes) -> None:
         if len(data) <= _HEAD_PIECE_BYTES and not (self._waiting or self._flow.held or self.ending):
@@ -104,7 +104,7 @@ class Protocol(HttpToolsProtocol):
             self._feed(piece)
 
     def _piece_bytes(self, left: memoryview) -> int:
-        """How much of `left` is looked at next. Behind the end of a body there may be heads."""
+        """How many bytes of `left` to parse next. Heads may follow the end of a body."""
         if not self._in_body:
             return _HEAD_PIECE_BYTES
         heads = bytes(left[:_BODY_PIECE_BYTES]).count(b"\r\n\r\n")
@@ -128,7 +128,7 @@ class Protocol(HttpToolsProtocol):
                 self.refuse(self._wrong)
 
     def _blame(self, error: LakelogError | None) -> None:
-        """Remember the first thing that is wrong, which the parser's callbacks cannot raise."""
+        """Remember the first error, because the parser's callbacks cannot raise it."""
         if self._wrong is None:
             self._wrong = error
 
@@ -145,7 +145,7 @@ class Protocol(HttpToolsProtocol):
             f"the headers have more than {HEAD_MAX_BYTES} bytes or {HEADER_LINES_MAX} lines; send fewer"
         )
 
-    # What the parser finds.
+    # Callbacks of the parser.
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -188,7 +188,7 @@ class Protocol(HttpToolsProtocol):
             self._in_body = False
             super().on_message_complete()
 
-    # What goes out.
+    # Output.
 
     def on_response_complete(self) -> None:
         self.server_state.total_requests += 1
@@ -213,7 +213,7 @@ class Protocol(HttpToolsProtocol):
         self.refuse(MalformedBody(_NOT_HTTP))
 
     def refuse(self, error: LakelogError) -> None:
-        """Say what is wrong, unless an earlier request's answer is still to come, and close."""
+        """Answer `error`, unless an earlier request is still unanswered, and close."""
         self._wrong = error
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is not None and cycle.response_complete:
@@ -225,11 +225,11 @@ class Protocol(HttpToolsProtocol):
         if cycle is not None:
             cycle.disconnected = True
             cycle.message_event.set()
-        self._in_body = True  # whatever comes now belongs to what was refused
+        self._in_body = True  # all further bytes belong to the refused request
         self.end()
 
     def end(self) -> None:
-        """Close when all is sent. A client that still sends is given time to read what it was told."""
+        """Close when all is sent. A client that still sends has time to read the answer."""
         if self._ending or self._raw.is_closing():
             return
         if not self._in_body:
@@ -242,7 +242,7 @@ class Protocol(HttpToolsProtocol):
 
     @property
     def ending(self) -> bool:
-        """Whether nothing more is read or begun here."""
+        """Whether the connection reads nothing more and starts no request."""
         return self._ending or self._raw.is_closing()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -265,23 +265,25 @@ class Protocol(HttpToolsProtocol):
                 late = f"the head did not come within {self.bounds.receive_s:g} s; send it at once"
                 self.refuse(RequestTimeout(late))
         elif now - self._idle_since > (self.bounds.receive_s if self._in_body else self.bounds.idle_s):
-            self._raw.close()  # in a body: it was answered, what still comes of it is passed over
+            self._raw.close()  # in a body: its request was answered, and the rest is ignored
 
     def _answering(self) -> bool:
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and not cycle.response_complete
 
     def unsent_bytes(self, now: float) -> int:
-        """What the client has not taken yet."""
+        """The bytes that the client has not taken yet."""
         return self._unsent.size_bytes(now)
 
     def drop(self) -> None:
-        """Close the connection now; what is not sent is lost."""
+        """Close the connection now; unsent bytes are lost."""
         self._raw.abort()
 
 
 def check_connections(connections: Iterable[Any], now: float) -> None:
-    """Look at every connection. While too much in all is not taken, drop those with most of it."""
+    """Check the deadlines of every connection. If clients leave too many bytes untaken, drop those with
+    most.
+    """
     waiting = []
     for connection in list(connections):
         try:
@@ -300,7 +302,7 @@ def check_connections(connections: Iterable[Any], now: float) -> None:
 
 
 class _Flow(FlowControl):
-    """Reading can be held, whoever else wants it to go on."""
+    """Reading can be held, even if other code resumes it."""
 
     held = False
 
@@ -335,7 +337,7 @@ class _Closing:
 
 
 def _as_http(error: LakelogError) -> bytes:
-    """An answer that is the last one of its connection."""
+    """The last answer of a connection."""
     answer = error_response(error)
     lines = [*answer.raw_headers, (b"connection", b"close")]
     head = b"".join(name + b": " + value + b"\r\n" for name, value in lines)

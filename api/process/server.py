@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 
 def say(line: str) -> None:
-    """Tell it on standard output, at once."""
+    """Print a line on standard output, at once."""
     print(line, flush=True)
 
 
@@ -68,7 +68,7 @@ def run(settings: Settings, peer_port: int | None = None, ready: Callable[[str],
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.root.level))
-    # api/errors.py has logged it already, with a reference that the client was told.
+    # api/errors.py has logged it already, with the reference that the client has.
     logging.getLogger("uvicorn.error").addFilter(lambda record: "in ASGI application" not in record.msg)
     _raise_file_limit()
     sys.meta_path.insert(0, _WithoutPandas())
@@ -102,7 +102,7 @@ def run(settings: Settings, peer_port: int | None = None, ready: Callable[[str],
 
 
 def _bounds(settings: Settings, metrics: Metrics) -> Bounds:
-    """What a connection may do. Files are left over for tables, and for connections that are told of it."""
+    """The bounds of a connection. Files are reserved for tables, and for connections that are refused."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     most = settings.max_connections
     if files != resource.RLIM_INFINITY:
@@ -241,7 +241,7 @@ class _Server(uvicorn.Server):
                 await self._gateway.leadership.close()
         except TimeoutError:
             _log.warning("not everything was handed over to the other gateways in time")
-        except Exception:  # noqa: BLE001 -- who was asked to end ends
+        except Exception:  # noqa: BLE001 -- the process ends in any case
             _log.exception("handing over to the other gateways failed")
         self.should_exit = True
         self._gateway.stopping.set()
@@ -272,6 +272,6 @@ def _forced_end(number: int) -> NoReturn:
 
 
 def _settle_memory() -> None:
-    """What was loaded until now stays: the garbage collector need not walk it again and again."""
+    """Keep all loaded objects out of the garbage collector, which would walk them again and again."""
     gc.collect()
     gc.freeze()

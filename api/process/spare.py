@@ -1,8 +1,8 @@
 """Connections beyond `max_connections`: some are let in, each for one request that has to get through.
 
-An operator must see that there are too many. Other gateways must reach what this one leads: else connections
-that ask for nothing, to one gateway, would stop its partitions for everybody. Who has not sent a request yet
-gives way to who comes.
+An operator must be able to see that there are too many. Other gateways must reach the partitions that this
+one leads: otherwise idle connections to one gateway would stop its partitions for all clients. A connection
+that has not sent a request yet gives way to a new one.
 """
 
 from collections.abc import Callable
@@ -17,11 +17,13 @@ from log_tables.limits import SPARE_CONNECTIONS, SPARE_PEER_CONNECTIONS
 OPERATORS_PATHS = ("/health", "/ready", "/metrics")
 
 _SPARE = SPARE_CONNECTIONS + SPARE_PEER_CONNECTIONS
-_FULL = "this gateway has as many connections as it takes; close some, or raise max_connections"
+_FULL = "this gateway has as many connections as max_connections allows; close some, or raise max_connections"
 
 
 class Spares:
-    """The spare connections of one gateway. `failed` is told the code of each error that is answered here."""
+    """The spare connections of one gateway. `failed` receives the code of each error that is answered
+    here.
+    """
 
     def __init__(self, failed: Callable[[int], None]) -> None:
         self._failed = failed
@@ -29,14 +31,16 @@ class Spares:
         self._peers = 0
 
     def let_in(self, connection: Any, over: int) -> None:
-        """A connection comes, and there are `over` too many: the one that is silent for longest may go."""
+        """Admit a new connection, although there are `over` too many. The longest silent one may be
+        closed.
+        """
         self._silent[connection] = None
         if over <= _SPARE:
             return
         longest = next(iter(self._silent))
         self.leave(longest)
         if over > 2 * _SPARE:
-            longest.drop()  # there are too many even to tell each
+            longest.drop()  # too many even for an answer to each
         else:
             longest.refuse(TooManyConnections(_FULL))
 
@@ -66,7 +70,9 @@ class Spares:
         return answer
 
     async def _of_peer(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """Whoever only says to be a gateway is sent away by the gate behind, before its body is read."""
+        """A client that only pretends to be a gateway is refused by the peer gate, before its body is
+        read.
+        """
         self._peers += 1
         try:
             await app(scope, receive, send)

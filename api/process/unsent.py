@@ -1,4 +1,4 @@
-"""What the client of a connection has not taken yet, and since when it has taken nothing."""
+"""The bytes that a client has not taken yet, and since when it has taken none."""
 
 import asyncio
 import fcntl
@@ -20,10 +20,10 @@ class Unsent:
         self._seen = (0, 0)
 
     def size_bytes(self, now: float) -> int:
-        """What this process still holds of the answers.
+        """The bytes of answers that this process still holds.
 
-        A slow client takes from the kernel for minutes before the kernel takes more from here. So who takes
-        anything is told by both.
+        A slow client takes bytes from the kernel for minutes before the kernel takes more from this process.
+        So both counts show whether the client takes anything.
         """
         size: int = self._transport.get_write_buffer_size()
         seen = (size, _in_kernel(self._transport) if size else 0)

@@ -122,7 +122,9 @@ def _said(ready: Connection) -> str | None:
 
 
 def _work(settings: Settings, port: int, said: Connection) -> None:
-    """What a worker does. Ctrl-C in a terminal is for the parent, which then asks it to stop."""
+    """The main function of a worker. Ctrl-C in a terminal goes to the parent, which then stops the
+    workers.
+    """
     os.setsid()
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     run(settings, port, said.send)

@@ -1,1 +1,1 @@
-"""What every door shares: bodies, topics by name, errors, forwarding."""
+"""Code that all routes share: bodies, topics by name, appending, forwarding."""

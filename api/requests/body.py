@@ -1,9 +1,9 @@
 """Bodies of requests: each is read here, whole, before an application sees the request.
 
-So every body has a size, a deadline, and room for what has come of it, whichever route it is for, and none is
-left unread. What is only announced takes no room: else who sends nothing kept out those who do. Records share
-`buffer_memory`, each topic with a part of its own. All other bodies share a little beside it, so that neither
-keeps the other out.
+So every body has a size limit, a deadline, and room for the bytes that have arrived, on every route, and none
+is left unread. Announced bytes take no room: otherwise clients that send nothing would keep out those that
+do. Records share `buffer_memory`, of which each topic has its own part. All other bodies share a small buffer
+of their own, so that neither kind keeps out the other.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class Allowance(NamedTuple):
 
 
 def allowance(here: Gateway, scope: Scope) -> Allowance:
-    """What a request's body may take."""
+    """The allowance of a request's body."""
     path, most = scope["path"], int(here.settings.max_request_bytes)
     if path == "/peer/append":
         named = parse_qs(scope["query_string"].decode("latin-1")).get("topic", [""])
@@ -64,19 +64,21 @@ class _Body:
 
 
 def take_body(request: Request) -> bytes:
-    """The body of `request`. It is given away, so that it can be dropped once it is decoded."""
+    """Take the body from `request`, so that it can be freed once it is decoded."""
     taken = _taken(request)
     body, taken.body = taken.body, b""
     return body
 
 
 def put_back(request: Request, body: bytes) -> None:
-    """Let `body` be taken again: another attempt is made to answer `request`."""
+    """Let `body` be taken again, for another attempt to answer `request`."""
     _taken(request).body = body
 
 
 def room_of(request: Request) -> Room:
-    """What `request` holds of the buffer: at least its body. A context manager that gives it back."""
+    """The room that `request` holds in the buffer: at least its body. A context manager that gives it
+    back.
+    """
     return _taken(request).room
 
 
@@ -89,7 +91,7 @@ def _taken(request: Request) -> _Body:
 
 
 class WithBody:
-    """An ASGI application around another, which is given requests whose bodies have come."""
+    """An ASGI application around another, which gets requests whose bodies have arrived."""
 
     def __init__(
         self, app: ASGIApp, gateway: Gateway, refused: Callable[[LakelogError], Response] = error_response
@@ -112,12 +114,12 @@ class WithBody:
                     check_depth(taken.body)
                 receive = _again(taken, receive)
             except ClientDisconnect:
-                return  # nobody hears an answer, or the protocol has given it
+                return  # nobody reads an answer, or the protocol has sent it
             except LakelogError as error:
                 self._gateway.metrics.request_failed(status_and_code(error)[1])
                 answer = self._refused(error)
                 if not isinstance(error, BufferFull):
-                    answer.headers["connection"] = "close"  # nobody waits for the rest of it
+                    answer.headers["connection"] = "close"  # the rest of it is not read
                 await answer(scope, receive, send)
                 return
             await self._app(scope, receive, send)
@@ -130,7 +132,7 @@ def _announces(scope: Scope) -> bool:
 
 
 def _again(taken: _Body, receive: Receive) -> Receive:
-    """What is received once more, for an application that reads the body itself."""
+    """A `receive` that gives the body once more, for an application that reads it itself."""
     given = False
 
     async def again() -> Message:

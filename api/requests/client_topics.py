@@ -2,8 +2,8 @@
 
 The gateway may know an old state of a topic: another gateway may have deleted or re-created it. Each way
 either reads the metadata log first, or uses the known state until that turns out to be old, and then begins
-again. Of an internal topic a client gets the description only: no partition, and so no record, no offset and
-no write. The way that a route takes is its promise.
+again. A client gets the description of an internal topic at most: no partition, and so no record, no offset
+and no write. The way that a route takes is its promise.
 """
 
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,6 @@
-"""The few headers that are looked at before an application is called, found in one pass over all of them."""
+"""The few headers that are looked at before an application is called, found in one iteration over all of
+them.
+"""
 
 from collections.abc import Mapping, Sequence
 

@@ -112,7 +112,7 @@ async def _arrow_answer(here: Gateway, consumer: ConsumerSession, polled: PollRe
 def _json_rows(
     here: Gateway, reads: list[PlannedRead], form: Format, limit: int
 ) -> tuple[list[str], dict[TopicPartition, int]]:
-    """The rows of the answer, and where each partition goes on after them."""
+    """The rows of the answer, and the next offset of each partition."""
     rows: list[str] = []
     following: dict[TopicPartition, int] = {}
     unshown: NotJson | Damaged | None = None
@@ -145,7 +145,7 @@ async def _arrow_stream(
     serial: int,
     following: dict[TopicPartition, int],
 ) -> AsyncIterator[memoryview | bytes]:
-    """The stream, made as it is read. The consumer goes on behind it once the last record was taken."""
+    """The stream, made as it is read. The consumer advances when the last record is taken."""
     messages = encode_stream(batches, POLL_SCHEMA)
     message = await run_in_threadpool(next, messages, None)
     while message is not None:
@@ -160,9 +160,10 @@ async def _arrow_stream(
 def _batches(
     here: Gateway, reads: list[PlannedRead], following: dict[TopicPartition, int]
 ) -> Iterator[pa.RecordBatch]:
-    """What `readings` give; `following` gets where each partition goes on once its records were taken.
+    """The records of `readings`. `following` gets the next offset of each partition once its records are
+    taken.
 
-    Raises Damaged when nothing can be given for it.
+    Raises Damaged if no record can be read because of it.
     """
     damage: Damaged | None = None
     for reading in reads:

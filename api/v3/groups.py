@@ -207,7 +207,7 @@ async def get_lag_summary(here: Here, request: Request, cluster: ClusterId, grou
 def _lags(
     here: Gateway, group: Group, only: TopicPartition | None = None
 ) -> dict[TopicPartition, tuple[Snapshot, Lag]]:
-    """What each partition, or `only` one, holds now, and how far behind the group is in it."""
+    """The current snapshot of each partition, or of `only` one, and the group's lag in it."""
     found = {}
     now_ms = here.clock.now_ms()
     for at in sorted(group.offsets) if only is None else [only]:

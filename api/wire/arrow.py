@@ -26,7 +26,7 @@ POLL_SCHEMA = pa.schema(
         *RECORD_SCHEMA,
     ]
 )
-"""What a consumer instance of the format arrow is given."""
+"""The columns of a poll by a consumer instance of the format arrow."""
 
 _END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """End of stream: the continuation marker and a length of 0 (Arrow columnar format)."""

@@ -1,7 +1,7 @@
-"""What the JSON of a request becomes in memory, counted on its bytes before anything is made of it.
+"""The memory that the JSON of a request takes, counted on its bytes before they are decoded.
 
-A record of three bytes, `{},`, becomes objects of a hundred times that. What a value holds inside stays text,
-so that only what the outer levels have is counted.
+A record of three bytes, `{},`, becomes objects of a hundred times that size. The inside of a value stays
+text, so that only the outer levels are counted.
 """
 
 import codecs
@@ -119,7 +119,7 @@ def check_depth(text: bytes | memoryview) -> None:
 
 
 def too_deep() -> MalformedBody:
-    """What is wrong with a JSON value that is deeper than is allowed, which a decoder may not follow."""
+    """The error for a JSON value that is deeper than allowed, which a decoder could not follow."""
     return MalformedBody(
         f"a value has more than {BODY_DEPTH_MAX} arrays or objects within one another; make it flatter, or "
         "send it as binary"

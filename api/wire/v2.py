@@ -24,7 +24,7 @@ class HeaderIn(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Common(msgspec.Struct, forbid_unknown_fields=True):
-    """A misspelt `value` is refused: passed over, it would write a tombstone."""
+    """A misspelt `value` is refused: if it were ignored, it would write a tombstone."""
 
     partition: int | None = None
     headers: list[HeaderIn] | None = None
@@ -53,7 +53,7 @@ class TextRecord(_Common):
 
 
 class _Body(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What the REST Proxy has beside the records, for formats with schemas: passed over in those without."""
+    """Fields that the REST Proxy has besides the records, for formats with schemas; ignored in the others."""
 
     key_schema: str | None = None
     key_schema_id: int | None = None
