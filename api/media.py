@@ -1,4 +1,4 @@
-"""The embedded formats of v2 and their media types, and how a request names the one that it means."""
+"""The embedded formats of v2, their media types, and how a request names one."""
 
 from enum import Enum
 
@@ -65,7 +65,7 @@ def accepted_format(request: Request) -> Format:
     for part in named.split(","):
         if (known := _NAMED.get(essence(part))) is not None:
             return known
-    raise FormatMismatch(f"nothing in Accept {named[:200]!r} can be given; ask for {SUPPORTED}")
+    raise FormatMismatch(f"no format in Accept {named[:200]!r} is available; accept one of {SUPPORTED}")
 
 
 def accepts(request: Request, form: Format) -> bool:

@@ -155,7 +155,7 @@ async def read_body(scope: Scope, receive: Receive, room: Room, limit_bytes: int
             return await _read(scope, receive, room, limit_bytes)
     except TimeoutError:
         raise RequestTimeout(
-            f"the body did not come within {timeout_s:g} s; send it faster, or less at once"
+            f"the body did not arrive within {timeout_s:g} s; send it faster, or send less at once"
         ) from None
 
 
@@ -174,7 +174,9 @@ async def _read(scope: Scope, receive: Receive, room: Room, limit_bytes: int) ->
             raise _too_large(size, limit_bytes)
         room.grow(size)
     if size < declared:
-        raise MalformedBody(f"the body has {size} of the {declared} bytes that were announced; send it whole")
+        raise MalformedBody(
+            f"the body has {size} of the {declared} bytes in Content-Length; send all of them"
+        )
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

@@ -161,7 +161,7 @@ def list_partitions(
     return Collection(
         kind="KafkaPartitionList",
         metadata=ListMetadata(self=url(request, cluster, "topics", topic, "partitions")),
-        data=[_partition_view(request, cluster, topic, index) for index in range(found.partition_count)],
+        data=[_partition_view(request, cluster, topic, number) for number in range(found.partition_count)],
     )
 
 

@@ -58,7 +58,9 @@ def open_stream(body: bytes, hold: Reserve, topics: bool = False) -> pa.RecordBa
         for batch in batches:
             batch.validate(full=True)
     except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError, struct.error) as error:
-        raise MalformedBody(f"the body is not a whole Arrow IPC stream: {error}") from None
+        raise MalformedBody(
+            f"the body is not a whole Arrow IPC stream: {error}; send all of it, with its end"
+        ) from None
     if not batches:
         return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in reader.schema], schema=reader.schema)
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
@@ -77,7 +79,9 @@ def partition_batches_of_stream(
 
     named = column("partition")
     if fixed is not None and named is not None:
-        raise InvalidRecord("a stream to one partition has no column 'partition'; leave it out")
+        raise InvalidRecord(
+            "the path names the partition, and so does the column 'partition'; leave the column out"
+        )
     batch = input_batch_from_columns(
         sent.column("value"),
         now_us=now_us,
@@ -121,7 +125,7 @@ def _numbers(named: pa.Array) -> np.ndarray:
     try:
         numbers: np.ndarray = named.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid as error:
-        raise InvalidRecord(f"the column 'partition' has no usable numbers: {error}") from None
+        raise InvalidRecord(f"the column 'partition' does not fit int64: {error}; send integers") from None
     return numbers
 
 

@@ -72,7 +72,7 @@ def check_schema(schema: pa.Schema, topics: bool = False) -> None:
             )
     if set(schema.names) - set(columns) or len(set(schema.names)) < len(schema.names):
         raise InvalidRecord(
-            f"the columns {', '.join(schema.names)} are not understood; "
+            f"the columns {', '.join(schema.names)} include unknown or repeated ones; "
             f"use each of {', '.join(columns)} at most once"
         )
     for field in schema:

@@ -118,11 +118,13 @@ def _from_json(body: bytes, form: Format) -> TransactionBody:
     try:
         sent = _DECODERS[form].decode(body)
     except msgspec.ValidationError as error:
-        raise InvalidRecord(f"the transaction is not as {form.value} has it: {error}") from None
+        raise InvalidRecord(
+            f"the transaction does not fit {form.value}: {error}; fix it, or name its format in Content-Type"
+        ) from None
     except RecursionError:
         raise too_deep() from None
     except msgspec.DecodeError as error:
-        raise MalformedBody(f"the body is not JSON: {error}") from None
+        raise MalformedBody(f"the body is not JSON: {error}; send valid JSON") from None
     by_topic: dict[str, list[Any]] = {}
     for record in sent.records:
         by_topic.setdefault(record.topic, []).append(record)
@@ -137,11 +139,15 @@ def _from_arrow(body: bytes, room: Room) -> TransactionBody:
         with decoding(room, frame_json, LISTED):
             frame = _frame.decode(frame_json)
     except msgspec.ValidationError as error:
-        raise InvalidRecord(f"the schema's metadata 'transaction' is not as it should be: {error}") from None
+        raise InvalidRecord(
+            f"the schema's metadata 'transaction' is not a transaction: {error}; fix it"
+        ) from None
     except RecursionError:
         raise too_deep() from None
     except msgspec.DecodeError as error:
-        raise MalformedBody(f"the schema's metadata 'transaction' is not JSON: {error}") from None
+        raise MalformedBody(
+            f"the schema's metadata 'transaction' is not JSON: {error}; send valid JSON"
+        ) from None
     names = batch.column("topic").cast(pa.string())
     rows = batch.select([name for name in batch.schema.names if name != "topic"])
     if names.null_count:

@@ -91,11 +91,13 @@ def decode_records(body: bytes, form: Format) -> Rows:
     try:
         records: list[Any] = _DECODERS[form].decode(body).records
     except msgspec.ValidationError as error:
-        raise InvalidRecord(f"the records are not as {form.value} has them: {error}") from None
+        raise InvalidRecord(
+            f"a record does not fit {form.value}: {error}; fix it, or name its format in Content-Type"
+        ) from None
     except RecursionError:
         raise too_deep() from None
     except msgspec.DecodeError as error:
-        raise MalformedBody(f"the body is not JSON: {error}") from None
+        raise MalformedBody(f"the body is not JSON: {error}; send valid JSON") from None
     if not records:
         raise InvalidRecord("there are no records; send at least one")
     return rows_of(records, form)

@@ -88,7 +88,7 @@ def decode_stream(body: bytes) -> list[Row]:
             raise too_deep() from None
         except msgspec.DecodeError as error:
             raise MalformedBody(
-                f"the body is not JSON records one after the other: record {index}: {error}"
+                f"record {index} is not JSON: {error}; send JSON objects, one after the other"
             ) from None
     if not rows:
         raise InvalidRecord("there are no records; send at least one")
@@ -105,11 +105,13 @@ def decode_batch(body: bytes) -> list[tuple[str, Row | InvalidRecord]]:
         raws = _batch.decode(body).entries
         ids = [_id.decode(raw).id for raw in raws]
     except msgspec.ValidationError as error:
-        raise InvalidRecord(f'the body is not {{"entries": [{{"id", …}}]}}: {error}') from None
+        raise InvalidRecord(
+            f'the body does not fit {{"entries": [{{"id": …, "value": …}}]}}: {error}; fix it'
+        ) from None
     except RecursionError:
         raise too_deep() from None
     except msgspec.DecodeError as error:
-        raise MalformedBody(f"the body is not JSON: {error}") from None
+        raise MalformedBody(f"the body is not JSON: {error}; send valid JSON") from None
     if not ids:
         raise InvalidRecord("there are no entries; send at least one")
     if len(set(ids)) < len(ids):
