@@ -79,7 +79,7 @@ def _body(wire: Wire, records: int, size: int) -> bytes:
 
 
 class _Load:
-    """What the connections have measured together."""
+    """The measurements of all connections."""
 
     def __init__(self) -> None:
         self.latencies_s: list[float] = []

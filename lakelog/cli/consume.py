@@ -51,7 +51,7 @@ def consume(  # noqa: PLR0913, PLR0917 -- each is an option
         int | None, typer.Option("--max", min=1, help="Stop after this number of records.")
     ] = None,
     form: Annotated[
-        str | None, typer.Option("--format", "-f", help="What to print of each record, as '%k %s\\n'.")
+        str | None, typer.Option("--format", "-f", help="The fields to print of each record, as '%k %s\\n'.")
     ] = None,
     url: Url = GATEWAY,
     wait: Wait = WAIT_S,
@@ -165,7 +165,7 @@ def _interrupted(consumer: "Consumer") -> Iterator[threading.Event]:
 def _print_share(
     consumer: "Consumer", asked: threading.Event, follow: bool, limit: int | None, show: Print
 ) -> None:
-    """Print what a member is given. What is beyond `limit` it gives back."""
+    """Print the records that a member is given, and give those beyond `limit` back."""
     from log_tables.record import to_records
 
     while (limit is None or limit > 0) and not asked.is_set():

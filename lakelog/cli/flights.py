@@ -44,7 +44,9 @@ Flight = tuple[bytes | None, bytes, int]
 
 @dataclass(slots=True)
 class Report:
-    """What the demo saw. Every check held when `problems` is empty; `delays` is SQL's answer, in minutes."""
+    """The findings of the demo. Every check held when `problems` is empty; `delays` is SQL's answer, in
+    minutes.
+    """
 
     tables: str
     records: int

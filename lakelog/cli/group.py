@@ -127,7 +127,7 @@ def reset_offsets(  # noqa: PLR0913, PLR0917 -- each is an option
     if (to is None) == (shift_by is None):
         raise InvalidArgument("--to and --shift-by exclude each other; use one of them")
     with connect(url, wait) as client:
-        old = _committed(client, name, known=not topic)
+        old = _committed(client, name, must_exist=not topic)
         chosen = _chosen(client, topic) or sorted(old)
         new = {at: _target(client, at, to, shift_by, old.get(at)) for at in chosen}
         if new and not dry_run:
@@ -141,12 +141,12 @@ def reset_offsets(  # noqa: PLR0913, PLR0917 -- each is an option
         print_table(columns, rows)
 
 
-def _committed(client: "Client", group: str, *, known: bool) -> "dict[TopicPartition, int]":
-    """What the group has committed; nothing for one that is not there, unless it must be `known`."""
+def _committed(client: "Client", group: str, *, must_exist: bool) -> "dict[TopicPartition, int]":
+    """The committed offsets of a group; none for an unknown one. Raises UnknownGroup if it `must_exist`."""
     try:
         return client.group_offsets(group)
     except UnknownGroup:
-        if known:
+        if must_exist:
             raise
         return {}
 

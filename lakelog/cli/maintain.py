@@ -141,7 +141,7 @@ class _Runner:
         self._metrics = None if metrics_port is None else _serve_metrics(metrics_port)
 
     def run(self) -> bool:
-        """One run; returns whether anything failed. Whatever it is, the next run tries again.
+        """One run; returns whether anything failed. The next run tries again.
 
         Raises typer.Exit when Spark cannot be had, or not again in this process.
         """

@@ -1,4 +1,4 @@
-"""The scheduler that `lakelog serve --maintain` runs beside the gateway, in a process of its own."""
+"""The scheduler that `lakelog serve --maintain` runs next to the gateway, in a process of its own."""
 
 import importlib.util
 import json
@@ -21,7 +21,7 @@ RESTART_S = 5.0
 """How long a scheduler that has ended is left alone, for the first time."""
 
 RESTART_MAX_S = 300.0
-"""And at most, after it has ended again and again: what stops it may be mended by then."""
+"""And at most, after it has ended again and again: its cause may be gone by then."""
 
 _LOOK_S = 0.5
 

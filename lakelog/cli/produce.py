@@ -111,7 +111,7 @@ def produce(  # noqa: PLR0913, PLR0917 -- each is an option
 
 
 def _separator(text: str, form: Format) -> bytes:
-    """What stands between the key and the value of a line. Raises InvalidArgument."""
+    """The bytes between the key and the value of a line. Raises InvalidArgument."""
     if form is not Format.LINES:
         raise InvalidArgument(f"--key-separator is for lines, not {form.value}; use --key-field")
     if not text:
@@ -121,7 +121,7 @@ def _separator(text: str, form: Format) -> bytes:
 
 @contextmanager
 def _nothing_sent(file: Path) -> Iterator[None]:
-    """What is raised in it says that nothing was sent."""
+    """Errors raised in this block say that nothing was sent."""
     try:
         yield
     except LakelogError as error:
@@ -150,7 +150,7 @@ class Tally:
             self.count += 1
 
     def sentence(self) -> str:
-        """What was sent, and how to go on: known when everything on its way has arrived or was given up."""
+        """How much was sent, and how to go on. Waits for the records that are on their way."""
         outcomes = [sent.exception() for sent in self._waiting]
         first = next((at for at, error in enumerate(outcomes) if error is not None), len(outcomes))
         later = sum(error is None for error in outcomes[first:])

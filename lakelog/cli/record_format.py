@@ -61,7 +61,7 @@ def json_line(topic: str, partition: int, record: "Record") -> bytes:
 
 
 def formatted(text: str) -> Print:
-    r"""What prints records in the format `text`, such as `%k %s\n`. Raises InvalidArgument."""
+    r"""A function that prints records in the format `text`, such as `%k %s\n`. Raises InvalidArgument."""
     parts = [_part(match, text) for match in _PARTS.finditer(text)]
 
     def line(topic: str, partition: int, record: "Record") -> bytes:

@@ -1,4 +1,4 @@
-"""What `lakelog produce` sends: its input, cut into records, with the key and the time of each."""
+"""The input of `lakelog produce`, cut into records, with the key and the time of each."""
 
 import codecs
 import json
@@ -16,8 +16,8 @@ from log_tables.errors import InvalidArgument, RecordTooLarge
 from log_tables.limits import LINE_MAX_BYTES, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 
 Fields = dict[str, Any] | None
-"""What a record's key and time are taken from: of a line of JSON as Raw. None for a line of text, that has no
-fields.
+"""The fields of a record, with its key and time among them; those of a line of JSON are Raw. None for a line
+of text, which has no fields.
 """
 
 
@@ -144,11 +144,11 @@ def _object(text: bytes, place: str) -> dict[str, Any]:
         return _objects.decode(text)  # what is sent is the text: only a field that is used has to be a value
     except msgspec.ValidationError:
         raise InvalidArgument(
-            f"{place} is not a JSON object; mend it, or send it with --format lines"
+            f"{place} is not a JSON object; fix it, or send it with --format lines"
         ) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgument(
-            f"{place} is not JSON ({error}); mend it, or send it with --format lines"
+            f"{place} is not JSON ({error}); fix it, or send it with --format lines"
         ) from None
 
 

@@ -47,7 +47,7 @@ _REFUSED = {
     b"ARROW1": "Arrow",
     b"%PDF": "PDF",
 }
-"""What files begin with that nothing here can read."""
+"""The first bytes of formats that lakelog cannot read."""
 
 
 class Source(NamedTuple):
@@ -131,7 +131,7 @@ def _inflated(packed: BinaryIO, first: bytes) -> io.RawIOBase:
 
 @contextmanager
 def _named(source: Source) -> Iterator[None]:
-    """What an unpacker says of a broken file, as an InvalidArgument."""
+    """Raise InvalidArgument for a file that its unpacker finds broken."""
     import zlib
 
     try:
