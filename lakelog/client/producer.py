@@ -69,7 +69,7 @@ class Producer:
         clock: Clock | None = None,
     ) -> None:
         if acks not in ("0", "1", "all"):
-            raise InvalidArgument(f"acks={acks!r} is not metadata; use '0', '1' or 'all'")
+            raise InvalidArgument(f"acks={acks!r} is not known; use '0', '1' or 'all'")
         self._clock = clock or SystemClock()
         self._key_serializer, self._value_serializer = key_serializer, value_serializer
         config = ProducerConfig(
@@ -161,7 +161,7 @@ class Producer:
             raise error
 
     def _topic(self, name: str, partition: int | None) -> TopicMetadata:
-        """The topic, asked for when it is not metadata, or for too long, or too small for `partition`."""
+        """The topic, asked for when it is not known, or too old, or too small for `partition`."""
         metadata, now_s = self._topics.get(name), self._clock.monotonic()
         if metadata is None or (partition is not None and not 0 <= partition < metadata.partitions):
             metadata = self._fetch_metadata(name)

@@ -330,7 +330,7 @@ def test_a_reader_that_has_had_enough_ends_the_command_quietly(gateway: RunningG
         (("topic", "alter", "T"), USAGE, "nothing to change"),
         (("produce", "nowhere"), USAGE, "'nowhere'"),
         (("produce", "T", "no-such-file"), USAGE, "no-such-file"),
-        (("produce", "T", "--acks", "2"), USAGE, "'2'"),
+        (("produce", "T", "--acks", "2"), USAGE, "acks='2' is not known; use"),
         (("produce", "T", "--key-field", "id"), USAGE, "lines have no fields"),
         (("produce", "T", "--format", "parquet"), USAGE, "standard input"),
         (("produce", "T", "--format", "ndjson"), USAGE, "line 1 is not JSON"),
