@@ -14,8 +14,6 @@ from tests.kit.support import ROOT
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 SOURCES = sorted(source for marker in ROOT.glob("*/py.typed") for source in marker.parent.rglob("*.py"))
-NOT_YET = ("lakelog/cli/",)
-"""Files that do not keep `BETTER` yet, by how their paths begin."""
 
 _OPENING = r"^|(?<=[.!?:;)] )|(?<=\*\*)|(?<=\*\* )|(?<=^- )|(?<=^\| )"
 """Where a sentence begins: at the start, after another one, after a marker."""
@@ -77,8 +75,6 @@ def remarks(piece: str) -> list[str]:
 
 @pytest.mark.parametrize("path", [*PAGES, *SOURCES], ids=name)
 def test_the_words_of_a_file_are_read_once(path: Path) -> None:
-    if name(path).startswith(NOT_YET):
-        return
     pieces = pieces_of_page if path.suffix == ".md" else pieces_of_source
     assert [remark for piece in pieces(path.read_text()) for remark in remarks(piece)] == []
 
