@@ -47,7 +47,7 @@ def java_home() -> Path:
 
 
 def _installed() -> Iterator[tuple[Path | None, Path]]:
-    """(JAVA_HOME when it is known, the `java` to ask)."""
+    """(JAVA_HOME if it is set, the `java` to ask)."""
     home = os.environ.get("JAVA_HOME")
     if home:
         yield Path(home), Path(home, "bin", "java")

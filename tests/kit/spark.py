@@ -26,16 +26,19 @@ from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch
 from log_tables.segments import rewrite
 from log_tables.store.store import Store
+from tests.kit.support import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 NOW_MS = 1_700_000_000_000
-WAIT_S = 60
+WAIT_S = 300
+STARTS_MAX = 5
+"""How often a query is started that Spark gave up after 10 s, which no setting changes, on a busy machine."""
 
 Offsets = dict[str, list[int]]
-"""What was read, by partition (`t-0`), in the order in which it came."""
+"""The offsets read, by partition (`t-0`), in the order in which they came."""
 
 
 class Topics:
@@ -102,7 +105,7 @@ class Topics:
         }
 
     def batch(self, **options: object) -> Offsets:
-        """What a batch query reads."""
+        """The offsets that a batch query reads."""
         reader = BatchReader(self.options(**options))
         return read(reader, reader.partitions())
 
@@ -137,7 +140,7 @@ def ranges(slices: Sequence[InputPartition]) -> list[tuple[str, int, int]]:
 
 
 def joined(*batches: Offsets | None) -> Offsets:
-    """What several micro-batches read, one after the other."""
+    """The offsets that several micro-batches read, one after the other."""
     found: Offsets = {}
     for batch in batches:
         for partition, offsets in (batch or {}).items():
@@ -230,11 +233,23 @@ def start(
     meanwhile: Callable[[], None] = lambda: None,
     **trigger: Any,
 ) -> tuple["StreamingQuery", Collected]:
-    """Start a query in Spark; without a trigger it goes on until it is stopped."""
+    """Start a query in Spark; without a trigger it runs until it is stopped.
+
+    If Spark gives up its Python process too early, the query is started again, as docs/spark.md says.
+    """
     collected = Collected(meanwhile)
     stream = spark.readStream.format("lakelog").options(**options).load()
     writer = stream.writeStream.foreachBatch(collected.take).option("checkpointLocation", str(checkpoint))
-    return (writer.trigger(**trigger) if trigger else writer).start(), collected
+    for _ in range(STARTS_MAX):
+        query = (writer.trigger(**trigger) if trigger else writer).start()
+        wait_until(lambda: _is_initialized(query), "the query has its source", WAIT_S)  # noqa: B023
+        if "Python worker failed to connect back" not in str(query.exception()):
+            break
+    return query, collected
+
+
+def _is_initialized(query: "StreamingQuery") -> bool:
+    return not query.isActive or query.status["message"] != "Initializing sources"
 
 
 def run(

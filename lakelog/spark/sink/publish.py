@@ -24,7 +24,7 @@ _CONTENT_TYPE = "application/vnd.kafka.binary.v2+json"
 
 
 class Transaction(NamedTuple):
-    """Whose it is, by which key it is known when it is repeated, and which key is not needed any more."""
+    """Its group, the key by which a repeat is recognized, and keys that are no longer needed."""
 
     group: str
     retry_key: str

@@ -14,7 +14,7 @@ class DataLost(Conflict):
 
 
 def report_loss(what: str, fail: bool) -> None:
-    """Raise DataLost, or where the query is to go on (failOnDataLoss=false) log a warning."""
+    """Raise DataLost; with failOnDataLoss=false log a warning instead."""
     if fail:
         raise DataLost(
             f"{what}; some records may have been missed: correct the options, start a new query, or set "

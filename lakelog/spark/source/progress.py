@@ -84,7 +84,7 @@ class Progress:
         self._said = error.message
         advice = next((said for kind, said in _ADVICE.items() if isinstance(error, kind)), "")
         _log.warning(
-            "group %s: the progress of the query is not committed: %s; the query goes on and tries again%s",
+            "group %s: the progress of the query is not committed: %s; the query continues and tries again%s",
             self._group,
             error.message,
             advice,

@@ -50,8 +50,8 @@ _JSON_OPTIONS = {**_STRICT_JSON, "columnNameOfCorruptRecord": "corrupt"}
 def said(error: Exception) -> str:
     """Spark's message, without the plan and the Java stack."""
     lines = [line.removeprefix(": ").strip() for line in str(error).splitlines()]
-    told = [line for line in lines if line and not line.startswith("An error occurred while calling")]
-    return (told[0] if told else type(error).__name__).rstrip(";")[:_SAID_MAX_CHARS]
+    messages = [line for line in lines if line and not line.startswith("An error occurred while calling")]
+    return (messages[0] if messages else type(error).__name__).rstrip(";")[:_SAID_MAX_CHARS]
 
 
 def given(name: str, schema: Schema) -> StructType:

@@ -1,6 +1,6 @@
-"""The options of the source `lakelog`, beside what Spark's Kafka source takes by the same names.
+"""The options of the source `lakelog`, compared with those of Spark's Kafka source by the same names.
 
-What Kafka's does: Spark's "Structured Streaming + Kafka Integration Guide", and its KafkaSourceProvider.
+Kafka's behaviour: Spark's "Structured Streaming + Kafka Integration Guide", and its KafkaSourceProvider.
 """
 
 import json
@@ -31,7 +31,7 @@ def stream(**options: str) -> Options:
 
 
 def refused(given: Mapping[str, str], streaming: bool) -> str:
-    """What is said of options that are wrong."""
+    """The message about options that are wrong."""
     with pytest.raises(InvalidRequest) as caught:
         parse(given, streaming)
     return caught.value.message

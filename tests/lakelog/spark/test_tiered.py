@@ -105,7 +105,7 @@ def test_executors_read_both_tiers(spark: "SparkSession", topics: Topics) -> Non
 
 @pytest.mark.spark
 def test_a_view_follows_the_border(spark: "SparkSession", topics: Topics) -> None:
-    """What was registered before a move shows every record once after it."""
+    """Views registered before a move show every record once after it."""
     from lakelog.spark.sql.views import topics as register
 
     def shown() -> list[tuple[int, int]]:

@@ -90,7 +90,7 @@ def batches(*rows: Rows) -> list[pa.RecordBatch]:
 
 
 def written(topics: Topics, message: WriterCommitMessage) -> Written:
-    """What a task has staged, by partition (`t-0`), in order."""
+    """The records that a task has staged, by partition (`t-0`), in order."""
     assert isinstance(message, StagedRows)
     found: Written = {}
     staging.check(topics.store, BATCH_GROUP, message.staged)
@@ -105,7 +105,7 @@ def written(topics: Topics, message: WriterCommitMessage) -> Written:
 
 
 def write(topics: Topics, *rows: Rows, **options: str) -> Written:
-    """What becomes of rows that one task is given, in so many batches; to `t` unless they name a topic."""
+    """Give one task these rows, in as many batches; to `t` unless they name a topic."""
     if "topic" not in rows[0]:
         options = {"topic": "t", **options}
     sink = a_sink(topics, columns(value=TEXT, topic=TEXT), **options)

@@ -213,7 +213,7 @@ def test_a_stream_that_is_started_again_goes_on_from_its_checkpoint(
 def test_a_micro_batch_that_is_run_again_is_there_once_though_its_rows_are_others(
     copying: Copying, gateway: RunningGateway, client: Client, topic: str
 ) -> None:
-    """Killed between the transaction and Spark's note of it. What was staged anew goes at once."""
+    """Killed between the transaction and Spark's note of it. The files staged again are deleted at once."""
     copying.run(unrepeatable)
     before = written(client, topic)
     assert len(values(client, topic)) == 10
@@ -240,7 +240,7 @@ def test_a_task_that_fails_writes_nothing_and_the_next_run_does_it_whole(
 
     with pytest.raises(PySparkException, match=r"UnknownPartition.*partition 9"):
         copying.run(failing, per_trigger=10)
-    # What the other task has staged may stay for a vacuum: Spark does not always wait for its message.
+    # The files of the other task may stay for a vacuum: Spark does not always wait for its message.
     assert written(client, topic) == [[], []]
     copying.run(as_text, per_trigger=10)
     assert values(client, topic) == [str(number) for number in range(10)]

@@ -1,4 +1,4 @@
-"""Batch queries, beside those of Spark's Kafka source."""
+"""Batch queries, compared with those of Spark's Kafka source."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A stream beside producers, merges, checkpoints and a vacuum that waits for nobody."""
+"""A stream during producers, merges, checkpoints and a vacuum that waits for nobody."""
 
 import threading
 from pathlib import Path
@@ -18,7 +18,7 @@ PARTITIONS = 3
 
 
 class Others:
-    """What others do to the topic `t` while a query reads it: appends, and merges whose inputs vanish."""
+    """Changes by others of the topic `t` while a query reads it: appends, and merges whose inputs vanish."""
 
     def __init__(self, topics: Topics, seed: int, rounds: int) -> None:
         self._topics, self._draw, self._rounds = topics, ManualClock(seed=seed), rounds

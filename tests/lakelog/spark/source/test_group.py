@@ -44,7 +44,7 @@ def options(gateway: RunningGateway, topic: str, group: str, **more: str) -> dic
 
 
 def committed(client: Client, group: str) -> list[int]:
-    """What a group has committed, by partition; nothing when there is no such group."""
+    """The offsets that a group has committed, by partition; nothing when there is no such group."""
     try:
         return [offset for _, offset in sorted(client.group_offsets(group).items())]
     except UnknownGroup:
@@ -52,7 +52,7 @@ def committed(client: Client, group: str) -> list[int]:
 
 
 def wait_for(client: Client, group: str, offsets: list[int]) -> None:
-    """What is not the last micro-batch is committed beside the query."""
+    """What is not the last micro-batch is committed while the query runs."""
     wait_until(lambda: committed(client, group) == offsets, f"{group} at {offsets}")
 
 

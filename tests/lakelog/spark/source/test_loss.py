@@ -1,6 +1,6 @@
-"""What a running query does when records that it has yet to read are gone: `failOnDataLoss`.
+"""A running query when records that it has yet to read are gone: `failOnDataLoss`.
 
-Kafka's source compares names and offsets alone: a topic deleted and made again it reads on at the old offset.
+Kafka's source compares names and offsets alone: of a re-created topic it continues at the old offset.
 Ours must never skip or read again without a word.
 """
 
@@ -135,7 +135,7 @@ def test_a_query_may_go_on_with_the_new_topic_from_its_beginning(
 
 
 def test_a_topic_made_again_during_available_now(topics: Topics) -> None:
-    """What it was to read is gone; the new topic is for the next run."""
+    """The records that it was to read are gone; the new topic is for the next run."""
 
     def again() -> None:
         if topics.cluster.topic("t").partition_count == 2:
@@ -219,7 +219,7 @@ def test_records_deleted_before_a_query_came_to_them(topics: Topics) -> None:
     topics.append("t", 0, 10)
     topics.partition("t", 0).truncate(5)
     assert not topics.query(startingOffsets="latest").plan()
-    # What was read already may go.
+    # Records that were read already may go.
     assert strict.restart().plan()
     topics.partition("t", 0).truncate(8)
     for query in (strict, strict.restart()):

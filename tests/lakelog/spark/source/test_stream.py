@@ -1,4 +1,4 @@
-"""Streaming queries, beside those of Spark's Kafka source."""
+"""Streaming queries, compared with those of Spark's Kafka source."""
 
 import json
 from collections.abc import Callable
@@ -97,7 +97,7 @@ def test_an_empty_topic_waits_for_its_first_record(topics: Topics) -> None:
     assert query.trigger() == {"t-1": [0]}
 
 
-# What joins a running query.
+# Partitions and topics that join a running query.
 
 
 @pytest.mark.parametrize("first", ["earliest", "latest"])
@@ -187,7 +187,7 @@ def test_stopping_lets_go(filled: Topics) -> None:
     query.reader.stop()
 
 
-# What maintenance does beneath a query.
+# Maintenance under a running query.
 
 
 def test_segments_merged_beneath_a_query_change_nothing(filled: Topics) -> None:
@@ -309,7 +309,7 @@ def test_sparks_exception_says_what_is_wrong(spark: "SparkSession", filled: Topi
 
 
 def repeated_first(topics: Topics, meanwhile: Callable[[], object], **options: object) -> Offsets:
-    """What the first micro-batch gives when the process that planned it dies and another one repeats it."""
+    """The first micro-batch when the process that planned it dies and another one repeats it."""
     query = topics.query(**options)
     start = query.reader.initialOffset()
     end = query.reader.latestOffset(start, query.reader.getDefaultReadLimit())

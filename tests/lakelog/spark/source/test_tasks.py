@@ -1,4 +1,4 @@
-"""What a task of the source `lakelog` does when the files that it was told to read are others by now."""
+"""Tasks of the source `lakelog` whose files were replaced before they read them."""
 
 from collections.abc import Iterator
 from pathlib import Path

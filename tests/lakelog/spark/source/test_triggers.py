@@ -1,4 +1,4 @@
-"""How much a micro-batch reads: limits and triggers, beside those of Spark's Kafka source."""
+"""How much a micro-batch reads: limits and triggers, compared with those of Spark's Kafka source."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -134,7 +134,7 @@ def test_available_now_in_spark_ends_while_producers_append(
     _, found = run(spark, options, tmp_path, meanwhile=lambda: filled.append("t", 0, 5))
     assert found.offsets() == ALL
     assert len(found.batches) == 1
-    # What waits is more than the limit: Trigger.Once takes it all the same.
+    # More records wait than the limit: Trigger.Once takes it all the same.
     limits = {"minOffsetsPerTrigger": "1", "maxOffsetsPerTrigger": "2"}
     _, once = run(spark, {**options, **limits}, tmp_path, once=True)
     assert [sorted(row.offset for row in batch) for batch in once.batches] == [[*range(10, 15)]]
