@@ -1,4 +1,4 @@
-"""A stream during producers, merges, checkpoints and a vacuum that waits for nobody."""
+"""A stream while producers write, and merges, checkpoints and a vacuum that waits for nobody run."""
 
 import threading
 from pathlib import Path
@@ -18,7 +18,7 @@ PARTITIONS = 3
 
 
 class Others:
-    """Changes by others of the topic `t` while a query reads it: appends, and merges whose inputs vanish."""
+    """Change the topic `t` while a query reads it: appends, and merges whose inputs vanish."""
 
     def __init__(self, topics: Topics, seed: int, rounds: int) -> None:
         self._topics, self._draw, self._rounds = topics, ManualClock(seed=seed), rounds

@@ -1,4 +1,4 @@
-"""A running query when records that it has yet to read are gone: `failOnDataLoss`.
+"""A running query whose records are gone before it has read them: `failOnDataLoss`.
 
 Kafka's source compares names and offsets alone: of a re-created topic it continues at the old offset.
 Ours must never skip or read again without a word.

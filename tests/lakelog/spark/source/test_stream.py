@@ -285,7 +285,7 @@ def test_what_comes_to_a_running_query_and_what_ends_it(
         topics.append("orders-2", 0, 5)
         with pytest.raises(StreamingQueryException) as caught:
             query.awaitTermination(WAIT_S)
-        assert "orders-2/0 is gone: its topic was deleted" in str(caught.value)
+        assert "orders-2-0 is gone: its topic was re-created" in str(caught.value)
     finally:
         query.stop()
     assert len(found.offsets()["orders-2-0"]) == 1
