@@ -61,7 +61,7 @@ def arrow_schema(columns: Sequence[str]) -> pa.Schema:
     return pa.schema([pa.field(name, _ARROW_TYPES[name]) for name in columns])
 
 
-def stored(columns: Sequence[str]) -> tuple[str, ...]:
+def stored_columns(columns: Sequence[str]) -> tuple[str, ...]:
     """The columns to read of a segment for `columns`; always with the offset, the position of the read."""
     return (OFFSET, *(name for name in columns if name not in (*_CONSTANT, OFFSET)))
 

@@ -15,7 +15,7 @@ from log_tables.partition.partition import partition_for_key
 from log_tables.record import input_batch_from_columns, int64s, largest_record
 
 
-class Routed(NamedTuple):
+class PartitionRecords(NamedTuple):
     """Records for one partition, in the order of the rows: a batch of INPUT_SCHEMA."""
 
     topic: Topic
@@ -25,7 +25,7 @@ class Routed(NamedTuple):
 
 def route(
     rows: pa.RecordBatch, topic: str | None, named: Callable[[str], Topic], sticky: float, now_us: int
-) -> Iterator[Routed]:
+) -> Iterator[PartitionRecords]:
     """The records of `rows` by partition: the row's own one, else its key's, else the sticky one.
 
     All go to `topic` if it is given, else each to its row's; `named` gives the topic of a name. `sticky`,
@@ -94,16 +94,18 @@ def _named(given: pa.Array, topic: Topic) -> np.ndarray:
     return int64s(given.cast(pa.int64()).fill_null(-1)).copy()
 
 
-def _by_partition(records: pa.RecordBatch, topic: Topic, partitions: np.ndarray | int) -> Iterator[Routed]:
+def _by_partition(
+    records: pa.RecordBatch, topic: Topic, partitions: np.ndarray | int
+) -> Iterator[PartitionRecords]:
     if isinstance(partitions, int):
-        yield Routed(topic, partitions, records)
+        yield PartitionRecords(topic, partitions, records)
         return
     order = np.argsort(partitions, kind="stable")
     ordered = partitions[order]
     begins = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
     taken = records.take(pa.Array.from_buffers(pa.int64(), len(order), [None, pa.py_buffer(order)]))
     for begin, end in zip(begins, [*begins[1:], len(order)], strict=True):
-        yield Routed(topic, int(ordered[begin]), taken.slice(begin, end - begin))
+        yield PartitionRecords(topic, int(ordered[begin]), taken.slice(begin, end - begin))
 
 
 def _check_sizes(records: pa.RecordBatch, topic: Topic) -> None:

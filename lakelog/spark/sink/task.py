@@ -98,7 +98,7 @@ class _Stager:
         self._sticky = (self._sticky + _STEP) % 1
 
     def _add(self, rows: pa.RecordBatch, now_us: int) -> None:
-        for topic, partition, records in route(rows, self._topic, self._named, self._sticky, now_us):
+        for topic, partition, records in route(rows, self._topic, self._topic_named, self._sticky, now_us):
             self._draft.add(topic.name, topic.topic_id, partition, records)
             self._bytes += batch_bytes(records)
         if self._bytes >= STAGED_FILE_BYTES:
@@ -119,7 +119,7 @@ class _Stager:
         self._staged.append(self._draft.put(self._store, self._clock, self._group))
         self._draft, self._bytes = StagedFileWriter(), 0
 
-    def _named(self, name: str) -> Topic:
+    def _topic_named(self, name: str) -> Topic:
         """The topic as the first of the task's rows that names it finds it."""
         if name not in self._topics:
             check_writable(name)

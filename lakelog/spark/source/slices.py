@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from lakelog.spark.options import RootLocation
-from lakelog.spark.rows import row_maker, stored
+from lakelog.spark.rows import row_maker, stored_columns
 from lakelog.spark.source.loss import report_loss
 from lakelog.spark.source.options import Options
 from lakelog.spark.worker import freeze_gc, store_at
@@ -56,7 +56,7 @@ def read(part: InputPartition, options: Options) -> Iterator[pa.RecordBatch]:
     freeze_gc()
     columns = options.columns
     rows = row_maker(columns, part.topic, part.partition, part.timestamp_type)
-    records = _records(options, part, stored(columns))
+    records = _records(options, part, stored_columns(columns))
     for batch in _gathered(records):
         yield rows(batch)
 

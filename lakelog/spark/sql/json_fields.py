@@ -47,21 +47,22 @@ _STRICT_JSON = {"mode": "PERMISSIVE", "allowSingleQuotes": "false", "allowNonNum
 _JSON_OPTIONS = {**_STRICT_JSON, "columnNameOfCorruptRecord": "corrupt"}
 
 
-def said(error: Exception) -> str:
+def spark_message(error: Exception) -> str:
     """Spark's message, without the plan and the Java stack."""
     lines = [line.removeprefix(": ").strip() for line in str(error).splitlines()]
     messages = [line for line in lines if line and not line.startswith("An error occurred while calling")]
     return (messages[0] if messages else type(error).__name__).rstrip(";")[:_SAID_MAX_CHARS]
 
 
-def given(name: str, schema: Schema) -> StructType:
+def given_schema(name: str, schema: Schema) -> StructType:
     """A schema as the caller wrote it. Raises InvalidArgument."""
     wanted = "give a DDL string such as 'id long, total double', a StructType, or True to infer one"
     try:
         parsed = StructType.fromDDL(schema) if isinstance(schema, str) else schema
     except PySparkException as error:
         raise InvalidArgument(
-            f"the JSON schema {schema!r} of topic {name} is no DDL: {said(error)}; {wanted}"
+            f"the JSON schema {schema!r} of topic {name} is not a DDL string: {spark_message(error)}; "
+            f"{wanted}"
         ) from None
     if not isinstance(parsed, StructType) or not parsed.fields:
         raise InvalidArgument(f"the JSON schema {schema!r} of topic {name} has no fields; {wanted}")
@@ -71,7 +72,9 @@ def given(name: str, schema: Schema) -> StructType:
     return parsed
 
 
-def inferred(partitions: Sequence[Partition], sample_records: int, pool: ThreadPoolExecutor) -> StructType:
+def inferred_schema(
+    partitions: Sequence[Partition], sample_records: int, pool: ThreadPoolExecutor
+) -> StructType:
     """The fields of a sample: the newest records of every partition, more of the long ones."""
     wanted: list[tuple[Partition, int]] = []
     left = sample_records
@@ -107,7 +110,7 @@ def _spark_type(kind: pa.DataType) -> DataType:
     return StringType()
 
 
-def with_fields(topic: str, records: DataFrame, schema: StructType, fold: Fold) -> DataFrame:
+def with_json_fields(topic: str, records: DataFrame, schema: StructType, fold: Fold) -> DataFrame:
     """The records with the fields of their JSON values as columns, and `_raw`.
 
     Spark's parser stops after the first object of a text. So the text is set into an array and, for itself,
@@ -147,8 +150,8 @@ def with_fields(topic: str, records: DataFrame, schema: StructType, fold: Fold) 
         )
     except PySparkException as error:
         raise InvalidArgument(
-            f"Spark cannot decode JSON of topic {topic} to {schema.simpleString()}: {said(error)}; change "
-            "the schema"
+            f"Spark cannot decode JSON of topic {topic} to {schema.simpleString()}: {spark_message(error)}; "
+            "change the schema"
         ) from None
 
 

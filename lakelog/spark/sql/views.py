@@ -13,7 +13,15 @@ from pyspark.sql.types import StructType
 from lakelog.spark.data_source import LakelogSource, register
 from lakelog.spark.options import STORAGE_PREFIX, TABLE
 from lakelog.spark.rows import PARTITION, TOPIC
-from lakelog.spark.sql.json_fields import SUFFIX, Fold, Schema, given, inferred, said, with_fields
+from lakelog.spark.sql.json_fields import (
+    SUFFIX,
+    Fold,
+    Schema,
+    given_schema,
+    inferred_schema,
+    spark_message,
+    with_json_fields,
+)
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument, UnknownTopic
 from log_tables.layout import CLUSTER_METADATA, OFFSET
@@ -64,26 +72,28 @@ def topics(
         raise InvalidArgument(f"sample_records={sample_records} samples nothing; make it 1 or more")
     store = open_store(root, store_options, create=False)
     cluster = Cluster.open(store, create=False)
-    known = _known(cluster)
-    chosen = known if names is None else dict.fromkeys([names] if isinstance(names, str) else names)
+    existing = _existing(cluster)
+    chosen = existing if names is None else dict.fromkeys([names] if isinstance(names, str) else names)
     with ThreadPoolExecutor(_OPENED_AT_ONCE, thread_name_prefix="lakelog-views") as pool:
         tables = _tables(cluster, chosen, pool)
         schemas = _schemas(json, tables, sample_records, pool)
     fold = _fold(spark)
     topic_of = _named(tables, schemas, fold)
     frames = {name: _records(spark, cluster, name, partitions) for name, partitions in tables.items()}
-    typed = {name + SUFFIX: with_fields(name, frames[name], schema, fold) for name, schema in schemas.items()}
+    typed = {
+        name + SUFFIX: with_json_fields(name, frames[name], schema, fold) for name, schema in schemas.items()
+    }
     taken = {fold(view) for view in topic_of}
     groups = [name for name in SYSTEM_TABLES if name in chosen and fold(name) not in taken]
     of_groups = {name: _groups(spark, store.url, store_options or {}, name) for name in groups}
     for view, frame in {**frames, **typed, **of_groups}.items():
         frame.createOrReplaceTempView(f"`{view}`")
     topic_of |= {name: name for name in groups}
-    _drop_others(spark, store.url, topic_of, known)
+    _drop_others(spark, store.url, topic_of, existing)
     return list(topic_of)
 
 
-def _known(cluster: Cluster) -> Collection[str]:
+def _existing(cluster: Cluster) -> Collection[str]:
     """The names of all that there is, in order: of topics, then of the tables of consumer groups."""
     topics = [topic.name for topic in cluster.topics(include_internal=True)]
     return dict.fromkeys([CLUSTER_METADATA, *topics, *SYSTEM_TABLES])
@@ -142,8 +152,8 @@ def _records(spark: SparkSession, cluster: Cluster, name: str, partitions: Parti
     except (PySparkException, Py4JError) as error:
         where = _location(cluster.store, partitions[0].directory.rsplit("/", 1)[0])
         raise InvalidArgument(
-            f"Spark cannot read the tables of topic {name} at {where}: {said(error)}; make the session with "
-            "lakelog.spark.session, for an object store with its package (org.apache.hadoop:hadoop-aws) and "
+            f"Spark cannot read the tables of topic {name} at {where}: {spark_message(error)}; make the session "
+            "with lakelog.spark.session, for an object store with its package (org.apache.hadoop:hadoop-aws) and "
             "settings (spark.hadoop.fs.s3a.…)"
         ) from None
 
@@ -211,7 +221,11 @@ def _schemas(
     for name, schema in json.items():
         if name not in tables:
             raise UnknownTopic(f"json names {name!r}, which is none of the topics; there are {_list(tables)}")
-        found[name] = inferred(tables[name], sample_records, pool) if schema is True else given(name, schema)
+        found[name] = (
+            inferred_schema(tables[name], sample_records, pool)
+            if schema is True
+            else given_schema(name, schema)
+        )
     return found
 
 
@@ -220,7 +234,9 @@ def _list(names: Iterable[str]) -> str:
     return ", ".join(listed[:20]) + (f" and {len(listed) - 20} more" if len(listed) > 20 else "")
 
 
-def _drop_others(spark: SparkSession, url: str, topic_of: Mapping[str, str], known: Collection[str]) -> None:
+def _drop_others(
+    spark: SparkSession, url: str, topic_of: Mapping[str, str], existing: Collection[str]
+) -> None:
     """Drop what an earlier call registered for topics that are gone, or as JSON that is no longer asked for.
 
     The list of registered views lives as long as the views do: with the session. A view that another root has
@@ -229,7 +245,7 @@ def _drop_others(spark: SparkSession, url: str, topic_of: Mapping[str, str], kno
     registered: dict[str, dict[str, str]] = jsons.loads(spark.conf.get(_REGISTERED, "{}") or "{}")
     kept = dict(topic_of)
     for view, topic in registered.pop(url, {}).items():
-        if topic in known and topic not in topic_of:
+        if topic in existing and topic not in topic_of:
             kept[view] = topic
         elif view not in topic_of:
             spark.catalog.dropTempView(view)
