@@ -152,9 +152,9 @@ def _records(spark: SparkSession, cluster: Cluster, name: str, partitions: Parti
     except (PySparkException, Py4JError) as error:
         where = _location(cluster.store, partitions[0].directory.rsplit("/", 1)[0])
         raise InvalidArgument(
-            f"Spark cannot read the tables of topic {name} at {where}: {spark_message(error)}; make the session "
-            "with lakelog.spark.session, for an object store with its package (org.apache.hadoop:hadoop-aws) and "
-            "settings (spark.hadoop.fs.s3a.…)"
+            f"Spark cannot read the tables of topic {name} at {where}: {spark_message(error)}; make the "
+            "session with lakelog.spark.session, for an object store with its package "
+            "(org.apache.hadoop:hadoop-aws) and settings (spark.hadoop.fs.s3a.…)"
         ) from None
 
 
