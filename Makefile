@@ -12,7 +12,7 @@ LAKELOG_SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup test check format torture bench lock clean
+.PHONY: help demo setup test quick check format torture bench lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -26,6 +26,9 @@ setup: $(VENV)/.dev ## Everything that the tests need: packages, a JRE, Delta's 
 test: check ## All that CI runs: check, the tests, and the wheel in an environment of its own
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 	$(BIN)/python scripts/check_wheel.py
+
+quick: setup ## The tests of single parts: no process, no JVM, no S3, no kills
+	$(BIN)/python -m pytest --quick --ignore=tests/system --numprocesses 2 --dist worksteal --quiet -r fE
 
 check: setup ## Format, lint, types and import directions
 	$(BIN)/ruff format --check

@@ -24,6 +24,7 @@ __all__ = ["clock", "gateway", "s3", "seed", "spark", "store_root", "topic", "wh
 # Nothing is timed: a slow machine fails no test.
 settings.register_profile("test", deadline=None, print_blob=True, derandomize=True)
 settings.register_profile("torture", settings.get_profile("test"), max_examples=2_000, derandomize=False)
+settings.register_profile("quick", settings.get_profile("test"), max_examples=10, stateful_step_count=20)
 settings.load_profile("test")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -33,7 +34,42 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # What a JVM here would gain from its optimizing compiler comes after its end, and takes a core until then.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
+STARTERS = {"gateway", "s3", "spark", "wheel"}
+"""Fixtures that start a process, or build for long."""
+
 SEED = int(os.environ.get("LAKELOG_SEED", "1"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`make quick` sets it."""
+    parser.addoption("--quick", action="store_true", help="leave out what starts a process")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """In a quick run fewer examples do."""
+    if config.getoption("--quick"):
+        settings.load_profile("quick")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out of a quick run what asks for a fixture that starts a process."""
+    if config.getoption("--quick"):
+        slow = {id(item) for item in items if not STARTERS.isdisjoint(getattr(item, "fixturenames", ()))}
+        config.hook.pytest_deselected(items=[item for item in items if id(item) in slow])
+        items[:] = [item for item in items if id(item) not in slow]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_process(request: pytest.FixtureRequest) -> Iterator[None]:
+    """In a quick run a test ends, as skipped, where it would start a process."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.config.getoption("--quick"):
+            patch.setattr(subprocess.Popen, "__init__", _end_the_test)
+        yield
+
+
+def _end_the_test(*_: object, **__: object) -> None:
+    pytest.skip("it starts a process")
 
 
 def pytest_report_header() -> str:

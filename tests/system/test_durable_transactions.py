@@ -23,10 +23,10 @@ from log_tables.partition.partition import AppendRequest
 from log_tables.record import Record, input_batch
 from log_tables.segments.staging import PartitionRecords
 from log_tables.store.store import Store
-from tests.coordinator.groups.test_transaction_faults import IN0, Gateway
 from tests.kit.disk import death, once
 from tests.kit.partitions import values
 from tests.kit.power import Left, World, everything, nothing
+from tests.system.test_transaction_faults import IN0, Gateway
 
 TRANSACTIONS_MAX = 2
 

@@ -27,15 +27,15 @@ from log_tables.record import Record, input_batch
 from log_tables.root.fsck import check
 from log_tables.root.kept_producers import heard, shared
 from log_tables.store.store import Store
-from tests.coordinator.groups.test_transaction_faults import (
+from tests.kit.groups import say
+from tests.kit.partitions import values
+from tests.system.test_transaction_faults import (
     BATCHES,
     Gateway,
     expected,
     finish_until_refused,
     topics_made,
 )
-from tests.kit.groups import say
-from tests.kit.partitions import values
 
 OLD = PRODUCER_ID_MAX - 7
 """A group's producer in a root of an older version: a client could name it."""
