@@ -1,7 +1,7 @@
 """Clients that write down what they do: producers, a fetcher, members of groups, with nothing but HTTP.
 
-python -m tests.clients TASK FILE URL... runs one (a `Task` as JSON) until it is killed, with a history of its
-own in FILE.
+python -m tests.kit.clients TASK FILE URL... runs one (a `Task` as JSON) until it is killed, with a history of
+its own in FILE.
 """
 
 import sys

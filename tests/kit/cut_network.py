@@ -1,4 +1,4 @@
-"""Two gateways whose packets to one another are lost, for tests: python -m tests.cut_network DIR
+"""Two gateways whose packets to one another are lost, for tests: python -m tests.kit.cut_network DIR
 
 Runs in a network of its own, as `unshare -n` makes one: the addresses at which the gateways reach one another
 are taken away, and what is sent there goes to a machine that is none. Clients ask at another address.

@@ -1,6 +1,6 @@
 """A consumer in a process of its own, with nothing but HTTP: notes what it has processed, then commits.
 
-python -m tests.group_reader URL GROUP NAME TOPIC FILE (manual|auto)
+python -m tests.kit.group_reader URL GROUP NAME TOPIC FILE (manual|auto)
 
 It polls for ever, through restarts of the gateway; an instance that is gone it creates again.
 """

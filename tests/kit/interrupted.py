@@ -1,6 +1,6 @@
 """Ctrl-C in the middle of a Spark job, and then a job of a session that has stopped: what is left of both.
 
-`python -m tests.interrupted`, as the leader of a process group; prints one JSON document.
+`python -m tests.kit.interrupted`, as the leader of a process group; prints one JSON document.
 """
 
 import os

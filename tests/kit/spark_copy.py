@@ -1,6 +1,6 @@
 """A driver in a process of its own: copies the topic `t` to a Delta table, in small batches, to its end.
 
-python -m tests.spark_copy ROOT TARGET
+python -m tests.kit.spark_copy ROOT TARGET
 """
 
 import sys

@@ -1,6 +1,6 @@
 """A driver in a process of its own: copies the topic `in` to the topic `out`, in small batches, to its end.
 
-python -m tests.spark_sink_copy MASTER ROOT GATEWAY CHECKPOINT
+python -m tests.kit.spark_sink_copy MASTER ROOT GATEWAY CHECKPOINT
 
 The query is deliberately not deterministic: a batch that is run again has other values, for other partitions.
 What says which record of `in` it was is the key.
