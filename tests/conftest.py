@@ -18,7 +18,7 @@ from tests.kit.support import ROOT, S3_SERVER, S3Server, s3_server
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["clock", "gateway", "s3", "seed", "spark", "store_root", "topic", "wheel"]
+__all__ = ["clock", "gateway", "process", "s3", "seed", "spark", "store_root", "topic", "wheel"]
 
 
 # Nothing is timed: a slow machine fails no test.
@@ -34,7 +34,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # What a JVM here would gain from its optimizing compiler comes after its end, and takes a core until then.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
-STARTERS = {"gateway", "s3", "spark", "wheel"}
+STARTERS = {"gateway", "process", "s3", "spark", "wheel"}
 """Fixtures that start a process, or build for long."""
 
 SEED = int(os.environ.get("LAKELOG_SEED", "1"))
@@ -57,6 +57,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         slow = {id(item) for item in items if not STARTERS.isdisjoint(getattr(item, "fixturenames", ()))}
         config.hook.pytest_deselected(items=[item for item in items if id(item) in slow])
         items[:] = [item for item in items if id(item) not in slow]
+
+
+@pytest.fixture
+def process() -> None:
+    """For a test that starts a process in a thread of its own."""
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -293,6 +293,7 @@ def test_a_scheduler_that_ends_again_and_again_is_left_alone_for_longer(
     assert next_pause_s(before_s, ran_s) == expected
 
 
+@pytest.mark.usefixtures("process")
 def test_a_scheduler_that_cannot_run_is_tried_more_and_more_seldom(
     root: Root, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
