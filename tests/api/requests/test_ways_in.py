@@ -9,6 +9,7 @@ from pydantic import BaseModel
 import api.requests.topic_admin
 import api.v2.consumer_schema
 import api.v3.configs
+import api.v3.topics
 from api.requests.strict_body import StrictBody
 from tests.kit.gateway import RunningGateway
 from tests.kit.support import ROOT
@@ -44,6 +45,7 @@ def test_what_is_wrong_in_a_list_of_a_body_is_said_once() -> None:
     assert {
         api.requests.topic_admin.NewTopic,
         api.v3.configs.Alterations,
+        api.v3.topics.PartitionsCount,
         api.v2.consumer_schema.CommitBody,
     } < {*kinds(StrictBody)}
     for kind in kinds(StrictBody):
