@@ -46,12 +46,12 @@ def consume(  # noqa: PLR0913, PLR0917 -- each is an option
         str | None,
         typer.Option(help="Read as a member of this group: from its committed offsets, and commit."),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Wait for more, until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more, until Ctrl-C.")] = False,
     limit: Annotated[
         int | None, typer.Option("--max", min=1, help="Stop after this number of records.")
     ] = None,
     form: Annotated[
-        str | None, typer.Option("--format", "-f", help="The fields to print of each record, as '%k %s\\n'.")
+        str | None, typer.Option("--format", help="The fields to print of each record, as '%k %s\\n'.")
     ] = None,
     url: Url = GATEWAY,
     wait: Wait = WAIT_S,

@@ -234,8 +234,8 @@ def test_records_are_printed_in_a_format_of_ones_own(
         producer.send(topic, None, timestamp_ms=6, partition=1)
     done = run("consume", topic, "--format", form)
     assert (done.exit_code, done.stdout) == (0, expected.replace("T/", f"{topic}/"))
-    assert run("consume", topic, "-f", form, "--group", topic).stdout == done.stdout
-    assert "use one of them" in run("consume", topic, "-f", form, "--json").stderr
+    assert run("consume", topic, "--format", form, "--group", topic).stdout == done.stdout
+    assert "use one of them" in run("consume", topic, "--format", form, "--json").stderr
 
 
 @pytest.mark.parametrize(
