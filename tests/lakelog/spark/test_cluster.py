@@ -55,7 +55,7 @@ class Cluster:
         """Run the job from an empty directory; returns where the driver and the executors found lakelog."""
         empty = self._directory / "cwd"
         empty.mkdir()
-        job = (ROOT / "tests" / "spark_counts.py", self._directory / "root", self.target)
+        job = (ROOT / "tests" / "kit" / "spark_counts.py", self._directory / "root", self.target)
         words = (word,) if word else ()
         environment = {
             "PYSPARK_PYTHON": str(self.python),
