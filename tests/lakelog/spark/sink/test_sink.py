@@ -214,6 +214,7 @@ def test_a_micro_batch_that_is_run_again_is_there_once_though_its_rows_are_other
     copying: Copying, gateway: RunningGateway, client: Client, topic: str
 ) -> None:
     """Killed between the transaction and Spark's note of it. The files staged again are deleted at once."""
+    others = {*staged(gateway)}
     copying.run(unrepeatable)
     before = written(client, topic)
     assert len(values(client, topic)) == 10
@@ -222,7 +223,7 @@ def test_a_micro_batch_that_is_run_again_is_there_once_though_its_rows_are_other
         copying.run(unrepeatable)
         assert written(client, topic) == before
         assert copying.done() == [0, 1, 2]
-    wait_until(lambda: staged(gateway) == [], "nothing is staged")
+    wait_until(lambda: {*staged(gateway)} <= others, "nothing is staged")
 
 
 def test_a_micro_batch_without_rows_publishes_nothing(copying: Copying, client: Client, topic: str) -> None:
