@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,8 +74,15 @@ class Committing:
             return await task
 
 
+async def nothing(_: Gateway) -> None:
+    return None
+
+
 @asynccontextmanager
-async def committing(root: Path) -> AsyncIterator[Committing]:
+async def committing(
+    root: Path, before: Callable[[Gateway], Coroutine[Any, Any, None]] = nothing
+) -> AsyncIterator[Committing]:
+    """`before` is awaited between the ten records and the five."""
     gateway = open_gateway(Settings(data=str(root), linger_ms=0), "http://127.0.0.1:9")
     answer = SlowAnswer()
     # Its commits: the claim, ten records, and then five.
@@ -87,6 +94,7 @@ async def committing(root: Path) -> AsyncIterator[Committing]:
         transport = httpx.ASGITransport(WithBody(app, gateway))
         async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
             assert (await produce(client, 10)).status_code == 200
+            await before(gateway)
             waiting = asyncio.create_task(produce(client, 5))
             try:
                 await asyncio.to_thread(answer.done.wait, 60)
@@ -121,16 +129,17 @@ def test_an_offset_that_another_gateway_has_shown_is_in_range(tmp_path: Path) ->
 
 
 def test_a_group_that_has_read_it_elsewhere_does_not_begin_anew(tmp_path: Path) -> None:
+    async def reading(gateway: Gateway) -> None:
+        coordinator = gateway.coordinator
+        config = MemberConfig(auto_offset_reset="earliest", auto_commit=False)
+        await coordinator.apply_event("g", Join("m", config))
+        await coordinator.apply_event("g", Assign("m", frozenset({AT})))
+        # As if a coordinator that has seen the five had given it them: this one would wait for their commit.
+        await coordinator.apply_event("g", Seek("m", {AT: 15}))
+
     async def scenario() -> None:
-        async with committing(tmp_path) as here:
-            coordinator = here.gateway.coordinator
-            await coordinator.apply_event(
-                "g", Join("m", MemberConfig(auto_offset_reset="earliest", auto_commit=False))
-            )
-            await coordinator.apply_event("g", Assign("m", frozenset({AT})))
-            # What it was given by a coordinator that has seen the commit.
-            await coordinator.apply_event("g", Seek("m", {AT: 15}))
-            polling = coordinator.poll("g", "m", None, 1 << 20, 0, never, as_it_is)
+        async with committing(tmp_path, reading) as here:
+            polling = here.gateway.coordinator.poll("g", "m", None, 1 << 20, 0, never, as_it_is)
             polled = await here.once_answered(polling)
             assert polled.reads == []
 
