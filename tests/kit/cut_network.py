@@ -41,7 +41,7 @@ def cut() -> None:
 
 
 def main(directory: Path) -> None:
-    several = Several(directory, 2, hosts=HOSTS, leader_timeout_ms=2_000)
+    several = Several(directory, 2, hosts=HOSTS, leader_timeout_ms=5_000)
     with loaded(several, directory) as load:
         # What was under way when the network was cut has an unknown outcome.
         part(several, load, cut, join, 50303)

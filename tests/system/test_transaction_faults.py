@@ -52,6 +52,10 @@ BATCHES = 2
 """Record batches that a transaction has for a partition: each is an append of its own."""
 
 
+# A coordinator that dies leaves its tasks on a loop that is closed.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
 @dataclass
 class Client:
     """A client's transactions, in order, and their answers: it outlives every gateway."""
