@@ -178,6 +178,8 @@ class FaultyStore(StoreWrapper):
                 raise Crash
             self.calls.append(Call(operation, path))
             failure = self._due(operation, path)
+            if failure in (crash_before, crash_after):
+                self.dead = True  # at once: no call of another thread comes after it
         if failure is None:
             return perform()
         try:

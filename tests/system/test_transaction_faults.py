@@ -53,7 +53,9 @@ BATCHES = 2
 
 
 # A coordinator that dies leaves its tasks on a loop that is closed.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Exception ignored in. <coroutine object Accumulator:pytest.PytestUnraisableExceptionWarning"
+)
 
 
 @dataclass
