@@ -19,7 +19,7 @@ from api.requests.envelope import V2_MEDIA_TYPE
 from api.requests.strict import StrictRoute
 from api.v2.produce_schema import PRODUCE_BODY, Produced
 from api.wire.arrow import decode_stream, partition_batches_of_stream
-from api.wire.json_bounds import LISTED, decoding
+from api.wire.json_bounds import IN_LIST_DEPTH, decoding
 from api.wire.offload import INLINE_MAX_ROWS, is_large, maybe_in_thread
 from api.wire.rows import PartitionBatch, partition_batches
 from api.wire.v2 import RecordResult, decode_records, encode_consecutive_offsets, encode_offsets
@@ -135,7 +135,7 @@ def _decode(
     now_us = here.clock.now_us()
     if form is Format.ARROW:
         return partition_batches_of_stream(decode_stream(body, room.grow), topic, partition, sticky, now_us)
-    with decoding(room, body, LISTED, form):
+    with decoding(room, body, IN_LIST_DEPTH, form):
         return partition_batches(decode_records(body, form), topic, partition, sticky, now_us)
 
 

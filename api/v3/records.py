@@ -17,7 +17,7 @@ from api.requests.client_topics import refreshed_topic, topic_to_write
 from api.requests.strict import StrictRoute
 from api.v3.paths import ClusterId, TopicName
 from api.v3.schema import BATCH_BODY, RECORDS_BODY
-from api.wire.json_bounds import LISTED, LOOSE, check_fits, decoding
+from api.wire.json_bounds import ALONE_DEPTH, IN_LIST_DEPTH, check_fits, decoding
 from api.wire.offload import INLINE_MAX_ROWS, is_large_json, maybe_in_thread
 from api.wire.rows import PartitionBatch, Rows, partition_batches
 from api.wire.v3 import Row, decode_batch, decode_stream, record_answer
@@ -65,7 +65,7 @@ async def produce_records(here: Here, request: Request, cluster_id: ClusterId, t
 
 
 def _decode_stream_within(body: bytes, room: Room) -> list[Row]:
-    with decoding(room, body, LOOSE):
+    with decoding(room, body, ALONE_DEPTH):
         return decode_stream(body)
 
 
@@ -121,7 +121,7 @@ def _decode_entries(
     topic: Topic, body: bytes, room: Room
 ) -> tuple[list[tuple[str, Row]], list[dict[str, object]]]:
     """The entries of a batch that `topic` accepts, and the failures of the others."""
-    with decoding(room, body, LISTED):
+    with decoding(room, body, IN_LIST_DEPTH):
         entries = decode_batch(body)
     failures = [
         _failure(name, *status_and_code(row)[1:], row.message)

@@ -24,10 +24,10 @@ from log_tables.limits import (
     SMALL_VALUE_BYTES,
 )
 
-LISTED = 3
+IN_LIST_DEPTH = 3
 """The depth of a record in `{"records": [{…}]}`, or of an entry of a batch."""
 
-LOOSE = 1
+ALONE_DEPTH = 1
 """The depth of a record that stands by itself."""
 
 _PIECE_BYTES = 64 * 1024
@@ -35,14 +35,14 @@ _QUOTE, _COMMA, _OPENS = ord('"'), ord(","), ord("{")
 _STEPS = np.zeros(256, np.int64)
 _STEPS[[*b"{["]] = 1
 _STEPS[[*b"}]"]] = -1
-_TELLING = np.zeros(256, bool)
-_TELLING[[*b'{}[],"']] = True
+_IS_MARK = np.zeros(256, bool)
+_IS_MARK[[*b'{}[],"']] = True
 
 
 class _Marks(NamedTuple):
     """Braces, brackets and commas outside of strings: where they are, which, how deep it is after them."""
 
-    places: np.ndarray
+    positions: np.ndarray
     kinds: np.ndarray
     depths: np.ndarray
 
@@ -54,15 +54,15 @@ def _marks(body: bytes) -> Iterator[_Marks]:
     quotes = depth = 0
     for start in range(0, len(body), _PIECE_BYTES):
         piece = np.frombuffer(body, np.uint8, min(_PIECE_BYTES, len(body) - start), start)
-        places = np.flatnonzero(_TELLING[piece])
-        kinds = piece[places]
+        positions = np.flatnonzero(_IS_MARK[piece])
+        kinds = piece[positions]
         is_quote = kinds == _QUOTE
         so_far = quotes + np.cumsum(is_quote)
         outside = ~is_quote & (so_far % 2 == 0)
         quotes += int(np.count_nonzero(is_quote))
-        places, kinds = places[outside], kinds[outside]
+        positions, kinds = positions[outside], kinds[outside]
         depths = depth + np.cumsum(_STEPS[kinds])
-        yield _Marks(places + start, kinds, depths)
+        yield _Marks(positions + start, kinds, depths)
         depth = int(depths[-1]) if len(depths) else depth
 
 
@@ -78,7 +78,7 @@ def bounded_cost(body: bytes, depth: int) -> int:
         separators += _count(commas & (depths == depth - 1))
         fields += _count(commas & (depths == depth)) + _count(opens & (depths == depth + 1))
         headers += _count(opens & (depths == depth + 2))
-        check_count(max(records, separators if depth > LOOSE else 0))
+        check_count(max(records, separators if depth > ALONE_DEPTH else 0))
     return (records + separators + fields) * JSON_FIELD_BYTES + headers * JSON_HEADER_BYTES
 
 
@@ -129,8 +129,8 @@ def too_deep() -> MalformedBody:
 def documents(body: bytes) -> Iterator[memoryview]:
     """The JSON objects of `body`, which stand one after the other. Raises MalformedBody for a rest."""
     begin, whole = 0, memoryview(body)
-    for places, kinds, depths in _marks(body):
-        for end in places[(depths <= 0) & (_STEPS[kinds] < 0)].tolist():
+    for positions, kinds, depths in _marks(body):
+        for end in positions[(depths <= 0) & (_STEPS[kinds] < 0)].tolist():
             yield whole[begin : end + 1]
             begin = end + 1
     if body[begin:].strip(b" \t\r\n"):

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from api.errors import MalformedBody
 from api.media import Format
 from api.wire.arrow import open_stream, partition_batches_of_stream
-from api.wire.json_bounds import LISTED, check_utf8, decoding, too_deep
+from api.wire.json_bounds import IN_LIST_DEPTH, check_utf8, decoding, too_deep
 from api.wire.rows import PartitionBatch, Rows, partition_batches
 from api.wire.v2 import BinaryRecord, JsonRecord, TextRecord, rows_of
 from coordinator.groups.events import OffsetAndMetadata
@@ -109,7 +109,7 @@ def decode_transaction(body: bytes, form: Format, room: Room) -> TransactionBody
     """Raises MalformedBody, InvalidRecord, RequestTooLarge, BufferFull."""
     if form is Format.ARROW:
         return _from_arrow(body, room)
-    with decoding(room, body, LISTED, form):
+    with decoding(room, body, IN_LIST_DEPTH, form):
         return _from_json(body, form)
 
 
@@ -136,7 +136,7 @@ def _from_arrow(body: bytes, room: Room) -> TransactionBody:
     frame_json = (batch.schema.metadata or {}).get(ARROW_METADATA, b"{}")
     check_utf8(frame_json)
     try:
-        with decoding(room, frame_json, LISTED):
+        with decoding(room, frame_json, IN_LIST_DEPTH):
             frame = _frame.decode(frame_json)
     except msgspec.ValidationError as error:
         raise InvalidRecord(

@@ -1,7 +1,7 @@
 """The positions that a group notes. The records before them are made durable first.
 
 A position that survives a power cut must not be beyond a record that does not: another record would get that
-offset, and the group would never be given it (docs/decisions/0038-a-place-rests-on-durable-records.md).
+offset, and the group would never be given it (docs/decisions/0038-a-position-rests-on-durable-records.md).
 """
 
 from collections.abc import Iterable, Iterator

@@ -80,7 +80,7 @@ def test_a_request_that_is_wide_shares_its_turns_with_one_that_comes_later() -> 
     assert begun.count("a") < 20
 
 
-class Here:
+class Setup:
     """A gateway without its server, whose wide requests are those to more than AT_ONCE partitions.
 
     The store holds what is put into the log of a partition of the topic "wide".
@@ -110,17 +110,17 @@ class Here:
         return values(partition)
 
 
-def run(root: Path, scenario: Callable[[Here], Awaitable[None]]) -> None:
+def run(root: Path, scenario: Callable[[Setup], Awaitable[None]]) -> None:
     async def main() -> None:
         gateway = open_gateway(Settings(data=str(root), linger_ms=0), "http://nowhere")
         gateway.cluster.store = store = HoldingStore(gateway.cluster.store, "wide")
         await gateway.writer.start()
-        here = Here(gateway, store)
+        setup = Setup(gateway, store)
         try:
-            await scenario(here)
+            await scenario(setup)
         finally:
             store.let_go()
-            await here.router.close()
+            await setup.router.close()
             await gateway.writer.close()
 
     asyncio.run(main())
@@ -131,54 +131,54 @@ async def held(store: HoldingStore, count: int) -> None:
 
 
 def test_who_appends_to_a_partition_that_is_led_waits_for_no_claims(tmp_path: Path) -> None:
-    async def scenario(here: Here) -> None:
-        await here.append(here.lone, 0)
-        here.store.hold()
-        wide = asyncio.create_task(here.append(here.wide, *range(PARTITIONS)))
-        await held(here.store, AT_ONCE)
-        [outcome] = await here.append(here.lone, 0)
+    async def scenario(setup: Setup) -> None:
+        await setup.append(setup.lone, 0)
+        setup.store.hold()
+        wide = asyncio.create_task(setup.append(setup.wide, *range(PARTITIONS)))
+        await held(setup.store, AT_ONCE)
+        [outcome] = await setup.append(setup.lone, 0)
         assert isinstance(outcome, Appended)
         assert not wide.done()
-        here.store.let_go()
+        setup.store.let_go()
         assert all(isinstance(outcome, Appended) for outcome in await wide)
-        assert here.store.most <= min(AT_ONCE, CLAIM_THREADS)
+        assert setup.store.most <= min(AT_ONCE, CLAIM_THREADS)
 
     run(tmp_path, scenario)
 
 
 def test_who_appends_to_another_partition_of_the_topic_waits_for_no_commits(tmp_path: Path) -> None:
-    async def scenario(here: Here) -> None:
-        await here.append(here.wide, *range(PARTITIONS))
-        await here.append(here.lone, 0)
-        here.store.hold()
-        wide = asyncio.create_task(here.append(here.wide, *range(PARTITIONS)))
-        await held(here.store, AT_ONCE)
-        assert isinstance((await here.append(here.lone, 0))[0], Appended)
-        others = asyncio.create_task(here.append(here.wide, PARTITIONS - 1))
-        await held(here.store, AT_ONCE + 1)  # it is at the store together with them, not behind the rest
-        here.store.let_go()
+    async def scenario(setup: Setup) -> None:
+        await setup.append(setup.wide, *range(PARTITIONS))
+        await setup.append(setup.lone, 0)
+        setup.store.hold()
+        wide = asyncio.create_task(setup.append(setup.wide, *range(PARTITIONS)))
+        await held(setup.store, AT_ONCE)
+        assert isinstance((await setup.append(setup.lone, 0))[0], Appended)
+        others = asyncio.create_task(setup.append(setup.wide, PARTITIONS - 1))
+        await held(setup.store, AT_ONCE + 1)  # it is at the store together with them, not behind the rest
+        setup.store.let_go()
         await asyncio.gather(wide, others)
 
     run(tmp_path, scenario)
 
 
 def test_a_wide_request_with_acks_1_is_answered_when_it_is_durable(tmp_path: Path) -> None:
-    async def scenario(here: Here) -> None:
-        outcomes = await here.append(here.wide, *range(PARTITIONS), acks=Acks.LEADER)
+    async def scenario(setup: Setup) -> None:
+        outcomes = await setup.append(setup.wide, *range(PARTITIONS), acks=Acks.LEADER)
         assert all(isinstance(outcome, Appended) and outcome.base_offset == 0 for outcome in outcomes)
-        assert all(here.told(index) == [b"v"] for index in range(PARTITIONS))
+        assert all(setup.told(index) == [b"v"] for index in range(PARTITIONS))
 
     run(tmp_path, scenario)
 
 
 def test_what_follows_a_wide_request_with_acks_0_comes_after_it(tmp_path: Path) -> None:
-    async def scenario(here: Here) -> None:
-        await here.append(here.wide, *range(PARTITIONS), acks=Acks.NONE, value=b"1")
-        await here.append(here.wide, *reversed(range(PARTITIONS)), acks=Acks.NONE, value=b"2")
-        await asyncio.gather(*(here.append(here.wide, index, value=b"3") for index in range(PARTITIONS)))
-        assert all(here.told(index) == [b"1", b"2", b"3"] for index in range(PARTITIONS))
-        await here.router.close()
-        assert here.gateway.buffer.used == 0
+    async def scenario(setup: Setup) -> None:
+        await setup.append(setup.wide, *range(PARTITIONS), acks=Acks.NONE, value=b"1")
+        await setup.append(setup.wide, *reversed(range(PARTITIONS)), acks=Acks.NONE, value=b"2")
+        await asyncio.gather(*(setup.append(setup.wide, index, value=b"3") for index in range(PARTITIONS)))
+        assert all(setup.told(index) == [b"1", b"2", b"3"] for index in range(PARTITIONS))
+        await setup.router.close()
+        assert setup.gateway.buffer.used == 0
 
     run(tmp_path, scenario)
 
@@ -186,12 +186,12 @@ def test_what_follows_a_wide_request_with_acks_0_comes_after_it(tmp_path: Path) 
 def test_a_wide_request_with_acks_0_goes_to_the_topic_that_was_made_again(tmp_path: Path) -> None:
     """Each of its parts spreads over so many partitions of the new one that it is wide again."""
 
-    async def scenario(here: Here) -> None:
-        old = here.gateway.cluster.create_topic("again", AT_ONCE + 1)
+    async def scenario(setup: Setup) -> None:
+        old = setup.gateway.cluster.create_topic("again", AT_ONCE + 1)
         elsewhere = Cluster.open(open_store(tmp_path))
         elsewhere.delete_topic("again")
         new = elsewhere.create_topic("again", (AT_ONCE + 1) ** 2)
-        gateway = replace(here.gateway, router=here.router)
+        gateway = replace(setup.gateway, router=setup.router)
         for value in (b"1", b"2"):
             asked = ProduceRequest(spread(value, new.partition_count), large=False, acks=Acks.NONE)
             with gateway.buffer.room("again") as room:

@@ -14,7 +14,7 @@ from api.media import Format
 from api.requests.topic_admin import NewTopic
 from api.v2.consumer_schema import CommitBody, SubscriptionBody, parse_consumer
 from api.v3.configs import Alterations
-from api.wire.json_bounds import LISTED, LOOSE, bounded_cost, small_cost, text_cost
+from api.wire.json_bounds import ALONE_DEPTH, IN_LIST_DEPTH, bounded_cost, small_cost, text_cost
 from api.wire.transaction import decode_transaction
 from api.wire.v2 import decode_records
 from api.wire.v3 import decode_batch, decode_stream
@@ -138,8 +138,8 @@ def taken_beyond(body: bytes, cost: Callable[[bytes], int], decode: Decode) -> i
 def main() -> int:
     """Decode all of them, and say which takes more than was counted."""
     costs: list[tuple[Iterator[tuple[str, bytes, Decode]], Callable[[bytes], int]]] = [
-        (listed(), lambda body: len(body) + bounded_cost(body, LISTED)),
-        (loose(), lambda body: len(body) + bounded_cost(body, LOOSE)),
+        (listed(), lambda body: len(body) + bounded_cost(body, IN_LIST_DEPTH)),
+        (loose(), lambda body: len(body) + bounded_cost(body, ALONE_DEPTH)),
         (small(), small_cost),
     ]
     for attacks, cost in costs:

@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.errors import MalformedBody, RequestTooLarge
-from api.wire.json_bounds import LISTED, LOOSE, bounded_cost, check_depth, check_utf8, documents, small_cost
+from api.wire.json_bounds import (
+    ALONE_DEPTH,
+    IN_LIST_DEPTH,
+    bounded_cost,
+    check_depth,
+    check_utf8,
+    documents,
+    small_cost,
+)
 from log_tables.limits import (
     BODY_DEPTH_MAX,
     JSON_FIELD_BYTES,
@@ -60,19 +68,19 @@ def test_documents_one_after_the_other_are_told_apart(values: list[object], betw
 def test_what_stands_in_strings_does_not_count(items: list[dict[str, str | None]]) -> None:
     fields = sum(max(0, len(item) - 1) for item in items)
     marks = len(items) + max(0, len(items) - 1) + fields
-    assert bounded_cost(msgspec.json.encode({"records": items}), LISTED) == marks * JSON_FIELD_BYTES
+    assert bounded_cost(msgspec.json.encode({"records": items}), IN_LIST_DEPTH) == marks * JSON_FIELD_BYTES
 
 
 def test_headers_are_counted_and_what_values_hold_deeper_is_not() -> None:
     two = b'{"records":[{"headers":[{"key":"a"},{"key":"b"}]}]}'
-    assert bounded_cost(two, LISTED) == JSON_FIELD_BYTES + 2 * JSON_HEADER_BYTES
+    assert bounded_cost(two, IN_LIST_DEPTH) == JSON_FIELD_BYTES + 2 * JSON_HEADER_BYTES
     deep = b'{"records":[{"value":[[[{},{},{}],1,2,3]]}]}'
-    assert bounded_cost(deep, LISTED) == JSON_FIELD_BYTES
+    assert bounded_cost(deep, IN_LIST_DEPTH) == JSON_FIELD_BYTES
 
 
 @pytest.mark.parametrize(
     ("item", "begin", "depth"),
-    [(b"{}", b'{"records":[', LISTED), (b"1", b'{"a":[', LISTED), (b"{}", b"", LOOSE)],
+    [(b"{}", b'{"records":[', IN_LIST_DEPTH), (b"1", b'{"a":[', IN_LIST_DEPTH), (b"{}", b"", ALONE_DEPTH)],
 )
 def test_more_records_than_are_allowed_are_refused_before_they_are_made(
     item: bytes, begin: bytes, depth: int

@@ -85,25 +85,25 @@ def run(scenario: Callable[[Path], Coroutine[None, None, None]], root: Path) -> 
 
 def test_a_poll_that_began_before_another_gateway_took_over_changes_nothing(tmp_path: Path) -> None:
     async def scenario(root: Path) -> None:
-        here = await Running.at(root)
-        here.gateway.cluster.create_topic("t", 1)
+        setup = await Running.at(root)
+        setup.gateway.cluster.create_topic("t", 1)
         there = await Running.at(root)
-        await here.put(100)
-        await here.join("m", auto_commit=True, auto_commit_interval_ms=100)
-        assert await here.given() == [(0, 100)]
+        await setup.put(100)
+        await setup.join("m", auto_commit=True, auto_commit_interval_ms=100)
+        assert await setup.given() == [(0, 100)]
         waits = asyncio.Event()
 
         async def ended() -> bool:
             waits.set()
             return False
 
-        waiting = asyncio.create_task(here.poll(20, ended))
+        waiting = asyncio.create_task(setup.poll(20, ended))
         await waits.wait()
         await there.coordinator.leave("g", "m")
         await there.coordinator.reset("g", {AT: OffsetAndMetadata(0)}, force=False)
-        assert await here.committed() == 0
+        assert await setup.committed() == 0
         with pytest.raises(UnknownMember):
-            await here.given()
+            await setup.given()
         with pytest.raises(LakelogError):
             await waiting
         assert await there.committed() == 0
@@ -113,13 +113,13 @@ def test_a_poll_that_began_before_another_gateway_took_over_changes_nothing(tmp_
 
 def test_a_look_at_groups_claims_nothing(tmp_path: Path) -> None:
     async def scenario(root: Path) -> None:
-        here = await Running.at(root)
-        here.gateway.cluster.create_topic("t", 1)
+        setup = await Running.at(root)
+        setup.gateway.cluster.create_topic("t", 1)
         there = await Running.at(root)
-        await here.put(10)
-        await here.join("m")
-        assert await here.given() == [(0, 10)]
-        log = here.gateway.cluster.topic("__consumer_offsets").partition(0)
+        await setup.put(10)
+        await setup.join("m")
+        assert await setup.given() == [(0, 10)]
+        log = setup.gateway.cluster.topic("__consumer_offsets").partition(0)
         epoch = log.refresh(wait=True).leader_epoch
         (group,) = await there.shard_manager.groups()
         assert group.member("m").owned == {AT}
@@ -131,17 +131,17 @@ def test_a_look_at_groups_claims_nothing(tmp_path: Path) -> None:
 
 def test_looks_at_groups_share_a_replay_until_something_has_changed(tmp_path: Path) -> None:
     async def scenario(root: Path) -> None:
-        here = await Running.at(root)
-        here.gateway.cluster.create_topic("t", 1)
+        setup = await Running.at(root)
+        setup.gateway.cluster.create_topic("t", 1)
         there = await Running.at(root)
-        await here.put(10)
-        await here.join("m")
+        await setup.put(10)
+        await setup.join("m")
         first, second = await asyncio.gather(there.shard_manager.group("g"), there.shard_manager.group("g"))
         assert first is second
-        await here.join("n")
+        await setup.join("n")
         assert (await there.shard_manager.group("g")).members.keys() == {"m", "n"}
         await there.join("o")
-        await here.join("p")
+        await setup.join("p")
         assert (await there.shard_manager.group("g")).members.keys() == {"m", "n", "o", "p"}
 
     run(scenario, tmp_path)
@@ -149,12 +149,12 @@ def test_looks_at_groups_share_a_replay_until_something_has_changed(tmp_path: Pa
 
 def test_a_forced_reset_is_not_undone_by_auto_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(root: Path) -> None:
-        here = await Running.at(root)
-        here.gateway.cluster.create_topic("t", 1)
-        await here.put(100)
-        await here.join("m", auto_commit=True, auto_commit_interval_ms=0)
-        assert await here.given() == [(0, 100)]
-        consumer, applied = await _consumer(here), asyncio.Event()
+        setup = await Running.at(root)
+        setup.gateway.cluster.create_topic("t", 1)
+        await setup.put(100)
+        await setup.join("m", auto_commit=True, auto_commit_interval_ms=0)
+        assert await setup.given() == [(0, 100)]
+        consumer, applied = await _consumer(setup), asyncio.Event()
         forget = consumer.forget
 
         def forgotten(partitions: Iterable[TopicPartition]) -> None:
@@ -162,11 +162,11 @@ def test_a_forced_reset_is_not_undone_by_auto_commit(tmp_path: Path, monkeypatch
             applied.set()
 
         monkeypatch.setattr(consumer, "forget", forgotten)
-        reset = asyncio.create_task(here.coordinator.reset("g", {AT: OffsetAndMetadata(10)}, force=True))
+        reset = asyncio.create_task(setup.coordinator.reset("g", {AT: OffsetAndMetadata(10)}, force=True))
         await applied.wait()
-        assert await here.given() == [(10, 100)], "while the reset is not durable yet"
+        assert await setup.given() == [(10, 100)], "while the reset is not durable yet"
         await reset
-        assert await here.committed() == 10
+        assert await setup.committed() == 10
 
     run(scenario, tmp_path)
 
@@ -198,20 +198,20 @@ def test_what_comes_while_partitions_are_opened_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     async def scenario(root: Path) -> None:
-        here = await Running.at(root)
-        here.gateway.cluster.create_topic("t", 1)
-        await here.put(100)
-        await here.join("m")
-        gate = Gate(await _consumer(here), monkeypatch)
-        waiting = asyncio.create_task(here.poll())
+        setup = await Running.at(root)
+        setup.gateway.cluster.create_topic("t", 1)
+        await setup.put(100)
+        await setup.join("m")
+        gate = Gate(await _consumer(setup), monkeypatch)
+        waiting = asyncio.create_task(setup.poll())
         await gate.held()
         if what == "reset":
-            await here.coordinator.reset("g", {AT: OffsetAndMetadata(50)}, force=True)
+            await setup.coordinator.reset("g", {AT: OffsetAndMetadata(50)}, force=True)
         else:
-            await here.coordinator.seek("g", "m", {AT: 50})
+            await setup.coordinator.seek("g", "m", {AT: 50})
         gate.let_go()
         assert (await waiting)[1].reads == []
-        assert await here.given() == [(50, 100)]
+        assert await setup.given() == [(50, 100)]
 
     run(scenario, tmp_path)
 
@@ -220,46 +220,46 @@ def test_two_polls_that_begin_at_the_end_agree_where_that_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(root: Path) -> None:
-        here = await Running.at(root)
-        here.gateway.cluster.create_topic("t", 1)
-        await here.put(100)
-        await here.join("m", auto_offset_reset="latest")
-        gate = Gate(await _consumer(here), monkeypatch)
-        first = asyncio.create_task(here.poll())
+        setup = await Running.at(root)
+        setup.gateway.cluster.create_topic("t", 1)
+        await setup.put(100)
+        await setup.join("m", auto_offset_reset="latest")
+        gate = Gate(await _consumer(setup), monkeypatch)
+        first = asyncio.create_task(setup.poll())
         await gate.held()
-        assert await here.given() == []
-        assert await here.committed() == 100
-        await here.put(10)
+        assert await setup.given() == []
+        assert await setup.committed() == 100
+        await setup.put(10)
         gate.let_go()
         assert (await first)[1].reads == []
-        assert await here.committed() == 100
-        assert await here.given() == [(100, 110)]
+        assert await setup.committed() == 100
+        assert await setup.given() == [(100, 110)]
 
     run(scenario, tmp_path)
 
 
-async def _consumer(here: Running) -> ConsumerSession:
+async def _consumer(setup: Running) -> ConsumerSession:
     """The places of the member, before it has polled."""
-    return here.coordinator._sessions.session_for(await here.shard_manager._shard(0), "g", "m")
+    return setup.coordinator._sessions.session_for(await setup.shard_manager._shard(0), "g", "m")
 
 
 def test_a_commit_between_a_look_and_the_wait_wakes_the_poll(tmp_path: Path) -> None:
     async def scenario(root: Path) -> None:
-        here = await Running.at(root)
-        here.gateway.cluster.create_topic("t", 1)
-        await here.put(1)
-        await here.join("m")
-        assert await here.given() == [(0, 1)]
+        setup = await Running.at(root)
+        setup.gateway.cluster.create_topic("t", 1)
+        await setup.put(1)
+        await setup.join("m")
+        assert await setup.given() == [(0, 1)]
         asked = 0
 
         async def ended() -> bool:
             nonlocal asked
             asked += 1
             if asked == 1:
-                await here.put(1)
+                await setup.put(1)
             return False
 
-        _, polled = await here.poll(20, ended)
+        _, polled = await setup.poll(20, ended)
         assert [(reading.plan.start, reading.plan.end) for reading in polled.reads] == [(1, 2)]
         assert asked == 1, "it was woken, and did not look again after a second"
 
@@ -268,43 +268,43 @@ def test_a_commit_between_a_look_and_the_wait_wakes_the_poll(tmp_path: Path) -> 
 
 def test_a_poll_that_waits_keeps_a_short_session_alive(tmp_path: Path) -> None:
     async def scenario(root: Path) -> None:
-        here = await Running.at(root)
-        here.gateway.cluster.create_topic("t", 1)
-        await here.shard_manager.start()
-        await here.join("m", session_timeout_ms=400, max_poll_interval_ms=400)
-        epoch = (await here.poll())[1].epoch
-        _, polled = await here.poll(timeout_s=1.5)
+        setup = await Running.at(root)
+        setup.gateway.cluster.create_topic("t", 1)
+        await setup.shard_manager.start()
+        await setup.join("m", session_timeout_ms=400, max_poll_interval_ms=400)
+        epoch = (await setup.poll())[1].epoch
+        _, polled = await setup.poll(timeout_s=1.5)
         assert polled.epoch == epoch
-        await here.shard_manager.close()
+        await setup.shard_manager.close()
 
     run(scenario, tmp_path)
 
 
 def test_a_group_that_was_deleted_leaves_no_places_behind(tmp_path: Path) -> None:
     async def scenario(root: Path) -> None:
-        here = await Running.at(root)
-        here.gateway.cluster.create_topic("t", 1)
-        await here.put(10)
-        await here.join("m")
-        assert await here.given() == [(0, 10)]
-        await here.coordinator.delete("g", force=True)
-        await here.join("m")
-        assert await here.given() == [(0, 10)]
+        setup = await Running.at(root)
+        setup.gateway.cluster.create_topic("t", 1)
+        await setup.put(10)
+        await setup.join("m")
+        assert await setup.given() == [(0, 10)]
+        await setup.coordinator.delete("g", force=True)
+        await setup.join("m")
+        assert await setup.given() == [(0, 10)]
 
     run(scenario, tmp_path)
 
 
 def test_an_answer_that_is_full_does_not_wait_for_more(tmp_path: Path) -> None:
     async def scenario(root: Path) -> None:
-        here = await Running.at(root)
-        here.gateway.cluster.create_topic("t", 1)
-        await here.put(1_000)
-        await here.join("m", fetch_min_bytes=100_000_000)
+        setup = await Running.at(root)
+        setup.gateway.cluster.create_topic("t", 1)
+        await setup.put(1_000)
+        await setup.join("m", fetch_min_bytes=100_000_000)
 
         async def ended() -> bool:
             pytest.fail("it was to answer at once")
 
-        _, polled = await here.coordinator.poll("g", "m", None, 100, 20, ended, as_it_is)
+        _, polled = await setup.coordinator.poll("g", "m", None, 100, 20, ended, as_it_is)
         assert polled.reads[0].plan.end < 1_000
 
     run(scenario, tmp_path)
@@ -332,10 +332,10 @@ def test_what_is_pending_is_applied_by_who_was_handed_the_partition(tmp_path: Pa
     """Nobody asks for the group: its new leader only leads."""
 
     async def scenario(root: Path) -> None:
-        here = await Running.at(root)
-        here.gateway.cluster.create_topic("t", 1)
+        setup = await Running.at(root)
+        setup.gateway.cluster.create_topic("t", 1)
         there = await Running.at(root)
-        index = await leave_pending(here, "g", b"x")
+        index = await leave_pending(setup, "g", b"x")
         log, _ = await there.shard_manager.partition_for("g")
         await there.gateway.writer.accumulator_for(log, index)
         await there.shard_manager.start()

@@ -56,7 +56,7 @@ class AtOnce(ThreadPoolExecutor):
 
 
 @dataclass
-class Here:
+class Setup:
     """A gateway without its server, and a partition of it whose store counts."""
 
     gateway: Gateway
@@ -80,29 +80,29 @@ class Here:
         return Cluster.open(open_store(self.root), self.clock)
 
 
-Reader = Callable[[Here, int], Awaitable[object]]
+Reader = Callable[[Setup, int], Awaitable[object]]
 
 
-async def fetches(here: Here, number: int) -> int:
+async def fetches(setup: Setup, number: int) -> int:
     """Wait as a fetch does; returns how far the log goes then."""
     request = Request({"type": "http"}, _silent)
-    await wait_for_records(here.gateway, request, here.partition, 0, here.clock.monotonic() + LONG_S)
-    return here.partition.high_watermark
+    await wait_for_records(setup.gateway, request, setup.partition, 0, setup.clock.monotonic() + LONG_S)
+    return setup.partition.high_watermark
 
 
 async def _silent() -> Any:
     await asyncio.Event().wait()
 
 
-async def polls(here: Here, number: int) -> int:
+async def polls(setup: Setup, number: int) -> int:
     """Wait as the member of a group of its own does; returns how many partitions it is given."""
-    consumer = await joined(here.gateway, f"g{number}")
-    polled = await consumer.poll(None, MIB, here.clock.monotonic() + LONG_S, no)
+    consumer = await joined(setup.gateway, f"g{number}")
+    polled = await consumer.poll(None, MIB, setup.clock.monotonic() + LONG_S, no)
     return len(polled.reads)
 
 
 def run(
-    root: Path, clock: ManualClock, led: bool, scenario: Callable[[Here], Coroutine[Any, Any, None]]
+    root: Path, clock: ManualClock, led: bool, scenario: Callable[[Setup], Coroutine[Any, Any, None]]
 ) -> None:
     async def opened() -> None:
         gateway = open_gateway(Settings(data=str(root), linger_ms=0), "http://test", clock=clock)
@@ -112,17 +112,17 @@ def run(
             await gateway.writer.accumulator_for(topic, 0)
         partition = topic.partition(0)
         partition.table.store = store = FaultyStore(gateway.cluster.store)
-        await scenario(Here(gateway, partition, store, clock, root))
+        await scenario(Setup(gateway, partition, store, clock, root))
         await gateway.writer.close()
 
     with asyncio.Runner(loop_factory=lambda: ClockedLoop(clock)) as runner:
         runner.run(opened())
 
 
-async def waiting(here: Here, reader: Reader, count: int) -> "list[asyncio.Task[object]]":
+async def waiting(setup: Setup, reader: Reader, count: int) -> "list[asyncio.Task[object]]":
     """So many readers, all of which wait."""
-    tasks = [asyncio.create_task(_awaited(reader(here, number))) for number in range(count)]
-    while len(here.partition._listeners) < count:
+    tasks = [asyncio.create_task(_awaited(reader(setup, number))) for number in range(count)]
+    while len(setup.partition._listeners) < count:
         await others_first()
     return tasks
 
@@ -145,12 +145,12 @@ def cost(root: Path, reader: Reader, led: bool, count: int) -> int:
     """How many gets so many readers cost that wait for 5 s."""
     found = 0
 
-    async def scenario(here: Here) -> None:
+    async def scenario(setup: Setup) -> None:
         nonlocal found
-        tasks = await waiting(here, reader, count)
-        before = here.gets()
-        await here.passes(5_000)
-        found = here.gets() - before
+        tasks = await waiting(setup, reader, count)
+        before = setup.gets()
+        await setup.passes(5_000)
+        found = setup.gets() - before
         await end(tasks)
 
     run(root, ManualClock(), led, scenario)
@@ -170,15 +170,15 @@ def test_fifty_who_wait_cost_the_store_what_one_costs(tmp_path: Path, reader: Re
 def test_when_the_last_one_has_left_nobody_looks(
     tmp_path: Path, clock: ManualClock, reader: Reader, led: bool
 ) -> None:
-    async def scenario(here: Here) -> None:
-        tasks = await waiting(here, reader, 3)
-        await here.passes(1_000)
+    async def scenario(setup: Setup) -> None:
+        tasks = await waiting(setup, reader, 3)
+        await setup.passes(1_000)
         await end(tasks)
-        before = here.gets()
-        await here.passes(5_000)
-        assert here.gets() == before
-        assert not here.partition._listeners
-        assert not here.gateway.tails._under_way
+        before = setup.gets()
+        await setup.passes(5_000)
+        assert setup.gets() == before
+        assert not setup.partition._listeners
+        assert not setup.gateway.tails._under_way
 
     run(tmp_path, clock, led, scenario)
 
@@ -187,17 +187,17 @@ def test_when_the_last_one_has_left_nobody_looks(
 def test_who_comes_late_waits_no_longer_for_others_commits_than_alone(
     tmp_path: Path, clock: ManualClock, reader: Reader
 ) -> None:
-    async def scenario(here: Here) -> None:
-        other = here.elsewhere()
+    async def scenario(setup: Setup) -> None:
+        other = setup.elsewhere()
         leader = other.claim(other.topic("t"), 0)
-        elder = (await waiting(here, fetches, 1))[0]
-        await here.passes(3_000)
-        newcomer = asyncio.create_task(_awaited(reader(here, 1)))
-        while len(here.partition._listeners) < 2:
+        elder = (await waiting(setup, fetches, 1))[0]
+        await setup.passes(3_000)
+        newcomer = asyncio.create_task(_awaited(reader(setup, 1)))
+        while len(setup.partition._listeners) < 2:
             await others_first()
-        await here.passes(STEP_MS)
+        await setup.passes(STEP_MS)
         append(leader, b"1")
-        await here.passes(40)
+        await setup.passes(40)
         assert [elder.done(), newcomer.done()] == [True, True]
         assert set(await asyncio.gather(elder, newcomer)) == {1}
 
@@ -208,11 +208,11 @@ def test_who_comes_late_waits_no_longer_for_others_commits_than_alone(
 def test_a_look_that_fails_is_heard_by_all_who_wait(
     tmp_path: Path, clock: ManualClock, reader: Reader
 ) -> None:
-    async def scenario(here: Here) -> None:
-        tasks = await waiting(here, reader, 20)
-        await here.passes(1_000)
-        here.partition.table.store = away = FaultyStore(here.store, [Fault(1, unavailable, {"get"})])
-        await here.passes(200)
+    async def scenario(setup: Setup) -> None:
+        tasks = await waiting(setup, reader, 20)
+        await setup.passes(1_000)
+        setup.partition.table.store = away = FaultyStore(setup.store, [Fault(1, unavailable, {"get"})])
+        await setup.passes(200)
         assert all(task.done() for task in tasks)
         heard = await asyncio.gather(*tasks, return_exceptions=True)
         assert [type(each) for each in heard] == [StoreUnavailable] * 20
@@ -226,11 +226,11 @@ def test_a_look_that_fails_is_heard_by_all_who_wait(
 def test_all_who_wait_at_a_topic_that_another_process_deletes_hear_of_it(
     tmp_path: Path, clock: ManualClock, reader: Reader, led: bool
 ) -> None:
-    async def scenario(here: Here) -> None:
-        tasks = await waiting(here, reader, 20)
-        await here.passes(1_000)
-        here.elsewhere().delete_topic("t")
-        await here.passes(1_000 if led and reader is polls else 200)
+    async def scenario(setup: Setup) -> None:
+        tasks = await waiting(setup, reader, 20)
+        await setup.passes(1_000)
+        setup.elsewhere().delete_topic("t")
+        await setup.passes(1_000 if led and reader is polls else 200)
         assert all(task.done() for task in tasks)
         heard = await asyncio.gather(*tasks, return_exceptions=True)
         assert [type(each) for each in heard] == [TopicDeleted] * 20
@@ -241,17 +241,17 @@ def test_all_who_wait_at_a_topic_that_another_process_deletes_hear_of_it(
 def test_who_needs_a_newer_look_is_not_answered_with_one_that_began_before(
     tmp_path: Path, clock: ManualClock
 ) -> None:
-    async def scenario(here: Here) -> None:
-        tails, now = here.gateway.tails, clock.boottime()
-        waiting = [asyncio.create_task(tails.follow([here.partition], 0.2)) for _ in range(5)]
+    async def scenario(setup: Setup) -> None:
+        tails, now = setup.gateway.tails, clock.boottime()
+        waiting = [asyncio.create_task(tails.follow([setup.partition], 0.2)) for _ in range(5)]
         await asyncio.gather(*waiting)
-        assert here.gets() == 1
-        first, second = (asyncio.create_task(tails.refresh([here.partition], now)) for _ in range(2))
+        assert setup.gets() == 1
+        first, second = (asyncio.create_task(tails.refresh([setup.partition], now)) for _ in range(2))
         await asyncio.gather(first, second)
-        assert here.gets() == 3
+        assert setup.gets() == 3
         clock.advance(STEP_MS)
-        await asyncio.gather(*(tails.refresh([here.partition], now) for _ in range(2)))
-        assert here.gets() == 4, "one began after both asked"
+        await asyncio.gather(*(tails.refresh([setup.partition], now) for _ in range(2)))
+        assert setup.gets() == 4, "one began after both asked"
 
     run(tmp_path, clock, False, scenario)
 
@@ -260,10 +260,10 @@ def test_who_needs_a_newer_look_is_not_answered_with_one_that_began_before(
 def test_a_partition_that_was_looked_at_is_not_kept_for_that(
     tmp_path: Path, clock: ManualClock, faults: list[Fault]
 ) -> None:
-    async def scenario(here: Here) -> None:
-        partition = Partition(here.gateway.cluster.store, here.partition.directory, clock)
-        partition.table.store = FaultyStore(here.gateway.cluster.store, faults)
-        assert len(await here.gateway.tails.refresh([partition], clock.boottime())) == len(faults)
+    async def scenario(setup: Setup) -> None:
+        partition = Partition(setup.gateway.cluster.store, setup.partition.directory, clock)
+        partition.table.store = FaultyStore(setup.gateway.cluster.store, faults)
+        assert len(await setup.gateway.tails.refresh([partition], clock.boottime())) == len(faults)
         gone = weakref.ref(partition)
         del partition
         await others_first()

@@ -32,7 +32,7 @@ LONG_MS = 60_000
 Answer = TypeVar("Answer")
 
 
-class Here:
+class Setup:
     """A gateway inside this process, a client of it, and another process on its root."""
 
     def __init__(self, root: Path, gateway: Gateway, client: httpx.AsyncClient, store: HoldingStore) -> None:
@@ -85,7 +85,7 @@ class Here:
 
 
 @asynccontextmanager
-async def opened(root: Path, operations: Collection[str], path: str) -> AsyncIterator[Here]:
+async def opened(root: Path, operations: Collection[str], path: str) -> AsyncIterator[Setup]:
     """A gateway that looks at no topics unasked; its store can be held at `operations` on what has `path`."""
     settings = Settings(data=str(root), linger_ms=0, refresh_interval_ms=600_000)
     gateway = open_gateway(settings, "http://127.0.0.1:9")
@@ -94,18 +94,18 @@ async def opened(root: Path, operations: Collection[str], path: str) -> AsyncIte
     async with app.router.lifespan_context(app):
         transport = httpx.ASGITransport(WithBody(app, gateway))
         async with httpx.AsyncClient(transport=transport, base_url="http://here", timeout=None) as client:
-            yield Here(root, gateway, client, store)
+            yield Setup(root, gateway, client, store)
 
 
 def run(
-    scenario: Callable[[Here], Coroutine[None, None, None]],
+    scenario: Callable[[Setup], Coroutine[None, None, None]],
     root: Path,
     operations: Collection[str] = (),
     path: str = "",
 ) -> None:
     async def opened_and_run() -> None:
-        async with opened(root, operations, path) as here:
-            await scenario(here)
+        async with opened(root, operations, path) as setup:
+            await scenario(setup)
 
     asyncio.run(opened_and_run())
 
@@ -123,22 +123,22 @@ def given(answer: httpx.Response, form: str) -> list[Any]:
 
 @pytest.mark.parametrize("form", ["json", "arrow"])
 def test_a_segment_that_is_swept_between_plan_and_read_is_no_damage(tmp_path: Path, form: str) -> None:
-    async def scenario(here: Here) -> None:
-        await here.known()
-        append(here.elsewhere.claim(here.elsewhere.topic("t"), 0), b"1")
-        await here.join(form)
+    async def scenario(setup: Setup) -> None:
+        await setup.known()
+        append(setup.elsewhere.claim(setup.elsewhere.topic("t"), 0), b"1")
+        await setup.join(form)
         headers = {"Accept": JSON if form == "json" else ARROW}
-        asked = here.client.get(f"{MEMBER}/records", params={"timeout": LONG_MS}, headers=headers)
-        assert given(await here.amid(asked, lambda: here.again(b"2")), form) == [2]
-        asked = here.client.get("/topics/t/partitions/0/records", headers=headers)
+        asked = setup.client.get(f"{MEMBER}/records", params={"timeout": LONG_MS}, headers=headers)
+        assert given(await setup.amid(asked, lambda: setup.again(b"2")), form) == [2]
+        asked = setup.client.get("/topics/t/partitions/0/records", headers=headers)
         assert given(await asked, form) == [2]
 
     run(scenario, tmp_path, {"get", "get_range"}, ".parquet")
 
 
-async def waits(here: Here) -> None:
+async def waits(setup: Setup) -> None:
     """Return when somebody waits at the end of the topic that the gateway knows."""
-    topic = here.gateway.cluster.topic("t")
+    topic = setup.gateway.cluster.topic("t")
     await asyncio.to_thread(
         wait_until, lambda: topic.is_open(0) and bool(topic.partition(0)._listeners), "somebody waits"
     )
@@ -147,14 +147,14 @@ async def waits(here: Here) -> None:
 @pytest.mark.parametrize("path", [f"{MEMBER}/records", "/topics/t/partitions/0/records"])
 @pytest.mark.parametrize("led", [True, False])
 def test_a_long_poll_goes_on_with_the_topic_that_is_there(tmp_path: Path, path: str, led: bool) -> None:
-    async def scenario(here: Here) -> None:
-        await here.known()
+    async def scenario(setup: Setup) -> None:
+        await setup.known()
         if led:
-            await here.gateway.writer.accumulator_for(here.gateway.cluster.topic("t"), 0)
-        await here.join()
-        waiting = asyncio.create_task(here.client.get(path, params={"timeout": LONG_MS}))
-        await waits(here)
-        assert given(await here.going_on(waiting, lambda: here.again(b"1")), "json") == [1]
+            await setup.gateway.writer.accumulator_for(setup.gateway.cluster.topic("t"), 0)
+        await setup.join()
+        waiting = asyncio.create_task(setup.client.get(path, params={"timeout": LONG_MS}))
+        await waits(setup)
+        assert given(await setup.going_on(waiting, lambda: setup.again(b"1")), "json") == [1]
 
     run(scenario, tmp_path, {"get"}, log_directory("topics/t/0"))
 
@@ -163,19 +163,19 @@ def test_a_long_poll_goes_on_with_the_topic_that_is_there(tmp_path: Path, path: 
 def test_a_long_poll_at_the_end_of_a_topic_that_goes_for_good(tmp_path: Path, path: str) -> None:
     """A fetch hears so; a poll waits for a topic of the name, as it does from its beginning."""
 
-    async def scenario(here: Here) -> None:
-        await here.known()
-        await here.join()
-        waiting = asyncio.create_task(here.client.get(path, params={"timeout": LONG_MS}))
-        await waits(here)
-        await asyncio.to_thread(lambda: here.again(there=False))
+    async def scenario(setup: Setup) -> None:
+        await setup.known()
+        await setup.join()
+        waiting = asyncio.create_task(setup.client.get(path, params={"timeout": LONG_MS}))
+        await waits(setup)
+        await asyncio.to_thread(lambda: setup.again(there=False))
         if path.startswith("/topics"):
             answer = await waiting
             assert (answer.status_code, answer.json()["error_code"]) == (404, 40401)
             return
-        await asyncio.to_thread(here.elsewhere.create_topic, "t")
-        await here.gateway.shard_manager.refresh_topics()
-        assert (await here.produce(0)).status_code == 200
+        await asyncio.to_thread(setup.elsewhere.create_topic, "t")
+        await setup.gateway.shard_manager.refresh_topics()
+        assert (await setup.produce(0)).status_code == 200
         assert given(await waiting, "json") == [0]
 
     run(scenario, tmp_path)
@@ -185,41 +185,43 @@ def test_a_long_poll_at_the_end_of_a_topic_that_goes_for_good(tmp_path: Path, pa
 
 
 def test_a_request_that_is_partly_written_is_answered_for_both_topics(tmp_path: Path) -> None:
-    async def scenario(here: Here) -> None:
-        await here.known(2)
-        assert (await here.produce(0, 1)).status_code == 200
+    async def scenario(setup: Setup) -> None:
+        await setup.known(2)
+        assert (await setup.produce(0, 1)).status_code == 200
 
         def one_is_there() -> bool:
-            partition = here.elsewhere.topic("t").partition(0)
+            partition = setup.elsewhere.topic("t").partition(0)
             return partition.refresh().high_watermark == 2
 
         def step() -> None:
             wait_until(one_is_there, "one part of the request is appended")
-            here.again(b"7", b"8", b"9", partitions=2)
+            setup.again(b"7", b"8", b"9", partitions=2)
 
-        answer = await here.amid(here.produce(0, 1), step)
+        answer = await setup.amid(setup.produce(0, 1), step)
         assert answer.status_code == 200, answer.text
         assert [(each["partition"], each["offset"]) for each in answer.json()["offsets"]] == [(0, 1), (1, 0)]
-        assert (here.held(2, 0), here.held(2, 1)) == ([b"7", b"8", b"9"], [b"1"])
+        assert (setup.held(2, 0), setup.held(2, 1)) == ([b"7", b"8", b"9"], [b"1"])
 
     run(scenario, tmp_path, {"put_if_absent"}, log_directory("topics/t/1"))
 
 
 def test_what_was_answered_before_it_was_durable_goes_with_its_topic(tmp_path: Path) -> None:
-    async def scenario(here: Here) -> None:
-        await here.known()
-        assert (await here.produce(0)).status_code == 200
+    async def scenario(setup: Setup) -> None:
+        await setup.known()
+        assert (await setup.produce(0)).status_code == 200
         answered = []
 
         async def produced() -> None:
-            answered.append(await here.produce(0, acks="1"))
-            await asyncio.to_thread(wait_until, lambda: here.gateway.buffer.used == 0, "nothing is under way")
+            answered.append(await setup.produce(0, acks="1"))
+            await asyncio.to_thread(
+                wait_until, lambda: setup.gateway.buffer.used == 0, "nothing is under way"
+            )
 
-        await here.amid(produced(), here.again)
+        await setup.amid(produced(), setup.again)
         assert [each["offset"] for each in answered[0].json()["offsets"]] == [1]
-        assert here.held(2) == []
-        assert (await here.produce(0)).json()["offsets"][0]["offset"] == 0
-        assert here.held(2) == [b"0"]
+        assert setup.held(2) == []
+        assert (await setup.produce(0)).json()["offsets"][0]["offset"] == 0
+        assert setup.held(2) == [b"0"]
 
     run(scenario, tmp_path, {"put_if_absent"}, log_directory("topics/t/0"))
 
@@ -227,16 +229,16 @@ def test_what_was_answered_before_it_was_durable_goes_with_its_topic(tmp_path: P
 def test_what_was_answered_before_it_had_an_offset_goes_to_the_topic_that_is_there(tmp_path: Path) -> None:
     """And what the client sends next comes after it, as ever."""
 
-    async def scenario(here: Here) -> None:
-        await here.known(2)
+    async def scenario(setup: Setup) -> None:
+        await setup.known(2)
 
         async def produced() -> list[httpx.Response]:
-            return [await here.produce(0, 1, acks="0"), await here.produce(0, 1)]
+            return [await setup.produce(0, 1, acks="0"), await setup.produce(0, 1)]
 
-        early, following = await here.amid(produced(), lambda: here.again(b"7", partitions=2))
+        early, following = await setup.amid(produced(), lambda: setup.again(b"7", partitions=2))
         assert [each["offset"] for each in early.json()["offsets"]] == [None, None]
         assert [each["offset"] for each in following.json()["offsets"]] == [2, 1]
-        assert (here.held(2, 0), here.held(2, 1)) == ([b"7", b"0", b"0"], [b"1", b"1"])
+        assert (setup.held(2, 0), setup.held(2, 1)) == ([b"7", b"0", b"0"], [b"1", b"1"])
 
     run(scenario, tmp_path, {"put_if_absent"}, "topics/t/")
 
@@ -249,25 +251,25 @@ def test_what_was_answered_before_it_had_an_offset_goes_to_the_topic_that_is_the
 def test_a_transaction_is_of_the_topic_that_is_there(tmp_path: Path, there: bool, heard: bool) -> None:
     """It changes while records are staged. Those that are committed before that is heard go with the old."""
 
-    async def scenario(here: Here) -> None:
-        await here.known()
-        await here.join()
+    async def scenario(setup: Setup) -> None:
+        await setup.known()
+        await setup.join()
         loop = asyncio.get_running_loop()
 
         def step() -> None:
-            here.again(b"7", there=there)
+            setup.again(b"7", there=there)
             if heard:
-                asyncio.run_coroutine_threadsafe(here.gateway.shard_manager.refresh_topics(), loop).result()
+                asyncio.run_coroutine_threadsafe(setup.gateway.shard_manager.refresh_topics(), loop).result()
 
         body = {"offsets": [], "records": [{"topic": "t", "value": 1}]}
-        asked = here.client.post(f"{MEMBER}/transactions", json=body, headers={"Content-Type": JSON})
-        answer = await here.amid(asked, step)
+        asked = setup.client.post(f"{MEMBER}/transactions", json=body, headers={"Content-Type": JSON})
+        answer = await setup.amid(asked, step)
         if heard and not there:
             assert (answer.status_code, answer.json()["error_code"]) == (404, 40401)
             return
         assert answer.status_code == 200, answer.text
         assert [each["base_offset"] for each in answer.json()["offsets"]] == ([1] if heard else [])
         if there:
-            assert here.held(2) == ([b"7", b"1"] if heard else [b"7"])
+            assert setup.held(2) == ([b"7", b"1"] if heard else [b"7"])
 
     run(scenario, tmp_path, {"put_new"}, STAGING)
