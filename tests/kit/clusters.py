@@ -3,8 +3,11 @@
 from collections.abc import Callable
 
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic import Topic
 from log_tables.store.store import Store
+from log_tables.table.table import Table
 from log_tables.testing import Failure
+from tests.kit.partitions import values
 
 
 def another(cluster: Cluster, store: Store | None = None) -> Cluster:
@@ -29,3 +32,15 @@ def before(step: Callable[[], object]) -> Failure:
         return perform()
 
     return perform_after
+
+
+def looked(topic: Topic) -> list[bytes | None]:
+    """What a fetch from the first partition of `topic` would give."""
+    partition = topic.partition(0)
+    partition.refresh()
+    return values(partition)
+
+
+def ended(cluster: Cluster, directory: str, count: int) -> list[bool]:
+    tables = (Table(cluster.store, f"{directory}/{index}", cluster.clock) for index in range(count))
+    return [table.snapshot.deleted for table in tables]

@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from log_tables.clock import Clock
 from log_tables.layout import TXN_CLEANED, checkpoint_version, commit_version, log_directory, segment_name
+from log_tables.limits import LOG_RETENTION_MS
 from log_tables.partition.partition import AppendRequest, Partition, PartitionConfig, ProducerStamp
 from log_tables.record import Record, input_batch, to_records
 from log_tables.segments.segment import describe, encode, read
@@ -120,3 +121,11 @@ def thin_out(partition: Partition, inputs: Sequence[Segment], keep: Callable[[in
         return Commit(info, (Txn(TXN_CLEANED, max(snapshot.cleaned, end)),), adds, removes)
 
     table.transact(build)
+
+
+def bury(partition: Partition) -> None:
+    """Checkpoint what `partition` knows and clean the log before it, an hour later."""
+    partition.clock.pause(LOG_RETENTION_MS / 1000 + 1)
+    partition.refresh(wait=True)
+    partition.checkpoint()
+    partition.delete_expired_log()

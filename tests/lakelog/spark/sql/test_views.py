@@ -8,8 +8,6 @@ import pytest
 
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument, LakelogError, UnknownTopic
-from log_tables.partition.partition import AppendRequest, Partition
-from log_tables.record import Record, input_batch
 from log_tables.sql.lag import LAG_SCHEMA, OFFSETS_SCHEMA
 from log_tables.sql.system_tables import SYSTEM_TABLES
 from log_tables.store.store import open_store
@@ -18,51 +16,13 @@ from tests.kit.partitions import append_each, thin_out
 from tests.kit.support import S3Server
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
+
+from tests.kit.views import NOW_US, append, files_read, register, rows
 
 pytestmark = pytest.mark.spark
 
-NOW_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000
-
-
-@pytest.fixture
-def cluster(store_root: Path) -> Cluster:
-    return Cluster.open(open_store(store_root))
-
-
-def append(
-    partition: Partition, *values: bytes | None, key: bytes | None = None, at_us: int = NOW_US
-) -> None:
-    """One commit of the values."""
-    if not partition.leading:
-        partition.claim("")
-    records = [Record(value, key=key, headers=[("h", b"\x00")]) for value in values]
-    partition.append([AppendRequest(input_batch(records, at_us))])
-
-
-def register(spark: "SparkSession", cluster: Cluster, **options: Any) -> list[str]:
-    from lakelog.spark.sql.views import topics
-
-    return topics(spark, cluster.store.url, **options)
-
-
-def rows(spark: "SparkSession", sql: str) -> list[tuple[object, ...]]:
-    return [
-        tuple(bytes(cell) if isinstance(cell, bytearray) else cell for cell in row)
-        for row in spark.sql(sql).collect()
-    ]
-
-
-def files_read(query: "DataFrame") -> list[int]:
-    """How many files each scan of the executed plan has read, by its own metric."""
-    query.collect()
-    plan = query._jdf.queryExecution().executedPlan()
-    if plan.nodeName() == "AdaptiveSparkPlan":
-        plan = plan.executedPlan()
-    leaves = plan.collectLeaves()
-    scans = [leaves.apply(index) for index in range(leaves.size())]
-    return [scan.metrics().apply("numFiles").value() for scan in scans if scan.nodeName().startswith("Scan")]
 
 
 def test_a_topic_is_a_view_over_all_its_partitions(spark: "SparkSession", cluster: Cluster) -> None:
@@ -195,137 +155,6 @@ def test_a_second_call_follows_the_topics(spark: "SparkSession", cluster: Cluste
     assert rows(spark, "select count(*) from grown_json") == [(0,)]  # not spoken of
     register(spark, cluster, names=["grown"])
     assert rows(spark, "select partition, value from grown") == [(1, b"x")]
-
-
-VALUES: list[tuple[bytes | None, int | None, str | None, bool]] = [
-    # the value, the columns `id long` and `name string`, whether it is counted as bad
-    (b'{"id":1,"name":"a"}', 1, "a", False),
-    (b' {\n"id":2}\t', 2, None, False),
-    (b"{}", None, None, False),
-    (b'{"id":null,"other":[1]}', None, None, False),
-    (None, None, None, False),
-    (b'{"id":1,"id":3}', 3, None, False),
-    (b'{"ID":4}', None, None, False),
-    (b'{"name":{"q":1}}', None, '{"q":1}', False),
-    (b'{"id":"x","name":"a"}', None, "a", True),
-    (b'{"id":1.5,"name":"a"}', None, "a", True),
-    (b"", None, None, True),
-    (b"  ", None, None, True),
-    (b"oops", None, None, True),
-    (b"null", None, None, True),
-    (b"1", None, None, True),
-    (b"[1]", None, None, True),
-    (b'[{"id":1}]', None, None, True),
-    (b'{"id":1', None, None, True),
-    (b'{"id":1} x', None, None, True),
-    (b'{"id":1}{"id":2}', None, None, True),
-    (b'{"id":1}],"values":[{"id":2}', None, None, True),
-    (b'{"id":1}],"again":[{"id":2}', None, None, True),
-    (b'{"id":1},"end":0,"again":{"id":2}', None, None, True),
-    (b'{"id":1}],"corrupt":"x","values":[{"id":4}', None, None, True),
-    (b'{"id":1}],"end":0}', None, None, True),
-    (b'{"id":1}],"end":0} any bytes at all', None, None, True),
-    (b'{"id":1},"values":[{"id":9}],"end":0}', None, None, True),
-    (b'{"id":1},"end":0}', None, None, True),
-    (b'{"id":1},{"id":2}', None, None, True),
-    (b'{"id":1},"x":2', None, None, True),
-    (b'{"id":1}]}', None, None, True),
-    (b'{"id":1},{"id":2}]}', None, None, True),
-    (b"{'id':1}", None, None, True),
-    (b'{"id":NaN}', None, None, True),
-    (b'{"id":1,"name":"\xff"}', None, None, True),
-    (b'{"a":' * 2_000 + b"1" + b"}" * 2_000, None, None, True),
-]
-
-
-def test_no_value_is_lost_whatever_it_is(spark: "SparkSession", cluster: Cluster) -> None:
-    append(cluster.create_topic("t").partition(0), *[value for value, *_ in VALUES], key=b"k")
-    register(spark, cluster, json={"t": "id long, name string"})
-    assert spark.table("t_json").schema.simpleString() == (
-        "struct<topic:string,partition:int,offset:bigint,timestamp:timestamp,key:binary,id:bigint,name:string,"
-        "_raw:binary>"
-    )
-    assert rows(spark, "select id, name, _raw from t_json order by offset") == [
-        (number, name, value if bad else None) for value, number, name, bad in VALUES
-    ]
-    assert rows(spark, "select count(*), count_if(_raw is not null) from t_json where key = 'k'") == [
-        (len(VALUES), sum(bad for *_, bad in VALUES))
-    ]
-
-
-def test_a_nested_field_of_another_type_keeps_its_neighbours(spark: "SparkSession", cluster: Cluster) -> None:
-    from pyspark.sql.types import ArrayType, IntegerType, StructType
-
-    good, bad = b'{"n":{"x":1,"y":2},"l":[1]}', b'{"n":{"x":"one","y":2},"l":["x"]}'
-    append(cluster.create_topic("t").partition(0), good, bad)
-    inner = StructType().add("x", IntegerType(), nullable=False).add("y", IntegerType())
-    register(spark, cluster, json={"t": StructType().add("n", inner).add("l", ArrayType(IntegerType()))})
-    assert rows(spark, "select n.x, n.y, l, _raw from t_json order by offset") == [
-        (1, 2, [1], None),
-        (None, 2, None, bad),
-    ]
-
-
-def test_fields_named_like_columns_get_a_suffix(spark: "SparkSession", cluster: Cluster) -> None:
-    value = b'{"offset":7,"Key":"k","_raw":1,"key_json":2,"x.y`z":3,"Case":4,"case":5}'
-    append(cluster.create_topic("t").partition(0), value)
-    register(spark, cluster, json=True)
-    found = [column for column in spark.table("t_json").columns if column != "timestamp"]
-    values = rows(spark, "select * except (timestamp) from t_json")[0]
-    assert dict(zip(found, values, strict=True)) == {
-        "topic": "t",
-        "partition": 0,
-        "offset": 0,
-        "key": None,
-        "offset_json": 7,
-        "Key_json": "k",
-        "_raw": 1,
-        "key_json_json": 2,
-        "x.y`z": 3,
-        "Case": 4,
-        "case_json": 5,
-        "_raw_json": None,
-    }
-
-
-def test_a_schema_is_inferred_from_the_newest_records(spark: "SparkSession", cluster: Cluster) -> None:
-    topic = cluster.create_topic("t", 3)
-    append(topic.partition(0), *[b'{"old":1}'] * 50)
-    append(
-        topic.partition(0), b'{"i":1,"f":1.5,"b":true,"s":"2024-01-01","n":null,"m":1,"e":{},"l":[{"a":1}]}'
-    )
-    append(topic.partition(1), b'{"m":"x","Big":{"Case":1,"case":2}}', b"oops")
-    views = register(spark, cluster, json={"t": True}, sample_records=6)
-    assert views == ["__cluster_metadata", "t", "t_json", *SYSTEM_TABLES]
-    kinds = {field.name: field.dataType.simpleString() for field in spark.table("t_json").schema}
-    assert {name: kinds.get(name) for name in ("old", "i", "f", "b", "s", "n", "m", "e", "l", "Big")} == {
-        "old": "bigint",
-        "i": "bigint",
-        "f": "double",
-        "b": "boolean",
-        "s": "string",
-        "n": "string",
-        "m": "string",
-        "e": "string",
-        "l": "array<struct<a:bigint>>",
-        "Big": "string",
-    }
-    assert rows(spark, "select m, Big from t_json where m is not null order by partition") == [
-        ("1", None),
-        ("x", '{"Case":1,"case":2}'),
-    ]
-    assert rows(spark, "select count(*), count(_raw), sum(old) from t_json") == [(53, 1, 50)]
-    register(spark, cluster, json=True, sample_records=1)
-    assert "old" not in spark.table("t_json").columns
-
-
-def test_an_empty_topic_has_json_columns_too(spark: "SparkSession", cluster: Cluster) -> None:
-    topic = cluster.create_topic("t", 2)
-    register(spark, cluster, json=True)
-    assert spark.table("t_json").columns == ["topic", "partition", "offset", "timestamp", "key", "_raw"]
-    assert rows(spark, "select count(*), count(_raw) from t_json") == [(0, 0)]
-    append(topic.partition(0), b'{"a":1}', b"oops")
-    assert rows(spark, "select offset, _raw from t_json order by 1") == [(0, None), (1, b"oops")]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,12 @@
+"""What a store holds, and putting into it."""
+
+from log_tables.store.store import Store
+
+
+def paths(store: Store, prefix: str, start_after: str = "") -> list[str]:
+    return [item.path for item in store.list(prefix, start_after)]
+
+
+def put_all(store: Store, *names: str) -> None:
+    for name in names:
+        store.put(name, name.encode())

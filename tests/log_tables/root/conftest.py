@@ -1,0 +1,33 @@
+"""A root that is copied."""
+
+from pathlib import Path
+
+import pytest
+
+from log_tables.clock import ManualClock
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.group_log import Intent, IntentKey, OffsetKey, OffsetValue
+from log_tables.cluster.home import remember
+from log_tables.layout import CONSUMER_OFFSETS
+from log_tables.segments.staging import PartitionRecords, stage
+from log_tables.store.store import open_store
+from tests.kit.groups import say
+from tests.kit.partitions import append_each, entry
+from tests.kit.trees import VALUES
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
+    """With topics `t` and `u`, a group that has committed, and a transaction that waits to be applied."""
+    made = Cluster.open(open_store(tmp_path / "here"), clock)
+    for name in ("t", "u"):
+        append_each(made.claim(made.create_topic(name), 0), VALUES)
+    made.create_topic(CONSUMER_OFFSETS, internal=True)
+    remember(made.store)
+    made.metadata_log.register_broker("http://original")
+    topic = made.topic("t")
+    part = PartitionRecords("t", topic.topic_id, 0, [entry(b"pending").batch])
+    staged = stage(made.store, clock, "g", [part])
+    say(made, (IntentKey("g", 1), Intent(7, 1, (staged,))))
+    say(made, (OffsetKey("g", "t", 0), OffsetValue(4, topic.topic_id)))
+    return made

@@ -1,0 +1,134 @@
+"""No file goes before its day, whatever happens: vacuums against a model."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from log_tables.layout import segment_base_offset, segment_name
+from log_tables.limits import REWRITE_MAX_AGE_MS, VACUUM_MARK_AGE_MS
+from log_tables.root.fsck import check_partition
+from log_tables.segments.rewrite import commit_merge
+from log_tables.table.snapshot import Segment
+from log_tables.table.table import Table
+from log_tables.table.vacuum import vacuum
+from log_tables.testing import WRITES, Crash, Failure, Fault, FaultyStore, crash_after, crash_before
+from tests.kit.partitions import TABLE, another, append_each, held
+from tests.kit.vacuums import DAY_MS, World
+
+
+class Files(RuleBasedStateMachine):
+    """Appends, merges, deletions and vacuums; the model knows since when each file is unreferenced."""
+
+    @initialize()
+    def start(self) -> None:
+        self.world = World()
+        self.log: list[bytes] = []
+        self.log_start = 0
+        self.since: dict[str, int] = {}
+        self.merging: tuple[tuple[Segment, ...], Segment, int] | None = None
+        self.vacuuming = Table(self.world.store, TABLE, self.world.clock)
+
+    def _now_ms(self) -> int:
+        return self.world.store_clock.now_ms()
+
+    def _look(self) -> None:
+        """What is not in the table now is unreferenced since now, if it was not before."""
+        live = self.world.live()
+        for name in self.world.files():
+            if name in live:
+                self.since.pop(name, None)
+            else:
+                self.since.setdefault(name, self._now_ms())
+
+    @rule(count=st.integers(1, 3))
+    def append(self, count: int) -> None:
+        made = [b"%d" % (len(self.log) + index) for index in range(count)]
+        append_each(self.world.partition, made)
+        self.log += made
+
+    @rule(first=st.integers(0, 3), count=st.integers(1, 4))
+    def begin_merge(self, first: int, count: int) -> None:
+        inputs = self.world.partition.refresh(wait=True).segments[first : first + count]
+        if inputs:
+            self.merging = inputs, self.world.merged(inputs), self._now_ms()
+            self._look()
+
+    @rule()
+    def end_merge(self) -> None:
+        if self.merging is not None:
+            inputs, made, put_ms = self.merging
+            if self._now_ms() - put_ms <= REWRITE_MAX_AGE_MS:
+                commit_merge(self.world.partition.table, inputs, made)
+            self.merging = None
+            self._look()
+
+    @rule(first=st.integers(0, 3), count=st.integers(1, 4))
+    def merge(self, first: int, count: int) -> None:
+        self.begin_merge(first, count)
+        self.end_merge()
+
+    @rule(part=st.floats(0, 1))
+    def delete_records(self, part: float) -> None:
+        self.log_start = self.world.partition.truncate(max(self.log_start, round(part * len(self.log))))
+        self._look()
+
+    @rule(ahead=st.integers(-3, 3))
+    def leave_a_file(self, ahead: int) -> None:
+        base = max(0, len(self.log) + ahead)
+        self.world.store.put_new(f"{TABLE}/{segment_name(base, self.world.clock.random_hex(8))}", b"left")
+        self._look()
+
+    @rule(minutes=st.integers(1, 2 * 24 * 60))
+    def wait(self, minutes: int) -> None:
+        self.world.wait(minutes * 60_000)
+
+    @rule(days=st.integers(-10, 10))
+    def jump(self, days: int) -> None:
+        self.world.clock.jump(days * DAY_MS)
+
+    @rule()
+    def tidy_the_log(self) -> None:
+        self.world.partition.refresh(wait=True)
+        self.world.partition.checkpoint()
+        self.world.partition.delete_expired_log()
+
+    @rule(
+        crash=st.none() | st.tuples(st.integers(1, 6), st.sampled_from([crash_before, crash_after])),
+        opened=st.booleans(),
+    )
+    def vacuum(self, crash: tuple[int, Failure] | None, opened: bool) -> None:
+        there = self.world.files()
+        faulty = FaultyStore(self.world.store, [] if crash is None else [Fault(*crash, WRITES)])
+        try:
+            vacuum(self.vacuuming if opened else Table(faulty, TABLE, self.world.clock))
+        except Crash:
+            pass
+        for name in there - self.world.files():
+            assert self._now_ms() - self.since.pop(name) >= DAY_MS
+
+    @invariant()
+    def every_file_of_the_table_is_there(self) -> None:
+        assert self.world.live() <= self.world.files()
+
+    def teardown(self) -> None:
+        self.world.wait(VACUUM_MARK_AGE_MS + 1)
+        self.vacuum(None, opened=True)
+        self.world.wait(DAY_MS + 1)
+        self.vacuum(None, opened=True)
+        below = {name for name in self.world.files() if (segment_base_offset(name) or 0) < len(self.log)}
+        assert (below, self.world.ledgers()) == (self.world.live(), [])
+        expected = {n: value for n, value in enumerate(self.log) if n >= self.log_start}
+        assert held(another(self.world.partition)) == expected
+        assert check_partition(self.world.store, TABLE).problems == []
+
+
+def test_no_file_goes_before_its_day() -> None:
+    run_state_machine_as_test(Files, settings=settings(max_examples=60, stateful_step_count=30))
+
+
+@pytest.mark.torture
+def test_no_file_goes_before_its_day_for_long() -> None:
+    run_state_machine_as_test(
+        Files, settings=settings(settings.get_profile("torture"), stateful_step_count=60)
+    )
