@@ -113,7 +113,7 @@ def _consume(
 
 
 def _consume_in(
-    group: str,
+    group_id: str,
     client: "Client",
     topics: list[str],
     start: str,
@@ -131,7 +131,7 @@ def _consume_in(
     chosen: dict[str, Any] = {"topics": topics}
     if partition is not None:
         chosen = {"partitions": [(topic, partition) for topic in topics]}
-    consumer = Consumer(client.url, group, auto_offset_reset=start, **chosen)
+    consumer = Consumer(client.url, group_id, auto_offset_reset=start, **chosen)
     with consumer, _interrupted(consumer) as asked:
         _print_share(consumer, asked, follow, limit, show)
         consumer.commit()
@@ -251,8 +251,7 @@ def _follow(
     for position in positions.items():
         threading.Thread(target=wait_for, args=position, daemon=True).start()
     try:
-        while True:
-            at, got = arrived.get()
+        for at, got in iter(arrived.get, None):
             if isinstance(got, Exception):
                 raise got
             for record in to_records(got):

@@ -19,14 +19,14 @@ from lakelog.cli.common import (
     print_table,
 )
 from log_tables.errors import InvalidArgument, UnknownGroup
+from log_tables.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from lakelog.client.client import Client
-from log_tables.topic_partition import TopicPartition
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None)
 
-Name = Annotated[str, typer.Argument(metavar="GROUP")]
+GroupId = Annotated[str, typer.Argument(metavar="GROUP")]
 Force = Annotated[bool, typer.Option("--force", help="Do it even while the group has members.")]
 ForceDelete = Annotated[
     bool,
@@ -49,10 +49,10 @@ def list_groups(url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False) -> 
 
 
 @app.command()
-def describe(name: Name, url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False) -> None:
+def describe(group_id: GroupId, url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False) -> None:
     """Show a group's state, its members, and the partitions that each owns."""
     with connect(url, wait) as client:
-        found = client.group(name)
+        found = client.group(group_id)
     if json:
         members = [
             {**each, "partitions": [at._asdict() for at in each["partitions"]]} for each in found["members"]
@@ -69,10 +69,10 @@ def describe(name: Name, url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = F
 
 
 @app.command()
-def lag(name: Name, url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False) -> None:
+def lag(group_id: GroupId, url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False) -> None:
     """Show how far a group is behind, for each partition of which it has committed an offset."""
     with connect(url, wait) as client:
-        found = [asdict(each) for each in client.lags(name)]
+        found = [asdict(each) for each in client.lags(group_id)]
     if json:
         print_json(found)
         return
@@ -91,20 +91,20 @@ def lag(name: Name, url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False)
 
 @app.command()
 def delete(
-    name: Name, force: ForceDelete = False, url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False
+    group_id: GroupId, force: ForceDelete = False, url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False
 ) -> None:
     """Delete a group and its offsets."""
     with connect(url, wait) as client:
-        client.delete_group(name, force)
+        client.delete_group(group_id, force)
     if json:
-        print_json({"deleted": name})
+        print_json({"deleted": group_id})
     else:
-        console().print(f"deleted group {name}")
+        console().print(f"deleted group {group_id}")
 
 
 @app.command("reset-offsets")
 def reset_offsets(  # noqa: PLR0913, PLR0917 -- each is an option
-    name: Name,
+    group_id: GroupId,
     topic: Annotated[
         list[str],
         typer.Option(
@@ -127,34 +127,32 @@ def reset_offsets(  # noqa: PLR0913, PLR0917 -- each is an option
     if (to is None) == (shift_by is None):
         raise InvalidArgument("--to and --shift-by exclude each other; use one of them")
     with connect(url, wait) as client:
-        old = _committed(client, name, must_exist=not topic)
+        old = _committed(client, group_id, must_exist=not topic)
         chosen = _chosen(client, topic) or sorted(old)
         new = {at: _target(client, at, to, shift_by, old.get(at)) for at in chosen}
         if new and not dry_run:
-            client.set_offsets(name, new, force)
+            client.set_offsets(group_id, new, force)
     rows = [(at.topic, at.partition, old.get(at), offset) for at, offset in new.items()]
     columns = ("topic", "partition", "old", "new")
     if json:
         plan = [dict(zip(columns, row, strict=True)) for row in rows]
-        print_json({"group": name, "dry_run": dry_run, "offsets": plan})
+        print_json({"group": group_id, "dry_run": dry_run, "offsets": plan})
     else:
         print_table(columns, rows)
 
 
-def _committed(client: "Client", group: str, *, must_exist: bool) -> "dict[TopicPartition, int]":
+def _committed(client: "Client", group_id: str, *, must_exist: bool) -> dict[TopicPartition, int]:
     """The committed offsets of a group; none for an unknown one. Raises UnknownGroup if it `must_exist`."""
     try:
-        return client.group_offsets(group)
+        return client.group_offsets(group_id)
     except UnknownGroup:
         if must_exist:
             raise
         return {}
 
 
-def _chosen(client: "Client", texts: list[str]) -> "list[TopicPartition]":
+def _chosen(client: "Client", texts: list[str]) -> list[TopicPartition]:
     """The partitions that `TOPIC` and `TOPIC:0,1` name. Raises InvalidArgument, UnknownTopic."""
-    from log_tables.topic_partition import TopicPartition
-
     found: dict[TopicPartition, None] = {}
     for text in texts:
         name, separator, listed = text.partition(":")
@@ -169,7 +167,7 @@ def _chosen(client: "Client", texts: list[str]) -> "list[TopicPartition]":
 
 
 def _target(
-    client: "Client", at: "TopicPartition", to: str | None, shift_by: int | None, committed: int | None
+    client: "Client", at: TopicPartition, to: str | None, shift_by: int | None, committed: int | None
 ) -> int:
     """Where a group goes on in a partition, within what that holds. Raises InvalidArgument."""
     time_ms = None if to is None or to in ("earliest", "latest") or to.isdecimal() else _time_ms(to)

@@ -84,13 +84,12 @@ def maintain(  # noqa: PLR0913, PLR0917 -- each is an option
         return
     with _stopping(with_stdin) as stopping:
         runner = _Runner(maintenance, cluster, stopping, json, metrics_port)
-        while True:
-            began = timer()
-            failed = runner.run()
-            if interval_s is None:
-                raise typer.Exit(_FAILED if failed else 0)
-            if stopping.wait(max(0.0, interval_s - (timer() - began))):
-                return
+        if interval_s is None:
+            raise typer.Exit(_FAILED if runner.run() else 0)
+        due_s = timer()
+        while not stopping.wait(max(0.0, due_s - timer())):
+            due_s = timer() + interval_s
+            runner.run()
 
 
 def seconds(text: str) -> float:

@@ -10,6 +10,7 @@ import httpx
 
 from lakelog.client import DEFAULT_URL
 from lakelog.client.refusal import refusal
+from lakelog.client.retry import retry
 from log_tables import errors
 from log_tables.clock import Clock, SystemClock
 from log_tables.errors import InvalidArgument, LakelogError, Unreachable
@@ -31,9 +32,6 @@ FOLLOW_MS = 10_000
 
 _RETRIED_S = 30.0
 """How long a request that the gateway asks to repeat is repeated."""
-
-_PAUSE_S = 0.1
-"""Between repeats, where the gateway does not say how long."""
 
 _CONNECT_TIMEOUT_S = 5.0
 _NOT_SENT = (
@@ -120,16 +118,12 @@ class Client:
 
     def wait(self, timeout_s: float) -> None:
         """Return when a gateway answers. Raises Unreachable when none does for `timeout_s`."""
-        deadline = self._clock.monotonic() + timeout_s
-        while True:
-            try:
-                self.request("GET", "/health")
-            except Unreachable:
-                if self._clock.monotonic() + _PAUSE_S > deadline:
-                    raise
-                self._clock.pause(_PAUSE_S)
-            else:
-                return
+        retry(
+            lambda: self.request("GET", "/health"),
+            lambda error: isinstance(error, Unreachable),
+            timeout_s,
+            self._clock,
+        )
 
     def topics(self) -> list[str]:
         """The names of all topics, ordered."""
@@ -253,33 +247,31 @@ class Client:
         self, topic: str, partition: int, offset: int | str = "earliest", *, follow: bool = False
     ) -> "Iterator[pa.Table]":
         """The same as tables of RECORD_SCHEMA, about READ_BYTES each."""
-        wait_ms = FOLLOW_MS if follow else 0
-        while True:
+        wait_ms, at_end = FOLLOW_MS if follow else 0, False
+        while follow or not at_end:
             got = self._fetch(topic, partition, offset, wait_ms, READ_BYTES, patient=follow)
             if got.records.num_rows:
                 yield got.records
-            if got.next_offset >= got.high_watermark and not follow:
-                return
-            offset = got.next_offset
+            offset, at_end = got.next_offset, got.next_offset >= got.high_watermark
 
     def groups(self) -> list[dict[str, str]]:
-        """`group`, `state` and `strategy` of every consumer group, ordered by name."""
+        """`group`, `state` and `strategy` of every consumer group, ordered by group."""
         return [_group(found) for found in self._list("consumer-groups")]
 
-    def group(self, name: str) -> dict[str, Any]:
+    def group(self, group_id: str) -> dict[str, Any]:
         """The same of one group, and its `members`: `member` and `partitions`. Raises UnknownGroup."""
-        path = f"consumer-groups/{quoted(name)}"
+        path = f"consumer-groups/{quoted(group_id)}"
         found = self._call("GET", f"{self._cluster_path()}/{path}").json()
         members = [each["consumer_id"] for each in self._list(f"{path}/consumers")]
-        owned = [{"member": each, "partitions": self.owned(name, each)} for each in members]
+        owned = [{"member": each, "partitions": self.owned(group_id, each)} for each in members]
         return {**_group(found), "members": owned}
 
-    def owned(self, group: str, member: str) -> list[TopicPartition]:
+    def owned(self, group_id: str, member_id: str) -> list[TopicPartition]:
         """The partitions that a member owns. Raises UnknownGroup, UnknownMember."""
-        found = self._list(f"consumer-groups/{quoted(group)}/consumers/{quoted(member)}/assignments")
+        found = self._list(f"consumer-groups/{quoted(group_id)}/consumers/{quoted(member_id)}/assignments")
         return [TopicPartition(each["topic_name"], each["partition_id"]) for each in found]
 
-    def lags(self, group: str) -> list[Lag]:
+    def lags(self, group_id: str) -> list[Lag]:
         """How far behind a group is in each partition of which it has committed an offset.
 
         Raises UnknownGroup.
@@ -295,29 +287,29 @@ class Client:
                 each["lag_bytes"],
                 each["consumer_id"],
             )
-            for each in self._list(f"consumer-groups/{quoted(group)}/lags")
+            for each in self._list(f"consumer-groups/{quoted(group_id)}/lags")
         ]
 
-    def group_offsets(self, group: str) -> dict[TopicPartition, int]:
+    def group_offsets(self, group_id: str) -> dict[TopicPartition, int]:
         """The offsets of the next records that a group reads, as committed. Raises UnknownGroup."""
-        found = self._call("GET", f"/consumers/{quoted(group)}/offsets").json()["offsets"]
+        found = self._call("GET", f"/consumers/{quoted(group_id)}/offsets").json()["offsets"]
         return {TopicPartition(each["topic"], each["partition"]): each["offset"] for each in found}
 
-    def set_offsets(self, group: str, offsets: OffsetsOf, force: bool = False) -> None:
+    def set_offsets(self, group_id: str, offsets: OffsetsOf, force: bool = False) -> None:
         """Set the offsets of the next records that a group reads, without being one of its members.
 
         With `force` also while it has members, which go on from there. Raises Conflict, UnknownTopic,
         UnknownPartition, OffsetOutOfRange.
         """
         named = [{"topic": t, "partition": p, "offset": offset} for (t, p), offset in offsets.items()]
-        path = f"/consumers/{quoted(group)}/offsets"
+        path = f"/consumers/{quoted(group_id)}/offsets"
         self._call("PUT", path, params={"force": force}, json={"offsets": named})
 
-    def delete_group(self, name: str, force: bool = False) -> None:
+    def delete_group(self, group_id: str, force: bool = False) -> None:
         """Forget a group and its offsets; with `force` also its members, and records of transactions whose
         staged file is lost. Raises UnknownGroup, Conflict.
         """
-        self._call("DELETE", f"/consumers/{quoted(name)}", params={"force": force})
+        self._call("DELETE", f"/consumers/{quoted(group_id)}", params={"force": force})
 
     def request(
         self, method: str, path: str, *, timeout_s: float | None = None, **options: Any
@@ -357,17 +349,11 @@ class Client:
 
     def _call(self, method: str, path: str, *, patient: bool = False, **options: Any) -> httpx.Response:
         """Repeats what the gateway asks to repeat; if `patient`, also while no gateway answers."""
-        deadline = self._clock.monotonic() + _RETRIED_S
-        while True:
-            try:
-                return self.request(method, path, **options)
-            except errors.Retriable as error:
-                pause_s = float(error.details.get("retry_after_s", _PAUSE_S))
-                if isinstance(error, Unreachable) and not patient:
-                    raise
-                if self._clock.monotonic() + pause_s > deadline:
-                    raise
-                self._clock.pause(pause_s)
+
+        def may_repeat(error: LakelogError) -> bool:
+            return isinstance(error, errors.Retriable) and (patient or not isinstance(error, Unreachable))
+
+        return retry(lambda: self.request(method, path, **options), may_repeat, _RETRIED_S, self._clock)
 
     def _no_answer(self, method: str, error: Exception) -> LakelogError:
         said = str(error) or type(error).__name__

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self
 
 import httpx
 import pyarrow as pa
@@ -13,6 +13,7 @@ from lakelog.client.client import READ_BYTES, Client, OffsetsOf
 from lakelog.client.membership import Heartbeat, Membership
 from lakelog.client.participant import Callback, Callbacks, Choice, Participant
 from lakelog.client.positions import by_partition
+from lakelog.client.retry import Answer, retry
 from lakelog.client.serializers import Deserializer
 from lakelog.client.transaction import REFUSED, Transaction, TransactionManager
 from log_tables.clock import Clock, SystemClock
@@ -34,9 +35,6 @@ WAIT_MS = 1_000
 """How long one request waits for records: what `stop` may have to wait for."""
 
 BEATS_PER_SESSION = 3
-PAUSE_S = 0.1
-"""Between two attempts, where the gateway does not say how long."""
-
 POLL_SCHEMA = pa.schema(
     [
         pa.field("topic", pa.string(), nullable=False),
@@ -45,8 +43,6 @@ POLL_SCHEMA = pa.schema(
     ]
 )
 """The columns of what `Consumer.poll` gives."""
-
-Answer = TypeVar("Answer")
 
 
 class ConsumerRecord(NamedTuple):
@@ -65,7 +61,7 @@ class ConsumerRecord(NamedTuple):
 
 
 class Consumer:
-    """A member of `group`, at the gateway `url`. Close it, or use it as a context manager.
+    """A member of the group `group_id`, at the gateway `url`. Close it, or use it as a context manager.
 
     It reads `topics`, or those that the regular expression `pattern` matches, and shares them with the
     group's other members; or `partitions`, whatever the others read. Iterate over it for records, or `poll`
@@ -91,7 +87,7 @@ class Consumer:
     def __init__(  # noqa: PLR0913 -- the settings of Kafka's consumer
         self,
         url: str,
-        group: str,
+        group_id: str,
         topics: str | Iterable[str] = (),
         *,
         pattern: str = "",
@@ -114,8 +110,8 @@ class Consumer:
         clock: Clock | None = None,
     ) -> None:
         """Joins the group. Raises InvalidRequest, MemberExists, UnknownTopic, UnknownPartition, Retriable."""
-        if not group:
-            raise InvalidArgument("group is empty; name the consumer group")
+        if not group_id:
+            raise InvalidArgument("group_id is empty; name the consumer group")
         self._clock = clock or SystemClock()
         self._deserializers = {"key": key_deserializer, "value": value_deserializer}
         self._choice = _choice(topics, pattern, partitions)
@@ -132,7 +128,7 @@ class Consumer:
         self._client = Client(
             url, timeout_s=request_timeout_ms / 1000, transport=transport, clock=self._clock
         )
-        self._member = Membership(self._client, group, self.name, config)
+        self._member = Membership(self._client, group_id, self.name, config)
         self._participant = Participant(
             self._member,
             self._choice,
@@ -224,14 +220,20 @@ class Consumer:
         self._drop_pending()
         self._participant.rewind()
         deadline = self._clock.monotonic() + timeout_ms / 1000
-        while True:
-            left_ms = max(0, int((deadline - self._clock.monotonic()) * 1000))
-            table = self._step(min(left_ms, WAIT_MS), max_bytes)
-            over = self._participant.assignment_is_current and self._clock.monotonic() >= deadline
-            if table.num_rows or over or self._stopped.is_set():
-                break
+        table = self._step(self._wait_ms(deadline), max_bytes)
+        while not (table.num_rows or self._is_over(deadline) or self._stopped.is_set()):
+            table = self._step(self._wait_ms(deadline), max_bytes)
         self._positions.hand_out(dict(self._positions.received))
         return table
+
+    def _wait_ms(self, deadline: float) -> int:
+        """How long the next request of a poll waits for records."""
+        left_ms = int((deadline - self._clock.monotonic()) * 1000)
+        return min(max(0, left_ms), WAIT_MS)
+
+    def _is_over(self, deadline: float) -> bool:
+        """Whether a poll without records ends: not before it has gone by a new assignment."""
+        return self._participant.assignment_is_current and self._clock.monotonic() >= deadline
 
     def commit(self, offsets: OffsetsOf | None = None) -> None:
         """Commit the offsets of the next records; without `offsets`, after all that was handed out.
@@ -350,17 +352,11 @@ class Consumer:
 
     def _patiently(self, attempt: Callable[[], Answer], ended: Callable[[], bool] = lambda: False) -> Answer:
         """The result of `attempt`, tried again for `retry_ms` after it has failed for no fault of ours."""
-        deadline: float | None = None
-        while True:
-            try:
-                return attempt()
-            except (Retriable, OutcomeUnknown) as error:
-                now = self._clock.monotonic()
-                deadline = now + self._retry_s if deadline is None else deadline
-                pause_s = float(error.details.get("retry_after_s", PAUSE_S))
-                if now + pause_s > deadline or ended():
-                    raise
-                self._clock.pause(pause_s)
+
+        def may_repeat(error: LakelogError) -> bool:
+            return isinstance(error, Retriable | OutcomeUnknown) and not ended()
+
+        return retry(attempt, may_repeat, self._retry_s, self._clock)
 
     def _resolve_transaction(self) -> None:
         """Know what became of the last transaction: refused, it is as if it had not been."""

@@ -17,21 +17,21 @@ BEAT_S_MAX = 5.0
 
 
 class Membership:
-    """The member `name` of `group`. Every method may raise UnknownMember, Unreachable, OutcomeUnknown and
-    other Retriable; each may be repeated after these.
+    """The member `member_id` of a group. Every method may raise UnknownMember, Unreachable, OutcomeUnknown
+    and other Retriable; each may be repeated after these.
     """
 
-    def __init__(self, client: Client, group: str, name: str, config: Mapping[str, Any]) -> None:
+    def __init__(self, client: Client, group_id: str, member_id: str, config: Mapping[str, Any]) -> None:
         """`config` is that of the instance, by the names of the wire."""
-        self._client, self._group, self._name, self._config = client, group, name, config
-        self._path = f"/consumers/{quoted(group)}/instances/{quote(name, safe='')}"
+        self._client, self._group_id, self._member_id, self._config = client, group_id, member_id, config
+        self._path = f"/consumers/{quoted(group_id)}/instances/{quote(member_id, safe='')}"
         self._perhaps_created = False
 
     def create(self) -> None:
         """Join the group. Raises MemberExists when another has the name, InvalidConsumer."""
-        body = {"name": self._name, "format": "arrow", **self._config}
+        body = {"name": self._member_id, "format": "arrow", **self._config}
         try:
-            self._client.request("POST", f"/consumers/{quoted(self._group)}", json=body)
+            self._client.request("POST", f"/consumers/{quoted(self._group_id)}", json=body)
         except OutcomeUnknown:
             self._perhaps_created = True
             raise
@@ -71,7 +71,7 @@ class Membership:
     def owned(self) -> set[TopicPartition]:
         """All partitions that it owns, also those that it has to give up."""
         try:
-            return set(self._client.owned(self._group, self._name))
+            return set(self._client.owned(self._group_id, self._member_id))
         except UnknownGroup:
             return set()
 
