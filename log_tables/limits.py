@@ -53,10 +53,10 @@ event loop as much as kilobytes do."""
 PIPELINED_MAX = 64
 """Requests that a client may send before an earlier one is answered: each takes some kilobytes."""
 
-SPARE_CONNECTIONS = 16
+RESERVED_CONNECTIONS = 16
 """Connections beyond `max_connections`, for requests about the health of the gateway only."""
 
-SPARE_PEER_CONNECTIONS = 64
+RESERVED_PEER_CONNECTIONS = 64
 """Connections beyond those, for requests of other gateways: each serves one request."""
 
 LINGER_S = 2.0

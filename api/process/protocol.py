@@ -23,8 +23,8 @@ from api.errors import (
     error_response,
     status_and_code,
 )
-from api.process.spare import Spares
-from api.process.unsent import Unsent
+from api.process.reserved import ReservedConnections
+from api.process.write_buffer import WriteBuffer
 from log_tables.errors import LakelogError
 from log_tables.limits import (
     CHUNK_MEAN_MIN_BYTES,
@@ -61,14 +61,16 @@ class Bounds:
 
 def bounded(bounds: Bounds) -> "type[Protocol]":
     """The protocol within `bounds`, for uvicorn, which makes one for each connection."""
-    return type("BoundedProtocol", (Protocol,), {"bounds": bounds, "spares": Spares(bounds.failed)})
+    return type(
+        "BoundedProtocol", (Protocol,), {"bounds": bounds, "reserved": ReservedConnections(bounds.failed)}
+    )
 
 
 class Protocol(HttpToolsProtocol):
     """One connection."""
 
     bounds: ClassVar[Bounds]
-    spares: ClassVar[Spares]
+    reserved: ClassVar[ReservedConnections]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._raw = transport
@@ -81,11 +83,11 @@ class Protocol(HttpToolsProtocol):
         self._wrong: LakelogError | None = None
         self._head_since: float | None = None
         self._idle_since = self.loop.time()
-        self._unsent = Unsent(transport, self._idle_since)
+        self._write_buffer = WriteBuffer(transport, self._idle_since)
         over = len(self.connections) - self.bounds.max_connections
         if over > 0:
-            self.app = self.spares.application(self.app, self)
-            self.spares.let_in(self, over)
+            self.app = self.reserved.application(self.app, self)
+            self.reserved.let_in(self, over)
 
     # Input.
 
@@ -247,14 +249,14 @@ class Protocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._ending, self._waiting = True, b""
-        self.spares.leave(self)
+        self.reserved.leave(self)
         super().connection_lost(exc)
 
     # Deadlines.
 
     def look(self, now: float) -> None:
         """Close the connection if it is idle, or too slow, by the time of the event loop."""
-        if self.unsent_bytes(now) and now - self._unsent.since > self.bounds.send_s:
+        if self.unsent_bytes(now) and now - self._write_buffer.since > self.bounds.send_s:
             self._raw.abort()
         elif self.ending:
             return
@@ -273,7 +275,7 @@ class Protocol(HttpToolsProtocol):
 
     def unsent_bytes(self, now: float) -> int:
         """The bytes that the client has not taken yet."""
-        return self._unsent.size_bytes(now)
+        return self._write_buffer.size_bytes(now)
 
     def drop(self) -> None:
         """Close the connection now; unsent bytes are lost."""

@@ -17,9 +17,9 @@ import uvicorn
 
 from api.gateway import Gateway
 from api.metrics import Metrics
-from api.peer.gate import PeerGate
+from api.peer.middleware import PeerMiddleware
 from api.process.app import create_app
-from api.process.gate import Gate
+from api.process.guard import GuardMiddleware
 from api.process.protocol import Bounds, bounded, check_connections
 from coordinator.brokers.brokers import Brokers
 from coordinator.brokers.leadership import Leadership
@@ -35,7 +35,7 @@ from ingest.settings import Settings
 from ingest.writer import Writer
 from log_tables.clock import Clock, SystemClock
 from log_tables.cluster.cluster import Cluster
-from log_tables.root.inspection import check_home
+from log_tables.root.inspection import check_location
 from log_tables.store.store import open_store
 
 BACKLOG = 2_048
@@ -79,7 +79,7 @@ def run(settings: Settings, peer_port: int | None = None, ready: Callable[[str],
     gateway = open_gateway(settings, url, peer_url)
     bounds = _bounds(settings, gateway.metrics)
     config = uvicorn.Config(
-        Gate(PeerGate(create_app(gateway), gateway), gateway),
+        GuardMiddleware(PeerMiddleware(create_app(gateway), gateway), gateway),
         loop="uvloop",
         http=bounded(bounds),
         ws="none",
@@ -161,7 +161,7 @@ def open_gateway(settings: Settings, url: str, peer_url: str = "", clock: Clock 
     clock = clock or SystemClock()
     store = open_store(settings.data, settings.store_options, clock=clock)
     cluster = Cluster.open(store, clock, settings.peer_url)
-    check_home(cluster, settings.leader_timeout_ms / 1000)
+    check_location(cluster, settings.leader_timeout_ms / 1000)
     if settings.remote_root:
         cluster.set_remote_root(settings.remote_root)
     return gateway_of(cluster, settings, clock)

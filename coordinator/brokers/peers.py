@@ -37,7 +37,9 @@ INLINE_MAX_ENTRIES = 100
 """Up to these bounds records for another gateway are encoded on the event loop: in some 2 ms."""
 
 TARGET = "lakelog-target"
-"""The header that names the process that a request is for, and the one that answers (api/peer/gate.py)."""
+"""The header that names the process that a request is for, and the one that answers
+(api/peer/middleware.py).
+"""
 
 ASKER = "lakelog-asker"
 """The header that names the sender: a gateway refuses one that it does not find in its own root."""

@@ -102,11 +102,11 @@ def seconds(text: str) -> float:
 
 def _open(settings: "Settings") -> "Cluster":
     from log_tables.cluster.cluster import Cluster
-    from log_tables.root.inspection import check_home
+    from log_tables.root.inspection import check_location
     from log_tables.store.store import open_store
 
     cluster = Cluster.open(open_store(settings.data, settings.store_options, create=False), create=False)
-    check_home(cluster, settings.leader_timeout_ms / 1_000)
+    check_location(cluster, settings.leader_timeout_ms / 1_000)
     return cluster
 
 

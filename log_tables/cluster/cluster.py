@@ -20,8 +20,8 @@ import msgspec
 
 from log_tables.clock import Clock, SystemClock
 from log_tables.cluster.config import COMPACT, TopicConfig
-from log_tables.cluster.home import Home, check_finished, look, remember
 from log_tables.cluster.metadata_log import MetadataLog, TopicRecord, open_log
+from log_tables.cluster.root_location import RootLocation, check_finished, locate, note_location
 from log_tables.cluster.topic import Topic, check_writable, is_internal
 from log_tables.errors import (
     AlreadyExists,
@@ -127,9 +127,9 @@ class Cluster:
                 "the remote root is the root itself, or one of them lies inside the other; name another place"
             )
         self.refresh(wait=True)
-        if look(self.store) is Home.UNKNOWN:
+        if locate(self.store) is RootLocation.UNKNOWN:
             check_finished(self.store)
-            remember(self.store)  # now, or a copy of this root could not be told from it
+            note_location(self.store)  # now, or a copy of this root could not be told from it
         remote = RemoteRoot(store.url, self.cluster_id, self.clock, lambda: store, self._remote_owner)
         remote.mark()
         self._check_owned(remote)

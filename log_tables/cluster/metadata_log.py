@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from log_tables.clock import Clock
-from log_tables.cluster.home import check_finished
+from log_tables.cluster.root_location import check_finished
 from log_tables.cluster.topic import check_topic_name
 from log_tables.errors import (
     AlreadyExists,

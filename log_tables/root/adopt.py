@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.home import check_finished, remember
+from log_tables.cluster.root_location import check_finished, note_location
 from log_tables.errors import Conflict, CorruptLog, InvalidArgument
 from log_tables.layout import PROPERTY_REMOTE_OWNER, PROPERTY_REMOTE_ROOT
 from log_tables.root.inspection import inspect
@@ -37,7 +37,7 @@ def adopt(store: Store, clock: Clock, wait_s: float, keep_id: bool = False, forc
         _rename(cluster)
     strike_off(cluster)
     cluster.metadata_log.partition.resign()
-    remember(store)
+    note_location(store)
     return cluster.cluster_id
 
 

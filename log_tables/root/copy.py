@@ -16,7 +16,7 @@ import msgspec
 
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.home import remember
+from log_tables.cluster.root_location import note_location
 from log_tables.errors import (
     CorruptLog,
     CorruptSegment,
@@ -184,7 +184,7 @@ def _finish(target: Store, cut: Cut, clock: Clock, keep_id: bool) -> CopyResult:
     cluster.metadata_log.partition.resign()
     target.delete(UNFINISHED_COPY)
     target.make_durable("")  # a copy that is known to be whole must not become unfinished again
-    remember(target)
+    note_location(target)
     held = [item for snapshot in tables.values() for item in snapshot.segments]
     return CopyResult(
         cluster.cluster_id,

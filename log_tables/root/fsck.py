@@ -11,9 +11,9 @@ import numpy as np
 
 from log_tables.cluster.group_log import Key, Value
 from log_tables.cluster.group_log import decode as decode_group
-from log_tables.cluster.home import check_finished
 from log_tables.cluster.metadata_log import TopicRecord
 from log_tables.cluster.metadata_log import decode as decode_record
+from log_tables.cluster.root_location import check_finished
 from log_tables.errors import CorruptLog, Damaged, InvalidArgument, LakelogError
 from log_tables.layout import (
     CLUSTER_METADATA,

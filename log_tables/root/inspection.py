@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.home import Home, check_finished, look, remember
+from log_tables.cluster.root_location import RootLocation, check_finished, locate, note_location
 from log_tables.errors import (
     CorruptLog,
     Damaged,
@@ -40,21 +40,21 @@ PROBLEMS_SHOWN = 5
 """How many problems of a root an error names."""
 
 
-def check_home(cluster: Cluster, wait_s: float) -> None:
+def check_location(cluster: Cluster, wait_s: float) -> None:
     """Check a root that was copied or moved since it was last known to be whole, and remember where it is.
 
     A root that is where it was costs two small reads. A root that a gateway serves is no copy, wherever it
     seems to be: gateways on its list have `wait_s` seconds to show that they live. Raises CorruptLog for a
     copy that is not finished or not whole, or that the original may contradict; StoreUnavailable.
     """
-    if look(cluster.store) is Home.HERE:
+    if locate(cluster.store) is RootLocation.HERE:
         return
     check_finished(cluster.store)
     found = inspect(cluster)
     problems = found.problems or [*_unknowable(cluster, found)]
     if problems and not _is_served(cluster, wait_s):
         raise _not_whole(problems)
-    remember(cluster.store)
+    note_location(cluster.store)
 
 
 def _is_served(cluster: Cluster, wait_s: float) -> bool:

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from log_tables.clock import Clock
 from log_tables.errors import (
@@ -45,6 +45,7 @@ from log_tables.table.commit import (
     read_engine,
 )
 from log_tables.table.invariant import broken_step, check_harmless, classify, is_our_engine, is_ours
+from log_tables.table.shared_read import SharedRead
 from log_tables.table.snapshot import (
     READER_VERSION,
     WRITER_VERSION,
@@ -52,8 +53,6 @@ from log_tables.table.snapshot import (
     check_supported,
     open_checkpoint,
 )
-
-Result = TypeVar("Result")
 
 
 def create_table(
@@ -132,36 +131,6 @@ class _Durable(NamedTuple):
 _NOTHING_DURABLE = _Durable(-1, 0)
 
 
-class Looks:
-    """Reads of one thing, of which each serves all callers that came before it began. Thread-safe with
-    `share`.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.begun = self._done = 0
-        self._seen = False
-
-    def is_since(self, came: int) -> bool:
-        """Whether a read has ended that began after `begun` was `came`."""
-        return self._done > came
-
-    def look(self, act: Callable[[], Result]) -> Result:
-        """Read once more; the caller lets only one read begin at a time."""
-        self.begun += 1
-        seen = act()
-        self._done = self.begun
-        return seen
-
-    def share(self, act: Callable[[], bool]) -> bool:
-        """The result of a read that begins after this call: its own, or that of another caller."""
-        came = self.begun
-        with self._lock:
-            if not self.is_since(came):
-                self._seen = self.look(act)
-            return self._seen
-
-
 class Table:
     """A Delta table, followed commit by commit. Thread-safe; blocking.
 
@@ -176,7 +145,7 @@ class Table:
         self._lock = threading.RLock()
         self._committing = False
         self._batch_in_flight = ""
-        self._looks, self._glances = Looks(), Looks()
+        self._refreshes, self._newest_checks = SharedRead(), SharedRead()
         self._confirmed = clock.boottime()
         self._checkpointed = 0
         self._durable = _NOTHING_DURABLE
@@ -205,14 +174,14 @@ class Table:
         Concurrent callers share one read, which begins after each of them has asked. With `wait`, a log that
         a wrong clock has let be deleted too early is noticed as well.
         """
-        came = self._looks.begun
+        came = self._refreshes.begun
         if not self._lock.acquire(blocking=wait or not self._committing):
-            if self._glances.share(self._is_newest):
+            if self._newest_checks.share(self._is_newest):
                 return self._live()
             self._lock.acquire()
         try:
-            if wait or not self._looks.is_since(came):
-                self._looks.look(self._look)
+            if wait or not self._refreshes.is_since(came):
+                self._refreshes.read(self._look)
             if wait and not self._has_commit(self._snapshot.version):
                 self._reopen()
         finally:

@@ -33,7 +33,7 @@ ARROW = """
 """
 HTTP = """
     api app body browser connection envelope error gateway guard head health host html http json
-    media message multipart origin page rate readiness refused request resource response route
+    media message middleware multipart origin page rate readiness refused request resource response route
     routed server session socket url wire
 """
 PYTHON = """
@@ -44,14 +44,14 @@ PYTHON = """
     load local location loop maintain maintenance manager metrics mismatch move name object offload
     out outcome package pattern process publish put queue ratio read refresh repeat replay report
     result run runner sequencer serialize serializer serve setting slice start step summary test
-    testing tick time timeout v value wait wrapper
+    testing tick time timeout v value wait wrapper write
 """
 PLAIN = """
     already and answer appended appending applied assigned at changed cleaning clocked closing
     committed common corrupt created damaged deleted done durable empty encoded exist faulty first
     found full gap gone holding in invalid kept large last listed long malformed manual many missing
     mixed new not noted of outgoing pending placed prefixed processed published queued reached
-    remote replaced reused seen sent sequenced shared staged strict taken too unavailable
+    remote replaced reserved reused seen sent sequenced shared staged strict taken too unavailable
     undelivered unknown unreachable unreadable unsupported waiting with without
 """
 """Adjectives, participles and prepositions, which say which one of the things named by a noun is meant."""

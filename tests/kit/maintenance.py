@@ -11,7 +11,7 @@ from jobs.outcome import JobOutcome
 from jobs.spread import SparkProvider
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.home import remember
+from log_tables.cluster.root_location import note_location
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch
 from log_tables.root.fsck import check
@@ -66,7 +66,7 @@ class Root:
         shutil.copytree(self.directory, directory)
         made = copy.copy(self)
         made.directory, made.store = directory, open_store(directory / "here")
-        remember(made.store)
+        note_location(made.store)
         made.cluster = made.opened()
         made.cluster.set_remote_root(directory / "away")
         return made

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.home import remember
+from log_tables.cluster.root_location import note_location
 from log_tables.root.fsck import check
 from log_tables.store.store import open_store
 from tests.kit.consumers import JSON
@@ -78,7 +78,7 @@ def copied(directory: Path, flag: str = "", workers: bool = False) -> Iterator[P
         open_ones.callback(original.stop)
         fill(original)
         shutil.copytree(directory / "original", directory / "copy")
-        remember(open_store(directory / "copy"))  # as on a clone of the volume, which is refused nowhere
+        note_location(open_store(directory / "copy"))  # as on a clone of the volume, which is refused nowhere
         settings = {flag: original.url} if flag else {}
         copy = start_gateway(directory / "copy", *flags, **settings)
         open_ones.callback(copy.stop)

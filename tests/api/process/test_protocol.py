@@ -17,9 +17,9 @@ from log_tables.limits import (
     KIB,
     MIB,
     PEER_KEPT_S,
+    RESERVED_CONNECTIONS,
+    RESERVED_PEER_CONNECTIONS,
     SMALL_BODY_MAX_BYTES,
-    SPARE_CONNECTIONS,
-    SPARE_PEER_CONNECTIONS,
     UNSENT_MAX_BYTES,
 )
 from tests.kit.gateway import RunningGateway, running_gateway
@@ -228,7 +228,7 @@ def full(tmp_path: Path) -> Iterator[tuple[RunningGateway, list[socket.socket]]]
             connection.close()
 
 
-SPARE = SPARE_CONNECTIONS + SPARE_PEER_CONNECTIONS
+SPARE = RESERVED_CONNECTIONS + RESERVED_PEER_CONNECTIONS
 
 
 def test_more_connections_than_allowed_are_told_so_but_an_operator_is_let_in(

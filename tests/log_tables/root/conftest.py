@@ -7,7 +7,7 @@ import pytest
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import Intent, IntentKey, OffsetKey, OffsetValue
-from log_tables.cluster.home import remember
+from log_tables.cluster.root_location import note_location
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.segments.staging import PartitionRecords, stage
 from log_tables.store.store import open_store
@@ -23,7 +23,7 @@ def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
     for name in ("t", "u"):
         append_each(made.claim(made.create_topic(name), 0), VALUES)
     made.create_topic(CONSUMER_OFFSETS, internal=True)
-    remember(made.store)
+    note_location(made.store)
     made.metadata_log.register_broker("http://original")
     topic = made.topic("t")
     part = PartitionRecords("t", topic.topic_id, 0, [entry(b"pending").batch])

@@ -12,7 +12,7 @@ from jobs.state import look as look_at
 from jobs.state import remote_of, table_of
 from log_tables.clock import ManualClock, SystemClock
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.home import Home, look
+from log_tables.cluster.root_location import RootLocation, locate
 from log_tables.errors import Conflict, CorruptLog, InvalidArgument, StoreUnavailable
 from log_tables.root.adopt import adopt
 from log_tables.root.copy import copy_root
@@ -45,7 +45,7 @@ def test_it_has_another_id_and_no_gateways(cluster: Cluster) -> None:
     assert cluster.metadata_log.brokers == {}
     assert values(cluster.topic("t").partition(0)) == VALUES
     assert check(cluster.store).problems == []
-    assert look(cluster.store) is Home.HERE
+    assert locate(cluster.store) is RootLocation.HERE
 
 
 def test_it_keeps_its_id_when_the_original_is_no_more(cluster: Cluster) -> None:
@@ -73,7 +73,7 @@ def test_a_root_that_is_not_whole_is_refused_but_by_force(cluster: Cluster) -> N
     with pytest.raises(CorruptLog, match="not whole: topics/t/0: segment"):
         adopt(cluster.store, cluster.clock, 0)
     adopt(cluster.store, cluster.clock, 0, force=True)
-    assert look(cluster.store) is Home.HERE
+    assert locate(cluster.store) is RootLocation.HERE
 
 
 def test_a_new_id_does_not_part_a_root_from_its_remote_records(tmp_path: Path, clock: ManualClock) -> None:

@@ -9,13 +9,13 @@ import pytest
 
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.home import Home, look
+from log_tables.cluster.root_location import RootLocation, locate
 from log_tables.errors import CorruptLog, InvalidArgument
 from log_tables.layout import UNFINISHED_COPY
 from log_tables.root.adopt import adopt
 from log_tables.root.copy import copy_root, open_target
 from log_tables.root.fsck import check
-from log_tables.root.inspection import check_home, inspect
+from log_tables.root.inspection import check_location, inspect
 from log_tables.store.store import Store, open_store
 from log_tables.testing import Crash, Fault, FaultyStore, crash_after, crash_before
 from tests.kit.partitions import append_each, values
@@ -43,7 +43,7 @@ def test_a_copy_has_all_that_the_original_has_and_an_id_of_its_own(cluster: Clus
         item.path for item in cluster.store.list("staging/")
     ]
     assert check(made.store).problems == []
-    assert look(made.store) is Home.HERE
+    assert locate(made.store) is RootLocation.HERE
 
 
 def test_a_copy_for_the_originals_place_keeps_its_id(cluster: Cluster, tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_directory_that_is_made_for_a_copy_is_never_empty(
     assert target.stat().st_mode & 0o777 == 0o700
     assert [each.name for each in target.parent.iterdir()] == ["copy"]
     with pytest.raises(CorruptLog, match="unfinished copy of file:"):
-        check_home(Cluster.open(store, cluster.clock), 0)  # as a gateway begins
+        check_location(Cluster.open(store, cluster.clock), 0)  # as a gateway begins
     again = open_target(cluster.store, str(target), {}, cluster.clock)
     copy_root(cluster.store, again, cluster.clock)
     assert check(again).problems == []
@@ -163,7 +163,7 @@ def check_unfinished(store: Store, original: Cluster) -> None:
     """Nobody serves it, unless it is whole; then the command does not touch it any more."""
     try:
         cluster = Cluster.open(store, original.clock, create=False)
-        check_home(cluster, 0)
+        check_location(cluster, 0)
     except (CorruptLog, InvalidArgument) as error:
         refused = error.message
     else:
@@ -185,7 +185,7 @@ def test_an_unfinished_copy_with_all_its_logs_is_no_root(
         copy_root(cluster.store, killed, clock)
     made = Cluster.open(store, clock, create=False)
     with pytest.raises(CorruptLog, match="unfinished copy of file:"):
-        check_home(made, 0)
+        check_location(made, 0)
     for force in (False, True):
         with pytest.raises(CorruptLog, match="unfinished copy of file:"):
             adopt(store, clock, 0, force=force)
@@ -193,7 +193,7 @@ def test_an_unfinished_copy_with_all_its_logs_is_no_root(
         made.set_remote_root(tmp_path / "away")
     assert "unfinished copy" in check(store).problems[0]
     copied(cluster, tmp_path / "copy")
-    check_home(reopened(store, clock), 0)
+    check_location(reopened(store, clock), 0)
 
 
 def test_a_copy_that_was_in_use_is_not_begun_again(cluster: Cluster, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from log_tables.errors import CorruptLog
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.root.copy import copy_root
 from log_tables.root.fsck import check
-from log_tables.root.inspection import check_home, inspect
+from log_tables.root.inspection import check_location, inspect
 from log_tables.store.store import open_store
 from tests.kit.consumers import JSON
 from tests.kit.gateway import RunningGateway, running_gateway
@@ -187,7 +187,7 @@ def served(target: Path, clock: ManualClock, before: Sequence[int]) -> str:
     store = open_store(target)
     try:
         cluster = Cluster.open(store, clock, create=False)
-        check_home(cluster, 0)
+        check_location(cluster, 0)
     except CorruptLog as error:
         refused = error.message
     else:
@@ -209,4 +209,4 @@ def test_a_tree_with_transactions_that_was_copied_in_use_is_never_served_unasked
         for number in range(3):
             copy_tree_in_use(tmp_path / "root", tmp_path / f"copy{number}", "")
             with pytest.raises(CorruptLog):
-                check_home(reopened(open_store(tmp_path / f"copy{number}"), clock), 0)
+                check_location(reopened(open_store(tmp_path / f"copy{number}"), clock), 0)

@@ -24,7 +24,7 @@ from log_tables.partition.partition import ProducerStamp
 from log_tables.partition.tier import remove_expired
 from log_tables.root.copy import copy_root
 from log_tables.root.fsck import check
-from log_tables.root.inspection import check_home, inspect
+from log_tables.root.inspection import check_location, inspect
 from log_tables.segments.staging import PartitionRecords, stage
 from log_tables.store.store import Store, open_store
 from log_tables.testing import StoreWrapper
@@ -63,7 +63,7 @@ class Busy(StoreWrapper):
 def copied(source: Store, original: Cluster, target: Path) -> Cluster:
     copy_root(source, open_store(target), original.clock)
     made = Cluster.open(open_store(target), original.clock, create=False)
-    check_home(made, 0)
+    check_location(made, 0)
     assert check(made.store).problems == []
     return made
 

@@ -12,12 +12,12 @@ import pytest
 from log_tables.clock import ManualClock, SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import TransactionsKey, TransactionsValue
-from log_tables.cluster.home import Home, look
+from log_tables.cluster.root_location import RootLocation, locate
 from log_tables.errors import CorruptLog
 from log_tables.limits import KEPT_PRODUCER_ID_MIN
 from log_tables.root.adopt import adopt
 from log_tables.root.fsck import check
-from log_tables.root.inspection import check_home, inspect
+from log_tables.root.inspection import check_location, inspect
 from log_tables.store.store import ObjectInfo, Store, open_store
 from log_tables.testing import FaultyStore, StoreWrapper
 from tests.kit.gateway import running_gateway
@@ -35,16 +35,16 @@ def test_a_root_is_checked_once_wherever_it_is(cluster: Cluster, tmp_path: Path,
     watched = FaultyStore(cluster.store)
     again = reopened(watched, clock)
     opening = len(watched.calls)
-    check_home(again, 0)
+    check_location(again, 0)
     assert [call.operation for call in watched.calls[opening:]] == ["get", "identity"]
-    assert look(copy_tree(cluster, tmp_path / "copy")) is Home.ELSEWHERE
+    assert locate(copy_tree(cluster, tmp_path / "copy")) is RootLocation.ELSEWHERE
 
 
 def test_a_new_root_is_remembered_by_who_serves_it_first(tmp_path: Path, clock: ManualClock) -> None:
     made = Cluster.open(open_store(tmp_path), clock)
-    assert look(made.store) is Home.UNKNOWN
-    check_home(made, 0)
-    assert look(made.store) is Home.HERE
+    assert locate(made.store) is RootLocation.UNKNOWN
+    check_location(made, 0)
+    assert locate(made.store) is RootLocation.HERE
 
 
 def test_a_tree_that_was_copied_at_rest_is_served(
@@ -53,8 +53,8 @@ def test_a_tree_that_was_copied_at_rest_is_served(
     for record in [*cluster.metadata_log.brokers.values()]:
         cluster.metadata_log.remove_broker(record)  # as gateways do that stop
     store = copy_tree(cluster, tmp_path / "copy")
-    check_home(reopened(store, clock), 0)
-    assert look(store) is Home.HERE
+    check_location(reopened(store, clock), 0)
+    assert locate(store) is RootLocation.HERE
 
 
 @pytest.mark.parametrize("home", ["copied", "left behind"])
@@ -66,7 +66,7 @@ def test_a_tree_with_transactions_that_was_copied_in_use_is_refused(
         for item in [*store.list("home/")]:
             store.delete(item.path)
     with pytest.raises(CorruptLog, match="transactions were copied with them cannot be seen"):
-        check_home(reopened(store, clock), 0)
+        check_location(reopened(store, clock), 0)
 
 
 def test_a_tree_that_names_a_remote_root_is_refused_until_somebody_says_whose_it_is(
@@ -79,9 +79,9 @@ def test_a_tree_that_names_a_remote_root_is_refused_until_somebody_says_whose_it
     with pytest.raises(
         CorruptLog, match=r"which only one root may write to.* `lakelog root adopt --keep-id`"
     ):
-        check_home(reopened(store, clock), 0)
+        check_location(reopened(store, clock), 0)
     adopt(store, clock, 0, keep_id=True)
-    check_home(reopened(store, clock), 0)
+    check_location(reopened(store, clock), 0)
 
 
 def test_a_root_that_is_mounted_anew_is_served_whatever_it_holds(tmp_path: Path, clock: ManualClock) -> None:
@@ -89,7 +89,7 @@ def test_a_root_that_is_mounted_anew_is_served_whatever_it_holds(tmp_path: Path,
     Then the volume is mounted elsewhere, and what mounts it sets the owner of every file.
     """
     original = tiered_cluster(tmp_path, clock)
-    check_home(original, 0)
+    check_location(original, 0)
     append_each(original.claim(original.create_topic("t", configs=TIERED), 0), VALUES)
     move_topic(original, "t", [2])
     say(original, (TransactionsKey("g"), TransactionsValue(KEPT_PRODUCER_ID_MIN, 3)))
@@ -101,8 +101,8 @@ def test_a_root_that_is_mounted_anew_is_served_whatever_it_holds(tmp_path: Path,
     for path in (mounted, *mounted.rglob("*")):
         os.chown(path, os.getuid(), os.getgid())
     store = open_store(mounted)
-    assert look(store) is Home.HERE
-    check_home(reopened(store, clock), 0)
+    assert locate(store) is RootLocation.HERE
+    check_location(reopened(store, clock), 0)
 
 
 def test_a_root_that_a_gateway_serves_is_no_copy_wherever_it_seems_to_be(tmp_path: Path) -> None:
@@ -115,10 +115,10 @@ def test_a_root_that_a_gateway_serves_is_no_copy_wherever_it_seems_to_be(tmp_pat
         store = open_store(tmp_path)
         store.put("home/identity", b"elsewhere")
         with pytest.raises(CorruptLog, match="gateways were on its list"):
-            check_home(reopened(store, ManualClock()), 0)
-        assert look(store) is Home.ELSEWHERE
-        check_home(Cluster.open(store, SystemClock(), create=False), LONG_S)
-        assert look(store) is Home.HERE
+            check_location(reopened(store, ManualClock()), 0)
+        assert locate(store) is RootLocation.ELSEWHERE
+        check_location(Cluster.open(store, SystemClock(), create=False), LONG_S)
+        assert locate(store) is RootLocation.HERE
         wait_until(
             lambda: len(reopened(store, ManualClock()).metadata_log.brokers) == 1, "nobody else is listed"
         )
@@ -132,9 +132,9 @@ def test_a_root_of_which_a_part_was_put_back_is_checked(
     root = tmp_path / "here"
     shutil.rmtree(root / left)
     shutil.copytree(tmp_path / "backup" / left, root / left)
-    assert look(open_store(root)) is Home.ELSEWHERE
+    assert locate(open_store(root)) is RootLocation.ELSEWHERE
     with pytest.raises(CorruptLog, match="cannot be served as it is"):
-        check_home(reopened(open_store(root), clock), 0)
+        check_location(reopened(open_store(root), clock), 0)
 
 
 class Listing(StoreWrapper):
@@ -199,10 +199,10 @@ def test_a_tree_whose_groups_are_ahead_of_a_topic_is_refused_until_somebody_says
     store = copy_tree(cluster, tmp_path / "copy")
     with_an_older_topic(store)
     with pytest.raises(CorruptLog, match="committed offset 4 of partition 0 of t, which ends at 3"):
-        check_home(reopened(store, clock), 0)
+        check_location(reopened(store, clock), 0)
     assert check(store).problems == []  # as a client may commit it
     adopt(store, clock, 0)
-    check_home(reopened(store, clock), 0)
+    check_location(reopened(store, clock), 0)
 
 
 @pytest.mark.parametrize(
@@ -221,9 +221,9 @@ def test_a_tree_that_is_not_whole_is_refused_and_fsck_names_the_same(
     store = copy_tree(cluster, tmp_path / "copy")
     break_it(store)
     with pytest.raises(CorruptLog, match=said):
-        check_home(reopened(store, clock), 0)
+        check_location(reopened(store, clock), 0)
     assert check(store).problems != []
-    assert look(store) is Home.ELSEWHERE
+    assert locate(store) is RootLocation.ELSEWHERE
 
 
 def test_a_gateway_does_not_start_on_what_is_not_whole(cluster: Cluster, tmp_path: Path) -> None:

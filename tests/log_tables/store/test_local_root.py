@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from log_tables.clock import ManualClock
-from log_tables.cluster.home import remember
 from log_tables.cluster.metadata_log import open_log
+from log_tables.cluster.root_location import note_location
 from log_tables.errors import PutRefused
 from log_tables.store import local as local_store
 from log_tables.store.store import open_store
@@ -49,7 +49,7 @@ def test_a_root_that_was_mounted_again_is_gone_on_with(
 ) -> None:
     store = open_store(tmp_path / "root")
     open_log(store, ManualClock())
-    remember(store)
+    note_location(store)
     store.put_if_absent("a/1", b"")
     mounted_again()
     store.put_if_absent("a/2", b"")
@@ -65,7 +65,7 @@ def test_another_root_that_was_mounted_in_its_place_is_not_written_to(
     store = open_store(tmp_path / "root")
     if anchored:
         open_log(store, ManualClock())
-        remember(store)
+        note_location(store)
     store.put_if_absent("a/1", b"")
     if anchored:
         store.delete("home/anchor")

@@ -12,18 +12,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.errors import TooManyConnections, error_response, status_and_code
 from api.requests.heads import TARGETED, heads
-from log_tables.limits import SPARE_CONNECTIONS, SPARE_PEER_CONNECTIONS
+from log_tables.limits import RESERVED_CONNECTIONS, RESERVED_PEER_CONNECTIONS
 
 OPERATORS_PATHS = ("/health", "/ready", "/metrics")
 
-_SPARE = SPARE_CONNECTIONS + SPARE_PEER_CONNECTIONS
+_RESERVED = RESERVED_CONNECTIONS + RESERVED_PEER_CONNECTIONS
 _FULL = "this gateway has as many connections as max_connections allows; close some, or raise max_connections"
 
 
-class Spares:
-    """The spare connections of one gateway. `failed` receives the code of each error that is answered
-    here.
-    """
+class ReservedConnections:
+    """Those of one gateway. `failed` receives the code of each error that is answered here."""
 
     def __init__(self, failed: Callable[[int], None]) -> None:
         self._failed = failed
@@ -35,11 +33,11 @@ class Spares:
         closed.
         """
         self._silent[connection] = None
-        if over <= _SPARE:
+        if over <= _RESERVED:
             return
         longest = next(iter(self._silent))
         self.leave(longest)
-        if over > 2 * _SPARE:
+        if over > 2 * _RESERVED:
             longest.drop()  # too many even for an answer to each
         else:
             longest.refuse(TooManyConnections(_FULL))
@@ -49,7 +47,7 @@ class Spares:
         self._silent.pop(connection, None)
 
     def application(self, app: ASGIApp, connection: Any) -> ASGIApp:
-        """`app` for a spare connection: one request, of an operator or of another gateway."""
+        """`app` for a reserved connection: one request, of an operator or of another gateway."""
 
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
             async def last(message: Message) -> None:
@@ -60,7 +58,7 @@ class Spares:
             self.leave(connection)
             if scope["path"] in OPERATORS_PATHS:
                 await app(scope, receive, last)
-            elif self._peers < SPARE_PEER_CONNECTIONS and TARGETED in heads(scope):
+            elif self._peers < RESERVED_PEER_CONNECTIONS and TARGETED in heads(scope):
                 await self._of_peer(app, scope, receive, last)
             else:
                 error = TooManyConnections(_FULL)
@@ -70,7 +68,7 @@ class Spares:
         return answer
 
     async def _of_peer(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """A client that only pretends to be a gateway is refused by the peer gate, before its body is
+        """A client that only pretends to be a gateway is refused by the peer middleware, before its body is
         read.
         """
         self._peers += 1

@@ -12,8 +12,8 @@ _SO_NWRITE = 0x1024
 """macOS: the bytes in a socket's send buffer (getsockopt(2)); Python has no name for it."""
 
 
-class Unsent:
-    """Of one connection. Times are those of the event loop."""
+class WriteBuffer:
+    """That of one connection. Times are those of the event loop."""
 
     def __init__(self, transport: asyncio.Transport, now: float) -> None:
         self._transport, self.since = transport, now

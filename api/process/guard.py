@@ -44,8 +44,8 @@ CHECKS: Sequence[Check] = (check_host, check_origin, check_media_type, check_cod
 """In order: the first failing check is the answer."""
 
 
-class Gate:
-    """An ASGI application around that of a gateway."""
+class GuardMiddleware:
+    """The ASGI middleware around the application of a gateway."""
 
     def __init__(self, app: ASGIApp, gateway: Gateway, checks: Sequence[Check] = CHECKS) -> None:
         self._app, self._gateway, self._checks = app, gateway, checks

@@ -23,7 +23,7 @@ from log_tables.store.store import Store
 _DIRECTORIES = (TOPICS, log_directory(partition_directory(topic_directory(CLUSTER_METADATA), 0)))
 
 
-class Home(Enum):
+class RootLocation(Enum):
     """Whether a root is where it was when `remember` was last called."""
 
     HERE = "here"
@@ -31,24 +31,24 @@ class Home(Enum):
     UNKNOWN = "unknown"
 
 
-def look(store: Store) -> Home:
+def locate(store: Store) -> RootLocation:
     """Whether the root of `store` is where it was. Raises StoreUnavailable."""
     try:
         remembered, now = store.get(HOME).decode(errors="replace"), _identity(store)
     except ObjectMissing:
-        return Home.UNKNOWN
-    return Home.HERE if remembered == now else Home.ELSEWHERE
+        return RootLocation.UNKNOWN
+    return RootLocation.HERE if remembered == now else RootLocation.ELSEWHERE
 
 
 def _identity(store: Store) -> str:
     return store.identity(HOME_ANCHOR, _DIRECTORIES)
 
 
-def remember(store: Store) -> None:
+def note_location(store: Store) -> None:
     """Note that the root, which has a metadata log, is here. Raises StoreUnavailable."""
     with suppress(AlreadyExists):
         store.put_if_absent(HOME_ANCHOR, b"")
-    while look(store) is not Home.HERE:  # another process may put the anchor at the same time
+    while locate(store) is not RootLocation.HERE:  # another process may put the anchor at the same time
         store.put(HOME, _identity(store).encode())
 
 

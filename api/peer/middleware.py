@@ -1,4 +1,4 @@
-"""The gate before the routes between gateways: it admits only gateways of this root that mean this process.
+"""The ASGI middleware for requests between gateways: only gateways of this root that mean this process pass.
 
 A port may belong to another gateway by now, even of another cluster, or to another service. So a gateway
 names the target of its request by the id of the cluster and the incarnation, which only the metadata log
@@ -25,8 +25,8 @@ _REFUSED = msgspec.json.encode(
 )
 
 
-class PeerGate:
-    """An ASGI application around that of a gateway."""
+class PeerMiddleware:
+    """Around the application of a gateway, to which it adds the routes between gateways."""
 
     def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
         self._app, self._gateway = WithBody(app, gateway), gateway
