@@ -18,7 +18,7 @@ from jobs.state import PartitionState, partition_of
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import is_internal
-from log_tables.limits import COMPACTED_SEGMENT_BYTES
+from log_tables.limits import COMPACTED_SEGMENT_BYTES, DIRTY_RECORDS_MIN
 from log_tables.segments.cleaner import Cleaning, cleanable, groups, is_dirty
 from log_tables.segments.key_shuffle import Borders, KeyGroup, compact_group, newest_here, newest_of_bucket
 from log_tables.segments.rewrite import commit_compaction
@@ -29,6 +29,19 @@ NAME = "key_compaction"
 
 BUCKET_RECORDS = 2_000_000
 """Records whose keys one task brings together: at some 100 bytes each, they fit into a small executor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShuffleLimits:
+    """What a task holds at once: the keys of `bucket_records` records, or the records of one new segment of
+    `segment_bytes` (uncompressed).
+    """
+
+    bucket_records: int = BUCKET_RECORDS
+    segment_bytes: int = COMPACTED_SEGMENT_BYTES
+
+
+SHUFFLE_LIMITS = ShuffleLimits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,22 +67,27 @@ class CompactStep:
         return f"compact {len(self.inputs)} segments ({self.records:,} records) by key"
 
 
-def plan(states: Sequence[PartitionState], now_ms: int) -> tuple[CompactStep, ...]:
+def plan(
+    states: Sequence[PartitionState], now_ms: int, dirty_records_min: int = DIRTY_RECORDS_MIN
+) -> tuple[CompactStep, ...]:
     """The partitions that are dirty enough to be compacted; `now_ms` is milliseconds since 1970.
+
+    For internal topics, enough is what `cleaner.is_dirty` says of `dirty_records_min`.
 
     Partitions with records in the remote root are left out, as a move may have come after a change of the
     policy: a record there would be visible again once its tombstone goes here.
     """
     whole = (state for state in states if state.snapshot.tiered <= state.snapshot.log_start)
-    found = (_compact(state, now_ms) for state in whole if state.config.compacted)
+    found = (_compact(state, now_ms, dirty_records_min) for state in whole if state.config.compacted)
     return tuple(step for step in found if step is not None)
 
 
-def _compact(state: PartitionState, now_ms: int) -> CompactStep | None:
+def _compact(state: PartitionState, now_ms: int, dirty_records_min: int) -> CompactStep | None:
     config = state.config
     inputs = cleanable(state.snapshot, now_ms, config.min_compaction_lag_ms)
     if is_internal(state.topic):
-        due = is_dirty(state.snapshot)  # the rule of a gateway: a root with few topics gains nothing by more
+        # The rule of a gateway: a root with few topics gains nothing by more.
+        due = is_dirty(state.snapshot, dirty_records_min)
     else:
         due = dirty_ratio(inputs, state.snapshot.cleaned) > config.min_cleanable_dirty_ratio
     if not due:
@@ -91,21 +109,26 @@ def dirty_ratio(segments: Sequence[Segment], cleaned: int) -> float:
     return dirty / max(1, sum(segment.size for segment in segments))
 
 
-def run(spark: SparkProvider, cluster: Cluster, steps: Sequence[CompactStep]) -> Iterator[JobOutcome]:
+def run(
+    spark: SparkProvider,
+    cluster: Cluster,
+    steps: Sequence[CompactStep],
+    limits: ShuffleLimits = SHUFFLE_LIMITS,
+) -> Iterator[JobOutcome]:
     """Do `steps` in one Spark job, or several for many bytes; then commit each."""
     for batch in batches(steps, lambda step: step.size_bytes):
         begun, started = cluster.clock.boottime(), timer()
-        made = halving(lambda part: compacted(spark, cluster.store, part), batch)
+        made = halving(lambda part: compacted(spark, cluster.store, part, limits), batch)
         for step, result in zip(batch, made, strict=True):
             commit = partial(_commit, cluster, step, begun)
             yield commit_rewrite(NAME, step, result, commit, timer() - started)
 
 
 def compacted(
-    spark: SparkProvider, store: Store, steps: Sequence[CompactStep]
+    spark: SparkProvider, store: Store, steps: Sequence[CompactStep], limits: ShuffleLimits = SHUFFLE_LIMITS
 ) -> list[tuple[Segment, ...] | Failure]:
     """Write the new segments of each step; nothing is committed."""
-    by_step = key_groups(store, steps)
+    by_step = key_groups(store, steps, limits)
     tasks = [group for groups_ in by_step for group in groups_]
     buckets = sum(groups_[0].buckets for groups_ in by_step)
 
@@ -149,10 +172,12 @@ def compacted(
     return [_of_step([results[group.number] for group in groups_]) for groups_ in by_step]
 
 
-def key_groups(store: Store, steps: Sequence[CompactStep]) -> list[list[KeyGroup]]:
+def key_groups(
+    store: Store, steps: Sequence[CompactStep], limits: ShuffleLimits = SHUFFLE_LIMITS
+) -> list[list[KeyGroup]]:
     """The tasks of each step, numbered over all steps."""
-    runs = [[*groups(step.inputs, COMPACTED_SEGMENT_BYTES)] for step in steps]
-    buckets = [-(-step.records // BUCKET_RECORDS) for step in steps]
+    runs = [[*groups(step.inputs, limits.segment_bytes)] for step in steps]
+    buckets = [-(-step.records // limits.bucket_records) for step in steps]
     first_groups = [0, *accumulate(len(found) for found in runs)]
     first_buckets = [0, *accumulate(buckets)]
     made = []

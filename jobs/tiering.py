@@ -105,11 +105,18 @@ def _up_to(most_bytes: int, segments: Iterable[Segment]) -> Iterator[Segment]:
             return
 
 
-def run(spark: SparkProvider, cluster: Cluster, steps: Sequence[MoveStep]) -> Iterator[JobOutcome]:
-    """Copy the segments of `steps` in one Spark job, or several for many bytes; then commit each."""
+def run(
+    spark: SparkProvider, cluster: Cluster, steps: Sequence[MoveStep], copy_bytes: int = COPY_BYTES
+) -> Iterator[JobOutcome]:
+    """Copy the segments of `steps` in one Spark job, or several for many bytes; then commit each.
+
+    A task copies about `copy_bytes`.
+    """
     for batch in batches(steps, lambda step: sum(segment.size for segment in step.segments)):
         started = timer()
-        tasks = [(at, task) for at, step in enumerate(batch) for task in _copy_tasks(cluster, step)]
+        tasks = [
+            (at, task) for at, step in enumerate(batch) for task in _copy_tasks(cluster, step, copy_bytes)
+        ]
         made = spread(spark, run_copy, [task for _, task in tasks])
         of_step: list[list[Sequence[Segment] | Failure]] = [[] for _ in batch]
         for (at, _), result in zip(tasks, made, strict=True):
@@ -118,11 +125,11 @@ def run(spark: SparkProvider, cluster: Cluster, steps: Sequence[MoveStep]) -> It
             yield _committed(cluster, step, results, timer() - started)
 
 
-def _copy_tasks(cluster: Cluster, step: MoveStep) -> Iterator[CopyTask]:
-    """The tasks of a step: parts of its segments, of about COPY_BYTES."""
+def _copy_tasks(cluster: Cluster, step: MoveStep, copy_bytes: int) -> Iterator[CopyTask]:
+    """The tasks of a step: parts of its segments, of about `copy_bytes`."""
     part: list[Segment] = []
     for segment in step.segments:
-        if part and sum(item.size for item in part) + segment.size > COPY_BYTES:
+        if part and sum(item.size for item in part) + segment.size > copy_bytes:
             yield _copy_task(cluster, step, part)
             part = []
         part.append(segment)

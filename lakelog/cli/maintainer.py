@@ -34,8 +34,9 @@ class Maintainer:
     It stops by itself when this process is gone, however it went: its standard input ends then.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, restart_s: float = RESTART_S) -> None:
         """Makes the root if there is none. Raises InvalidArgument without Spark, StoreUnavailable."""
+        self._restart_s = restart_s
         if importlib.util.find_spec("pyspark") is None:
             raise InvalidArgument("--maintain needs Spark: install it with pip install 'lakelog[spark]'")
         Cluster.open(open_store(settings.data, settings.store_options))  # the scheduler makes none
@@ -74,7 +75,7 @@ class Maintainer:
                 if self._stopping.wait(_LOOK_S):
                     _stop(process)
                     return
-            pause_s = next_pause_s(pause_s, timer() - started)
+            pause_s = next_pause_s(pause_s, timer() - started, self._restart_s)
             _log.error(
                 "maintenance ended with exit code %s; it is started again in %g s",
                 process.returncode,
@@ -82,10 +83,12 @@ class Maintainer:
             )
 
 
-def next_pause_s(before_s: float, ran_s: float) -> float:
-    """How long to leave a scheduler alone that ran for `ran_s` after a pause of `before_s`."""
+def next_pause_s(before_s: float, ran_s: float, first_s: float = RESTART_S) -> float:
+    """How long to leave a scheduler alone that ran for `ran_s` after a pause of `before_s`; at first
+    `first_s`.
+    """
     if before_s == 0 or ran_s > RESTART_MAX_S:
-        return RESTART_S
+        return first_s
     return min(2 * before_s, RESTART_MAX_S)
 
 

@@ -59,16 +59,17 @@ def cleanable(snapshot: Snapshot, now_ms: int, min_compaction_lag_ms: int = 0) -
     return snapshot.segments
 
 
-def is_dirty(snapshot: Snapshot) -> bool:
-    """Whether replaying the records since the last cleaning costs more than the rest, and enough to matter.
+def is_dirty(snapshot: Snapshot, dirty_records_min: int = DIRTY_RECORDS_MIN) -> bool:
+    """Whether replaying the records since the last cleaning costs more than the rest, and enough to matter:
+    as much as `dirty_records_min` records.
 
-    The cost is in records; a segment counts as REPLAY_SEGMENT_RECORDS of them.
+    A segment costs as much as REPLAY_SEGMENT_RECORDS of them.
     """
     new = [segment for segment in snapshot.segments if segment.last_offset >= snapshot.cleaned]
     fresh = sum(min(segment.records, segment.last_offset + 1 - snapshot.cleaned) for segment in new)
     clean = sum(segment.records for segment in snapshot.segments) - fresh
     cost = fresh + REPLAY_SEGMENT_RECORDS * len(new)
-    return cost >= DIRTY_RECORDS_MIN and cost > clean
+    return cost >= dirty_records_min and cost > clean
 
 
 def groups(inputs: Sequence[Segment], segment_bytes: int) -> Iterator[tuple[Segment, ...]]:

@@ -78,7 +78,8 @@ def stage(store: Store, clock: Clock, group: str, parts: Iterable[PartitionRecor
 class StagedFileWriter:
     """Builds a staged file; records are encoded as they come."""
 
-    def __init__(self) -> None:
+    def __init__(self, run_max_bytes: int = STAGED_RUN_MAX_BYTES) -> None:
+        self._run_max_bytes = run_max_bytes
         self._runs: dict[TopicIdPartition, _Encoded] = {}
 
     def add(self, topic: str, topic_id: str, partition: int, batch: pa.RecordBatch) -> None:
@@ -92,7 +93,7 @@ class StagedFileWriter:
         encoded = self._runs.get(at)
         if encoded is None:
             encoded = self._runs[at] = _Encoded()
-        _check_fits(topic, partition, encoded.unpacked + batch_bytes(batch))
+        _check_fits(topic, partition, encoded.unpacked + batch_bytes(batch), self._run_max_bytes)
         encoded.add(batch)
 
     def put(self, store: Store, clock: Clock, group: str) -> StagedFile:
@@ -106,7 +107,7 @@ class StagedFileWriter:
         start = 0
         for (topic, topic_id, partition), encoded in self._runs.items():
             data.append(encoded.finish())
-            _check_fits(topic, partition, data[-1].size)
+            _check_fits(topic, partition, data[-1].size, self._run_max_bytes)
             runs.append(StagedRun(topic, topic_id, partition, start, data[-1].size, encoded.records))
             start += data[-1].size
         path = staging_path(clock.unique_id(), _seal(group, runs))
@@ -138,25 +139,26 @@ def _seal(group: str, runs: Sequence[StagedRun]) -> str:
     return hashlib.sha256(msgspec.json.encode((group, runs))).hexdigest()[:16]
 
 
-def _check_fits(topic: str, partition: int, size: int) -> None:
-    """Raise InvalidArgument unless a staged file may have `size` bytes for one partition."""
-    if size > STAGED_RUN_MAX_BYTES:
+def _check_fits(topic: str, partition: int, size: int, most: int) -> None:
+    """Raise InvalidArgument unless `size`, the bytes of one partition in a staged file, is at most `most`."""
+    if size > most:
         raise InvalidArgument(
             f"{size} bytes for {topic}-{partition} are too many for one staged file, which holds up to "
-            f"{STAGED_RUN_MAX_BYTES} for a partition; use several files, or several transactions"
+            f"{most} for a partition; use several files, or several transactions"
         )
 
 
-def read_run(store: Store, staged: StagedFile, run: StagedRun) -> Iterator[pa.RecordBatch]:
+def read_run(
+    store: Store, staged: StagedFile, run: StagedRun, unpacked_max_bytes: int = STAGED_UNPACKED_MAX_BYTES
+) -> Iterator[pa.RecordBatch]:
     """The records of `run`, in order: batches of INPUT_SCHEMA, the same ones each time.
 
-    Raises CorruptSegment for a file that is missing or does not hold the run, StoreUnavailable.
+    Raises CorruptSegment for a file that is missing or does not hold the run, or has a batch that unpacks to
+    more than `unpacked_max_bytes`; StoreUnavailable.
     """
     try:
         data = store.get_range(staged.path, run.start, run.length)
-        check_stream(
-            data, STAGED_UNPACKED_MAX_RECORDS, run.records, STAGED_UNPACKED_MAX_BYTES, one_by_one=True
-        )
+        check_stream(data, STAGED_UNPACKED_MAX_RECORDS, run.records, unpacked_max_bytes, one_by_one=True)
         # The whole run is read before its first batch is given: nothing of a damaged run is appended.
         with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
             whole = reader.schema == INPUT_SCHEMA and sum(map(len, reader)) == run.records
@@ -177,16 +179,18 @@ def _not_the_run(staged: StagedFile, run: StagedRun, why: str) -> CorruptSegment
     )
 
 
-def check(store: Store, group: str, files: Sequence[StagedFile]) -> None:
+def check(
+    store: Store, group: str, files: Sequence[StagedFile], run_max_bytes: int = STAGED_RUN_MAX_BYTES
+) -> None:
     """Raise InvalidArgument unless a transaction of `group` may name `files` now.
 
-    Each was staged for the group with these runs, none of which is too large. Each exists, whole and durable,
-    and is too young for a vacuum for hours to come. Raises StoreUnavailable.
+    Each was staged for the group with these runs, none of which has more than `run_max_bytes`. Each exists,
+    whole and durable, and is too young for a vacuum for hours to come. Raises StoreUnavailable.
     """
     for file in files:
         _check_seal(group, file)
         for run in file.runs:
-            _check_fits(run.topic, run.partition, run.length)
+            _check_fits(run.topic, run.partition, run.length, run_max_bytes)
     with ThreadPoolExecutor(_CHECKED_AT_ONCE, thread_name_prefix="staged") as pool:
         for _ in pool.map(lambda file: _check_there(store, file), files):
             pass

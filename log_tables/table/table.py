@@ -292,8 +292,9 @@ class Table:
                 self._checkpointed = max(self._checkpointed, found)
             return self._checkpointed
 
-    def checkpoint_due(self) -> bool:
-        return self._snapshot.version - self._checkpointed >= CHECKPOINT_INTERVAL_COMMITS
+    def checkpoint_due(self, interval: int = CHECKPOINT_INTERVAL_COMMITS) -> bool:
+        """Whether so many commits, or more, came after the newest known checkpoint."""
+        return self._snapshot.version - self._checkpointed >= interval
 
     def checkpoint(self, producer_expiration_ms: int) -> None:
         """Write a checkpoint of the snapshot, without idle producers and old tombstones."""

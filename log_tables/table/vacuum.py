@@ -56,10 +56,11 @@ class _Found:
     due_ledgers: list[str] = field(default_factory=list)
 
 
-def vacuum(table: Table, dry_run: bool = False) -> VacuumResult:
+def vacuum(table: Table, dry_run: bool = False, ledger_names_max: int = LEDGER_NAMES_MAX) -> VacuumResult:
     """Mark the unreferenced files of `table`, and delete those whose mark is old enough.
 
-    It touches only segment files below the high watermark. With `dry_run` nothing is changed. It may be
+    It touches only segment files below the high watermark. With `dry_run` nothing is changed. A ledger has at
+    most `ledger_names_max` names, and so many files are deleted between two looks at the table. It may be
     killed at any point, and run at the same time as another vacuum. Raises StoreUnavailable, OutcomeUnknown,
     ForeignCommit; InvalidArgument, CorruptLog for a property or a ledger that cannot be read.
     """
@@ -67,8 +68,8 @@ def vacuum(table: Table, dry_run: bool = False) -> VacuumResult:
     if dry_run:
         deleted = list(found.due)
     else:
-        _mark(table, found)
-        deleted = _delete_due(table, found)
+        _mark(table, found, ledger_names_max)
+        deleted = _delete_due(table, found, ledger_names_max)
     size = sum(found.due[name] for name in deleted)
     return VacuumResult(len(found.unmarked), found.waiting, len(deleted), size)
 
@@ -135,15 +136,15 @@ def _names(store: Store, ledger: str) -> list[str]:
         ) from None
 
 
-def _mark(table: Table, found: _Found) -> None:
-    for names in _parts(found.unmarked):
+def _mark(table: Table, found: _Found, most: int) -> None:
+    for names in _parts(found.unmarked, most):
         path = ledger_path(table.directory, found.began_ms, table.clock.random_hex(8))
         # A store that repeated the put says that it exists; if it does not, the next vacuum marks again.
         with suppress(AlreadyExists):
             table.store.put_if_absent(path, msgspec.json.encode(names))
 
 
-def _delete_due(table: Table, found: _Found) -> list[str]:
+def _delete_due(table: Table, found: _Found, most: int) -> list[str]:
     """Delete the due files that are still unreferenced, and their ledgers; returns the names of the files."""
     deleted: list[str] = []
     if found.due:
@@ -151,7 +152,7 @@ def _delete_due(table: Table, found: _Found) -> list[str]:
         # A rewrite that slept in its put since before the marks loses against this commit, builds its own
         # again, and is too old then.
         table.transact(lambda _: Commit(info))
-    for names in _parts(list(found.due)):
+    for names in _parts(list(found.due), most):
         live = {segment.path for segment in table.refresh(wait=True).segments}
         for name in names:
             if name not in live:
@@ -162,5 +163,5 @@ def _delete_due(table: Table, found: _Found) -> list[str]:
     return deleted
 
 
-def _parts(names: Sequence[str]) -> list[Sequence[str]]:
-    return [names[start : start + LEDGER_NAMES_MAX] for start in range(0, len(names), LEDGER_NAMES_MAX)]
+def _parts(names: Sequence[str], most: int) -> list[Sequence[str]]:
+    return [names[start : start + most] for start in range(0, len(names), most)]

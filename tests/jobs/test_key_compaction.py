@@ -7,6 +7,7 @@ import pytest
 from hypothesis import settings
 
 from jobs import key_compaction
+from jobs.key_compaction import ShuffleLimits
 from jobs.outcome import OVERTAKEN
 from jobs.spread import SparkProvider
 from jobs.state import PartitionState, look
@@ -18,7 +19,7 @@ from log_tables.limits import REPLAY_SEGMENT_RECORDS
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch
 from log_tables.root.fsck import check
-from log_tables.segments import cleaner, key_shuffle, rewrite
+from log_tables.segments import key_shuffle, rewrite
 from log_tables.store.store import Store, open_store
 from tests.kit.compaction_model import Model
 from tests.kit.no_spark import in_process
@@ -112,14 +113,11 @@ def test_what_is_younger_than_the_lag_is_not_touched_and_does_not_count(
     assert planned(log) == expected
 
 
-def test_the_keys_of_a_step_fall_into_buckets_and_its_segments_into_groups(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(key_compaction, "BUCKET_RECORDS", 15)
-    monkeypatch.setattr(key_compaction, "COMPACTED_SEGMENT_BYTES", 200)
+def test_the_keys_of_a_step_fall_into_buckets_and_its_segments_into_groups() -> None:
+    limits = ShuffleLimits(bucket_records=15, segment_bytes=200)
     states = [a_state(aged(*[50] * count), cleanup_policy="compact") for count in (4, 1, 3)]
     steps = key_compaction.plan(states, NOW_MS)
-    found = key_compaction.key_groups(open_store("memory://"), steps)
+    found = key_compaction.key_groups(open_store("memory://"), steps, limits)
     assert [[group.number for group in groups] for groups in found] == [[0, 1], [2], [3, 4]]
     assert [[bases(group.inputs) for group in groups] for groups in found] == [
         [[0, 10], [20, 30]],
@@ -143,8 +141,7 @@ class Spread(Compaction):
         return self.cluster.claim(self.cluster.create_topic("t"), 0)
 
     def perform(self, lag_ms: int, retention_ms: int, segment_bytes: int, end: int | None) -> bool:
-        self.patched.setattr(key_compaction, "COMPACTED_SEGMENT_BYTES", segment_bytes)
-        self.patched.setattr(key_compaction, "BUCKET_RECORDS", (1, 3, 1_000)[retention_ms % 3])
+        limits = ShuffleLimits(bucket_records=(1, 3, 1_000)[retention_ms % 3], segment_bytes=segment_bytes)
         config = TopicConfig.parse(
             {
                 "cleanup.policy": "compact",
@@ -159,7 +156,7 @@ class Spread(Compaction):
         )
         steps = key_compaction.plan([state], self.clock.now_ms())
         assert len(steps) == int(end is not None and end > self.model.cleaned)
-        outcomes = list(key_compaction.run(in_process, self.cluster, steps))
+        outcomes = list(key_compaction.run(in_process, self.cluster, steps, limits))
         assert [outcome.error for outcome in outcomes] == [None] * len(steps)
         self.partition.refresh(wait=True)
         return len(outcomes) == 1
@@ -171,6 +168,9 @@ class Spread(Compaction):
 
 TestSpread = Spread.TestCase
 TestSpread.settings = settings(max_examples=60, stateful_step_count=30)
+
+
+SMALL = ShuffleLimits(bucket_records=50, segment_bytes=3_000)
 
 
 class Keyed:
@@ -208,7 +208,7 @@ class Keyed:
 
     def compact(self, spark: SparkProvider, steps: Sequence[key_compaction.CompactStep]) -> list[str | None]:
         """Do `steps`, and the same with the models of those that succeed; returns the errors."""
-        outcomes = list(key_compaction.run(spark, self.cluster, steps))
+        outcomes = list(key_compaction.run(spark, self.cluster, steps, SMALL))
         for step, outcome in zip(steps, outcomes, strict=True):
             assert (outcome.job, outcome.topic, outcome.partition) == ("key_compaction", "t", step.partition)
             if outcome.error is None:
@@ -225,9 +225,7 @@ class Keyed:
 
 
 @pytest.fixture
-def keyed(store_root: "Path", clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> Keyed:
-    monkeypatch.setattr(key_compaction, "BUCKET_RECORDS", 50)
-    monkeypatch.setattr(key_compaction, "COMPACTED_SEGMENT_BYTES", 3_000)
+def keyed(store_root: "Path", clock: ManualClock) -> Keyed:
     made = Keyed(store_root, clock, 3)
     made.write(6, 30)
     return made
@@ -268,16 +266,13 @@ def test_records_that_are_appended_during_a_compaction_stay(keyed: Keyed) -> Non
     keyed.check()
 
 
-def test_internal_topics_are_compacted_when_they_cost_time_to_read(
-    keyed: Keyed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_internal_topics_are_compacted_when_they_cost_time_to_read(keyed: Keyed) -> None:
     for number in range(20):
         keyed.cluster.alter_topic("t", {"retention.ms": f"{number}"})
     keyed.cluster.create_topic("u")
     states = [state for state in look(keyed.cluster)[0] if state.topic == CLUSTER_METADATA]
     assert key_compaction.plan(states, keyed.clock.now_ms()) == ()
-    monkeypatch.setattr(cleaner, "DIRTY_RECORDS_MIN", 22 * REPLAY_SEGMENT_RECORDS)
-    steps = key_compaction.plan(states, keyed.clock.now_ms())
+    steps = key_compaction.plan(states, keyed.clock.now_ms(), dirty_records_min=22 * REPLAY_SEGMENT_RECORDS)
     (outcome,) = key_compaction.run(in_process, keyed.cluster, steps)
     assert (outcome.records, outcome.error) == (22, None)
     assert [record.key for record in records(keyed.cluster.metadata_log.partition)] == [b"t", b"u"]
@@ -291,7 +286,7 @@ def test_spark_leaves_what_the_model_leaves(keyed: Keyed, spark: "SparkSession")
     """Three partitions at once, each of several groups and buckets, twice, while time passes."""
     for turn in range(2):
         steps = keyed.plan()
-        groups = key_compaction.key_groups(keyed.cluster.store, steps)
+        groups = key_compaction.key_groups(keyed.cluster.store, steps, SMALL)
         assert len(steps) == 3
         assert min(min(len(found), found[0].buckets) for found in groups) > (1 - turn)
         assert keyed.compact(lambda: spark, steps) == [None] * 3

@@ -5,12 +5,13 @@ import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from jobs import housekeeping
+from jobs import housekeeping, key_compaction
 from jobs.maintenance import JOBS, Job, Maintenance, jobs_named
 from jobs.outcome import OVERTAKEN, JobOutcome
 from jobs.spread import Failure, spread
@@ -22,7 +23,7 @@ from log_tables.layout import CLUSTER_METADATA, CONSUMER_OFFSETS, MAINTENANCE
 from log_tables.limits import LOG_RETENTION_MS
 from log_tables.partition import tier
 from log_tables.root import fsck
-from log_tables.segments import cleaner, key_shuffle, rewrite
+from log_tables.segments import key_shuffle, rewrite
 from log_tables.sql.query import query
 from log_tables.store.store import Store, open_store
 from log_tables.testing import (
@@ -62,14 +63,15 @@ def by_job(outcomes: list[JobOutcome]) -> dict[str, set[str]]:
 
 @pytest.mark.spark
 def test_a_run_does_all_there_is_to_do_and_the_next_has_nothing(
-    tmp_path: Path, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, spark: "SparkSession"
 ) -> None:
-    monkeypatch.setattr(cleaner, "DIRTY_RECORDS_MIN", 0)  # the internal topics too
+    internal_too = partial(key_compaction.plan, dirty_records_min=0)
+    jobs = [job._replace(plan=internal_too) if job.name == key_compaction.NAME else job for job in JOBS]
     root = Root(tmp_path, partitions=3)
     root.cluster.create_topic(CONSUMER_OFFSETS, 2, {"cleanup.policy": "compact"}, internal=True)
     for offset in range(4):
         commit(root.cluster, "group", PLAIN, 0, offset)
-    outcomes = run(root.opened(), lambda: spark)
+    outcomes = run(root.opened(), lambda: spark, jobs)
     assert errors(outcomes) == {}
     assert by_job(outcomes) == {
         "retention": {OLD},
@@ -285,15 +287,16 @@ def test_a_run_that_is_killed_at_any_write_is_completed_by_the_next(
     template: Root, tmp_path: Path, side: str, failure: Fails, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the driver or by a task, which run in this process. After a write is before the next one."""
-    monkeypatch.setattr(housekeeping, "CHECKPOINT_INTERVAL_COMMITS", 3)
+    often = partial(housekeeping.plan, checkpoint_interval=3)
+    jobs = [job._replace(plan=often) if job.name == housekeeping.NAME else job for job in JOBS]
     for number in range(1, 1_000):
         root = template.copied(tmp_path / f"{number}")
         faulty = FaultyStore(open_store(root.directory / side), [Fault(number, failure)])
         with monkeypatch.context() as patched, suppress(Crash):
             write_through(patched, faulty)
-            run(root.opened(faulty if side == "here" else root.store))
+            run(root.opened(faulty if side == "here" else root.store), jobs=jobs)
         root.check_readable()
-        assert errors(run(root.opened())) == {}
+        assert errors(run(root.opened(), jobs=jobs)) == {}
         root.check()
         shutil.rmtree(root.directory)
         if not faulty.dead:

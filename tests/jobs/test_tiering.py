@@ -148,11 +148,8 @@ def test_a_remote_root_that_does_not_answer_is_left_alone() -> None:
 # What fails.
 
 
-def test_what_was_copied_before_a_failure_moves_all_the_same(
-    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_copied_before_a_failure_moves_all_the_same(tmp_path: Path, clock: ManualClock) -> None:
     """Or a long log would never get on while one copy in ten fails, and each try would leave its files."""
-    monkeypatch.setattr(tiering, "COPY_BYTES", 1)  # a task for each segment
     cluster = tiered_cluster(tmp_path, clock)
     settings = {"remote.storage.enable": "true", "local.retention.bytes": "0", "segment.ms": "1"}
     partition = cluster.create_topic("t", configs={**settings, "merge.min.age.ms": "0"}).partition(0)
@@ -165,7 +162,9 @@ def test_what_was_copied_before_a_failure_moves_all_the_same(
 
     def run() -> list[str | None]:
         states, _ = look(cluster)
-        return [step.error for step in tiering.run(in_process, cluster, tiering.plan(states, clock.now_ms()))]
+        steps = tiering.plan(states, clock.now_ms())
+        each_segment = tiering.run(in_process, cluster, steps, copy_bytes=1)
+        return [outcome.error for outcome in each_segment]
 
     (error,) = run()
     assert "is missing" in str(error)

@@ -2,7 +2,7 @@
 
 from log_tables.clock import ManualClock
 from log_tables.layout import segment_base_offset, segment_name, vacuum_directory
-from log_tables.limits import VACUUM_MARK_AGE_MS
+from log_tables.limits import LEDGER_NAMES_MAX, VACUUM_MARK_AGE_MS
 from log_tables.segments.rewrite import commit_merge, merge
 from log_tables.store.store import Store, open_store
 from log_tables.table.snapshot import Segment
@@ -28,9 +28,9 @@ class World:
         self.clock.advance(ms)
         self.store_clock.advance(ms)
 
-    def vacuum(self, store: Store | None = None) -> VacuumResult:
+    def vacuum(self, store: Store | None = None, ledger_names_max: int = LEDGER_NAMES_MAX) -> VacuumResult:
         """One by a process that has just opened the table."""
-        return vacuum(Table(store or self.store, TABLE, self.clock))
+        return vacuum(Table(store or self.store, TABLE, self.clock), ledger_names_max=ledger_names_max)
 
     def merge(self, first: int = 0, end: int | None = None) -> tuple[Segment, ...]:
         """Merge segments at once; returns those that are gone."""

@@ -52,13 +52,16 @@ def stream_group() -> str:
     return f"{BATCH_GROUP}-{query_id}" if query_id else ""
 
 
-def stage_rows(rows: Iterator[pa.RecordBatch], options: SinkOptions, group: str) -> StagedRows:
-    """Stage what a task is given for a transaction of `group`. When that fails, nothing of it stays.
+def stage_rows(
+    rows: Iterator[pa.RecordBatch], options: SinkOptions, group: str, file_bytes: int = STAGED_FILE_BYTES
+) -> StagedRows:
+    """Stage what a task is given for a transaction of `group`, in files of about `file_bytes`. When that
+    fails, nothing of it stays.
 
     Raises what `route`, `Draft.add` and `Draft.put` raise, UnknownTopic.
     """
     freeze_gc()
-    stager = _Stager(options, group, SystemClock())
+    stager = _Stager(options, group, SystemClock(), file_bytes)
     try:
         for batch in rows:
             stager.add(batch)
@@ -76,10 +79,10 @@ def _cluster_at(location: RootLocation) -> Cluster:
 
 
 class _Stager:
-    """The rows of one task, of which it holds about STAGED_FILE_BYTES."""
+    """The rows of one task, of which it holds about `file_bytes`."""
 
-    def __init__(self, options: SinkOptions, group: str, clock: Clock) -> None:
-        self._clock, self._group, self._topic = clock, group, options.topic
+    def __init__(self, options: SinkOptions, group: str, clock: Clock, file_bytes: int) -> None:
+        self._clock, self._group, self._topic, self._file_bytes = clock, group, options.topic, file_bytes
         self._store, self._cluster = store_at(options.location), _cluster_at(options.location)
         self._topics: dict[str, Topic] = {}
         self._draft = StagedFileWriter()
@@ -93,7 +96,7 @@ class _Stager:
         if rows.num_rows == 0:
             return
         now_us = self._clock.now_us()
-        for part in cut(rows, STAGED_FILE_BYTES):  # Spark counts the rows of a batch, not their bytes
+        for part in cut(rows, self._file_bytes):  # Spark counts the rows of a batch, not their bytes
             self._add(part, now_us)
         self._sticky = (self._sticky + _STEP) % 1
 
@@ -101,7 +104,7 @@ class _Stager:
         for topic, partition, records in route(rows, self._topic, self._topic_named, self._sticky, now_us):
             self._draft.add(topic.name, topic.topic_id, partition, records)
             self._bytes += batch_bytes(records)
-        if self._bytes >= STAGED_FILE_BYTES:
+        if self._bytes >= self._file_bytes:
             self._flush()
 
     def finish(self) -> tuple[StagedFile, ...]:

@@ -1,25 +1,28 @@
 """The coordinator and its consumers inside a process: what may come between two steps of a request."""
 
 import asyncio
-import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 
 import pytest
 
 from api.gateway import Gateway
-from api.process.server import open_gateway
+from api.process.server import gateway_of
 from coordinator.groups.consumer_session import ConsumerSession, PollResult
 from coordinator.groups.events import Join, OffsetAndMetadata, Subscribe, TopicsChanged, TopicState, Transact
 from coordinator.groups.group import Group
 from coordinator.groups.step import step
 from ingest.settings import Settings
+from log_tables.clock import SystemClock
+from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import MemberConfig, encode
-from log_tables.errors import Damaged, LakelogError, UnknownMember
-from log_tables.partition.partition import AppendRequest, Partition
+from log_tables.errors import LakelogError, UnknownMember
+from log_tables.partition.partition import AppendRequest
 from log_tables.record import Record, input_batch
 from log_tables.segments import staging
 from log_tables.segments.staging import PartitionRecords
+from log_tables.store.store import Store, open_store
+from log_tables.testing import HoldingStore
 from log_tables.topic_partition import TopicPartition
 from tests.kit.partitions import values
 from tests.kit.support import wait_until
@@ -48,7 +51,14 @@ class Running:
 
     @classmethod
     async def at(cls, root: Path) -> "Running":
-        gateway = open_gateway(Settings(data=str(root), linger_ms=0), "http://nowhere")
+        return await cls.on(open_store(root))
+
+    @classmethod
+    async def on(cls, store: Store) -> "Running":
+        clock = SystemClock()
+        cluster = Cluster.open(store, clock, "http://nowhere")
+        settings = Settings(data=store.url, linger_ms=0, advertised_url="http://nowhere")
+        gateway = gateway_of(cluster, settings.model_copy(update={"peer_url": "http://nowhere"}), clock)
         await gateway.writer.start()
         return cls(gateway)
 
@@ -61,7 +71,10 @@ class Running:
     async def join(self, name: str, **config: object) -> None:
         asked = {"auto_offset_reset": "earliest", "auto_commit": False, **config}
         await self.coordinator.apply_event("g", Join(name, MemberConfig(**asked)))  # type: ignore[arg-type]
-        await self.coordinator.apply_event("g", Subscribe(name, frozenset({"t"})))
+        await self.subscribe(name, "t")
+
+    async def subscribe(self, name: str, *topics: str) -> None:
+        await self.coordinator.apply_event("g", Subscribe(name, frozenset(topics)))
 
     async def poll(
         self, timeout_s: float = 0, ended: Callable[[], Awaitable[bool]] = never
@@ -147,100 +160,75 @@ def test_looks_at_groups_share_a_replay_until_something_has_changed(tmp_path: Pa
     run(scenario, tmp_path)
 
 
-def test_a_forced_reset_is_not_undone_by_auto_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def held(store: HoldingStore) -> None:
+    await asyncio.to_thread(wait_until, lambda: store.held == 1, "a call waits at the store")
+
+
+def test_a_forced_reset_is_not_undone_by_auto_commit(tmp_path: Path) -> None:
     async def scenario(root: Path) -> None:
-        setup = await Running.at(root)
+        slow = HoldingStore(open_store(root), "topics/__consumer_offsets/")
+        setup = await Running.on(slow)
         setup.gateway.cluster.create_topic("t", 1)
         await setup.put(100)
         await setup.join("m", auto_commit=True, auto_commit_interval_ms=0)
         assert await setup.given() == [(0, 100)]
-        consumer, applied = await _consumer(setup), asyncio.Event()
-        forget = consumer.forget
-
-        def forgotten(partitions: Iterable[TopicPartition]) -> None:
-            forget(partitions)
-            applied.set()
-
-        monkeypatch.setattr(consumer, "forget", forgotten)
+        slow.hold()
         reset = asyncio.create_task(setup.coordinator.reset("g", {AT: OffsetAndMetadata(10)}, force=True))
-        await applied.wait()
+        await held(slow)
         assert await setup.given() == [(10, 100)], "while the reset is not durable yet"
+        slow.let_go()
         await reset
         assert await setup.committed() == 10
 
     run(scenario, tmp_path)
 
 
-class Gate:
-    """Holds up the first opening of partitions of a consumer until it is let go."""
-
-    def __init__(self, consumer: ConsumerSession, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._go, self._held, self._open = threading.Event(), threading.Event(), consumer._open
-        monkeypatch.setattr(consumer, "_open", self._hold)
-
-    def _hold(
-        self, group: Group, new: list[TopicPartition]
-    ) -> tuple[dict[TopicPartition, Partition], Damaged | None]:
-        if not self._held.is_set():
-            self._held.set()
-            assert self._go.wait(30)
-        return self._open(group, new)
-
-    async def held(self) -> None:
-        assert await asyncio.to_thread(self._held.wait, 30)
-
-    def let_go(self) -> None:
-        self._go.set()
-
-
 @pytest.mark.parametrize("what", ["reset", "seek"])
-def test_what_comes_while_partitions_are_opened_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
+def test_what_comes_while_partitions_are_opened_counts(tmp_path: Path, what: str) -> None:
     async def scenario(root: Path) -> None:
-        setup = await Running.at(root)
+        slow = HoldingStore(open_store(root), "topics/t/", {"get"})
+        setup = await Running.on(slow)
         setup.gateway.cluster.create_topic("t", 1)
         await setup.put(100)
         await setup.join("m")
-        gate = Gate(await _consumer(setup), monkeypatch)
+        slow.hold()
         waiting = asyncio.create_task(setup.poll())
-        await gate.held()
+        await held(slow)
         if what == "reset":
             await setup.coordinator.reset("g", {AT: OffsetAndMetadata(50)}, force=True)
         else:
             await setup.coordinator.seek("g", "m", {AT: 50})
-        gate.let_go()
+        slow.let_go()
         assert (await waiting)[1].reads == []
         assert await setup.given() == [(50, 100)]
 
     run(scenario, tmp_path)
 
 
-def test_two_polls_that_begin_at_the_end_agree_where_that_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_polls_that_begin_at_the_end_agree_where_that_is(tmp_path: Path) -> None:
+    """The first one opens `u` as well, which takes long, and the second one no longer."""
+
     async def scenario(root: Path) -> None:
-        setup = await Running.at(root)
-        setup.gateway.cluster.create_topic("t", 1)
+        slow = HoldingStore(open_store(root), "topics/u/", {"get"})
+        setup = await Running.on(slow)
+        for topic in ("t", "u"):
+            setup.gateway.cluster.create_topic(topic, 1)
         await setup.put(100)
         await setup.join("m", auto_offset_reset="latest")
-        gate = Gate(await _consumer(setup), monkeypatch)
+        await setup.subscribe("m", "t", "u")
+        slow.hold()
         first = asyncio.create_task(setup.poll())
-        await gate.held()
+        await held(slow)
+        await setup.subscribe("m", "t")
         assert await setup.given() == []
         assert await setup.committed() == 100
         await setup.put(10)
-        gate.let_go()
+        slow.let_go()
         assert (await first)[1].reads == []
         assert await setup.committed() == 100
         assert await setup.given() == [(100, 110)]
 
     run(scenario, tmp_path)
-
-
-async def _consumer(setup: Running) -> ConsumerSession:
-    """The places of the member, before it has polled."""
-    return setup.coordinator._sessions.session_for(await setup.shard_manager._shard(0), "g", "m")
 
 
 def test_a_commit_between_a_look_and_the_wait_wakes_the_poll(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ingest.settings import load_settings
-from lakelog.cli import app, maintainer
+from lakelog.cli import app
 from lakelog.cli.maintain import seconds
 from lakelog.cli.maintainer import RESTART_MAX_S, RESTART_S, Maintainer, next_pause_s
 from log_tables.errors import InvalidArgument
@@ -295,10 +295,10 @@ def test_a_scheduler_that_ends_again_and_again_is_left_alone_for_longer(
 
 @pytest.mark.usefixtures("process")
 def test_a_scheduler_that_cannot_run_is_tried_more_and_more_seldom(
-    root: Root, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    root: Root, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(maintainer, "RESTART_S", 0.01)
-    with Maintainer(load_settings(data=str(root.directory / "here"), remote_root="nowhere://")):
+    settings = load_settings(data=str(root.directory / "here"), remote_root="nowhere://")
+    with Maintainer(settings, restart_s=0.01):
         wait_until(lambda: len(caplog.messages) >= 3, "it has ended three times")
     ended = "maintenance ended with exit code 2; it is started again in"
     assert caplog.messages[:3] == [f"{ended} {pause_s} s" for pause_s in ("0.01", "0.02", "0.04")]

@@ -24,7 +24,6 @@ from log_tables.layout import CLUSTER_METADATA
 from log_tables.partition.partition import AppendRequest
 from log_tables.record import Record, input_batch
 from log_tables.root.fsck import check
-from log_tables.segments import cleaner
 from log_tables.store.store import Store, open_store
 from log_tables.testing import ClockedStore, Fault, FaultyStore
 from tests.kit.clusters import another, before, names
@@ -215,9 +214,8 @@ def test_a_root_with_gateways_is_sound_and_its_topics_are_checked(cluster: Clust
 
 
 def test_compaction_keeps_who_is_there_and_forgets_in_the_end_who_left(
-    store_root: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    store_root: Path, clock: ManualClock
 ) -> None:
-    monkeypatch.setattr(cleaner, "DIRTY_RECORDS_MIN", 1)
     cluster = Cluster.open(open_store(store_root), clock, "http://first")
     log = cluster.metadata_log
     stays, leaves = log.register_broker("http://a"), log.register_broker("http://b")
@@ -229,7 +227,7 @@ def test_compaction_keeps_who_is_there_and_forgets_in_the_end_who_left(
 
     def compacted() -> list[bytes | None]:
         states = [state for state in look(cluster)[0] if state.topic == CLUSTER_METADATA]
-        steps = key_compaction.plan(states, clock.now_ms())
+        steps = key_compaction.plan(states, clock.now_ms(), dirty_records_min=1)
         (outcome,) = key_compaction.run(in_process, cluster, steps)
         assert outcome.error is None
         opened = Cluster.open(cluster.store, clock)

@@ -102,12 +102,11 @@ def test_a_run_is_cut_the_same_at_every_reading_into_batches_that_fit_memory(
 
 
 def test_more_than_one_may_hold_of_a_partition_is_refused_before_a_file_is_there(
-    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    store: Store, clock: ManualClock
 ) -> None:
     """The bound is of each partition, and what is staged below it is read."""
-    monkeypatch.setattr(staging, "STAGED_RUN_MAX_BYTES", MIB)
     half = input_batch([Record(bytes(20_000))] * 25, 0)
-    draft = staging.StagedFileWriter()
+    draft = staging.StagedFileWriter(run_max_bytes=MIB)
     for partition in (0, 0, 1):
         draft.add("t", "id", partition, half)
     with pytest.raises(
@@ -116,17 +115,14 @@ def test_more_than_one_may_hold_of_a_partition_is_refused_before_a_file_is_there
         draft.add("t", "id", 0, half)
     draft.add("t", "id", 1, half)
     staged = draft.put(store, clock, GROUP)
-    staging.check(store, GROUP, [staged])
+    staging.check(store, GROUP, [staged], run_max_bytes=MIB)
     assert [run.records for run in staged.runs] == [50, 50]
     assert all(sum(map(len, staging.read_run(store, staged, run))) == 50 for run in staged.runs)
 
 
-def test_what_is_too_large_only_when_it_is_encoded_is_refused(
-    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_too_large_only_when_it_is_encoded_is_refused(store: Store, clock: ManualClock) -> None:
     """Each batch has a head of its own."""
-    monkeypatch.setattr(staging, "STAGED_RUN_MAX_BYTES", 10_000)
-    draft = staging.StagedFileWriter()
+    draft = staging.StagedFileWriter(run_max_bytes=10_000)
     for _ in range(100):
         draft.add("t", "id", 0, BATCH.slice(0, 1))
     with pytest.raises(InvalidArgument, match="too many for one staged file"):
@@ -135,15 +131,14 @@ def test_what_is_too_large_only_when_it_is_encoded_is_refused(
 
 
 def test_a_transaction_is_refused_a_file_that_is_too_large_and_reads_it_once_committed(
-    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    store: Store, clock: ManualClock
 ) -> None:
     """Who staged it, or committed it, did not know the bound."""
     large = input_batch([Record(bytes([n]) * 5_000) for n in range(200)], 0)
     staged = staging.stage(store, clock, GROUP, [PartitionRecords("t", "id", 0, [large])])
     (run,) = staged.runs
-    monkeypatch.setattr(staging, "STAGED_RUN_MAX_BYTES", run.length - 1)
     with pytest.raises(InvalidArgument, match=f"{run.length} bytes for t-0 are too many"):
-        staging.check(store, GROUP, [staged])
+        staging.check(store, GROUP, [staged], run_max_bytes=run.length - 1)
     assert pa.Table.from_batches(staging.read_run(store, staged, run)) == pa.Table.from_batches([large])
 
 
@@ -157,15 +152,12 @@ def test_of_a_run_one_batch_is_in_memory_at_a_time(store: Store, clock: ManualCl
         assert batch.num_rows == 1
 
 
-def test_a_batch_that_says_more_than_any_that_was_staged_is_damage(
-    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_that_says_more_than_any_that_was_staged_is_damage(store: Store, clock: ManualClock) -> None:
     staged = staging.stage(
         store, clock, GROUP, [PartitionRecords("t", "id", 0, [input_batch([Record(bytes(5_000))], 0)])]
     )
-    monkeypatch.setattr(staging, "STAGED_UNPACKED_MAX_BYTES", 4_999)
     with pytest.raises(CorruptSegment, match="unpacks to more than 4999 bytes"):
-        list(staging.read_run(store, staged, staged.runs[0]))
+        list(staging.read_run(store, staged, staged.runs[0], unpacked_max_bytes=4_999))
 
 
 def test_a_put_that_is_refused_leaves_nothing(store: Store, clock: ManualClock) -> None:

@@ -13,7 +13,6 @@ from log_tables.clock import ManualClock
 from log_tables.cluster.metadata_log import open_log
 from log_tables.cluster.root_location import note_location
 from log_tables.errors import PutRefused
-from log_tables.store import local as local_store
 from log_tables.store.store import open_store
 from tests.kit.stores import paths
 
@@ -81,7 +80,7 @@ def test_the_name_of_a_root_that_is_there_is_made_durable(
 ) -> None:
     """Who made it may have died before its fsync; who only reads makes nothing durable."""
     synced: list[int] = []
-    monkeypatch.setattr(local_store, "sync", lambda opened: synced.append(os.fstat(opened).st_ino))
+    monkeypatch.setattr(os, "fsync", lambda opened: synced.append(os.fstat(opened).st_ino))
     (tmp_path / "root").mkdir()
     open_store(tmp_path / "root", create=False)
     assert synced == []

@@ -1,5 +1,6 @@
 """One table followed by several processes: who commits which version, and who learns what of it."""
 
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from log_tables.table.table import Table, commit_info, create_table
 from log_tables.testing import Fault, FaultyStore, ManualClock
 from tests.kit.failures import before
 from tests.kit.partitions import TABLE, another, append, append_each, bury, values
+from tests.kit.support import wait_until
 
 COMMITS = {"put_if_absent"}
 LOG = "_delta_log/"
@@ -156,30 +158,20 @@ def test_a_refresh_does_not_wait_for_a_commit_in_flight(store: Store, partition:
     assert values(slow) == [b"0"]
 
 
-class WatchedLock:
-    """A lock that tells, by `asked`, of each who asks for it."""
-
-    def __init__(self) -> None:
-        self.asked = threading.Semaphore(0)
-        self._lock = threading.RLock()
-
-    def acquire(self, blocking: bool = True) -> bool:
-        self.asked.release()
-        return self._lock.acquire(blocking)
-
-    def release(self) -> None:
-        self._lock.release()
+def waiting() -> int:
+    """How many threads wait in a refresh for the one that looks; each has noted when it came."""
+    frames = [each for each in sys._current_frames().values() if each.f_code is Table.refresh.__code__]
+    return sum("came" in frame.f_locals for frame in frames)
 
 
 def test_who_comes_while_another_looks_shares_a_look_that_began_later(
-    store: Store, partition: Partition, monkeypatch: pytest.MonkeyPatch
+    store: Store, partition: Partition
 ) -> None:
     """The first has found nothing, and does not know it yet, when there is something, and others ask."""
     faulty = FaultyStore(store)
     reader = another(partition, faulty)
     opened = len(faulty.calls)
-    lock, looked, done = WatchedLock(), threading.Event(), threading.Event()
-    monkeypatch.setattr(reader.table, "_lock", lock)
+    looked, done = threading.Event(), threading.Event()
 
     def answer_late(perform: Callable[[], object]) -> object:
         try:
@@ -194,7 +186,7 @@ def test_who_comes_while_another_looks_shares_a_look_that_began_later(
         assert looked.wait(60)
         append(partition, b"0")
         others = [pool.submit(reader.table.refresh) for _ in range(2)]
-        assert all(lock.asked.acquire(timeout=60) for _ in range(3))
+        wait_until(lambda: waiting() == 2, "both others wait for the first")
         done.set()
         first.result()
         assert [other.result().high_watermark for other in others] == [1, 1]

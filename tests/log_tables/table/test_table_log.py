@@ -13,7 +13,6 @@ from log_tables.limits import LOG_RETENTION_MS, TOMBSTONE_RETENTION_MS
 from log_tables.partition.partition import Partition
 from log_tables.root.fsck import check_partition
 from log_tables.store.store import Store, open_store
-from log_tables.table import table as tables
 from log_tables.table.table import Table
 from log_tables.testing import Fault, FaultyStore, ManualClock
 from tests.kit.failures import before
@@ -29,18 +28,15 @@ from tests.kit.partitions import (
 )
 
 
-def test_a_checkpoint_is_due_after_so_many_commits(
-    partition: Partition, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tables, "CHECKPOINT_INTERVAL_COMMITS", 4)
+def test_a_checkpoint_is_due_after_so_many_commits(partition: Partition) -> None:
     due = []
     for _ in range(10):
-        due.append(partition.checkpoint_due())
+        due.append(partition.table.checkpoint_due(4))
         if due[-1]:
             partition.checkpoint()
         append(partition, b"x")
     assert due == [False, False, False, True, False, False, False, True, False, False]
-    assert not another(partition).checkpoint_due()
+    assert not another(partition).table.checkpoint_due(4)
 
 
 def test_a_slow_writer_that_sets_the_hint_back_misleads_nobody(

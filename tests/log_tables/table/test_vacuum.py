@@ -18,7 +18,6 @@ from log_tables.limits import FILE_RETENTION_MS, LOG_RETENTION_MS, VACUUM_MARK_A
 from log_tables.root.fsck import check_partition
 from log_tables.segments.rewrite import commit_merge, merge
 from log_tables.store.store import open_store
-from log_tables.table import vacuum as vacuums
 from log_tables.table.commit import read_commit
 from log_tables.table.table import Table
 from log_tables.table.vacuum import VacuumResult, vacuum
@@ -142,13 +141,12 @@ def test_a_ledger_that_cannot_be_read_is_named(merged: World, data: bytes) -> No
     assert merged.vacuum().marked == 3
 
 
-def test_many_files_have_several_ledgers(merged: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vacuums, "LEDGER_NAMES_MAX", 2)
-    assert merged.vacuum().marked == 3
+def test_many_files_have_several_ledgers(merged: World) -> None:
+    assert merged.vacuum(ledger_names_max=2).marked == 3
     assert len(merged.ledgers()) == 2
-    assert merged.vacuum() == VacuumResult(0, 3, 0, 0)
+    assert merged.vacuum(ledger_names_max=2) == VacuumResult(0, 3, 0, 0)
     merged.wait(DAY_MS + 1)
-    assert merged.vacuum().deleted == 3
+    assert merged.vacuum(ledger_names_max=2).deleted == 3
     assert (merged.files(), merged.ledgers()) == (merged.live(), [])
 
 

@@ -26,10 +26,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from lakelog.spark.sink import task as sink_task
+from lakelog.spark.sink.options import parse_sink
 from lakelog.spark.sink.publish import REMEMBERED_BATCHES, of_micro_batch
 from lakelog.spark.sink.sink import BatchSink, StreamSink
-from lakelog.spark.sink.task import BATCH_GROUP, StagedRows
+from lakelog.spark.sink.task import BATCH_GROUP, StagedRows, stage_rows
 from log_tables.clock import SystemClock
 from log_tables.errors import (
     InvalidArgument,
@@ -113,6 +113,12 @@ def write(topics: Topics, *rows: Rows, **options: str) -> Written:
     return written(topics, copy.write(iter(batches(*rows))))
 
 
+def staged(topics: Topics, file_bytes: int, *rows: Rows) -> StagedRows:
+    """Give one task these rows, which holds `file_bytes` of them; to `t` unless they name a topic."""
+    options = {"path": topics.store.url} if "topic" in rows[0] else {"path": topics.store.url, "topic": "t"}
+    return stage_rows(iter(batches(*rows)), parse_sink(options), BATCH_GROUP, file_bytes)
+
+
 def values(found: Written) -> dict[str, list[bytes | None]]:
     return {partition: [record.value for record in records] for partition, records in found.items()}
 
@@ -193,22 +199,18 @@ def test_a_task_without_rows_stages_nothing(topics: Topics) -> None:
     assert staged_files(topics) == []
 
 
-def test_a_task_holds_no_more_than_a_files_worth(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sink_task, "STAGED_FILE_BYTES", 1000)
+def test_a_task_holds_no_more_than_a_files_worth(topics: Topics) -> None:
     rows: Rows = {"value": ["x" * 600], "partition": [0]}
-    message = a_sink(topics, topic="t").write(iter(batches(*[rows] * 5)))
+    message = staged(topics, 1000, *[rows] * 5)
     assert [len(file.runs) for file in message.staged] == [1, 1, 1]
     assert values(written(topics, message)) == {"t-0": [b"x" * 600] * 5}
     assert sorted(file.path for file in message.staged) == staged_files(topics)
 
 
-def test_a_batch_of_spark_that_is_larger_than_a_file_is_staged_in_several(
-    topics: Topics, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_of_spark_that_is_larger_than_a_file_is_staged_in_several(topics: Topics) -> None:
     """Spark counts its rows and not their bytes; those without key and partition stay together still."""
-    monkeypatch.setattr(sink_task, "STAGED_FILE_BYTES", 2_000)
     rows: Rows = {"value": [f"{number:600}" for number in range(10)]}
-    message = a_sink(topics, topic="t").write(iter(batches(rows)))
+    message = staged(topics, 2_000, rows)
     assert [len(file.runs) for file in message.staged] == [1] * len(message.staged)
     assert max(run.records * 600 for file in message.staged for run in file.runs) < 2 * 2_000
     (found,) = values(written(topics, message)).values()
@@ -230,15 +232,14 @@ def test_a_batch_of_spark_that_is_larger_than_a_file_is_staged_in_several(
     ],
 )
 def test_a_row_that_is_no_record_fails_its_task_which_leaves_nothing(
-    rows: Rows, error: type[LakelogError], said: str, topics: Topics, monkeypatch: pytest.MonkeyPatch
+    rows: Rows, error: type[LakelogError], said: str, topics: Topics
 ) -> None:
     """Neither of what came before it."""
-    monkeypatch.setattr(sink_task, "STAGED_FILE_BYTES", 1)
     good = {name: column[:0] for name, column in rows.items()} | {"value": ["good"]}
     good |= {"topic": ["t"]} if "topic" in rows else {}
     good |= {name: [None] for name in rows.keys() - {"value", "topic"}}
     with pytest.raises(error, match=said):
-        write(topics, good, rows)
+        staged(topics, 1, good, rows)
     assert staged_files(topics) == []
 
 
