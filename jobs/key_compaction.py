@@ -33,8 +33,8 @@ BUCKET_RECORDS = 2_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShuffleLimits:
-    """What a task holds at once: the keys of `bucket_records` records, or the records of one new segment of
-    `segment_bytes` (uncompressed).
+    """A task holds the keys of `bucket_records` records, or the records of a new segment, of `segment_bytes`
+    when uncompressed.
     """
 
     bucket_records: int = BUCKET_RECORDS

@@ -1,0 +1,98 @@
+"""What must hold of the tests themselves: how long a file is, and that none patches what it tests."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kit.support import ROOT
+
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+LINES_MAX = 400
+PACKAGES = {marker.parent.name for marker in ROOT.glob("*/py.typed")}
+PATCHES = {"setattr", "setitem", "delattr", "delitem"}
+
+LONG = {
+    "tests/api/v2/test_consumers.py",
+    "tests/api/v2/test_produce.py",
+    "tests/api/v2/test_transactions.py",
+    "tests/coordinator/groups/test_group.py",
+    "tests/coordinator/groups/test_transaction_state.py",
+    "tests/lakelog/cli/test_cli.py",
+    "tests/lakelog/client/test_consumer.py",
+    "tests/lakelog/client/test_producer.py",
+    "tests/log_tables/cluster/test_cluster.py",
+    "tests/log_tables/partition/test_partition.py",
+    "tests/log_tables/partition/test_partition_model.py",
+    "tests/log_tables/partition/test_tier.py",
+    "tests/system/test_transaction_faults.py",
+}
+"""Files that are yet to be split."""
+
+PATCHING = {
+    "tests/coordinator/groups/test_transaction_state.py",
+    "tests/jobs/test_key_compaction.py",
+    "tests/jobs/test_maintenance.py",
+    "tests/log_tables/partition/test_partition.py",
+    "tests/log_tables/segments/test_merge.py",
+    "tests/log_tables/segments/test_segment.py",
+    "tests/system/test_unanswered_commit.py",
+}
+"""Files whose patches are yet to become values."""
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_a_file_of_tests_can_be_read_in_one_go() -> None:
+    assert {name(path) for path in TESTS if len(path.read_text().splitlines()) > LINES_MAX} <= LONG
+
+
+def others(tree: ast.Module) -> set[str]:
+    """The names in a module that are imported from elsewhere than our packages."""
+    found = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] not in PACKAGES:
+            found |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {(alias.asname or alias.name).split(".")[0] for alias in node.names} - PACKAGES
+    return found
+
+
+def patched(tree: ast.Module) -> Iterator[str]:
+    """The targets of a module's patches that are ours: parts of our packages, or what a test has made of
+    them.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in PATCHES:
+            match node.args:
+                case [ast.Constant(str(path)), *_] if path.split(".")[0] in PACKAGES:
+                    yield path
+                case [ast.Name() | ast.Attribute() as target, _, *_]:
+                    if ast.unparse(target).split(".")[0] not in others(tree):
+                        yield ast.unparse(target)
+
+
+def test_no_test_patches_what_is_ours() -> None:
+    """A limit is a value that is handed in, and a fault is one of the store or of the system."""
+    trees = {name(path): ast.parse(path.read_text()) for path in TESTS}
+    found = {file: [*patched(tree)] for file, tree in trees.items()}
+    assert {file: targets for file, targets in found.items() if targets and file not in PATCHING} == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("import os\npatch.setattr(os, 'fsync', fail)", []),
+        ("import pyarrow.parquet as pq\npatch.setattr(pq.ParquetWriter, 'close', fail)", []),
+        ("patch.setattr('sys.prefix', 'x')", []),
+        ("from log_tables.table import table\npatch.setattr(table, 'LIMIT', 1)", ["table"]),
+        ("import log_tables.limits\npatch.setattr(log_tables.limits, 'X', 1)", ["log_tables.limits"]),
+        ("patch.setattr('log_tables.limits.X', 1)", ["log_tables.limits.X"]),
+        ("reader = a_reader()\npatch.setattr(reader.table, '_lock', lock)", ["reader.table"]),
+    ],
+)
+def test_a_patch_of_what_is_ours_is_found(source: str, found: list[str]) -> None:
+    assert [*patched(ast.parse(source))] == found
