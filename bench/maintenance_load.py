@@ -62,7 +62,7 @@ def append(partition: Partition, segments: int, rows: int, events: Events, now_u
     """Append `segments` segments of `rows` events of the time `now_us`, with the checkpoints that are due."""
     for _ in range(segments):
         partition.append([AppendRequest(events.batch(rows, now_us))])
-        if partition.checkpoint_due():
+        if partition.table.checkpoint_due():
             partition.checkpoint()
 
 

@@ -33,5 +33,5 @@ def fill(root: str, partitions: int, segments: int, rows: int = SEGMENT_ROWS) ->
 def append(partition: Partition, values: pa.Array, clock: SystemClock) -> None:
     """One segment of these values."""
     partition.append([AppendRequest(input_batch_from_columns(values, now_us=clock.now_us()))])
-    if partition.checkpoint_due():
+    if partition.table.checkpoint_due():
         partition.checkpoint()

@@ -109,10 +109,10 @@ def _produce(partition: Partition, values: pa.Array, clock: ManualClock) -> list
         begin = timer()
         partition.append([AppendRequest(batch)])
         took.append((timer() - begin) * 1e3)
-        if partition.checkpoint_due():
+        if partition.table.checkpoint_due():
             partition.checkpoint()
         if clock.now_ms() % TIDY_MS == 0:
-            partition.delete_expired_log()
+            partition.table.delete_expired_log()
     return took
 
 

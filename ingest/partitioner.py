@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord
-from log_tables.partition.partition import partition_for_key
+from log_tables.topic_partition import partition_for_key
 
 
 class StickyPartitioner:

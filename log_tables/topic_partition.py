@@ -1,6 +1,11 @@
-"""A partition of a topic by its name, and of one incarnation of the topic: Kafka's two types."""
+"""A partition of a topic by its name, and of one incarnation of the topic: Kafka's two types.
+
+And the partition of a key.
+"""
 
 from typing import NamedTuple
+
+import mmh3
 
 
 class TopicPartition(NamedTuple):
@@ -22,3 +27,8 @@ class TopicIdPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def partition_for_key(key: bytes, count: int) -> int:
+    """The partition of `key` among `count`: murmur3 (32 bit, sign bit masked) modulo the count."""
+    return (mmh3.hash(key, signed=False) & 0x7FFFFFFF) % count

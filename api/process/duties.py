@@ -88,7 +88,7 @@ def duties(gateway: Gateway) -> list[Duty]:
 def checkpoint(cluster: Cluster) -> None:
     """Write the checkpoints that are due."""
     for partition in _led(cluster):
-        if partition.checkpoint_due():
+        if partition.table.checkpoint_due():
             partition.checkpoint()
 
 
@@ -104,7 +104,7 @@ def clean(cluster: Cluster) -> None:
     """Delete log files that no reader needs any more, and what killed puts left behind."""
     for partition in _opened(cluster):
         if partition.leading:
-            partition.delete_expired_log()
+            partition.table.delete_expired_log()
         else:
             partition.prune()  # its leader's checkpoints forget what is old, and nobody tells us
     cluster.store.remove_temporaries(TEMPORARY_MAX_AGE_MS)

@@ -24,7 +24,7 @@ from api.v2.paths import GroupName, InstanceName
 from api.wire.timestamp import microseconds
 from coordinator.groups.events import Heartbeat
 from coordinator.groups.group import Group
-from log_tables.partition.partition import Partition
+from log_tables.partition.reader import PartitionReader
 from log_tables.topic_partition import TopicPartition
 
 router = APIRouter(
@@ -161,7 +161,7 @@ async def _seek_to(
     found.check_owned(found.member(instance), partitions)
 
     def positions() -> dict[TopicPartition, int]:
-        def position(partition: Partition) -> int:
+        def position(partition: PartitionReader) -> int:
             return partition.high_watermark if end else partition.log_start
 
         return {at: with_partition(here, *at, position) for at in partitions}
@@ -170,7 +170,7 @@ async def _seek_to(
 
 
 def _at_times(here: Gateway, times: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-    def position(partition: Partition, time_us: int) -> int:
+    def position(partition: PartitionReader, time_us: int) -> int:
         found = partition.position(time_us)
         return partition.high_watermark if found is None else found
 

@@ -21,7 +21,8 @@ from api.v2.tail import wait_for_records
 from api.wire.arrow import encode_stream
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidArgument, InvalidOffset
-from log_tables.partition.partition import Partition, ReadPlan
+from log_tables.partition.read_plan import ReadPlan
+from log_tables.partition.reader import PartitionReader
 
 router = APIRouter(tags=["v2 fetch"], route_class=StrictRoute)
 
@@ -74,7 +75,7 @@ async def fetch(
     return await with_topic_to_read(here, topic, answer)
 
 
-async def _open(topic: Topic, number: int) -> Partition:
+async def _open(topic: Topic, number: int) -> PartitionReader:
     """The partition, at what is committed now."""
     found = (
         topic.partition(number) if topic.is_open(number) else await run_in_threadpool(topic.partition, number)
@@ -83,7 +84,7 @@ async def _open(topic: Topic, number: int) -> Partition:
     return found
 
 
-def _start(partition: Partition, offset: str) -> int:
+def _start(partition: PartitionReader, offset: str) -> int:
     if offset == _EARLIEST:
         return partition.log_start
     if offset == _LATEST:
@@ -102,7 +103,7 @@ def _headers(plan: ReadPlan, following: int) -> dict[str, str]:
     }
 
 
-async def _arrow_answer(here: Gateway, topic: str, partition: Partition, plan: ReadPlan) -> Response:
+async def _arrow_answer(here: Gateway, topic: str, partition: PartitionReader, plan: ReadPlan) -> Response:
     """The stream, made as it is read: a slow reader holds one row group.
 
     The first one is read before the answer begins, so that a segment that cannot be read is a clear error.
@@ -134,7 +135,7 @@ async def _arrow_answer(here: Gateway, topic: str, partition: Partition, plan: R
 
 
 async def _json_answer(
-    here: Gateway, place: tuple[str, int], partition: Partition, plan: ReadPlan, form: Format
+    here: Gateway, place: tuple[str, int], partition: PartitionReader, plan: ReadPlan, form: Format
 ) -> Response:
     begin = here.clock.monotonic()
     limit = here.settings.fetch_json_max_bytes

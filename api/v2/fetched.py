@@ -7,7 +7,8 @@ from pydantic import BaseModel, Field
 from api.errors import NotJson
 from api.media import Format
 from api.wire.records import encode_rows
-from log_tables.partition.partition import Partition, ReadPlan
+from log_tables.partition.read_plan import ReadPlan
+from log_tables.partition.reader import PartitionReader
 
 JSON_RECORDS_AT_ONCE = 8_192
 """Rows turned to JSON at a time, between two looks at the size."""
@@ -31,7 +32,7 @@ class FetchedRecord(BaseModel):
 
 
 def json_records(
-    place: tuple[str, int], partition: Partition, plan: ReadPlan, form: Format, limit: int
+    place: tuple[str, int], partition: PartitionReader, plan: ReadPlan, form: Format, limit: int
 ) -> tuple[list[str], int]:
     """The rows of the answer, about `limit` characters of them, and the offset after the last.
 

@@ -8,15 +8,15 @@ from starlette.requests import Request
 from api.gateway import Gateway
 from coordinator.groups.tail_follower import WAITS
 from log_tables.errors import LakelogError
-from log_tables.partition.partition import Partition
+from log_tables.partition.reader import PartitionReader
 
 
 async def wait_for_records(
-    here: Gateway, request: Request, partition: Partition, offset: int, deadline: float
+    here: Gateway, request: Request, partition: PartitionReader, offset: int, deadline: float
 ) -> None:
     """Return when there is a record at `offset`, at `deadline`, or when nobody waits any more.
 
-    Raises what `Partition.refresh` raises: TopicDeleted as soon as that is known here.
+    Raises what `PartitionReader.refresh` raises: TopicDeleted as soon as that is known here.
     """
     loop, arrived = asyncio.get_running_loop(), asyncio.Event()
     unsubscribe = partition.on_commit(lambda: _wake(loop, arrived))

@@ -15,7 +15,7 @@ from api.requests.topic_admin import NewTopic
 from api.v2.paths import PartitionId, TopicName
 from api.wire.timestamp import microseconds
 from log_tables.cluster.topic import check_writable
-from log_tables.partition.partition import Partition
+from log_tables.partition.reader import PartitionReader
 
 router = APIRouter(tags=["v2 topics"], default_response_class=V2Response, route_class=StrictRoute)
 
@@ -130,7 +130,7 @@ def get_offsets(
     return with_partition(here, topic, partition, lambda found: _offsets(found, time_us))
 
 
-def _offsets(found: Partition, time_us: int | None) -> OffsetsAt | Offsets:
+def _offsets(found: PartitionReader, time_us: int | None) -> OffsetsAt | Offsets:
     start, end = found.log_start, found.high_watermark
     if time_us is None:
         return Offsets(beginning_offset=start, end_offset=end)

@@ -13,8 +13,8 @@ from log_tables.arrow_bounds import check_stream
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord
 from log_tables.limits import MIB
-from log_tables.partition.partition import partition_for_key
 from log_tables.record import RECORD_SCHEMA, input_batch_from_columns
+from log_tables.topic_partition import partition_for_key
 
 MESSAGE_BYTES = 1 * MIB
 """One message of an answer: what a slow reader makes us hold, where a batch in memory has up to 64 MiB."""

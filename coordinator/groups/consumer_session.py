@@ -20,7 +20,8 @@ from ingest.wide import batched
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import Damaged, LakelogError, NotAssigned, OffsetOutOfRange, StoreUnavailable
-from log_tables.partition.partition import Partition, ReadPlan
+from log_tables.partition.partition import Partition
+from log_tables.partition.read_plan import ReadPlan
 from log_tables.table.table import topic_deleted
 from log_tables.topic_partition import TopicPartition
 

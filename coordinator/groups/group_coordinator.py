@@ -21,7 +21,7 @@ from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster, contradicted
 from log_tables.cluster.topic import Topic, check_public
 from log_tables.errors import Damaged, InvalidOffset, OffsetOutOfRange, TopicDeleted
-from log_tables.partition.partition import Partition
+from log_tables.partition.reader import PartitionReader
 from log_tables.topic_partition import TopicPartition
 
 Answer = TypeVar("Answer")
@@ -240,7 +240,7 @@ class GroupCoordinator:
 
     async def _open(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    ) -> dict[TopicPartition, Partition]:
+    ) -> dict[TopicPartition, PartitionReader]:
         """The partitions of these offsets. Raises UnknownTopic, UnknownPartition; InvalidOffset for a
         negative offset, InvalidTopicName for one of an internal topic.
         """
@@ -249,7 +249,7 @@ class GroupCoordinator:
             if place.offset < 0:
                 raise InvalidOffset(f"offset {place.offset} of {at} is negative; name one from 0")
 
-        def opened(some: Sequence[TopicPartition]) -> dict[TopicPartition, Partition]:
+        def opened(some: Sequence[TopicPartition]) -> dict[TopicPartition, PartitionReader]:
             return {
                 at: self._cluster.with_current_topic(
                     at.topic, partial(Topic.partition, partition=at.partition)
@@ -257,14 +257,14 @@ class GroupCoordinator:
                 for at in some
             }
 
-        found: dict[TopicPartition, Partition] = {}
+        found: dict[TopicPartition, PartitionReader] = {}
         for some in batched([*offsets]):
             found |= await asyncio.to_thread(opened, some)
         return found
 
 
 def _beyond(
-    offsets: Mapping[TopicPartition, OffsetAndMetadata], opened: Mapping[TopicPartition, Partition]
+    offsets: Mapping[TopicPartition, OffsetAndMetadata], opened: Mapping[TopicPartition, PartitionReader]
 ) -> TopicPartition | None:
     """The first of `offsets` that is beyond its log's end, also after a refresh."""
     for at, place in offsets.items():

@@ -27,7 +27,8 @@ from log_tables.cluster.group_log import check_group_name, replay
 from log_tables.cluster.topic import Topic
 from log_tables.errors import LakelogError, NotLeader, QuotaReached, TopicExists, UnknownGroup
 from log_tables.layout import CONSUMER_OFFSETS
-from log_tables.partition.partition import Partition, partition_for_key
+from log_tables.partition.reader import PartitionReader
+from log_tables.topic_partition import partition_for_key
 
 TICK_S = 0.25
 """How often session timeouts, and created and deleted topics, are looked for."""
@@ -322,7 +323,7 @@ class ShardManager:
         return self._clock.monotonic() * 1_000
 
 
-def _read_groups(log: Partition, topics: Mapping[str, TopicState], now_ms: float) -> list[Group]:
+def _read_groups(log: PartitionReader, topics: Mapping[str, TopicState], now_ms: float) -> list[Group]:
     """The groups of a partition of `__consumer_offsets` with these topics. Blocking."""
     found = restore(replay(log), now_ms).values()
     return [step(group, TopicsChanged(topics), now_ms)[0] for group in found]

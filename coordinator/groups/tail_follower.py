@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from ingest.wide import batched
 from log_tables.clock import Backoff, Clock
 from log_tables.errors import LakelogError, StoreUnavailable
-from log_tables.partition.partition import Partition
+from log_tables.partition.reader import PartitionReader
 
 WAITS = Backoff(0.02, max_s=0.2, factor=1.5)
 """Commits of this process wake a reader at once; another gateway's are looked for, ever less often."""
@@ -17,35 +17,35 @@ WAITS = Backoff(0.02, max_s=0.2, factor=1.5)
 WAIT_LED_S = 1.0
 """The longest wait of a poll before it looks at the group, its client, and partitions led here again."""
 
-Troubles = Mapping[Partition, LakelogError]
+Troubles = Mapping[PartitionReader, LakelogError]
 
 
 class TailFollower:
     """The last refresh of each partition, and those under way. Used on the event loop.
 
-    New records wake the readers that wait by `Partition.on_commit`.
+    New records wake the readers that wait by `PartitionReader.on_commit`.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._begun: WeakKeyDictionary[Partition, float] = WeakKeyDictionary()
-        self._under_way: dict[Partition, asyncio.Task[Troubles]] = {}
+        self._begun: WeakKeyDictionary[PartitionReader, float] = WeakKeyDictionary()
+        self._under_way: dict[PartitionReader, asyncio.Task[Troubles]] = {}
 
-    def due_s(self, partitions: Iterable[Partition], pause_s: float) -> float:
+    def due_s(self, partitions: Iterable[PartitionReader], pause_s: float) -> float:
         """Seconds until the oldest refresh of one of `partitions` is `pause_s` old; 0 and less if it
         did, infinite where there are none.
         """
         began = (self._begun.get(partition, -math.inf) for partition in partitions)
         return min(began, default=math.inf) + pause_s - self._clock.boottime()
 
-    async def follow(self, partitions: Sequence[Partition], pause_s: float) -> list[LakelogError]:
+    async def follow(self, partitions: Sequence[PartitionReader], pause_s: float) -> list[LakelogError]:
         """`refresh` for a reader that looks every `pause_s`: one of the last half of that time will do.
 
         Half, so that readers that began to wait at different times soon share their refreshes.
         """
         return await self.refresh(partitions, self._clock.boottime() - pause_s / 2)
 
-    async def refresh(self, partitions: Sequence[Partition], since: float) -> list[LakelogError]:
+    async def refresh(self, partitions: Sequence[PartitionReader], since: float) -> list[LakelogError]:
         """Return after refreshes of all `partitions` that began after `since` (`Clock.boottime`), by any
         caller; and the errors: TopicDeleted, StoreUnavailable, Damaged.
         """
@@ -61,7 +61,7 @@ class TailFollower:
             troubles += [each[at] for each in found for at in some if at in each]
         return troubles
 
-    def _begin(self, partitions: Sequence[Partition]) -> "asyncio.Task[Troubles]":
+    def _begin(self, partitions: Sequence[PartitionReader]) -> "asyncio.Task[Troubles]":
         look = asyncio.create_task(asyncio.to_thread(_refresh, partitions))
         now = self._clock.boottime()
         for partition in partitions:
@@ -69,15 +69,15 @@ class TailFollower:
         look.add_done_callback(partial(self._ended, partitions))
         return look
 
-    def _ended(self, partitions: Sequence[Partition], look: "asyncio.Task[Troubles]") -> None:
+    def _ended(self, partitions: Sequence[PartitionReader], look: "asyncio.Task[Troubles]") -> None:
         for partition in partitions:
             if self._under_way.get(partition) is look:
                 del self._under_way[partition]
 
 
-def _refresh(partitions: Sequence[Partition]) -> Troubles:
+def _refresh(partitions: Sequence[PartitionReader]) -> Troubles:
     """Refresh `partitions`; returns the errors by partition. An unavailable store is asked once."""
-    troubles: dict[Partition, LakelogError] = {}
+    troubles: dict[PartitionReader, LakelogError] = {}
     for index, partition in enumerate(partitions):
         try:
             partition.refresh()

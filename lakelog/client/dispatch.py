@@ -15,7 +15,7 @@ from lakelog.client.outgoing import Headers
 from lakelog.client.partition_queue import Batch, PartitionQueue
 from log_tables.clock import Clock
 from log_tables.errors import BufferFull, InvalidArgument, LakelogError, NotFound
-from log_tables.partition.partition import partition_for_key
+from log_tables.topic_partition import partition_for_key
 
 SENDERS_MAX = 8
 """Requests in flight at once, each to another partition."""

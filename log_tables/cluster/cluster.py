@@ -46,7 +46,8 @@ from log_tables.layout import (
     topic_directory,
 )
 from log_tables.limits import CONFIRMATION_MAX_AGE_S, PARTITIONS_MAX, TABLES_ENDED_AT_ONCE
-from log_tables.partition.partition import Partition, PartitionConfig
+from log_tables.partition.partition import Partition
+from log_tables.partition.reader import PartitionConfig
 from log_tables.partition.remote import RemoteRoot, check_reaches
 from log_tables.segments.segment import SegmentCache
 from log_tables.store.store import Store, open_store, overlap

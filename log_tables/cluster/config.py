@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from log_tables.errors import InvalidConfig
 from log_tables.limits import DELETE_RETENTION_MS, MIB, RECORD_HARD_MAX_BYTES, RECORD_MAX_BYTES
-from log_tables.partition.partition import PartitionConfig
+from log_tables.partition.reader import PartitionConfig
 from log_tables.segments.segment import COMPRESSIONS
 
 COMPACT, DELETE = "compact", "delete"

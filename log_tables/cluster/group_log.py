@@ -12,7 +12,7 @@ import msgspec
 from log_tables.errors import CorruptLog, InvalidArgument, InvalidConsumer
 from log_tables.layout import staging_seal
 from log_tables.limits import BATCH_MAX_BYTES, PRODUCER_EPOCH_MAX
-from log_tables.partition.partition import Partition
+from log_tables.partition.reader import PartitionReader
 from log_tables.record import Record, to_records
 from log_tables.segments.staging import StagedFile
 
@@ -247,7 +247,7 @@ def _check_staged(intent: Intent) -> None:
             raise ValueError(f"{file.path!r} is not the path of a staged file")
 
 
-def replay(partition: Partition) -> Iterator[tuple[Key, Value | None]]:
+def replay(partition: PartitionReader) -> Iterator[tuple[Key, Value | None]]:
     """The keys and values of a partition, in order, up to its high watermark. Raises CorruptLog."""
     offset = partition.log_start
     while offset < partition.high_watermark:
@@ -258,7 +258,7 @@ def replay(partition: Partition) -> Iterator[tuple[Key, Value | None]]:
         offset = plan.end
 
 
-def committed_offsets(partitions: Iterable[Partition]) -> dict[OffsetKey, OffsetValue]:
+def committed_offsets(partitions: Iterable[PartitionReader]) -> dict[OffsetKey, OffsetValue]:
     """The committed offsets of all groups, in `partitions` of `__consumer_offsets` as last refreshed."""
     found: dict[OffsetKey, OffsetValue] = {}
     for partition in partitions:
@@ -271,7 +271,7 @@ def committed_offsets(partitions: Iterable[Partition]) -> dict[OffsetKey, Offset
     return found
 
 
-def pending_files(partitions: Iterable[Partition]) -> set[str]:
+def pending_files(partitions: Iterable[PartitionReader]) -> set[str]:
     """The paths of the staged files of transactions that are not applied yet, which a vacuum leaves.
 
     `partitions` are those of `__consumer_offsets`, as last refreshed.

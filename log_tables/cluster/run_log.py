@@ -14,6 +14,7 @@ from log_tables.errors import CorruptLog, NotLeader, TopicExists
 from log_tables.layout import MAINTENANCE
 from log_tables.limits import BATCH_MAX_BYTES, METADATA_ATTEMPTS_MAX, METADATA_PAUSE_S
 from log_tables.partition.partition import AppendRequest, Partition
+from log_tables.partition.reader import PartitionReader
 from log_tables.record import Record, input_batch, to_records
 
 RUNS_RETENTION_MS = 30 * 24 * 60 * 60 * 1000
@@ -93,7 +94,7 @@ def runs_table(cluster: Cluster) -> pa.Table:
     return pa.Table.from_batches(batches, RUNS_SCHEMA)
 
 
-def _read(partition: Partition) -> Iterator[pa.RecordBatch]:
+def _read(partition: PartitionReader) -> Iterator[pa.RecordBatch]:
     """The rows, batch by batch: a large root has millions in a month."""
     partition.refresh()
     at = partition.log_start

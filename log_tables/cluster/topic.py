@@ -8,7 +8,8 @@ from log_tables.cluster.config import TopicConfig
 from log_tables.errors import CorruptLog, InvalidTopicName, ObjectMissing, UnknownPartition
 from log_tables.layout import CONSUMER_OFFSETS, MAINTENANCE, partition_directory, topic_directory
 from log_tables.limits import TOPIC_NAME_MAX_CHARS
-from log_tables.partition.partition import Partition, PartitionConfig
+from log_tables.partition.partition import Partition
+from log_tables.partition.reader import PartitionConfig
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 

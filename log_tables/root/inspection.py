@@ -27,13 +27,13 @@ from log_tables.layout import (
     partition_directory,
 )
 from log_tables.limits import SIGNS_OF_LIFE, TABLES_CHECKED_AT_ONCE
-from log_tables.partition.partition import Partition
 from log_tables.root.group_replay import GroupReplay, applied
 from log_tables.root.listed_brokers import find_living
 from log_tables.segments.staging import StagedFile
 from log_tables.store.store import Store
 from log_tables.table.commit import read_commit
 from log_tables.table.snapshot import Snapshot
+from log_tables.table.table import Table
 from log_tables.topic_partition import TopicIdPartition
 
 PROBLEMS_SHOWN = 5
@@ -152,7 +152,7 @@ def _groups(cluster: Cluster) -> tuple[GroupReplay, list[str]]:
 def _table(cluster: Cluster, directory: str) -> tuple[Snapshot | None, list[str]]:
     """The newest snapshot of a table, and the problems of its files."""
     try:
-        snapshot = Partition(cluster.store, directory, cluster.clock).snapshot
+        snapshot = Table(cluster.store, directory, cluster.clock).snapshot
     except ObjectMissing:
         return None, ["there is no table, or its log lacks version 0, though the metadata log names it"]
     except StoreUnavailable:

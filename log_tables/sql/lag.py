@@ -10,7 +10,7 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import OffsetKey, OffsetValue, committed_offsets
 from log_tables.errors import UnknownTopic
 from log_tables.layout import CONSUMER_OFFSETS
-from log_tables.partition.partition import Partition
+from log_tables.partition.reader import PartitionReader
 from log_tables.table.snapshot import Snapshot
 
 OFFSETS_SCHEMA = pa.schema(
@@ -61,7 +61,7 @@ class GroupOffsets(NamedTuple):
     """The committed offsets of existing topics, and their partitions."""
 
     committed: Mapping[OffsetKey, OffsetValue]
-    partitions: Mapping[tuple[str, int], Partition]
+    partitions: Mapping[tuple[str, int], PartitionReader]
 
 
 def lag(snapshot: Snapshot, offset: int, now_ms: int) -> Lag:
@@ -104,7 +104,7 @@ def group_offsets(cluster: Cluster, ends: bool) -> GroupOffsets:
     return GroupOffsets(committed, partitions)
 
 
-def _fresh(partitions: Iterable[Partition]) -> list[Partition]:
+def _fresh(partitions: Iterable[PartitionReader]) -> list[PartitionReader]:
     listed = list(partitions)
     for partition in listed:
         partition.refresh()

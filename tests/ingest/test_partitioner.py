@@ -9,8 +9,8 @@ from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord
-from log_tables.partition.partition import partition_for_key
 from log_tables.store.store import open_store
+from log_tables.topic_partition import partition_for_key
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,8 @@ import pyarrow as pa
 from log_tables.clock import Clock
 from log_tables.layout import TXN_CLEANED, checkpoint_version, commit_version, log_directory, segment_name
 from log_tables.limits import LOG_RETENTION_MS
-from log_tables.partition.partition import AppendRequest, Partition, PartitionConfig, ProducerStamp
+from log_tables.partition.partition import AppendRequest, Partition, ProducerStamp
+from log_tables.partition.reader import PartitionConfig, PartitionReader
 from log_tables.record import Record, input_batch, to_records
 from log_tables.segments.segment import describe, encode, read
 from log_tables.store.store import Store
@@ -61,7 +62,7 @@ def append_each(partition: Partition, values: Sequence[bytes], at_us: int = 1_00
         append(partition, value, at_us=at_us)
 
 
-def records(partition: Partition, max_bytes: int = 1 << 20) -> list[Record]:
+def records(partition: PartitionReader, max_bytes: int = 1 << 20) -> list[Record]:
     """All that may be read, from the log start on, in fetches of `max_bytes` that each must get on."""
     found: list[Record] = []
     offset = partition.log_start
@@ -75,7 +76,7 @@ def records(partition: Partition, max_bytes: int = 1 << 20) -> list[Record]:
     return found
 
 
-def held(partition: Partition, max_bytes: int = 1 << 20) -> dict[int | None, bytes | None]:
+def held(partition: PartitionReader, max_bytes: int = 1 << 20) -> dict[int | None, bytes | None]:
     """The values that may be read, by offset, in order."""
     found = records(partition, max_bytes)
     offsets = [record.offset for record in found]
@@ -83,7 +84,7 @@ def held(partition: Partition, max_bytes: int = 1 << 20) -> dict[int | None, byt
     return {record.offset: record.value for record in found}
 
 
-def values(partition: Partition) -> list[bytes | None]:
+def values(partition: PartitionReader) -> list[bytes | None]:
     """The values that may be read, in order."""
     return list(held(partition).values())
 
@@ -128,4 +129,4 @@ def bury(partition: Partition) -> None:
     partition.clock.pause(LOG_RETENTION_MS / 1000 + 1)
     partition.refresh(wait=True)
     partition.checkpoint()
-    partition.delete_expired_log()
+    partition.table.delete_expired_log()

@@ -147,7 +147,7 @@ class Machines:
             self.right.advance(LOG_RETENTION_MS + 1)
             self.other.refresh(wait=True)
             self.other.checkpoint()
-            assert self.other.delete_expired_log() > self.leader.snapshot.version
+            assert self.other.table.delete_expired_log() > self.leader.snapshot.version
         self.watched.calls.clear()
 
     @property

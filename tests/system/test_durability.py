@@ -89,7 +89,7 @@ def log_cleanup(world: World, here: Store, _: Store) -> None:
         with suppress(Retriable):
             writer.checkpoint()
     world.age()
-    again(another(partition, world.stores()[0]).delete_expired_log)
+    again(another(partition, world.stores()[0]).table.delete_expired_log)
     world.check(nothing, *[world.something] * 2)
     produce(world, partition, range(4, 5))
 

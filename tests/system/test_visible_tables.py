@@ -73,7 +73,7 @@ def a_checkpoint_behind_which_commits_are_deleted(world: World) -> tuple[Step, S
 
     def clean() -> None:
         world.age()
-        another(partition, here(world)).delete_expired_log()
+        another(partition, here(world)).table.delete_expired_log()
         world.check(lambda path: "checkpoint" not in path)
 
     return another(partition, here(world)).checkpoint, clean
@@ -91,7 +91,7 @@ def a_checkpoint_behind_which_an_older_one_is_deleted(world: World) -> tuple[Ste
 
     def clean() -> None:
         world.age()
-        another(partition, here(world)).delete_expired_log()
+        another(partition, here(world)).table.delete_expired_log()
         world.check(lambda path: older not in path)
 
     return another(partition, here(world)).checkpoint, clean

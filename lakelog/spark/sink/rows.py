@@ -11,8 +11,8 @@ from lakelog.spark.rows import PARTITION, TOPIC
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord, RecordTooLarge, UnknownPartition
 from log_tables.layout import HEADERS, KEY, TIMESTAMP, VALUE
-from log_tables.partition.partition import partition_for_key
 from log_tables.record import input_batch_from_columns, int64s, largest_record
+from log_tables.topic_partition import partition_for_key
 
 
 class PartitionRecords(NamedTuple):

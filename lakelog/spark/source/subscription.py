@@ -10,7 +10,7 @@ from lakelog.spark.worker import store_at
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidArgument, NotFound, UnknownPartition, UnknownTopic
-from log_tables.partition.partition import Partition
+from log_tables.partition.reader import PartitionReader
 from log_tables.topic_partition import TopicIdPartition, TopicPartition
 
 _FOLLOWED_AT_ONCE = 32
@@ -34,7 +34,7 @@ class Subscription:
         self._pruned: dict[str, int] = {}
         self.missing: dict[tuple[str, int | None], NotFound] = {}
         self.topics: dict[str, Topic] = {}
-        self.partitions: dict[TopicPartition, Partition] = {}
+        self.partitions: dict[TopicPartition, PartitionReader] = {}
 
     @property
     def remote_root(self) -> str:
@@ -52,7 +52,7 @@ class Subscription:
         chosen = self._chosen(topics)
         self.topics = topics
 
-        def followed(wanted: TopicPartition) -> Partition:
+        def followed(wanted: TopicPartition) -> PartitionReader:
             topic, number = topics[wanted.topic], wanted.partition
             was_open = topic.is_open(number)
             log = topic.partition(number)
@@ -63,7 +63,7 @@ class Subscription:
 
         self.partitions = dict(zip(chosen, self._pool.map(followed, chosen), strict=True))
 
-    def _prune(self, partition: Partition) -> None:
+    def _prune(self, partition: PartitionReader) -> None:
         version = partition.snapshot.version
         if version - self._pruned.setdefault(partition.directory, version) >= _PRUNE_COMMITS:
             partition.prune()

@@ -23,7 +23,7 @@ from lakelog.spark.rows import PARTITION, TOPIC
 from log_tables.errors import InvalidArgument
 from log_tables.layout import KEY, OFFSET, TIMESTAMP, VALUE
 from log_tables.limits import MIB
-from log_tables.partition.partition import Partition
+from log_tables.partition.reader import PartitionReader
 from log_tables.sql.json_columns import typed_columns
 
 RAW = "_raw"
@@ -73,10 +73,10 @@ def given_schema(name: str, schema: Schema) -> StructType:
 
 
 def inferred_schema(
-    partitions: Sequence[Partition], sample_records: int, pool: ThreadPoolExecutor
+    partitions: Sequence[PartitionReader], sample_records: int, pool: ThreadPoolExecutor
 ) -> StructType:
     """The fields of a sample: the newest records of every partition, more of the long ones."""
-    wanted: list[tuple[Partition, int]] = []
+    wanted: list[tuple[PartitionReader, int]] = []
     left = sample_records
     by_length = sorted(partitions, key=lambda p: p.high_watermark - p.log_start)
     for others, partition in zip(reversed(range(len(partitions))), by_length, strict=True):
@@ -84,7 +84,7 @@ def inferred_schema(
         wanted.append((partition, start))
         left -= partition.high_watermark - start
 
-    def values(chosen: tuple[Partition, int]) -> list[pa.Array]:
+    def values(chosen: tuple[PartitionReader, int]) -> list[pa.Array]:
         partition, start = chosen
         plan = partition.plan_read(start, _SAMPLE_MAX_BYTES // len(partitions))
         return [batch.column(VALUE) for batch in partition.read(plan, [VALUE])]

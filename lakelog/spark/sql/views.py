@@ -25,7 +25,7 @@ from lakelog.spark.sql.json_fields import (
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument, UnknownTopic
 from log_tables.layout import CLUSTER_METADATA, OFFSET
-from log_tables.partition.partition import Partition
+from log_tables.partition.reader import PartitionReader
 from log_tables.record import RECORD_SCHEMA
 from log_tables.sql.system_tables import SYSTEM_TABLES
 from log_tables.store.store import Store, open_store
@@ -33,7 +33,7 @@ from log_tables.store.store import Store, open_store
 _SCANS_MAX = 1_000  # a union of more takes Spark minutes to plan, or does not parse
 _REGISTERED = "lakelog.views"  # a setting of the session: what this module registered, by root
 _OPENED_AT_ONCE = 32
-Partitions = Sequence[Partition]
+Partitions = Sequence[PartitionReader]
 
 
 def topics(
@@ -158,7 +158,7 @@ def _records(spark: SparkSession, cluster: Cluster, name: str, partitions: Parti
         ) from None
 
 
-def _selects(cluster: Cluster, name: str, number: int, partition: Partition) -> Iterator[str]:
+def _selects(cluster: Cluster, name: str, number: int, partition: PartitionReader) -> Iterator[str]:
     """The SELECTs of a partition's rows: of its table, and of its table in the remote root if it has one.
 
     Moves go on, so every query finds out for itself where the one ends and the other begins: Delta reads one
@@ -178,7 +178,7 @@ def _selects(cluster: Cluster, name: str, number: int, partition: Partition) -> 
         yield f"{head}{_table(remote.store, partition)} where {between}"
 
 
-def _table(store: Store, partition: Partition) -> str:
+def _table(store: Store, partition: PartitionReader) -> str:
     """A table of a partition, as Spark's SQL names it."""
     location = _location(store, partition.directory).replace("`", "``")
     return f"delta.`{location}`"

@@ -19,7 +19,7 @@ from lakelog.client.delivery import REMEMBERED_MAX, BatchResult, Delivery, Recor
 from log_tables import errors
 from log_tables.clock import ManualClock
 from log_tables.errors import Unreachable
-from log_tables.partition.partition import partition_for_key
+from log_tables.topic_partition import partition_for_key
 from tests.kit.gateway import RunningGateway, start_gateway
 from tests.kit.support import free_port, wait_until
 

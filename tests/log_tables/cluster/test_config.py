@@ -7,7 +7,7 @@ import pytest
 from log_tables.cluster.config import SETTINGS, TopicConfig
 from log_tables.errors import InvalidConfig
 from log_tables.limits import RECORD_HARD_MAX_BYTES, RECORD_MAX_BYTES
-from log_tables.partition.partition import PartitionConfig
+from log_tables.partition.reader import PartitionConfig
 
 
 def test_what_nobody_set_has_its_default() -> None:

@@ -99,7 +99,7 @@ def test_a_long_metadata_log_is_opened_from_its_checkpoint(cluster: Cluster, clo
         cluster.alter_topic("t", {"max.message.bytes": str(number)})
     cluster.metadata_log.partition.checkpoint()
     clock.advance(2 * HOUR_MS)
-    assert cluster.metadata_log.partition.delete_expired_log() > 0
+    assert cluster.metadata_log.partition.table.delete_expired_log() > 0
     assert another(cluster).topic("t").config["max.message.bytes"] == "7"
     another(cluster).create_topic("u")
     assert names(cluster) == ["t", "u"]

@@ -9,7 +9,8 @@ from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.topic import Topic, check_topic_name, check_writable, is_internal
 from log_tables.errors import CorruptLog, InvalidTopicName, LakelogError, UnknownPartition
 from log_tables.layout import partition_directory, topic_directory
-from log_tables.partition.partition import Partition, PartitionConfig
+from log_tables.partition.partition import Partition
+from log_tables.partition.reader import PartitionConfig
 from log_tables.store.store import Store, open_store
 from log_tables.table.table import create_table
 

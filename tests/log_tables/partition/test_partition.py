@@ -27,14 +27,8 @@ from log_tables.errors import (
 )
 from log_tables.layout import producer_end_txn, producer_sequence_txn
 from log_tables.limits import SEQUENCE_MODULUS
-from log_tables.partition import partition as partitions
-from log_tables.partition.partition import (
-    AppendRequest,
-    Partition,
-    PartitionConfig,
-    ProducerStamp,
-    partition_for_key,
-)
+from log_tables.partition.partition import AppendRequest, Partition, ProducerStamp
+from log_tables.partition.reader import PartitionConfig
 from log_tables.record import RECORD_SCHEMA, Record, input_batch, to_records
 from log_tables.root.fsck import check_partition
 from log_tables.segments import rewrite
@@ -55,6 +49,7 @@ from log_tables.testing import (
     repeated,
     unavailable,
 )
+from log_tables.topic_partition import partition_for_key
 from tests.kit.partitions import (
     TABLE,
     another,
@@ -229,7 +224,7 @@ def test_a_seek_into_a_large_segment_reads_a_part_of_it(
 ) -> None:
     monkeypatch.setattr(segments, "ROW_GROUP_MAX_ROWS", 4)
     monkeypatch.setattr(segments, "_WHOLE_BYTES", 0)
-    monkeypatch.setattr(partitions, "SMALL_SEGMENT_BYTES", 0)
+    monkeypatch.setattr("log_tables.partition.reader.SMALL_SEGMENT_BYTES", 0)
     append(partition, *(b"%d" % n for n in range(40)))
     watched = FaultyStore(store)
     reader = another(partition, watched)
@@ -279,7 +274,7 @@ def test_a_read_of_a_segment_with_gaps_keeps_to_its_bytes(
     partition: Partition, monkeypatch: pytest.MonkeyPatch, small_bytes: int
 ) -> None:
     monkeypatch.setattr(segments, "ROW_GROUP_MAX_ROWS", 4)
-    monkeypatch.setattr(partitions, "SMALL_SEGMENT_BYTES", small_bytes)
+    monkeypatch.setattr("log_tables.partition.reader.SMALL_SEGMENT_BYTES", small_bytes)
     for base in (0, 40):
         append(partition, *(b"%02d" % n for n in range(base, base + 40)))
     thin_out(partition, partition.snapshot.segments[:1], lambda offset: offset < 3 or offset % 3 == 0)

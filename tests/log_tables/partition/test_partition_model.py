@@ -21,13 +21,8 @@ from hypothesis.stateful import (
 
 from log_tables.clock import ManualClock
 from log_tables.errors import NotLeader, OffsetMismatch, OutcomeUnknown, StoreUnavailable
-from log_tables.partition.partition import (
-    AppendRequest,
-    Partition,
-    PartitionConfig,
-    ProducerStamp,
-    SequencedAppend,
-)
+from log_tables.partition.partition import AppendRequest, Partition, ProducerStamp, SequencedAppend
+from log_tables.partition.reader import PartitionConfig
 from log_tables.root.fsck import check_partition
 from log_tables.segments import rewrite
 from log_tables.store.store import Store, open_store
@@ -362,7 +357,7 @@ class Log(RuleBasedStateMachine):
     @rule(process=who, minutes=st.integers(0, 90))
     def sleep_and_clean(self, process: int, minutes: int) -> None:
         self._sleep(minutes * 60)
-        self._attempt(process, self.processes[process].partition.delete_expired_log)
+        self._attempt(process, self.processes[process].partition.table.delete_expired_log)
 
     # What happens to processes.
 

@@ -99,7 +99,7 @@ def test_what_was_merged_compacted_truncated_checkpointed_and_cleaned_is_sound(
     assert problems(partition) == []
     clock.advance(LOG_RETENTION_MS + 1)
     partition.checkpoint()
-    assert partition.delete_expired_log() > 0
+    assert partition.table.delete_expired_log() > 0
     append(partition, b"d", producer=ProducerStamp(7, 1, 0))
     found = check(store).partitions[1]
     assert (found.problems, found.unreferenced) == ([], 3)

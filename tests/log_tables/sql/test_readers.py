@@ -11,7 +11,8 @@ import pytest
 from deltalake import DeltaTable
 
 from log_tables.clock import ManualClock
-from log_tables.partition.partition import AppendRequest, Partition, PartitionConfig, ProducerStamp
+from log_tables.partition.partition import AppendRequest, Partition, ProducerStamp
+from log_tables.partition.reader import PartitionConfig
 from log_tables.record import Record, input_batch
 from log_tables.segments import rewrite
 from log_tables.segments.segment import COMPRESSIONS

@@ -314,7 +314,7 @@ def test_the_log_before_a_foreign_commit_is_never_cleaned(clock: ManualClock, st
     write_deltalake(by_another_tool(partition), ROW, mode="overwrite")
     by_another_tool(partition).create_checkpoint()
     clock.advance(LOG_RETENTION_MS + 1)
-    assert partition.delete_expired_log() == 0
+    assert partition.table.delete_expired_log() == 0
     assert log_versions(partition)[0] == [0, 1, 2, 3, 4, 5]
 
 

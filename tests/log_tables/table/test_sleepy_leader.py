@@ -51,7 +51,7 @@ class Sleep:
 
 def tidy(other: Partition) -> None:
     other.checkpoint()
-    other.delete_expired_log()
+    other.table.delete_expired_log()
 
 
 def take_over(other: Partition) -> None:

@@ -37,7 +37,7 @@ def test_an_opening_that_meets_a_cleanup_at_any_step_sees_the_newest_version(
 
     def clean() -> None:
         cleaner.checkpoint()
-        cleaner.delete_expired_log()
+        cleaner.table.delete_expired_log()
 
     reads = {"get", "head", "list"}
     opening = another(partition, FaultyStore(store, [Fault(step, before(clean), reads)]))
@@ -53,7 +53,7 @@ def test_a_claim_is_seen_by_all_though_a_clock_let_the_log_be_cleaned_too_early(
     append(partition, b"2")
     partition.checkpoint()
     clock.jump(LOG_RETENTION_MS + 1)
-    assert partition.delete_expired_log() > follower.snapshot.version
+    assert partition.table.delete_expired_log() > follower.snapshot.version
     follower.claim("http://second")
     assert follower.high_watermark == 3
     with pytest.raises(NotLeader):

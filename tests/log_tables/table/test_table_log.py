@@ -64,17 +64,17 @@ def test_what_is_younger_than_an_hour_or_not_below_a_checkpoint_is_never_cleaned
     append_each(partition, [b"0", b"1"])
     clock.advance(LOG_RETENTION_MS)
     append_each(partition, [b"2", b"3"])
-    assert partition.delete_expired_log() == 0
+    assert partition.table.delete_expired_log() == 0
     partition.checkpoint()
-    assert partition.delete_expired_log() == 0
+    assert partition.table.delete_expired_log() == 0
     clock.advance(1)
-    assert partition.delete_expired_log() == 4
+    assert partition.table.delete_expired_log() == 4
     assert log_versions(partition) == ([4, 5], [5])
     clock.advance(LOG_RETENTION_MS)
-    assert partition.delete_expired_log() == 1
+    assert partition.table.delete_expired_log() == 1
     assert log_versions(partition) == ([5], [5])
     clock.advance(LOG_RETENTION_MS)
-    assert partition.delete_expired_log() == 0
+    assert partition.table.delete_expired_log() == 0
 
 
 def test_a_dry_run_of_a_cleanup_says_how_many_and_deletes_none(
@@ -103,13 +103,13 @@ def test_another_process_may_tidy_a_log_beside_its_leader(
     def tidy() -> None:
         append(partition, b"3")
         partition.checkpoint()
-        partition.delete_expired_log()
+        partition.table.delete_expired_log()
 
     operations = {"get", "list", "put", "delete", "now_ms"}
     driver = another(partition, FaultyStore(store, [Fault(nth + 9, before(tidy), operations)]))
     for _ in range(3):
         driver.checkpoint()
-        driver.delete_expired_log()
+        driver.table.delete_expired_log()
     assert values(another(partition)) == [b"0", b"1", b"2", b"3"]
     assert append(partition, b"4") == 4
     assert values(another(partition)) == [b"0", b"1", b"2", b"3", b"4"]
@@ -124,13 +124,13 @@ def test_other_readers_find_the_newest_version_when_the_hint_was_set_back(store_
     partition.checkpoint()
     for path in (store_root / TABLE / "_delta_log").iterdir():
         os.utime(path, (0, 0))
-    assert partition.delete_expired_log() == 5
+    assert partition.table.delete_expired_log() == 5
     slow.checkpoint()
     location = partition.table.store.delta_location(TABLE)[0]
     assert log_versions(partition) == ([5], [1, 5])
     assert DeltaTable(location).to_pyarrow_table().num_rows == 4
     os.utime(store_root / checkpoint_path(TABLE, 1), (0, 0))
-    assert partition.delete_expired_log() == 1
+    assert partition.table.delete_expired_log() == 1
     assert b'"version":1' in partition.table.store.get(last_checkpoint_path(TABLE))
     assert DeltaTable(location).version() == 5
     assert values(another(partition)) == [b"0", b"1", b"2", b"3"]
@@ -141,7 +141,7 @@ def test_a_cleanup_leaves_no_hole_before_a_young_file(clock: ManualClock, partit
     partition.checkpoint()
     clock.advance(LOG_RETENTION_MS + 1)
     partition.table.store.put(commit_path(TABLE, 2), partition.table.store.get(commit_path(TABLE, 2)))
-    assert partition.delete_expired_log() == 2
+    assert partition.table.delete_expired_log() == 2
     assert log_versions(partition)[0] == [2, 3, 4]
 
 
@@ -149,11 +149,11 @@ def test_a_cleanup_on_a_disk_judges_by_the_age_of_the_files(store_root: Path) ->
     partition = new_partition(open_store(store_root), SystemClock())
     append_each(partition, [b"0", b"1"])
     partition.checkpoint()
-    assert partition.delete_expired_log() == 0
+    assert partition.table.delete_expired_log() == 0
     old = os.stat(store_root / commit_path(TABLE, 0)).st_mtime - LOG_RETENTION_MS / 1000 - 1
     for version in (0, 1):
         os.utime(store_root / commit_path(TABLE, version), (old, old))
-    assert partition.delete_expired_log() == 2
+    assert partition.table.delete_expired_log() == 2
     assert log_versions(partition) == ([2, 3], [3])
     fresh = another(partition)
     fresh.claim("http://second")

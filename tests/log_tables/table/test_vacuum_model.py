@@ -91,7 +91,7 @@ class Files(RuleBasedStateMachine):
     def tidy_the_log(self) -> None:
         self.world.partition.refresh(wait=True)
         self.world.partition.checkpoint()
-        self.world.partition.delete_expired_log()
+        self.world.partition.table.delete_expired_log()
 
     @rule(
         crash=st.none() | st.tuples(st.integers(1, 6), st.sampled_from([crash_before, crash_after])),

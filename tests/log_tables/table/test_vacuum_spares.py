@@ -126,7 +126,7 @@ def test_a_vacuum_that_slept_opens_the_table_again(merged: World) -> None:
     merged.wait(VACUUM_MARK_AGE_MS + 1)
     merged.partition.refresh(wait=True)
     merged.partition.checkpoint()
-    assert merged.partition.delete_expired_log() > sleepy.snapshot.version
+    assert merged.partition.table.delete_expired_log() > sleepy.snapshot.version
     assert vacuum(sleepy).marked == 6
     assert sleepy.snapshot.version == merged.partition.snapshot.version
     merged.wait(DAY_MS + 1)

@@ -15,9 +15,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from lakelog.client.client import Client
 from log_tables.layout import STAGING
-from log_tables.partition.partition import partition_for_key
 from log_tables.record import Record
 from log_tables.store.store import open_store
+from log_tables.topic_partition import partition_for_key
 from tests.kit.gateway import RunningGateway
 from tests.kit.spark import WAIT_S
 from tests.kit.support import wait_until

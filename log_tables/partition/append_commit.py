@@ -1,0 +1,68 @@
+"""The commit of an append: its records with their offsets, and the Delta actions that name them. Pure."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+from msgspec.structs import replace
+
+from log_tables.layout import TXN_HIGH_WATERMARK, producer_end_txn, producer_sequence_txn
+from log_tables.limits import MODIFICATION_STEP_MS
+from log_tables.partition.sequencer import SequencedAppend, producers_of
+from log_tables.record import RECORD_SCHEMA, constant_timestamps, with_offsets
+from log_tables.table.commit import Commit, CommitInfo, ProducedBatch, Txn
+from log_tables.table.snapshot import ProducerState, Segment, Snapshot
+
+
+def in_turn(batch: Sequence[SequencedAppend], high_watermark: int) -> bool:
+    """Whether `batch` follows the high watermark, and each repeat in it comes after its first time."""
+    end = high_watermark
+    for item in batch:
+        if item.duplicate:
+            if item.log_end > end:
+                return False
+        elif item.base_offset == end:
+            end = item.log_end
+        else:
+            return False
+    return True
+
+
+def records_of(fresh: Sequence[SequencedAppend], base: int, append_time: int | None) -> pa.RecordBatch:
+    """The records of `fresh` with offsets from `base` on, at `append_time` (microseconds) if there is one."""
+    batches = [item.request.batch for item in fresh]
+    count = sum(batch.num_rows for batch in batches)
+    records = with_offsets(batches, np.arange(base, base + count, dtype=np.int64))
+    if append_time is None:
+        return records
+    return records.set_column(1, RECORD_SCHEMA.field(1), constant_timestamps(append_time, count))
+
+
+def append_txns(fresh: list[SequencedAppend], end: int, now_ms: int) -> tuple[Txn, ...]:
+    """The high watermark `end`, and the state of each producer after `fresh`: a repeat is written once."""
+    states: Mapping[int, ProducerState] = producers_of(fresh)
+    txns = [Txn(TXN_HIGH_WATERMARK, end)]
+    for producer_id, state in states.items():
+        seen_ms = None if state.kept else now_ms
+        txns.append(Txn(producer_sequence_txn(producer_id), state.packed, seen_ms))
+        txns.append(Txn(producer_end_txn(producer_id), state.end_offset, seen_ms))
+    return tuple(txns)
+
+
+def timed(segment: Segment, snapshot: Snapshot, now_ms: int) -> Segment:
+    """`segment` with a modification time after that of the newest one in `snapshot`."""
+    newest = snapshot.segments[-1].modification_time + MODIFICATION_STEP_MS if snapshot.segments else 0
+    return replace(segment, modification_time=max(now_ms, newest))
+
+
+def append_commit(
+    info: CommitInfo, txns: tuple[Txn, ...], fresh: list[SequencedAppend], segment: Segment
+) -> Commit:
+    """The commit of `segment`, which holds the records of `fresh`."""
+    produced = tuple(
+        ProducedBatch(stamp.id, stamp.epoch, stamp.sequence, item.base_offset or 0, item.count)
+        for item in fresh
+        if (stamp := item.request.producer) is not None
+    )
+    info = replace(info, operationParameters={"mode": "Append"}, isBlindAppend=True, producers=produced)
+    return Commit(info, txns=txns, adds=(segment.add(data_change=True),))

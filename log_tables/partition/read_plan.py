@@ -1,0 +1,71 @@
+"""Which segments a read from an offset on takes, and where it ends: pure, from a snapshot alone."""
+
+from dataclasses import dataclass
+
+from log_tables.errors import InvalidOffset, OffsetOutOfRange
+from log_tables.table.snapshot import Segment, Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadPlan:
+    """The offsets that a read gives, start ≤ offset < end, and the segments that hold them.
+
+    With a `limit` the last segment has gaps, and so many of its records are enough. Where these end only the
+    file says (`PartitionReader.bound`).
+    """
+
+    start: int
+    end: int
+    log_start: int
+    high_watermark: int
+    segments: tuple[Segment, ...] = ()
+    limit: int | None = None
+
+
+def check_offset(snapshot: Snapshot, offset: int) -> None:
+    """Raise InvalidOffset or OffsetOutOfRange unless log start ≤ `offset` ≤ high watermark."""
+    low, high = snapshot.log_start, snapshot.high_watermark
+    if offset < 0:
+        raise InvalidOffset(f"offset {offset} is negative; use one from {low} to {high}")
+    if not low <= offset <= high:
+        raise OffsetOutOfRange(
+            f"offset {offset} is out of range; use one from {low} to {high}",
+            log_start_offset=low,
+            high_watermark=high,
+        )
+
+
+def planned(snapshot: Snapshot, offset: int, max_bytes: int) -> ReadPlan:
+    """The plan of a read of about `max_bytes`, and of at least one record, from `offset` on.
+
+    `snapshot` has the segments from `offset` on. A segment with gaps is taken whole.
+    """
+    chosen: list[Segment] = []
+    end, room, limit = offset, max_bytes, None
+    for segment in snapshot.segments[snapshot.first_segment(offset) :]:
+        start = max(offset, segment.base_offset)
+        width = max(1, segment.raw_bytes // segment.records)
+        wanted = max(1 if not chosen else 0, room // width)
+        if wanted == 0:
+            break
+        chosen.append(segment)
+        available = segment.last_offset + 1 - start
+        taken = min(wanted, available, segment.records)
+        end, room = start + taken, room - taken * width
+        if not segment.dense:
+            # Between its records are gaps: only the whole segment surely holds `taken` records, or even
+            # one.
+            end = segment.last_offset + 1
+            limit = wanted if wanted < min(available, segment.records) else None
+        if limit is not None or end <= segment.last_offset:
+            break
+    else:
+        end = snapshot.high_watermark
+    return ReadPlan(
+        start=offset,
+        end=end,
+        log_start=snapshot.log_start,
+        high_watermark=snapshot.high_watermark,
+        segments=tuple(chosen),
+        limit=limit,
+    )

@@ -1,0 +1,221 @@
+"""Reading one partition: follow its log, plan and read records from an offset on, find an offset by time.
+
+A fetch, a consumer, Spark's source and SQL need no more than this. A reader asks for no leadership and
+commits nothing. The partition to which a leader appends (partition.py) is a reader that can do more.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from log_tables.clock import Clock
+from log_tables.layout import OFFSET, TIMESTAMP
+from log_tables.limits import SMALL_SEGMENT_BYTES, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+from log_tables.partition.read_plan import ReadPlan, check_offset, planned
+from log_tables.partition.remote import RemoteRoot, RemoteTier
+from log_tables.record import RECORD_SCHEMA, int64s
+from log_tables.segments import segment as segments
+from log_tables.store.store import Store
+from log_tables.table.snapshot import Segment, Snapshot, timestamp_text
+from log_tables.table.table import Table, topic_deleted
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionConfig:
+    """The part of a topic's configuration that a partition needs."""
+
+    compression: str = "zstd"
+    log_append_time: bool = False
+    producer_expiration_ms: int = 24 * 60 * 60 * 1000
+
+
+class PartitionReader:
+    """One partition of a topic, as it is read. Thread-safe; blocking."""
+
+    def __init__(
+        self,
+        store: Store,
+        directory: str,
+        clock: Clock,
+        config: PartitionConfig | None = None,
+        cache: segments.SegmentCache | None = None,
+        remote: Callable[[], RemoteRoot | None] = lambda: None,
+    ) -> None:
+        """Open the partition whose table is at `directory`; `remote` gives the root of its remote tier.
+
+        Raises ObjectMissing, UnsupportedTable, ForeignCommit. Once the topic is deleted, the snapshot stays
+        as it is, and every method that reads the log of the table raises TopicDeleted.
+        """
+        self.directory, self.clock = directory, clock
+        self.config = config or PartitionConfig()
+        self.table = Table(store, directory, clock)
+        self._cache = cache or segments.SegmentCache()
+        self._tier = RemoteTier(directory, remote)
+        self._listeners: dict[object, Callable[[], None]] = {}
+        self._seen = (self.high_watermark, self.snapshot.deleted)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.table.snapshot
+
+    @property
+    def log_start(self) -> int:
+        return self.snapshot.log_start
+
+    @property
+    def high_watermark(self) -> int:
+        return self.snapshot.high_watermark
+
+    @property
+    def confirmed(self) -> float:
+        """When (`Clock.boottime`) the snapshot was last known to be the newest: at a refresh, or a commit."""
+        return self.table.confirmed
+
+    def refresh(self, wait: bool = False) -> Snapshot:
+        """Follow the commits of other processes (`Table.refresh`). With `wait`, a commit of this process that
+        is in flight is waited for.
+
+        Raises TopicDeleted when the topic was deleted, StoreUnavailable, Damaged.
+        """
+        try:
+            return self.table.refresh(wait)
+        finally:
+            self._notify()
+
+    def check_live(self) -> None:
+        """Raise TopicDeleted if the snapshot says that the topic is deleted; does not ask the store."""
+        if self.snapshot.deleted:
+            raise topic_deleted(self.directory)
+
+    def prune(self) -> None:
+        """Forget idle producers and old tombstones, for a process that only follows."""
+        self.table.prune(self.config.producer_expiration_ms)
+
+    def on_commit(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback`, in any thread, when the high watermark moves or the topic is found deleted.
+
+        Returns a function that ends the subscription.
+        """
+        token = object()
+        self._listeners[token] = callback
+
+        def unsubscribe() -> None:
+            self._listeners.pop(token, None)
+
+        return unsubscribe
+
+    def _notify(self) -> None:
+        now = (self.high_watermark, self.snapshot.deleted)
+        if now != self._seen:
+            self._seen = now
+            for callback in list(self._listeners.values()):
+                callback()
+
+    def reaches(self, offset: int) -> bool:
+        """Whether `log_from(offset)` and `plan_read(offset, …)` do no I/O."""
+        here = self.snapshot
+        return offset >= here.tiered or self._tier.is_known(here)
+
+    def log_from(self, offset: int) -> Snapshot:
+        """`snapshot`; with the remote segments if `offset` is below its first one (`Segment.remote`).
+
+        Raises StoreUnavailable when the remote root is needed and does not answer, CorruptLog, ForeignCommit.
+        """
+        return self._log_from(self.snapshot, offset)
+
+    def _log_from(self, here: Snapshot, offset: int) -> Snapshot:
+        return here if offset >= here.tiered else self._tier.joined(here)
+
+    def plan_read(self, offset: int, max_bytes: int) -> ReadPlan:
+        """A plan to read from `offset` on: about `max_bytes` of records, and at least one if there is one.
+
+        The plan is made from the snapshot (`refresh` first for newer records), without I/O if it `reaches`
+        the offset. At the high watermark it is empty. It takes a segment with gaps whole, which `bound` cuts
+        down to `max_bytes`. Raises InvalidOffset, OffsetOutOfRange, and what `log_from` raises.
+        """
+        here = self.snapshot
+        check_offset(here, offset)
+        return planned(self._log_from(here, offset), offset, max_bytes)
+
+    def bound(self, plan: ReadPlan) -> ReadPlan:
+        """`plan` with an end that keeps to its `limit`; this reads the offsets of one segment.
+
+        Raises CorruptSegment, StoreUnavailable.
+        """
+        if plan.limit is None:
+            return plan
+        last, left = dataclasses.replace(plan, segments=plan.segments[-1:]), plan.limit
+        for batch in self.read(last, (OFFSET,)):
+            if batch.num_rows >= left:
+                end = int(int64s(batch.column(OFFSET))[left - 1]) + 1
+                return dataclasses.replace(plan, end=end, limit=None)
+            left -= batch.num_rows
+        return dataclasses.replace(plan, limit=None)
+
+    def read(self, plan: ReadPlan, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The records of `plan`, lazily, one RECORD_SCHEMA batch (or its `columns`) a row group, in order."""
+        # A segment ends where the next one begins, whatever lies around the border to the remote tier.
+        ends = (*(segment.base_offset for segment in plan.segments[1:]), plan.end)
+        for segment, following in zip(plan.segments, ends, strict=False):
+            end = min(following, plan.end)
+            cached = self._in_memory(segment)
+            if cached is None:
+                yield from self._stored(segment, plan.start, end, columns)
+                continue
+            part = segments.between(cached, plan.start, end)
+            names = [name for name in RECORD_SCHEMA.names if columns is None or name in columns]
+            yield part.select(names)
+
+    def _in_memory(self, segment: Segment) -> pa.RecordBatch | None:
+        """The records of a segment that is cached, or small: then it is read whole, and cached.
+
+        Opening a small file costs more than its content, and many groups read the same tail.
+        """
+        path = f"{self.directory}/{segment.path}"
+        cached = self._cache.get(path)
+        if cached is None and segment.raw_bytes <= SMALL_SEGMENT_BYTES:
+            end = segment.last_offset + 1
+            batches = self._stored(segment, segment.base_offset, end)
+            cached = pa.Table.from_batches(batches, RECORD_SCHEMA).combine_chunks().to_batches()[0]
+            self._cache.put(path, cached)
+        return cached
+
+    def _stored(
+        self, segment: Segment, start: int, end: int, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        if segment.remote:
+            return self._tier.read(segment, start, end, columns)
+        return segments.read(self.table.store, self.directory, segment, start, end, columns)
+
+    def fetch(self, offset: int, max_bytes: int) -> pa.Table:
+        """`plan_read`, `bound` and `read` in one, as a Table of RECORD_SCHEMA."""
+        plan = self.bound(self.plan_read(offset, max_bytes))
+        return pa.Table.from_batches(self.read(plan), RECORD_SCHEMA)
+
+    def position(self, timestamp_us: int) -> int | None:
+        """The earliest offset whose timestamp is ≥ `timestamp_us` (microseconds), else None.
+
+        Raises what `log_from` raises, CorruptSegment.
+        """
+        snapshot = self.snapshot
+        snapshot = self._log_from(snapshot, snapshot.log_start)
+        sought = min(max(timestamp_us, TIMESTAMP_MIN_US), TIMESTAMP_MAX_US + 1)
+        text = timestamp_text(sought)
+        for segment in snapshot.segments[snapshot.first_segment(snapshot.log_start) :]:
+            if segment.max_timestamp < text:
+                continue
+            start = max(segment.base_offset, snapshot.log_start)
+            plan = ReadPlan(
+                start=start,
+                end=segment.last_offset + 1,
+                log_start=start,
+                high_watermark=snapshot.high_watermark,
+                segments=(segment,),
+            )
+            for batch in self.read(plan, (OFFSET, TIMESTAMP)):
+                found = segments.first_at(batch, sought)
+                if found is not None:
+                    return found
+        return None
