@@ -105,6 +105,9 @@ ROW_GROUP_MAX_ROWS = 65_536
 ROW_GROUP_TARGET_BYTES = 4 * MIB
 """Uncompressed bytes in a row group, for the same reason when records are large."""
 
+WHOLE_SEGMENT_BYTES = 8 * MIB
+"""A segment file of at most so many bytes is read in one request: ranges of it would take as long."""
+
 CHECKPOINT_INTERVAL_COMMITS = 100
 """Commits between checkpoints: opening a table reads one checkpoint and about as many commits at most."""
 

@@ -22,7 +22,7 @@ from log_tables.segments import cleaner
 from log_tables.segments import segment as segments
 from log_tables.segments.cleaner import Cleaning
 from log_tables.segments.digest import Digest
-from log_tables.segments.segment import SegmentStats, SegmentWriter
+from log_tables.segments.segment import SEGMENT_LIMITS, SegmentLimits, SegmentStats, SegmentWriter
 from log_tables.store.store import Store, open_store
 from log_tables.table.commit import Commit, Txn
 from log_tables.table.snapshot import Horizons, Segment, Snapshot
@@ -42,15 +42,22 @@ __all__ = [
 ]
 
 
-def merge(store: Store, table: str, inputs: Sequence[Segment], compression: str, clock: Clock) -> Segment:
+def merge(
+    store: Store,
+    table: str,
+    inputs: Sequence[Segment],
+    compression: str,
+    clock: Clock,
+    limits: SegmentLimits = SEGMENT_LIMITS,
+) -> Segment:
     """Write the records of `inputs`, neighbours in order, as one new segment file; nothing is committed.
 
     It holds one input, the new file, and about one row group at a time. Raises InvalidArgument for segments
     that do not follow one another, CorruptSegment when the inputs do not agree with their stats, or the new
     file does not read back as the very same records.
     """
-    records = _read(store, table, inputs)
-    return _write(store, table, records, inputs[-1], _horizons(inputs), compression, clock)
+    records, writer = _read(store, table, inputs), SegmentWriter(compression, limits)
+    return _write(store, table, records, writer, inputs[-1], _horizons(inputs), clock)
 
 
 def tail(
@@ -61,7 +68,7 @@ def tail(
     `table` is its directory in both stores; nothing is committed. Raises CorruptSegment.
     """
     records = segments.read(source, table, item, start, item.last_offset + 1)
-    return _write(target, table, records, item, item.horizons, compression, clock)
+    return _write(target, table, records, SegmentWriter(compression), item, item.horizons, clock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,13 +234,13 @@ def _write(
     store: Store,
     table: str,
     records: Iterable[pa.RecordBatch],
+    writer: SegmentWriter,
     newest: Segment,
     horizons: Horizons,
-    compression: str,
     clock: Clock,
 ) -> Segment:
     """Write `records`, at least one, as a new segment. Raises as `_put` does."""
-    writer, given = SegmentWriter(compression), Digest()
+    given = Digest()
     for batch in records:
         given.update(batch)
         writer.add(batch)

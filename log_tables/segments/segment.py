@@ -4,6 +4,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +15,12 @@ from log_tables.errors import CorruptSegment, ObjectMissing
 from log_tables.layout import HEADERS, KEY, OFFSET, TIMESTAMP, VALUE
 from log_tables.limits import (
     CACHE_BYTES,
-    MIB,
     ROW_GROUP_MAX_ROWS,
     ROW_GROUP_TARGET_BYTES,
+    SMALL_SEGMENT_BYTES,
     TIMESTAMP_MAX_US,
     TIMESTAMP_MIN_US,
+    WHOLE_SEGMENT_BYTES,
 )
 from log_tables.record import RECORD_SCHEMA, batch_bytes, int64s
 from log_tables.store.store import Data, Store
@@ -28,12 +30,29 @@ COMPRESSIONS = ("zstd", "lz4", "snappy", "gzip", "uncompressed")
 """Values of `compression.type`, by Kafka's names."""
 
 _ZSTD_LEVEL = 1
-_WHOLE_BYTES = 8 * MIB
 
 
-def encode(batch: pa.RecordBatch, compression: str) -> pa.Buffer:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentLimits:
+    """The sizes by which segments are written and read.
+
+    A row group has up to `group_rows` rows, and about `group_bytes` when uncompressed. A file of up to
+    `whole_bytes` is read in one request. The records of a segment of up to `small_bytes`, uncompressed, are
+    read whole and kept.
+    """
+
+    group_rows: int = ROW_GROUP_MAX_ROWS
+    group_bytes: int = ROW_GROUP_TARGET_BYTES
+    whole_bytes: int = WHOLE_SEGMENT_BYTES
+    small_bytes: int = SMALL_SEGMENT_BYTES
+
+
+SEGMENT_LIMITS = SegmentLimits()
+
+
+def encode(batch: pa.RecordBatch, compression: str, limits: SegmentLimits = SEGMENT_LIMITS) -> pa.Buffer:
     """RECORD_SCHEMA rows, ordered by offset, as the bytes of a Parquet file."""
-    writer = SegmentWriter(compression)
+    writer = SegmentWriter(compression, limits)
     writer.add(batch)
     return writer.finish()
 
@@ -47,7 +66,8 @@ class SegmentWriter:
     page has a checksum, so that a byte that rots on the disk is noticed, as in Kafka's batches.
     """
 
-    def __init__(self, compression: str) -> None:
+    def __init__(self, compression: str, limits: SegmentLimits = SEGMENT_LIMITS) -> None:
+        self._limits = limits
         self._sink = pa.BufferOutputStream()
         self._writer = pq.ParquetWriter(
             self._sink,
@@ -89,7 +109,7 @@ class SegmentWriter:
     def _group_rows(self) -> int:
         """The number of rows like the waiting ones that make a full row group."""
         width = max(1, self._bytes // max(1, self._rows))
-        return min(ROW_GROUP_MAX_ROWS, max(1, ROW_GROUP_TARGET_BYTES // width))
+        return min(self._limits.group_rows, max(1, self._limits.group_bytes // width))
 
 
 def decode(data: pa.Buffer) -> Iterator[pa.RecordBatch]:
@@ -164,19 +184,21 @@ def read(
     start: int,
     end: int,
     columns: Sequence[str] | None = None,
+    whole_bytes: int = WHOLE_SEGMENT_BYTES,
 ) -> Iterator[pa.RecordBatch]:
     """The records of `segment` with start ≤ offset < end, in order, one batch a row group.
 
-    Reads only the row groups and columns needed; `columns` are names of RECORD_SCHEMA (default all).
+    Reads only the row groups and columns needed, of a file larger than `whole_bytes`; `columns` are names of
+    RECORD_SCHEMA (default all).
     Raises CorruptSegment when the file is missing, broken, or does not hold what its stats say.
     """
     names = [name for name in RECORD_SCHEMA.names if columns is None or name in columns]
     wanted = [OFFSET, *(name for name in names if name != OFFSET)]
     path = f"{table}/{segment.path}"
     with _named(path):
-        source = _source(
-            store, path, segment, start <= segment.base_offset and end > segment.last_offset, wanted
-        )
+        # The values are most of a file: a large one is not worth reading whole without them.
+        all_of_it = start <= segment.base_offset and end > segment.last_offset and VALUE in wanted
+        source = _source(store, path, segment, all_of_it or segment.size <= whole_bytes)
         with pq.ParquetFile(source, page_checksum_verification=True) as file:
             if not _as_logged(file, segment):
                 raise _not_as_logged(path, segment)
@@ -230,11 +252,8 @@ def _not_as_logged(path: str, segment: Segment) -> CorruptSegment:
     )
 
 
-def _source(
-    store: Store, path: str, segment: Segment, all_rows: bool, columns: Sequence[str]
-) -> pa.NativeFile:
-    # The values are most of a file: a large one is not worth reading whole without them.
-    if segment.size <= _WHOLE_BYTES or (all_rows and VALUE in columns):
+def _source(store: Store, path: str, segment: Segment, whole: bool) -> pa.NativeFile:
+    if whole:
         data = store.get(path)
         if len(data) != segment.size:
             raise _not_as_logged(path, segment)

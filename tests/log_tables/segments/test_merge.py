@@ -16,7 +16,7 @@ from log_tables.record import RECORD_SCHEMA
 from log_tables.root.fsck import check_partition
 from log_tables.segments import rewrite
 from log_tables.segments import segment as segments
-from log_tables.segments.segment import COMPRESSIONS
+from log_tables.segments.segment import COMPRESSIONS, SegmentLimits
 from log_tables.store.store import Store, open_store
 from log_tables.table.snapshot import Segment
 from log_tables.testing import Crash, Fault, FaultyStore, crash_after, crash_before
@@ -69,10 +69,7 @@ def test_merges_of_merges_and_of_what_is_below_the_log_start(partition: Partitio
     assert partition.snapshot.segments == ()
 
 
-def test_a_merge_holds_a_row_group_and_not_all_records(
-    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(segments, "ROW_GROUP_TARGET_BYTES", 256 * KIB)
+def test_a_merge_holds_a_row_group_and_not_all_records(store: Store, clock: ManualClock) -> None:
     partition = new_partition(store, clock)
     for _ in range(64):
         append(partition, *[b"x" * KIB] * 64)
@@ -84,7 +81,7 @@ def test_a_merge_holds_a_row_group_and_not_all_records(
 
     watched = FaultyStore(store, [Fault(n, look, {"get", "put_new"}) for n in range(1, 66)])
     inputs = partition.snapshot.segments
-    made = rewrite.merge(watched, TABLE, inputs, "zstd", clock)
+    made = rewrite.merge(watched, TABLE, inputs, "zstd", clock, SegmentLimits(group_bytes=256 * KIB))
     assert len(held_bytes) == 65
     assert max(held_bytes) - held_bytes[0] < MIB < made.raw_bytes / 4
     groups = [part.num_rows for part in segments.decode(pa.py_buffer(store.get(f"{TABLE}/{made.path}")))]

@@ -8,11 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from log_tables.errors import CorruptSegment, StoreUnavailable
+from log_tables.limits import WHOLE_SEGMENT_BYTES
 from log_tables.record import RECORD_SCHEMA, Record, input_batch, to_records, with_offsets
 from log_tables.segments import segment as segments
 from log_tables.segments.segment import (
     COMPRESSIONS,
+    SEGMENT_LIMITS,
     SegmentCache,
+    SegmentLimits,
     SegmentWriter,
     between,
     describe,
@@ -43,8 +46,10 @@ def batch(rows: list[Record], base: int = 100, step: int = 1) -> pa.RecordBatch:
     return with_offsets([input_batch(rows, 0)], np.arange(base, base + step * len(rows), step))
 
 
-def put(store: Store, rows: pa.RecordBatch, compression: str = "zstd") -> Segment:
-    data = encode(rows, compression)
+def put(
+    store: Store, rows: pa.RecordBatch, compression: str = "zstd", limits: SegmentLimits = SEGMENT_LIMITS
+) -> Segment:
+    data = encode(rows, compression, limits)
     store.put(f"{TABLE}/{NAME}", data)
     return describe(NAME, rows, data.size, 5)
 
@@ -53,8 +58,11 @@ def numbered(count: int) -> pa.RecordBatch:
     return batch([Record(b"%06d" % n, b"k" * (n % 3), timestamp_us=n * 1000) for n in range(count)], base=0)
 
 
-def read(store: Store, segment: Segment, start: int = 0, end: int = 2**62) -> list[Record]:
-    return [r for part in segments.read(store, TABLE, segment, start, end) for r in to_records(part)]
+def read(
+    store: Store, segment: Segment, start: int = 0, end: int = 2**62, whole_bytes: int = WHOLE_SEGMENT_BYTES
+) -> list[Record]:
+    parts = segments.read(store, TABLE, segment, start, end, whole_bytes=whole_bytes)
+    return [record for part in parts for record in to_records(part)]
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
@@ -117,21 +125,19 @@ def test_only_the_columns_asked_for_are_given_in_the_order_of_the_schema(
     assert sum(part.num_rows for part in parts) == (2 if columns else parts[0].num_rows)
 
 
-def test_rows_are_grouped_so_that_a_seek_reads_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segments, "ROW_GROUP_MAX_ROWS", 10)
-    by_count = pq.ParquetFile(pa.BufferReader(encode(numbered(95), "lz4")))
+def test_rows_are_grouped_so_that_a_seek_reads_few() -> None:
+    few_rows, few_bytes = SegmentLimits(group_rows=10), SegmentLimits(group_bytes=1)
+    by_count = pq.ParquetFile(pa.BufferReader(encode(numbered(95), "lz4", few_rows)))
     assert [by_count.metadata.row_group(n).num_rows for n in range(by_count.num_row_groups)] == [10] * 9 + [5]
-    monkeypatch.setattr(segments, "ROW_GROUP_TARGET_BYTES", 1)
-    by_bytes = pq.ParquetFile(pa.BufferReader(encode(numbered(3), "lz4")))
+    by_bytes = pq.ParquetFile(pa.BufferReader(encode(numbered(3), "lz4", few_bytes)))
     assert by_bytes.num_row_groups == 3
 
 
 @pytest.mark.parametrize("cut", [1, 3, 7, 10, 11, 25, 95])
-def test_small_batches_are_gathered_into_full_row_groups(monkeypatch: pytest.MonkeyPatch, cut: int) -> None:
+def test_small_batches_are_gathered_into_full_row_groups(cut: int) -> None:
     rows = numbered(95)
-    for name, limit, size in (("ROW_GROUP_TARGET_BYTES", 2_000, 58), ("ROW_GROUP_MAX_ROWS", 10, 10)):
-        monkeypatch.setattr(segments, name, limit)
-        writer = SegmentWriter("zstd")
+    for limits, size in ((SegmentLimits(group_bytes=2_000), 58), (SegmentLimits(group_rows=10), 10)):
+        writer = SegmentWriter("zstd", limits)
         for start in range(0, 95, cut):
             writer.add(rows.slice(start, cut))
         data = writer.finish()
@@ -141,18 +147,20 @@ def test_small_batches_are_gathered_into_full_row_groups(monkeypatch: pytest.Mon
         assert all(abs(count - size) <= size // 10 for count in counts[:-1])
 
 
+LARGE = 100
+"""Files of more bytes than this are read in parts."""
+
+
 @pytest.fixture
-def large(store: Store, monkeypatch: pytest.MonkeyPatch) -> Segment:
-    """A segment of 1,000 row groups that counts as large."""
-    monkeypatch.setattr(segments, "ROW_GROUP_MAX_ROWS", 10)
-    monkeypatch.setattr(segments, "_WHOLE_BYTES", 100)
-    return put(store, numbered(10_000), "uncompressed")
+def large(store: Store) -> Segment:
+    """A segment of 1,000 row groups, of which each has more than LARGE bytes."""
+    return put(store, numbered(10_000), "uncompressed", SegmentLimits(group_rows=10))
 
 
 @pytest.mark.parametrize("start", [0, 1, 9, 10, 5_555, 9_990, 9_999])
 def test_a_seek_in_a_large_segment_reads_a_part_of_it(store: Store, large: Segment, start: int) -> None:
     watched = FaultyStore(store)
-    found = read(watched, large, start, start + 5)
+    found = read(watched, large, start, start + 5, LARGE)
     assert [record.value for record in found] == [b"%06d" % n for n in range(start, min(start + 5, 10_000))]
     assert {call.operation for call in watched.calls} == {"get_range"}
     assert len(watched.calls) < 20
@@ -160,20 +168,20 @@ def test_a_seek_in_a_large_segment_reads_a_part_of_it(store: Store, large: Segme
 
 def test_a_large_segment_that_is_wanted_whole_is_read_in_one_request(store: Store, large: Segment) -> None:
     watched = FaultyStore(store)
-    assert len(read(watched, large)) == 10_000
+    assert len(read(watched, large, whole_bytes=LARGE)) == 10_000
     assert [call.operation for call in watched.calls] == ["get"]
 
 
 def test_of_a_large_segment_only_the_columns_asked_for_are_read(store: Store, large: Segment) -> None:
     watched = FaultyStore(store)
-    parts = segments.read(watched, TABLE, large, 0, 2**62, ("offset", "timestamp"))
+    parts = segments.read(watched, TABLE, large, 0, 2**62, ("offset", "timestamp"), LARGE)
     assert sum(part.num_rows for part in parts) == large.records
     assert {call.operation for call in watched.calls} == {"get_range"}
 
 
 def test_a_read_is_lazy(store: Store, large: Segment) -> None:
     watched = FaultyStore(store)
-    parts = segments.read(watched, TABLE, large, 5, 9_000)
+    parts = segments.read(watched, TABLE, large, 5, 9_000, whole_bytes=LARGE)
     assert watched.calls == []
     assert next(parts).num_rows == 5
     soon = len(watched.calls)
@@ -186,7 +194,7 @@ def test_a_read_is_lazy(store: Store, large: Segment) -> None:
 def test_a_large_segment_that_vanishes_while_it_is_read_is_reported(
     store: Store, large: Segment, count: int
 ) -> None:
-    parts = segments.read(store, TABLE, large, 5, 9_000)
+    parts = segments.read(store, TABLE, large, 5, 9_000, whole_bytes=LARGE)
     for _ in range(count):
         next(parts)
     store.delete(f"{TABLE}/{NAME}")
@@ -197,9 +205,9 @@ def test_a_large_segment_that_vanishes_while_it_is_read_is_reported(
 def test_a_store_that_does_not_answer_is_not_a_broken_segment(store: Store, large: Segment) -> None:
     for fault in (Fault(1, unavailable, {"get_range"}), Fault(3, unavailable, {"get_range"})):
         with pytest.raises(StoreUnavailable):
-            list(segments.read(FaultyStore(store, [fault]), TABLE, large, 5, 100))
+            read(FaultyStore(store, [fault]), large, 5, 100, LARGE)
     with pytest.raises(StoreUnavailable):
-        list(segments.read(FaultyStore(store, [Fault(1, unavailable, {"get"})]), TABLE, large, 0, 10_000))
+        read(FaultyStore(store, [Fault(1, unavailable, {"get"})]), large, 0, 10_000, LARGE)
 
 
 GOOD = encode(numbered(20), "zstd").to_pybytes()
@@ -244,13 +252,12 @@ def other_unit() -> bytes:
     ids=lambda item: item[0].replace(" ", "-") if isinstance(item, tuple) else "",
 )
 def test_a_file_that_is_not_what_the_log_says_is_a_broken_segment(
-    store: Store, data: tuple[str, bytes], whole: bool, monkeypatch: pytest.MonkeyPatch
+    store: Store, data: tuple[str, bytes], whole: bool
 ) -> None:
-    monkeypatch.setattr(segments, "_WHOLE_BYTES", 2**30 if whole else 0)
     segment = put(store, numbered(20))
     store.put(f"{TABLE}/{NAME}", data[1])
     with pytest.raises(CorruptSegment, match=f"segment {TABLE}/{NAME}"):
-        read(store, segment, 0, 20 if whole else 10)
+        read(store, segment, 0, 20 if whole else 10, whole_bytes=2**30 if whole else 0)
 
 
 @given(st.integers(0, len(GOOD) - 1), st.integers(1, 255))
