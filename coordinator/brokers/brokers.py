@@ -105,11 +105,8 @@ class Brokers:
         return f"{self._cluster.cluster_id}.{record.incarnation}"
 
     def asker(self, target: str) -> str:
-        """The name of this gateway in requests to the one that `target` means; empty before `start`.
-
-        It proves that the sender knows its own incarnation, and does not reveal it.
-        """
-        return "" if self._record is None else f"{self.id}.{_seal(target, self._record.incarnation)}"
+        """The name of this gateway in requests to the one that `target` means; empty before `start`."""
+        return "" if self._record is None else asker_of(self._record, target)
 
     async def admits(self, asker: str) -> bool:
         """Whether `asker` names another gateway of this root, which gave signs of life here.
@@ -302,6 +299,14 @@ class Brokers:
             record = self.other(broker)
             if record is not None and self.is_silent(broker) and now - seen.since >= FORGOTTEN_S:
                 await self._in_thread(self._strike_off, record)
+
+
+def asker_of(record: BrokerRecord, target: str) -> str:
+    """The name of the gateway of `record` in requests to the one that `target` means.
+
+    It proves that the sender knows its own incarnation, and does not reveal it.
+    """
+    return f"{record.id}.{_seal(target, record.incarnation)}"
 
 
 @lru_cache(maxsize=1_024)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
-import pytest
 
 from api.gateway import Gateway
 from api.process.app import create_app
@@ -22,10 +21,10 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import MemberConfig
 from log_tables.layout import log_directory
 from log_tables.store.store import open_store
-from log_tables.table.snapshot import Snapshot
 from log_tables.testing import Fault, FaultyStore
 from log_tables.topic_partition import TopicPartition
 from tests.kit.support import wait_until
+from tests.kit.tables import refreshes_wait
 
 AT = TopicPartition("t", 0)
 TABLE = "topics/t/0"
@@ -57,21 +56,12 @@ class Committing:
 
     async def once_answered(self, request: Coroutine[Any, Any, T]) -> T:
         """What `request` gives; the commit is answered once that has ended, or waits for the commit."""
-        partition, looks = self.gateway.cluster.topic("t").partition(0), threading.Event()
-        refresh = partition.refresh
-
-        def seen(wait: bool = False) -> Snapshot:
-            if wait:
-                looks.set()
-            return refresh(wait)
-
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(partition, "refresh", seen)
-            task = asyncio.create_task(request)
-            what = "the request has ended, or waits for the commit"
-            await asyncio.to_thread(wait_until, lambda: task.done() or looks.is_set(), what)
-            self.answer.answered.set()
-            return await task
+        waits = refreshes_wait(self.gateway.cluster.topic("t").partition(0).table)
+        task = asyncio.create_task(request)
+        what = "the request has ended, or waits for the commit"
+        await asyncio.to_thread(wait_until, lambda: task.done() or waits(), what)
+        self.answer.answered.set()
+        return await task
 
 
 async def nothing(_: Gateway) -> None:

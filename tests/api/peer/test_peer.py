@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from coordinator.brokers.brokers import Brokers
+from coordinator.brokers.brokers import Brokers, asker_of
 from coordinator.brokers.peer_wire import decode_outcomes, encode_entries
 from coordinator.brokers.peers import ASKER, TARGET
 from ingest.settings import Settings
@@ -72,10 +72,8 @@ class Asker:
         self.cluster.store.put(broker_path(self.record.id), sign.encode())
 
     def headers(self) -> dict[str, str]:
-        brokers = Brokers(self.cluster, Settings(), SystemClock())
-        target = brokers.target_of(self.asked)
-        brokers._record = self.record
-        return {TARGET: target, ASKER: brokers.asker(target)}
+        target = Brokers(self.cluster, Settings(), SystemClock()).target_of(self.asked)
+        return {TARGET: target, ASKER: asker_of(self.record, target)}
 
 
 def meant(gateway: RunningGateway) -> dict[str, str]:
@@ -180,9 +178,7 @@ def test_who_has_given_signs_of_life_here_is_let_in_when_one_comes_late(gateway:
 def test_what_proves_who_asks_is_good_for_the_one_asked_only(gateway: RunningGateway) -> None:
     asker = Asker(gateway)
     asker.sign()
-    brokers = Brokers(asker.cluster, Settings(), SystemClock())
-    brokers._record = asker.record
-    elsewhere = brokers.asker("another-cluster.another-incarnation")
+    elsewhere = asker_of(asker.record, "another-cluster.another-incarnation")
     assert asker.record.incarnation not in elsewhere
     headers = {**asker.headers(), ASKER: elsewhere}
     assert gateway.client.get("/peer/ping", headers=headers).status_code == 421

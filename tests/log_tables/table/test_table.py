@@ -1,6 +1,5 @@
 """One table followed by several processes: who commits which version, and who learns what of it."""
 
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from log_tables.testing import Fault, FaultyStore, ManualClock
 from tests.kit.failures import before
 from tests.kit.partitions import TABLE, another, append, append_each, bury, values
 from tests.kit.support import wait_until
+from tests.kit.tables import refreshes_wait
 
 COMMITS = {"put_if_absent"}
 LOG = "_delta_log/"
@@ -158,12 +158,6 @@ def test_a_refresh_does_not_wait_for_a_commit_in_flight(store: Store, partition:
     assert values(slow) == [b"0"]
 
 
-def waiting() -> int:
-    """How many threads wait in a refresh for the one that looks; each has noted when it came."""
-    frames = [each for each in sys._current_frames().values() if each.f_code is Table.refresh.__code__]
-    return sum("came" in frame.f_locals for frame in frames)
-
-
 def test_who_comes_while_another_looks_shares_a_look_that_began_later(
     store: Store, partition: Partition
 ) -> None:
@@ -186,7 +180,7 @@ def test_who_comes_while_another_looks_shares_a_look_that_began_later(
         assert looked.wait(60)
         append(partition, b"0")
         others = [pool.submit(reader.table.refresh) for _ in range(2)]
-        wait_until(lambda: waiting() == 2, "both others wait for the first")
+        wait_until(refreshes_wait(reader.table, 2), "both others wait for the first")
         done.set()
         first.result()
         assert [other.result().high_watermark for other in others] == [1, 1]

@@ -6,8 +6,10 @@ from msgspec.structs import replace
 from log_tables.errors import InvalidArgument
 from log_tables.layout import ledger_path
 from log_tables.limits import CONFIRMATION_MAX_AGE_S, REWRITE_MAX_AGE_MS, VACUUM_MARK_AGE_MS
+from log_tables.partition.partition import Partition
 from log_tables.root.fsck import check_partition
 from log_tables.segments.rewrite import commit_compaction, commit_merge
+from log_tables.segments.segment import SegmentCache
 from log_tables.table.table import Table
 from log_tables.table.vacuum import VacuumResult, vacuum
 from log_tables.testing import Fault, FaultyStore
@@ -20,8 +22,7 @@ HOUR_MS = 60 * 60 * 1000
 
 def test_a_reader_that_planned_before_a_merge_reads_on_for_a_day(world: World) -> None:
     append_each(world.partition, [b"0", b"1", b"2"])
-    reader = another(world.partition)
-    reader._cache = type(reader._cache)(0)
+    reader = Partition(world.store, TABLE, world.clock, cache=SegmentCache(0))
     plan = reader.plan_read(0, 1 << 20)
     world.wait(10 * DAY_MS)
     world.merge()
