@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 
 from lakelog import Client, Consumer
+from tests.kit.cli import USAGE, Run, lines, printed, wrong
 from tests.kit.gateway import RunningGateway
 from tests.kit.support import wait_until
-from tests.lakelog.cli.test_cli import USAGE, Run, lines, printed, run, wrong
-
-__all__ = ["run"]
 
 
 @pytest.fixture(scope="module")

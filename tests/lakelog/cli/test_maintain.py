@@ -20,12 +20,12 @@ from lakelog.cli import app
 from lakelog.cli.maintain import seconds
 from lakelog.cli.maintainer import RESTART_MAX_S, RESTART_S, Maintainer, next_pause_s
 from log_tables.errors import InvalidArgument
+from tests.kit.cli import FAILED, USAGE, lines, printed, wrong
 from tests.kit.gateway import RunningGateway, start_gateway
 from tests.kit.maintenance import Root, errors
 from tests.kit.maintenance import run as run_all
 from tests.kit.processes import alive, command, descendants
 from tests.kit.support import ROOT, WAIT_S, wait_until
-from tests.lakelog.cli.test_cli import FAILED, USAGE, lines, printed, wrong
 
 Run = Callable[..., Result]
 

@@ -1,0 +1,50 @@
+"""What tests of the command share: running it as a shell would, and reading what it prints."""
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from lakelog.cli import app
+from tests.kit.gateway import RunningGateway
+
+FAILED, USAGE, UNREACHABLE = 1, 2, 3
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command as the shell would, with the gateway's URL in the environment."""
+    monkeypatch.setenv("LAKELOG_URL", gateway.url)
+    monkeypatch.setenv("LAKELOG_WAIT", "0")
+
+    def run(*arguments: str, stdin: bytes = b"") -> Result:
+        monkeypatch.setattr(sys, "argv", ["lakelog", *arguments])
+        return CliRunner().invoke(app, arguments, input=stdin, catch_exceptions=False)
+
+    return run
+
+
+def printed(done: Result) -> Any:
+    """The JSON document that a command printed."""
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def lines(done: Result) -> list[str]:
+    assert done.exit_code == 0, done.output
+    return done.stdout.splitlines()
+
+
+def wrong(done: Result, exit_code: int, says: str) -> None:
+    """It ended so, with one line of explanation and nothing else."""
+    assert done.exit_code == exit_code, done.output
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("lakelog: ")
+    assert says in line

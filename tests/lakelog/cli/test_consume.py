@@ -1,0 +1,132 @@
+"""`lakelog consume`: where it begins and ends, what it prints, how it follows."""
+
+import subprocess
+import sys
+from pathlib import Path
+from signal import SIGINT
+
+import pytest
+
+import lakelog
+from tests.kit.cli import FAILED, Run, lines, printed
+from tests.kit.gateway import RunningGateway, start_gateway
+from tests.kit.support import free_port
+
+
+def test_a_record_is_printed_whole_with_json(run: Run, gateway: RunningGateway, topic: str) -> None:
+    body = {"records": [{"key": "aw==", "value": "/w==", "timestamp": 5, "headers": [{"key": "h"}]}]}
+    gateway.client.post(
+        f"/topics/{topic}/partitions/1",
+        json=body,
+        headers={"Content-Type": "application/vnd.kafka.binary.v2+json"},
+    )
+    assert printed(run("consume", topic, "--json")) == {
+        "topic": topic,
+        "partition": 1,
+        "offset": 0,
+        "timestamp": 5,
+        "key": "k",
+        "value_base64": "/w==",
+        "headers": [{"key": "h", "value": None}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        ("%k %s\\n", "k v\n\u0020\n"),
+        ("%t/%p@%o %T\\n", "T/1@0 5\nT/1@1 6\n"),
+        ("%K,%S,%h;", "1,1,a=1,a=2;-1,-1,;"),
+        ("100%%\\t\\x41\\\\\\0", "100%\tA\\\0" * 2),
+        ("%k\n", "k\n\n"),
+    ],
+)
+def test_records_are_printed_in_a_format_of_ones_own(
+    run: Run, gateway: RunningGateway, topic: str, form: str, expected: str
+) -> None:
+    with lakelog.Producer(gateway.url) as producer:
+        producer.send(topic, b"v", b"k", [("a", b"1"), ("a", b"2")], timestamp_ms=5, partition=1)
+        producer.send(topic, None, timestamp_ms=6, partition=1)
+    done = run("consume", topic, "--format", form)
+    assert (done.exit_code, done.stdout) == (0, expected.replace("T/", f"{topic}/"))
+    assert run("consume", topic, "--format", form, "--group", topic).stdout == done.stdout
+    assert "use one of them" in run("consume", topic, "--format", form, "--json").stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ((), [0, 1, 2, 3]),
+        (("--from", "earliest"), [0, 1, 2, 3]),
+        (("--from", "latest"), []),
+        (("--from", "2"), [2, 3]),
+        (("--from", "4"), []),
+        (("--from", "1970-01-01T00:00:01Z"), [1, 2, 3]),
+        (("--from", "1970-01-01T00:00:01.500"), [2, 3]),
+        (("--from", "1970-01-01T01:00:03+01:00"), [3]),
+        (("--from", "1969-12-31T20:00:02-04:00"), [2, 3]),
+        (("--from", "1970-01-01"), [0, 1, 2, 3]),
+        (("--from", "2024-01-01"), []),
+        (("-o", "-1"), [3]),
+        (("-o", "-3"), [1, 2, 3]),
+        (("-o", "-10"), [0, 1, 2, 3]),
+        (("-o", "-0"), []),
+        (("--max", "2"), [0, 1]),
+        (("--from", "1", "--max", "1"), [1]),
+        (("--from", "3", "--max", "5"), [3]),
+        (("--follow", "--max", "4"), [0, 1, 2, 3]),
+    ],
+)
+def test_consuming_begins_and_ends_where_it_is_told(
+    run: Run, gateway: RunningGateway, topic: str, flags: tuple[str, ...], expected: list[int]
+) -> None:
+    rows = [{"value": number, "timestamp": 1_000 * number} for number in range(4)]
+    gateway.client.post(f"/topics/{topic}/partitions/0", json={"records": rows})
+    assert lines(run("consume", topic, "--partition", "0", *flags)) == list(map(str, expected))
+
+
+def test_several_topics_are_read_one_after_the_other(run: Run, gateway: RunningGateway, topic: str) -> None:
+    other = gateway.create_topic(f"{topic}-other")
+    gateway.produce(topic, 1, partition=0)
+    gateway.produce(other, 2)
+    assert lines(run("consume", other, topic)) == ["2", "1"]
+    assert sorted(lines(run("consume", other, topic, "--group", topic))) == ["1", "2"]
+
+
+def test_following_prints_what_comes_later(gateway: RunningGateway, topic: str) -> None:
+    command = [sys.executable, "-m", "lakelog", "consume", topic, "--follow", "--url", gateway.url]
+    gateway.produce(topic, "before", partition=0)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == '"before"\n'
+        gateway.produce(topic, "after", partition=1)
+        assert process.stdout.readline() == '"after"\n'
+        process.send_signal(SIGINT)
+        assert process.wait() == 0
+
+
+def test_following_survives_a_restart_of_the_gateway(tmp_path: Path) -> None:
+    port = free_port()
+    gateway = start_gateway(tmp_path, "--port", str(port), linger_ms=0)
+    gateway.create_topic("t", 2)
+    command = [sys.executable, "-m", "lakelog", "consume", "t", "--follow", "--url", gateway.url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for partition in range(2):
+            gateway.produce("t", partition, partition=partition)
+            assert process.stdout.readline() == f"{partition}\n"
+            gateway.kill()
+            gateway = start_gateway(tmp_path, "--port", str(port), linger_ms=0)
+        process.terminate()
+    gateway.stop()
+
+
+def test_a_reader_that_has_had_enough_ends_the_command_quietly(gateway: RunningGateway, topic: str) -> None:
+    gateway.produce(topic, *("x" * 1_000 for _ in range(500)), partition=0)
+    command = [sys.executable, "-m", "lakelog", "consume", topic, "--url", gateway.url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert (process.wait(), process.stderr.read()) == (FAILED, b"")

@@ -1,0 +1,44 @@
+"""`lakelog topic`: create, list, describe, alter, delete."""
+
+import json
+
+from tests.kit.cli import USAGE, Run, lines, printed
+
+
+def test_a_topic_lives_from_creation_to_deletion(run: Run) -> None:
+    created = run("topic", "create", "cli-life", "--partitions", "2", "--config", "compression.type=lz4")
+    assert lines(created) == ["created topic cli-life with 2 partitions"]
+    assert "cli-life" in lines(run("topic", "list"))
+    described = run("topic", "describe", "cli-life")
+    assert "log_start_offset" in described.stdout
+    assert "lz4" in described.stdout
+    altered = run("topic", "alter", "cli-life", "--unset", "compression.type", "--partitions", "3")
+    assert "3 partitions" in lines(altered)[0]
+    assert lines(run("topic", "delete", "cli-life")) == ["deleted topic cli-life"]
+    assert "cli-life" not in lines(run("topic", "list"))
+
+
+def test_topics_are_created_described_and_deleted_together(run: Run) -> None:
+    names = ("cli-one", "cli-two")
+    created = lines(run("topic", "create", *names))
+    assert created == [f"created topic {name} with 1 partition" for name in names]
+    assert [line for line in lines(run("topic", "describe", *names)) if "cli-" in line] == [
+        f"topic {name}" for name in names
+    ]
+    described = map(json.loads, lines(run("topic", "describe", *names, "--json")))
+    assert [each["topic"] for each in described] == list(names)
+    half = run("topic", "create", "cli-three", "cli-one")
+    assert (half.exit_code, half.stdout) == (USAGE, "created topic cli-three with 1 partition\n")
+    deleted = lines(run("topic", "delete", *names, "cli-three"))
+    assert deleted == [f"deleted topic {name}" for name in (*names, "cli-three")]
+
+
+def test_topic_commands_speak_json(run: Run) -> None:
+    assert printed(run("topic", "create", "cli-json", "--json")) == {"topic": "cli-json", "partitions": 1}
+    assert "cli-json" in printed(run("topic", "list", "--json"))
+    described = printed(run("topic", "describe", "cli-json", "--json"))
+    partition = {"partition": 0, "log_start_offset": 0, "high_watermark": 0, "records": 0}
+    assert (described["topic"], described["partitions"]) == ("cli-json", [partition])
+    altered = printed(run("topic", "alter", "cli-json", "--config", "compression.type=snappy", "--json"))
+    assert altered["configs"]["compression.type"] == "snappy"
+    assert printed(run("topic", "delete", "cli-json", "--json")) == {"deleted": "cli-json"}

@@ -1,0 +1,38 @@
+"""What tests of the clients may ask for: a client, a producer, consumers of a topic."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from lakelog import Client, Consumer, Producer
+from tests.kit.consuming import Make
+from tests.kit.gateway import RunningGateway
+
+
+@pytest.fixture
+def producer(gateway: RunningGateway) -> Iterator[Producer]:
+    with Producer(gateway.url, linger_ms=0) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(gateway: RunningGateway) -> Iterator[Client]:
+    with Client(gateway.url) as running:
+        yield running
+
+
+@pytest.fixture
+def make(gateway: RunningGateway, topic: str) -> Iterator[Make]:
+    """Make a consumer of the topic, in the group of the topic's name, that begins at the beginning."""
+    made: list[Consumer] = []
+
+    def make(*, url: str = gateway.url, **options: Any) -> Consumer:
+        if not {"topics", "pattern", "partitions"} & options.keys():
+            options["topics"] = [topic]
+        made.append(Consumer(url, topic, **{"auto_offset_reset": "earliest", **options}))
+        return made[-1]
+
+    yield make
+    for consumer in made:
+        consumer.close()
