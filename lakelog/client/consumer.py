@@ -4,15 +4,16 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Self
 
 import httpx
 import pyarrow as pa
 
 from lakelog.client.client import READ_BYTES, Client, OffsetsOf
+from lakelog.client.consumer_record import ConsumerRecord, to_consumer_records
+from lakelog.client.consumer_state import Choice
 from lakelog.client.membership import Heartbeat, Membership
-from lakelog.client.participant import Callback, Callbacks, Choice, Participant
-from lakelog.client.positions import by_partition
+from lakelog.client.participant import Callback, Callbacks, Participant
 from lakelog.client.retry import Answer, retry
 from lakelog.client.serializers import Deserializer
 from lakelog.client.transaction import REFUSED, Transaction, TransactionManager
@@ -43,21 +44,6 @@ POLL_SCHEMA = pa.schema(
     ]
 )
 """The columns of what `Consumer.poll` gives."""
-
-
-class ConsumerRecord(NamedTuple):
-    """A record and where it is from. `timestamp` is in milliseconds since 1970 UTC.
-
-    `key` and `value` are bytes or None, or what the consumer's deserializers make of the bytes.
-    """
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    key: Any
-    value: Any
-    headers: tuple[tuple[str, bytes | None], ...]
 
 
 class Consumer:
@@ -136,12 +122,8 @@ class Consumer:
             earliest=self._earliest,
             auto_commit=auto_commit,
         )
-        self._positions = self._participant.positions
         self._auto_commit = auto_commit
-        self._transactions = TransactionManager(
-            self._member, self._participant, self._clock, self._drop_pending
-        )
-        self._pending: Iterator[ConsumerRecord] = iter(())
+        self._transactions = TransactionManager(self._member, self._participant, self._clock)
         self._stopped = threading.Event()
         self._closed = False
         try:
@@ -180,14 +162,13 @@ class Consumer:
         self._check_open()
         self._resolve_transaction()
         while not self._stopped.is_set():
-            record = next(self._pending, None)
+            record = self._participant.take()
             if record is not None:
-                self._positions.hand_out({TopicPartition(record.topic, record.partition): record.offset + 1})
                 return self._deserialized(record)
-            self._positions.hand_out({})
+            self._participant.process()
             self._participant.rewind()  # an earlier call may have been interrupted after its poll
-            self._pending = to_consumer_records(self._step(WAIT_MS, READ_BYTES))
-        self._positions.hand_out({})
+            self._participant.give(self._step(WAIT_MS, READ_BYTES))
+        self._participant.process()
         raise StopIteration
 
     def _deserialized(self, record: ConsumerRecord) -> ConsumerRecord:
@@ -216,14 +197,13 @@ class Consumer:
         """
         self._check_open()
         self._resolve_transaction()
-        self._positions.hand_out({})
-        self._drop_pending()
+        self._participant.process()
         self._participant.rewind()
         deadline = self._clock.monotonic() + timeout_ms / 1000
         table = self._step(self._wait_ms(deadline), max_bytes)
         while not (table.num_rows or self._is_over(deadline) or self._stopped.is_set()):
             table = self._step(self._wait_ms(deadline), max_bytes)
-        self._positions.hand_out(dict(self._positions.received))
+        self._participant.hand_out()
         return table
 
     def _wait_ms(self, deadline: float) -> int:
@@ -233,7 +213,7 @@ class Consumer:
 
     def _is_over(self, deadline: float) -> bool:
         """Whether a poll without records ends: not before it has gone by a new assignment."""
-        return self._participant.assignment_is_current and self._clock.monotonic() >= deadline
+        return self._participant.state.assignment_is_current and self._clock.monotonic() >= deadline
 
     def commit(self, offsets: OffsetsOf | None = None) -> None:
         """Commit the offsets of the next records; without `offsets`, after all that was handed out.
@@ -244,7 +224,7 @@ class Consumer:
         """
         self._check_open()
         self._resolve_transaction()
-        wanted = self._participant.next_offsets if offsets is None else by_partition(offsets)
+        wanted = self._participant.state.next_offsets if offsets is None else _by_partition(offsets)
         if wanted:
             self._patiently(lambda: self._participant.commit(wanted))
 
@@ -272,13 +252,13 @@ class Consumer:
     def committed(self) -> dict[TopicPartition, int]:
         """The group's committed offsets of what this consumer owns, where there are some."""
         self._check_open()
-        owned = self._participant.owned
+        owned = self._participant.state.owned
         return self._patiently(lambda: self._member.committed(owned)) if owned else {}
 
     def positions(self) -> dict[TopicPartition, int]:
         """The offset of the next record that is handed out, for each partition that this consumer owns."""
-        found = self.committed() | self._participant.next_offsets
-        for at in self._participant.owned - found.keys():
+        found = self.committed() | self._participant.state.next_offsets
+        for at in self._participant.state.owned - found.keys():
             found[at] = self._place(at, "earliest" if self._earliest else "latest")
         return {at: found[at] for at in sorted(found)}
 
@@ -288,7 +268,7 @@ class Consumer:
         there = offset if isinstance(offset, int) else self._place(at, offset)
         if there < 0:
             raise InvalidArgument(f"offset {offset} of {topic}-{partition} is negative; name one from 0")
-        self._move(at, there)
+        self._participant.seek(at, there)
 
     def seek_to_time(self, topic: str, partition: int, timestamp_ms: int) -> None:
         """Go on from the first record of a time (milliseconds since 1970 UTC) or later, the end where there
@@ -296,12 +276,12 @@ class Consumer:
         """
         at = self._owned(topic, partition)
         found = self._patiently(lambda: self._client.offsets(topic, partition, timestamp_ms))
-        self._move(at, found.end if found.at is None else found.at)
+        self._participant.seek(at, found.end if found.at is None else found.at)
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that this consumer owns. They change only inside iteration and `poll`."""
-        return frozenset(self._participant.owned)
+        return self._participant.state.owned
 
     @property
     def subscription(self) -> frozenset[str]:
@@ -321,7 +301,7 @@ class Consumer:
         out last are given again. Raises Unreachable and others when that could not be done.
         """
         if not self._closed:
-            self._positions.hand_out({})
+            self._participant.process()
             self._close()
 
     def _close(self) -> None:
@@ -341,7 +321,7 @@ class Consumer:
         while not self._stopped.is_set():
             try:
                 return self._patiently(
-                    lambda: self._participant.step(timeout_ms, max_bytes), self._stopped.is_set
+                    lambda: self._participant.poll(timeout_ms, max_bytes), self._stopped.is_set
                 )
             except UnknownMember:
                 self._participant.lose()
@@ -363,9 +343,6 @@ class Consumer:
         with suppress(*REFUSED):  # its own block has raised
             self._transactions.resolve(self._patiently)
 
-    def _drop_pending(self) -> None:
-        self._pending = iter(())
-
     def _place(self, at: TopicPartition, name: str) -> int:
         if name not in ("earliest", "latest"):
             raise InvalidArgument(f"offset {name!r} is not known; use a number, earliest or latest")
@@ -375,30 +352,16 @@ class Consumer:
     def _owned(self, topic: str, partition: int) -> TopicPartition:
         self._check_open()
         at = TopicPartition(topic, partition)
-        if at not in self._participant.owned:
+        if at not in self._participant.state.owned:
             raise NotAssigned(
                 f"this consumer does not own partition {partition} of topic {topic!r} (now); poll, and go by "
                 "its assignment"
             )
         return at
 
-    def _move(self, at: TopicPartition, offset: int) -> None:
-        self._pending = iter(())
-        self._participant.move(at, offset)
-
     def _check_open(self) -> None:
         if self._closed:
             raise InvalidArgument("the consumer is closed; create another")
-
-
-def to_consumer_records(table: pa.Table) -> Iterator[ConsumerRecord]:
-    """The rows of a table of POLL_SCHEMA."""
-    for batch in table.to_batches():
-        stamps = (us // 1000 for us in batch.column("timestamp").cast(pa.int64()).to_pylist())
-        names = ("topic", "partition", "offset", "key", "value", "headers")
-        topics, partitions, offsets, keys, values, headers = (batch.column(n).to_pylist() for n in names)
-        listed = (tuple((h["key"], h["value"]) for h in row or ()) for row in headers)
-        yield from map(ConsumerRecord, topics, partitions, offsets, stamps, keys, values, listed)
 
 
 def _choice(topics: str | Iterable[str], pattern: str, partitions: Iterable[tuple[str, int]]) -> Choice:
@@ -407,3 +370,8 @@ def _choice(topics: str | Iterable[str], pattern: str, partitions: Iterable[tupl
     if sum(map(bool, (chosen.topics, chosen.pattern, chosen.partitions))) != 1:
         raise InvalidArgument("a consumer reads topics, or a pattern, or partitions; name one of these")
     return chosen
+
+
+def _by_partition(offsets: OffsetsOf) -> dict[TopicPartition, int]:
+    """`offsets` by TopicPartition; they may come by plain pairs."""
+    return {TopicPartition(*at): offset for at, offset in offsets.items()}

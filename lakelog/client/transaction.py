@@ -12,10 +12,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from lakelog.client.consumer_events import Offsets
 from lakelog.client.membership import Membership
 from lakelog.client.outgoing import Headers, check_record, check_target
 from lakelog.client.participant import Participant
-from lakelog.client.positions import Offsets
 from log_tables.clock import Clock
 from log_tables.errors import (
     Conflict,
@@ -140,11 +140,8 @@ Patiently = Callable[[Callable[[], None]], None]
 class TransactionManager:
     """The transactions of one consumer, one after the other. Used by one thread."""
 
-    def __init__(
-        self, member: Membership, participant: Participant, clock: Clock, again: Callable[[], None]
-    ) -> None:
-        """`again` is called when the consumer is to go on where its last transaction ended."""
-        self._member, self._participant, self._clock, self._again = member, participant, clock, again
+    def __init__(self, member: Membership, participant: Participant, clock: Clock) -> None:
+        self._member, self._participant, self._clock = member, participant, clock
         self._open = False
         self._unresolved: _Request | None = None
         self._answered: tuple[str, ...] = ()
@@ -165,7 +162,7 @@ class TransactionManager:
                 self._open = False
             self._begin(transaction)
         except BaseException:
-            self._restart()
+            self._participant.restart()
             raise
         self.resolve(patiently)
 
@@ -179,21 +176,21 @@ class TransactionManager:
             patiently(self._send)
         except REFUSED:
             self._unresolved = None
-            self._restart()
+            self._participant.restart()
             raise
 
     def _begin(self, transaction: Transaction) -> None:
-        lost = self._participant.positions.lost
-        if lost:
-            names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(lost))
+        state = self._participant.state
+        if state.lost:
+            names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(state.lost))
             raise NotAssigned(
                 f"records of {names} were handed out, and the partitions went to another member before the "
                 "transaction ended; do the work again"
             )
-        offsets = self._participant.next_offsets
+        offsets = state.next_offsets
         if len(transaction) or offsets:
             key = self._clock.unique_id()
-            body = transaction.body(self._participant.generation, offsets, self._answered)
+            body = transaction.body(state.known_generation, offsets, self._answered)
             self._unresolved = _Request(transaction, body, key, offsets)
 
     def _send(self) -> None:
@@ -206,7 +203,3 @@ class TransactionManager:
             tuple(Sent(*each) for each in sent),
         )
         self._participant.transacted(request.offsets)
-
-    def _restart(self) -> None:
-        self._participant.restart()
-        self._again()

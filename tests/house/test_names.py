@@ -37,22 +37,22 @@ HTTP = """
     routed server session socket url wire
 """
 PYTHON = """
-    admin background allowance alteration argument backoff bench bound boundary bucket cache call callback
-    change choice cli clock code collection command conflict context copy count crash delete
+    action admin background allowance alteration argument backoff bench bound boundary bucket cache call
+    callback change choice cli clock code collection command conflict context copy count crash delete
     delivery demo description dispatch entry event exit failure fault flow format fsck handle
     housekeeping inspection interpreter interrupt item java jre kind lakelog layout line link list
     load local location loop maintain maintenance manager metrics mismatch move name object offload
     out outcome package pattern process publish put queue ratio read refresh repeat replay report
-    result run runner sequencer serialize serializer serve setting slice start step summary test
-    testing tick time timeout v value wait wrapper write
+    restart result rewind run runner sequencer serialize serializer serve setting slice start step summary
+    test testing tick time timeout v value wait wrapper write
 """
 PLAIN = """
     already and answer appended appending applied assigned at changed cleaning clocked closing
-    committed common corrupt created damaged deleted done durable empty encoded exist faulty first
-    found full gap gone holding in invalid kept large last listed long malformed manual many missing
-    mixed new not noted of outgoing pending placed prefixed processed published queued reached
-    remote replaced reserved reused seen sent sequenced shared staged strict taken too unavailable
-    undelivered unknown unreachable unreadable unsupported waiting with without
+    committed common corrupt created damaged deleted done dropped durable empty encoded exist faulty first
+    found full gap gone handed holding in invalid joined kept large last listed long malformed manual
+    many missing mixed new not noted of outgoing pending placed prefixed processed published queued
+    reached received remote replaced reported reserved reused seen sent sequenced shared staged strict taken
+    too unavailable undelivered unknown unreachable unreadable unsupported waiting with without
 """
 """Adjectives, participles and prepositions, which say which one of the things named by a noun is meant."""
 

@@ -46,14 +46,17 @@ def committed(client: Client, group: str) -> dict[int, int]:
 
 
 class Losing(httpx.HTTPTransport):
-    """The network, which loses the answers of some requests."""
+    """The network, which loses the answers of some requests, and does not take the next `cut` at all."""
 
     def __init__(self) -> None:
         super().__init__()
         self.lost: set[int] = set()
-        self.kind, self.count = "/records", 0
+        self.kind, self.count, self.cut = "/records", 0, 0
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
+        if self.cut and request.url.path.endswith(self.kind):
+            self.cut -= 1
+            raise httpx.ConnectError("the connection was refused")
         answer = super().handle_request(request)
         if request.url.path.endswith(self.kind):
             self.count += 1

@@ -55,6 +55,18 @@ def test_any_other_answer_may_be_lost_too(
     assert client.group(topic)["members"] == []
 
 
+def test_leaving_at_the_second_attempt_commits_nothing_that_is_not_processed(
+    gateway: RunningGateway, client: Client, make: Make, topic: str
+) -> None:
+    gateway.produce(topic, *range(5), partition=0)
+    losing = Losing()
+    losing.kind = "/positions"
+    with make(transport=losing) as consumer:
+        assert [record.offset for record in islice(consumer, 3)] == [0, 1, 2]
+        losing.cut = 1
+    assert committed(client, topic) == {0: 3}
+
+
 def test_through_deaths_of_the_gateway_every_record_comes_once(tmp_path: Path) -> None:
     port, rounds = free_port(), 4
     gateway = start_gateway(tmp_path, "--port", str(port), linger_ms=0)
