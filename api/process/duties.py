@@ -4,13 +4,13 @@ A duty is a function that a thread of its own calls again and again, off the eve
 Every duty is safe to kill at any point.
 """
 
-import logging
 import threading
 from collections.abc import Callable, Iterator
 
 from api.gateway import Gateway
-from api.metrics import Metrics, TableSize
+from api.metrics import TableSize
 from api.process.lag_metrics import follow_lags
+from coordinator.failure_log import FailureLog
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.sweep import sweep
 from log_tables.layout import CONSUMER_OFFSETS
@@ -38,14 +38,14 @@ TEMPORARY_MAX_AGE_MS = 60 * 60 * 1000
 DUTY_END_S = 5.0
 """How long a stopping gateway waits for a duty: a longer checkpoint is repeated later."""
 
-_log = logging.getLogger(__name__)
-
 
 class Duty:
     """A thread that calls `work`, waits `interval_s` seconds, and so on until `stop`."""
 
-    def __init__(self, name: str, interval_s: float, work: Callable[[], object], metrics: Metrics) -> None:
-        self._name, self._interval_s, self._work, self._metrics = name, interval_s, work, metrics
+    def __init__(
+        self, name: str, interval_s: float, work: Callable[[], object], failures: FailureLog
+    ) -> None:
+        self._name, self._interval_s, self._work, self._failures = name, interval_s, work, failures
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"duty-{name}", daemon=True)
 
@@ -62,26 +62,22 @@ class Duty:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            try:
+            with self._failures.catch(self._name):  # a gateway that cannot clean up can still serve
                 self._work()
-            except Exception:  # noqa: BLE001 -- logged and counted below
-                # The next turn may succeed, and a gateway that cannot clean up can still serve.
-                _log.exception("duty %s failed; it is tried again", self._name)
-                self._metrics.duty_failed(self._name)
             self._stopping.wait(self._interval_s)
 
 
 def duties(gateway: Gateway) -> list[Duty]:
     """All duties of `gateway`, not yet started."""
-    cluster, metrics = gateway.cluster, gateway.metrics
+    cluster, failures = gateway.cluster, FailureLog(gateway.metrics.duty_failed)
     refresh_interval_s = gateway.settings.refresh_interval_ms / 1_000
     return [
-        Duty("refresh", refresh_interval_s, cluster.refresh, metrics),
-        Duty("checkpoint", CHECKPOINT_INTERVAL_S, lambda: checkpoint(cluster), metrics),
-        Duty("compact", COMPACT_INTERVAL_S, lambda: compact(cluster), metrics),
-        Duty("clean", CLEAN_INTERVAL_S, lambda: clean(cluster), metrics),
-        Duty("lags", LAGS_INTERVAL_S, lambda: follow_lags(gateway.shard_manager, cluster), metrics),
-        Duty("sweep", SWEEP_INTERVAL_S, lambda: sweep(cluster), metrics),
+        Duty("refresh", refresh_interval_s, cluster.refresh, failures),
+        Duty("checkpoint", CHECKPOINT_INTERVAL_S, lambda: checkpoint(cluster), failures),
+        Duty("compact", COMPACT_INTERVAL_S, lambda: compact(cluster), failures),
+        Duty("clean", CLEAN_INTERVAL_S, lambda: clean(cluster), failures),
+        Duty("lags", LAGS_INTERVAL_S, lambda: follow_lags(gateway.shard_manager, cluster), failures),
+        Duty("sweep", SWEEP_INTERVAL_S, lambda: sweep(cluster), failures),
     ]
 
 

@@ -25,6 +25,7 @@ from coordinator.brokers.brokers import Brokers
 from coordinator.brokers.leadership import Leadership
 from coordinator.brokers.peers import Peers
 from coordinator.brokers.router import Router
+from coordinator.failure_log import FailureLog
 from coordinator.groups.group_coordinator import GroupCoordinator
 from coordinator.groups.session_manager import SessionManager
 from coordinator.groups.shard_manager import ShardManager
@@ -170,16 +171,17 @@ def open_gateway(settings: Settings, url: str, peer_url: str = "", clock: Clock 
 def gateway_of(cluster: Cluster, settings: Settings, clock: Clock) -> Gateway:
     """The parts of a gateway that serves `cluster`; the settings name its URLs."""
     metrics = Metrics()
+    failures = FailureLog(metrics.duty_failed)
     buffer = Buffer(settings.buffer_memory)
     writer = Writer(cluster, settings, clock, metrics.committed)
-    brokers = Brokers(cluster, settings, clock, _replaced)
+    brokers = Brokers(cluster, settings, clock, failures, _replaced)
     peers = Peers(brokers)
-    leadership = Leadership(cluster, writer, brokers, peers, clock)
+    leadership = Leadership(cluster, writer, brokers, peers, clock, failures)
     router = Router(writer, leadership, brokers, peers, settings, clock, metrics.forwarded)
     transactions = TransactionCoordinator(cluster, router.append, buffer, clock, metrics.transaction)
     tails = TailFollower(clock)
     consumers = SessionManager(cluster, tails, clock)
-    shards = ShardManager(cluster, leadership, consumers, transactions, settings, clock)
+    shards = ShardManager(cluster, leadership, consumers, transactions, settings, clock, failures)
     coordinator = GroupCoordinator(cluster, shards, consumers, transactions, clock)
     return Gateway(
         cluster,

@@ -13,7 +13,7 @@ import asyncio
 import hashlib
 import hmac
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,7 +21,8 @@ from typing import TypeVar, TypeVarTuple, Unpack
 
 from msgspec.structs import replace
 
-from ingest.pending_tasks import PendingTasks
+from coordinator.failure_log import FailureLog
+from coordinator.periodic_task import PeriodicTask
 from ingest.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
@@ -72,7 +73,12 @@ class Brokers:
     """The gateways of a cluster, as one of them sees them. Used on the event loop."""
 
     def __init__(
-        self, cluster: Cluster, settings: Settings, clock: Clock, replaced: Callable[[], None] = lambda: None
+        self,
+        cluster: Cluster,
+        settings: Settings,
+        clock: Clock,
+        failures: FailureLog,
+        replaced: Callable[[], None] = lambda: None,
     ) -> None:
         """`replaced` is called when another gateway has registered at the same URL."""
         self._cluster, self._clock, self._url, self._replaced = cluster, clock, settings.peer_url, replaced
@@ -86,7 +92,10 @@ class Brokers:
         self._shown = ""  # the incarnation that has given a sign of life
         self._next_look: asyncio.Task[None] | None = None
         self._last_look = -LOOK_PAUSE_S
-        self._tasks = PendingTasks()
+        # Apart, because a long wait for the metadata log must not look like death.
+        interval_s = self._timeout_s / BEATS_PER_TIMEOUT
+        self._heartbeat = PeriodicTask("heartbeat", interval_s, self._watch, failures)
+        self._registration = PeriodicTask("registration", interval_s, self._stay_listed, failures)
         # Of its own: signs of life wait for nothing that requests have in a thread.
         self._threads = ThreadPoolExecutor(BROKER_THREADS, thread_name_prefix="broker")
 
@@ -181,9 +190,8 @@ class Brokers:
             await self._watch()
         except LakelogError as error:  # a full disk, say: the logs can still be read
             _log.warning("this gateway is not registered yet, and tries again: %s", error)
-        # One after the other, a long wait for the metadata log would look like death.
-        for act in (self._watch, self._publish):
-            self._tasks.start(self._always(act))
+        self._heartbeat.start()
+        self._registration.start()
 
     async def leave(self) -> None:
         """Tell the others that this gateway is about to end, so that they hand nothing over to it.
@@ -199,7 +207,8 @@ class Brokers:
 
     async def close(self) -> None:
         """Leave in order: nobody leads then what this gateway still led."""
-        await self._tasks.cancel()
+        await self._heartbeat.close()
+        await self._registration.close()
         record, self._record = self._record, None
         if record is not None:
             try:
@@ -211,20 +220,6 @@ class Brokers:
         """Publish, with the next sign of life, that this gateway leads these partitions."""
         if self._record is not None and self._record.leads != leads:
             self._record = replace(self._record, leads=dict(leads))
-
-    async def _always(self, act: Callable[[], Awaitable[None]]) -> None:
-        while True:
-            await asyncio.sleep(self._timeout_s / BEATS_PER_TIMEOUT)
-            try:
-                await act()
-            except BrokerReplaced as error:
-                _log.error("%s", error)
-                self._replaced()
-                return
-            except Exception as error:  # noqa: BLE001 -- logged; the next time may succeed
-                _log.warning(
-                    "broker %d cannot give signs of life, or see those of others: %s", self.id, error
-                )
 
     async def _watch(self) -> None:
         """Give a sign of life, and look for those of the other gateways."""
@@ -285,6 +280,15 @@ class Brokers:
         """Whether another gateway is on the list in this one's place."""
         listed = self._cluster.metadata_log.brokers.get(record.id)
         return listed is not None and listed.incarnation != record.incarnation
+
+    async def _stay_listed(self) -> None:
+        """`_publish`, until another gateway has registered at this URL."""
+        try:
+            await self._publish()
+        except BrokerReplaced as error:
+            _log.error("%s", error)
+            self._registration.stop()
+            self._replaced()
 
     async def _publish(self) -> None:
         """Publish what this gateway leads, if that has changed; remove gateways that died long ago."""

@@ -14,8 +14,9 @@ import mmh3
 
 from coordinator.brokers.brokers import Brokers
 from coordinator.brokers.peers import Peers
+from coordinator.failure_log import FailureLog
+from coordinator.periodic_task import PeriodicTask
 from ingest.accumulator import Accumulator
-from ingest.pending_tasks import PendingTasks
 from ingest.writer import Writer
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
@@ -42,23 +43,30 @@ class Leadership:
     """Of one gateway. Used on the event loop."""
 
     def __init__(
-        self, cluster: Cluster, writer: Writer, brokers: Brokers, peers: Peers, clock: Clock
+        self,
+        cluster: Cluster,
+        writer: Writer,
+        brokers: Brokers,
+        peers: Peers,
+        clock: Clock,
+        failures: FailureLog,
     ) -> None:
         self._cluster, self._writer, self._brokers, self._peers = cluster, writer, brokers, peers
-        self._clock = clock
+        self._clock, self._failures = clock, failures
         self._unreached: set[int] = set()
         self._moving: dict[_ById, asyncio.Future[None]] = {}
         self._leaving: list[Callable[[Topic, int], Awaitable[None]]] = []
-        self._tasks = PendingTasks()
+        self._lived: tuple[int, ...] = ()
+        self._announcing = PeriodicTask("announcement", BALANCE_S, self._balance_and_announce, failures)
         self._closing = False
 
     async def start(self) -> None:
         """Begin to hand partitions over to gateways that come."""
-        self._tasks.start(self._balance_always())
+        self._announcing.start()
 
     async def close(self) -> None:
         """Hand all partitions over to the other gateways, if there are any; requests are still forwarded."""
-        await self._tasks.cancel()
+        await self._announcing.close()
         if self._closing or not self._others():
             return
         self._closing = True
@@ -212,22 +220,17 @@ class Leadership:
         if moving is not None:
             await asyncio.shield(moving)
 
-    async def _balance_always(self) -> None:
-        before: tuple[int, ...] = ()
-        while True:
-            await asyncio.sleep(BALANCE_S)
-            living = self._brokers.living()
-            if living == before:  # a gateway that has just come may not stay
-                try:
-                    await self._balance(living)
-                except Exception:  # noqa: BLE001 -- the next round may succeed, and nothing rests on this one
-                    _log.exception("balancing the partitions over the gateways failed; it is tried again")
-            before = living
-            await self._writer.forget()  # else deleted topics would be announced, and kept for ever
-            leads: dict[str, list[int]] = {}
-            for topic, partition in self._writer.led_partitions():
-                leads.setdefault(topic.name, []).append(partition)
-            self._brokers.announce_led({name: sorted(indexes) for name, indexes in sorted(leads.items())})
+    async def _balance_and_announce(self) -> None:
+        living = self._brokers.living()
+        if living == self._lived:  # a gateway that has just come may not stay
+            with self._failures.catch("balance"):
+                await self._balance(living)
+        self._lived = living
+        await self._writer.forget()  # else deleted topics would be announced, and kept for ever
+        leads: dict[str, list[int]] = {}
+        for topic, partition in self._writer.led_partitions():
+            leads.setdefault(topic.name, []).append(partition)
+        self._brokers.announce_led({name: sorted(indexes) for name, indexes in sorted(leads.items())})
 
     async def _balance(self, living: tuple[int, ...]) -> None:
         wanted = (

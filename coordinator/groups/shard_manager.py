@@ -4,12 +4,12 @@ A group belongs to a partition of `__consumer_offsets`, as in Kafka; its leader 
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import TypeVar
 
 from coordinator.brokers.leadership import Leadership
+from coordinator.failure_log import FailureLog
 from coordinator.groups.events import TopicsChanged, TopicState
 from coordinator.groups.group import Group
 from coordinator.groups.group_records import restore
@@ -17,8 +17,8 @@ from coordinator.groups.session_manager import SessionManager
 from coordinator.groups.shard import Shard
 from coordinator.groups.step import step
 from coordinator.groups.transaction_coordinator import TransactionCoordinator
+from coordinator.periodic_task import PeriodicTask
 from ingest.buffer import RETRY_AFTER_S
-from ingest.pending_tasks import PendingTasks
 from ingest.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
@@ -41,8 +41,6 @@ ADOPT_S = 5.0
 
 Answer = TypeVar("Answer")
 
-_log = logging.getLogger(__name__)
-
 
 class ShardManager:
     """The shards of one process, and the groups of all processes to read. Used on the event loop."""
@@ -55,6 +53,7 @@ class ShardManager:
         transactions: TransactionCoordinator,
         settings: Settings,
         clock: Clock,
+        failures: FailureLog,
     ) -> None:
         self._cluster, self._leadership, self._settings, self._clock = cluster, leadership, settings, clock
         self._sessions, self._transactions = consumers, transactions
@@ -64,14 +63,16 @@ class ShardManager:
         self._replays: dict[int, tuple[tuple[int, int], asyncio.Task[list[Group]]]] = {}
         self._topics: Mapping[str, TopicState] = {}
         self._topics_version = -1
-        self._tasks = PendingTasks()
         self._making = asyncio.Lock()
         self._expiring: dict[int, float] = {}
+        self._failures = failures
+        self._ticking = PeriodicTask("groups", TICK_S, self._tick_all, failures)
+        self._adopting = PeriodicTask("adoption", ADOPT_S, self._take_over_pending, failures)
 
     async def start(self) -> None:
         """Begin to look after session timeouts, and for pending transactions that were left."""
-        self._tasks.start(self._tick_always())
-        self._tasks.start(self._take_over_always())
+        self._ticking.start()
+        self._adopting.start()
 
     async def close(self) -> None:
         """Note the positions of members, and stop."""
@@ -79,7 +80,8 @@ class ShardManager:
             with suppress(LakelogError):
                 await self._before_hand_over(await self._topic(), partition)
         await self._transactions.close()
-        await self._tasks.cancel()
+        await self._ticking.close()
+        await self._adopting.close()
 
     def wake(self) -> None:
         """Wake every poll that waits, so that it checks whether it still should."""
@@ -267,15 +269,11 @@ class ShardManager:
         await shard.wait_all_durable()
         shard.wake()
 
-    async def _tick_always(self) -> None:
-        while True:
-            await asyncio.sleep(TICK_S)
-            self.follow_topics()
-            for partition, shard in [*self._shards.items()]:
-                try:
-                    await self._tick(partition, shard)
-                except Exception:  # noqa: BLE001 -- one shard must not hold up the others
-                    _log.exception("looking after the consumer groups of partition %d failed", partition)
+    async def _tick_all(self) -> None:
+        self.follow_topics()
+        for partition, shard in [*self._shards.items()]:
+            with self._failures.catch("groups", f"{CONSUMER_OFFSETS}-{partition}"):  # it holds up no other
+                await self._tick(partition, shard)
 
     async def _tick(self, partition: int, shard: Shard) -> None:
         await asyncio.to_thread(shard.refresh)
@@ -294,14 +292,6 @@ class ShardManager:
         if now >= self._expiring.get(partition, 0):
             more = shard.expire(self._settings.offsets_retention_minutes * 60_000)
             self._expiring[partition] = now + (0 if more else EXPIRE_S)
-
-    async def _take_over_always(self) -> None:
-        while True:
-            try:
-                await self._take_over_pending()
-            except Exception:  # noqa: BLE001 -- the next round may succeed
-                _log.exception("looking for pending transactions of other gateways failed")
-            await asyncio.sleep(ADOPT_S)
 
     async def _take_over_pending(self) -> None:
         """Take over groups that nobody coordinates and that have pending transactions.

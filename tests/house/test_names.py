@@ -50,7 +50,7 @@ PLAIN = """
     already and answer appended appending applied assigned at changed cleaning clocked closing
     committed common corrupt created damaged deleted done dropped durable empty encoded exist faulty first
     found full gap gone handed holding in invalid joined kept large last listed long malformed manual
-    many missing mixed new not noted of outgoing pending placed prefixed processed published queued
+    many missing mixed new not noted of outgoing pending periodic placed prefixed processed published queued
     reached received remote replaced reported reserved reused seen sent sequenced shared staged strict taken
     too unavailable undelivered unknown unreachable unreadable unsupported waiting with without
 """

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from coordinator.brokers.brokers import Brokers, asker_of
 from coordinator.brokers.peer_wire import decode_outcomes, encode_entries
 from coordinator.brokers.peers import ASKER, TARGET
+from coordinator.failure_log import FailureLog
 from ingest.settings import Settings
 from ingest.writer import Appended
 from log_tables.clock import SystemClock
@@ -72,7 +73,7 @@ class Asker:
         self.cluster.store.put(broker_path(self.record.id), sign.encode())
 
     def headers(self) -> dict[str, str]:
-        target = Brokers(self.cluster, Settings(), SystemClock()).target_of(self.asked)
+        target = Brokers(self.cluster, Settings(), SystemClock(), FailureLog()).target_of(self.asked)
         return {TARGET: target, ASKER: asker_of(self.record, target)}
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from api.metrics import Metrics, TableSize
 from api.process.duties import Duty, checkpoint, clean, table_sizes
+from coordinator.failure_log import FailureLog
 from log_tables.clock import ManualClock, SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.layout import checkpoint_version, commit_version, log_directory
@@ -108,7 +109,7 @@ def test_a_duty_that_fails_is_logged_counted_and_tried_again(caplog: pytest.LogC
             raise RuntimeError("the disk is on fire")
         done.set()
 
-    duty = Duty("tidy", 0.0, work, metrics)
+    duty = Duty("tidy", 0.0, work, FailureLog(metrics.duty_failed))
     duty.start()
     assert done.wait(30)
     duty.stop()

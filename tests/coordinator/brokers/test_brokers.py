@@ -1,7 +1,7 @@
 """Which gateways there are, as each sees it: who comes, is silent, is forgotten, leaves, is replaced."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.brokers.brokers import FORGOTTEN_S, Brokers
+from coordinator.failure_log import FailureLog
 from ingest.settings import Settings
 from log_tables.clock import ManualClock, SystemClock
 from log_tables.cluster.cluster import Cluster
@@ -16,7 +17,7 @@ from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.errors import ObjectMissing
 from log_tables.layout import broker_path
 from log_tables.store.store import Store, open_store
-from log_tables.testing import HoldingStore
+from log_tables.testing import Fault, FaultyStore, HoldingStore, refused
 from tests.kit.support import wait_until
 
 TIMEOUT_MS = 100
@@ -26,12 +27,16 @@ TIMEOUT_MS = 100
 class Seat:
     """A gateway's view of the others, without the gateway."""
 
-    def __init__(self, root: Path, url: str) -> None:
+    def __init__(self, root: Path, url: str, faults: Sequence[Fault] = ()) -> None:
         settings = Settings(data=str(root), peer_url=url, leader_timeout_ms=TIMEOUT_MS)
         self.clock = ManualClock()
-        self.cluster = Cluster.open(open_store(root), SystemClock(), url)
+        self.cluster = Cluster.open(FaultyStore(open_store(root), faults), SystemClock(), url)
         self.replaced: list[str] = []
-        self.brokers = Brokers(self.cluster, settings, self.clock, lambda: self.replaced.append(url))
+        self.failed: list[str] = []
+        failures = FailureLog(self.failed.append)
+        self.brokers = Brokers(
+            self.cluster, settings, self.clock, failures, lambda: self.replaced.append(url)
+        )
 
     @property
     def store(self) -> Store:
@@ -206,6 +211,26 @@ def test_who_leaves_in_order_is_gone_at_once_with_its_sign_of_life(tmp_path: Pat
         assert one.listed() == {}
 
     run(scenario, tmp_path)
+
+
+def test_a_gateway_whose_store_was_away_gives_signs_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(root: Path) -> None:
+        away = [Fault(nth, refused, {"put"}, broker_path(1)) for nth in range(2, 6)]
+        one, two = Seat(root, "http://one", away), Seat(root, "http://two")
+        for seat in (one, two):
+            await seat.brokers.start()
+        await until(lambda: bool(one.listed()) and one.failed == ["heartbeat"] * 4, "its signs failed")
+        await two.fall_silent()
+        await until(lambda: two.sees(1, 2), "it gives signs again")
+        for seat in (two, one):
+            await seat.brokers.close()
+
+    run(scenario, tmp_path)
+    [failed, works] = [message for message in caplog.messages if "heartbeat" in message]
+    assert failed.startswith("duty heartbeat failed; it is tried again: ")
+    assert works == "duty heartbeat works again"
 
 
 def test_what_one_leads_is_told_to_the_others(tmp_path: Path) -> None:
