@@ -9,7 +9,7 @@ import sys
 import threading
 
 from ingest.settings import Settings
-from log_tables.clock import timer
+from log_tables.clock import Backoff, timer
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument
 from log_tables.store.store import open_store
@@ -17,11 +17,8 @@ from log_tables.store.store import open_store
 STOP_S = 5.0
 """How long a stopping gateway waits for the job that runs: to be killed does it no harm."""
 
-RESTART_S = 5.0
-"""How long a scheduler that has ended is left alone, for the first time."""
-
-RESTART_MAX_S = 300.0
-"""And at most, after it has ended again and again: its cause may be gone by then."""
+RESTARTS = Backoff(5.0, max_s=300.0)
+"""How long a scheduler that has ended is left alone, ever longer: the cause may be gone by then."""
 
 _LOOK_S = 0.5
 
@@ -34,9 +31,8 @@ class Maintainer:
     It stops by itself when this process is gone, however it went: its standard input ends then.
     """
 
-    def __init__(self, settings: Settings, restart_s: float = RESTART_S) -> None:
+    def __init__(self, settings: Settings, restarts: Backoff = RESTARTS) -> None:
         """Makes the root if there is none. Raises InvalidArgument without Spark, StoreUnavailable."""
-        self._restart_s = restart_s
         if importlib.util.find_spec("pyspark") is None:
             raise InvalidArgument("--maintain needs Spark: install it with pip install 'lakelog[spark]'")
         Cluster.open(open_store(settings.data, settings.store_options))  # the scheduler makes none
@@ -49,7 +45,7 @@ class Maintainer:
         ]
         # In the environment, which other users do not see: the options hold secrets.
         self._environment = {**os.environ, "LAKELOG_STORE_OPTIONS": json.dumps(settings.store_options)}
-        self._stopping = threading.Event()
+        self._restarts, self._stopping = restarts, threading.Event()
         self._thread = threading.Thread(target=self._keep_running, name="maintainer", daemon=True)
 
     def __enter__(self) -> "Maintainer":
@@ -75,7 +71,7 @@ class Maintainer:
                 if self._stopping.wait(_LOOK_S):
                     _stop(process)
                     return
-            pause_s = next_pause_s(pause_s, timer() - started, self._restart_s)
+            pause_s = next_pause_s(self._restarts, pause_s, timer() - started)
             _log.error(
                 "maintenance ended with exit code %s; it is started again in %g s",
                 process.returncode,
@@ -83,13 +79,11 @@ class Maintainer:
             )
 
 
-def next_pause_s(before_s: float, ran_s: float, first_s: float = RESTART_S) -> float:
-    """How long to leave a scheduler alone that ran for `ran_s` after a pause of `before_s`; at first
-    `first_s`.
-    """
-    if before_s == 0 or ran_s > RESTART_MAX_S:
-        return first_s
-    return min(2 * before_s, RESTART_MAX_S)
+def next_pause_s(restarts: Backoff, before_s: float, ran_s: float) -> float:
+    """How long to leave a scheduler alone that ran for `ran_s` after a pause of `before_s`."""
+    if before_s == 0 or ran_s > restarts.max_s:
+        return restarts.first_s
+    return restarts.after(before_s)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

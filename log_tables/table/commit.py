@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from log_tables.clock import Clock
+from log_tables.clock import Backoff, Clock
 from log_tables.errors import (
     AlreadyExists,
     CorruptLog,
@@ -27,6 +27,8 @@ ENGINE = f"lakelog/{VERSION}"
 
 VACUUM = "VACUUM"
 """The one operation of ours without actions: its commit only makes older ones that are in flight lose."""
+
+_PUT_RETRIES = Backoff(PUT_RETRY_PAUSE_S, max_s=PUT_RETRY_LIMIT_S)
 
 
 class ProducedBatch(msgspec.Struct, frozen=True, array_like=True):
@@ -213,7 +215,7 @@ def put_commit(store: Store, table: str, version: int, commit: Commit, clock: Cl
     """
     path, data = commit_path(table, version), encode(commit)
     deadline = clock.monotonic() + PUT_RETRY_LIMIT_S
-    pause = PUT_RETRY_PAUSE_S
+    pause_s = _PUT_RETRIES.first_s
     certain = True
     while True:
         try:
@@ -236,8 +238,8 @@ def put_commit(store: Store, table: str, version: int, commit: Commit, clock: Cl
                 f"the store did not say within {PUT_RETRY_LIMIT_S:g} s whether version {version} was written "
                 "and is durable; repeat the request with an idempotent producer, else read first"
             )
-        clock.pause(pause)
-        pause *= 2
+        clock.pause(pause_s)
+        pause_s = _PUT_RETRIES.after(pause_s)
 
 
 def _read_back(store: Store, table: str, version: int) -> Commit | None:

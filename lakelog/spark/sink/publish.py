@@ -7,8 +7,9 @@ import msgspec
 
 from lakelog.client import DEFAULT_URL
 from lakelog.client.client import Client, quoted
+from lakelog.client.retry import retry
 from log_tables.clock import Clock
-from log_tables.errors import OutcomeUnknown, Retriable
+from log_tables.errors import LakelogError, OutcomeUnknown, Retriable
 from log_tables.segments.staging import StagedFile
 
 REMEMBERED_BATCHES = 10_000
@@ -18,7 +19,6 @@ back by 100 (spark.sql.streaming.minBatchesToRetain), a driver that was thought 
 _PATIENCE_S = 120.0
 """How long a transaction is repeated that a gateway does not answer: it may be starting again."""
 
-_PAUSE_S = 0.2
 _REQUEST_S = 60.0
 _CONTENT_TYPE = "application/vnd.kafka.binary.v2+json"
 
@@ -47,15 +47,10 @@ def publish(url: str | None, transaction: Transaction, staged: Sequence[StagedFi
     body = msgspec.json.encode({"staged": staged, "forget": transaction.forget})
     path = f"/consumers/{quoted(transaction.group)}/transactions"
     headers = {"Content-Type": _CONTENT_TYPE, "Idempotency-Key": transaction.retry_key}
-    deadline = clock.monotonic() + _PATIENCE_S
     with Client(url or DEFAULT_URL, timeout_s=_REQUEST_S, clock=clock) as client:
-        while True:
-            try:
-                answer = client.post(path, body, headers)
-            except (OutcomeUnknown, Retriable) as error:
-                pause_s = float(error.details.get("retry_after_s", _PAUSE_S))
-                if clock.monotonic() + pause_s > deadline:
-                    raise
-                clock.pause(pause_s)
-            else:
-                return not answer.json()["earlier"]
+        answer = retry(lambda: client.post(path, body, headers), _may_repeat, _PATIENCE_S, clock)
+    return not answer.json()["earlier"]
+
+
+def _may_repeat(error: LakelogError) -> bool:
+    return isinstance(error, OutcomeUnknown | Retriable)

@@ -18,7 +18,8 @@ from typer.testing import CliRunner, Result
 from ingest.settings import load_settings
 from lakelog.cli import app
 from lakelog.cli.maintain import seconds
-from lakelog.cli.maintainer import RESTART_MAX_S, RESTART_S, Maintainer, next_pause_s
+from lakelog.cli.maintainer import RESTARTS, Maintainer, next_pause_s
+from log_tables.clock import Backoff
 from log_tables.errors import InvalidArgument
 from tests.kit.cli import FAILED, USAGE, lines, printed, wrong
 from tests.kit.gateway import RunningGateway, start_gateway
@@ -280,17 +281,17 @@ def test_a_gateway_starts_its_scheduler_again_and_takes_it_along(root: Root) -> 
 @pytest.mark.parametrize(
     ("before_s", "ran_s", "expected"),
     [
-        (0, 1, RESTART_S),
-        (RESTART_S, 1, 2 * RESTART_S),
-        (RESTART_MAX_S - 1, 1, RESTART_MAX_S),
-        (RESTART_MAX_S, RESTART_MAX_S, RESTART_MAX_S),
-        (RESTART_MAX_S, RESTART_MAX_S + 1, RESTART_S),
+        (0, 1, RESTARTS.first_s),
+        (RESTARTS.first_s, 1, 2 * RESTARTS.first_s),
+        (RESTARTS.max_s - 1, 1, RESTARTS.max_s),
+        (RESTARTS.max_s, RESTARTS.max_s, RESTARTS.max_s),
+        (RESTARTS.max_s, RESTARTS.max_s + 1, RESTARTS.first_s),
     ],
 )
 def test_a_scheduler_that_ends_again_and_again_is_left_alone_for_longer(
     before_s: float, ran_s: float, expected: float
 ) -> None:
-    assert next_pause_s(before_s, ran_s) == expected
+    assert next_pause_s(RESTARTS, before_s, ran_s) == expected
 
 
 @pytest.mark.usefixtures("process")
@@ -298,7 +299,7 @@ def test_a_scheduler_that_cannot_run_is_tried_more_and_more_seldom(
     root: Root, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = load_settings(data=str(root.directory / "here"), remote_root="nowhere://")
-    with Maintainer(settings, restart_s=0.01):
+    with Maintainer(settings, Backoff(0.01, max_s=60.0)):
         wait_until(lambda: len(caplog.messages) >= 3, "it has ended three times")
     ended = "maintenance ended with exit code 2; it is started again in"
     assert caplog.messages[:3] == [f"{ended} {pause_s} s" for pause_s in ("0.01", "0.02", "0.04")]
