@@ -14,10 +14,7 @@ PACKAGES = {marker.parent.name for marker in ROOT.glob("*/py.typed")}
 PATCHES = {"setattr", "setitem", "delattr", "delitem"}
 
 LONG = {
-    "tests/api/v2/test_consumers.py",
-    "tests/api/v2/test_produce.py",
     "tests/api/v2/test_transactions.py",
-    "tests/coordinator/groups/test_group.py",
     "tests/coordinator/groups/test_transaction_state.py",
     "tests/log_tables/cluster/test_cluster.py",
     "tests/log_tables/partition/test_partition.py",

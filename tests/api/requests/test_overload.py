@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pyarrow as pa
 
-from tests.api.v2.test_produce import ARROW, post, records, refused, stream
 from tests.kit.gateway import RunningGateway, running_gateway, start_gateway
+from tests.kit.produce import ARROW, post, records, refused, stream
 
 KIB = 1024
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from log_tables.record import RECORD_SCHEMA
-from tests.api.v2.test_produce import ARROW, BINARY, JSON, TEXT, post, records, refused, stream
 from tests.kit.gateway import RunningGateway, leave_every_tenth, running_gateway
+from tests.kit.produce import ARROW, BINARY, JSON, TEXT, post, records, refused, stream
 
 
 def fetch(

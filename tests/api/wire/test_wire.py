@@ -20,7 +20,7 @@ from api.wire.v2 import decode_records, encode_consecutive_offsets, encode_offse
 from api.wire.v3 import Row, decode_batch, decode_stream
 from log_tables.errors import InvalidRecord
 from log_tables.record import RECORD_SCHEMA, with_offsets
-from tests.api.v2.test_produce import records
+from tests.kit.produce import records
 
 REFUSALS = (MalformedBody, InvalidRecord, RequestTooLarge)
 FORMATS = [Format.JSON, Format.BINARY, Format.TEXT]

@@ -13,8 +13,8 @@ from log_tables import errors
 from log_tables.clock import ManualClock
 from log_tables.errors import LakelogError, Unreachable
 from log_tables.record import RECORD_SCHEMA
-from tests.api.v2.test_produce import JSON, records
 from tests.kit.gateway import RunningGateway
+from tests.kit.produce import JSON, records
 from tests.kit.support import free_port
 
 

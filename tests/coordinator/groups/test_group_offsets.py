@@ -1,0 +1,122 @@
+"""The offsets of a group: committed, reset, and the positions that members were set to."""
+
+from coordinator.groups.events import (
+    Assign,
+    Commit,
+    Join,
+    Leave,
+    OffsetAndMetadata,
+    Reset,
+    Seek,
+    Unsubscribe,
+)
+from log_tables.cluster.group_log import (
+    MemberConfig,
+    OffsetKey,
+    OffsetValue,
+)
+from log_tables.errors import (
+    GroupNotEmpty,
+    NotAssigned,
+    UnknownPartition,
+    UnknownTopic,
+)
+from log_tables.topic_partition import TopicPartition
+from tests.kit.driven_group import T0, T1, Driven, at
+
+
+def test_a_commit_is_kept_with_what_was_said_beside_it() -> None:
+    driven = Driven().joined("a").stable()
+    expected = OffsetValue(7, "id-t", "note", 123, "a")
+    assert driven.happen(Commit("a", {T0: OffsetAndMetadata(7, "note")}, 123)) == [
+        (OffsetKey("g", "t", 0), expected)
+    ]
+    assert driven.group.committed(T0) == expected
+    assert driven.group.committed(T1) is None
+
+
+def test_of_a_commit_of_what_is_owned_and_what_is_not_nothing_is_kept() -> None:
+    driven = Driven().joined("a", "b").stable()
+    own = next(iter(driven.owned("a")))
+    driven.refuse(
+        Commit("a", {T0: OffsetAndMetadata(1), T1: OffsetAndMetadata(1)}, 0), NotAssigned, "does not own"
+    )
+    driven.happen(Commit("a", {own: OffsetAndMetadata(1)}, 0))
+    assert driven.group.offsets.keys() == {own}
+
+
+def test_who_has_partitions_of_its_own_commits_only_where_nobody_shares() -> None:
+    driven = Driven()
+    driven.happen(Join("a", MemberConfig()), Assign("a", at(0)), Commit("a", {T0: OffsetAndMetadata(1)}, 0))
+    driven.joined("b")
+    driven.refuse(Commit("a", {T0: OffsetAndMetadata(2)}, 0), GroupNotEmpty, "use another group")
+    driven.refuse(Commit("a", {T1: OffsetAndMetadata(2)}, 0), NotAssigned, "does not own")
+    driven.happen(Leave("b"), Commit("a", {T0: OffsetAndMetadata(2)}, 0))
+
+
+def test_offsets_stay_when_everybody_has_gone() -> None:
+    driven = Driven().joined("a").stable()
+    driven.happen(Commit("a", {T0: OffsetAndMetadata(7)}, 0), Leave("a"))
+    assert driven.group.exists
+    committed = driven.restored().group.committed(T0)
+    assert committed is not None
+    assert committed.offset == 7
+
+
+def test_a_reset_waits_until_nobody_shares_or_is_forced() -> None:
+    driven = Driven().joined("a").stable()
+    driven.happen(Seek("a", {T0: 50, T1: 60}))
+    driven.refuse(Reset({T0: OffsetAndMetadata(3)}, 9), GroupNotEmpty, "force it")
+    driven.happen(Reset({T0: OffsetAndMetadata(3, "n")}, 9, force=True))
+    assert driven.group.offsets == {T0: OffsetValue(3, "id-t", "n", 9, "")}
+    assert driven.member("a").positions == {T1: 60}
+    assert driven.restored().member("a").positions == {T1: 60}
+    driven.happen(Leave("a"), Reset({T0: OffsetAndMetadata(1)}, 9))
+
+
+def test_a_reset_of_what_there_is_not() -> None:
+    driven = Driven()
+    driven.refuse(
+        Reset({T0: OffsetAndMetadata(1), TopicPartition("no", 0): OffsetAndMetadata(1)}, 0),
+        UnknownTopic,
+        "'no'",
+    )
+    driven.refuse(
+        Reset({TopicPartition("t", 9): OffsetAndMetadata(1)}, 0, force=True),
+        UnknownPartition,
+        "no partition 9",
+    )
+
+
+def test_a_position_lasts_until_it_is_committed() -> None:
+    driven = Driven().joined("a").stable()
+    driven.happen(Seek("a", {T0: 5, T1: 6}))
+    assert driven.restored().member("a").positions == {T0: 5, T1: 6}
+    driven.happen(Commit("a", {T0: OffsetAndMetadata(9)}, 0))
+    assert driven.member("a").positions == {T1: 6}
+    assert driven.restored().member("a").positions == {T1: 6}
+
+
+def test_a_position_goes_with_its_partition() -> None:
+    driven = Driven().joined("a").stable()
+    driven.happen(Seek("a", {T0: 5, T1: 6}))
+    driven.joined("b").stable()
+    assert driven.member("a").positions.keys() == driven.owned("a")
+    driven.happen(Unsubscribe("a"))
+    assert driven.member("a").positions == {}
+    driven.happen(Assign("a", at(0, 1)), Seek("a", {T0: 5, T1: 6}), Assign("a", at(1)))
+    assert driven.member("a").positions == {T1: 6}
+
+
+def test_nobody_is_set_to_a_place_in_what_it_does_not_own() -> None:
+    driven = Driven().joined("a")
+    driven.refuse(Seek("a", {T0: 5}), NotAssigned, "go by the assignment")
+
+
+def test_what_another_one_commits_is_not_the_place_that_a_member_was_set_to() -> None:
+    driven = Driven()
+    for name in "ab":
+        driven.happen(Join(name, MemberConfig()), Assign(name, at(0)))
+    driven.happen(Seek("a", {T0: 5}), Commit("b", {T0: OffsetAndMetadata(9)}, 0))
+    assert driven.member("a").positions == {T0: 5}
+    assert driven.restored().member("a").positions == {T0: 5}
