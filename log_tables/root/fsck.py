@@ -286,12 +286,15 @@ def _replay(store: Store, directory: str, report: PartitionReport) -> Snapshot |
 def _oldest(store: Store, directory: str, commits: list[int], checkpoints: list[int]) -> Snapshot | None:
     """The oldest version from which all later commits exist; without one, the version that lacks the fewest.
 
-    Raises CorruptLog when there are commits and nothing to begin from.
+    A checkpoint whose own commit is gone may have been written late, and the commit after it be that of a
+    fenced leader: another one is taken if there is any. Raises CorruptLog when there are commits and nothing
+    to begin from.
     """
     first, known = commits[-1] if commits else -1, set(commits)
     while first - 1 in known:
         first -= 1
-    usable = [version for version in checkpoints if version >= first - 1]
+    usable = [version for version in checkpoints if version >= first]
+    usable = usable or [version for version in checkpoints if version == first - 1]
     if first == 0 or (not usable and 0 in commits):
         commit = read_commit(store, directory, 0)
         return None if commit is None else first_snapshot(commit, directory)

@@ -9,6 +9,7 @@ from log_tables.clock import Clock
 from log_tables.errors import (
     AlreadyExists,
     CorruptLog,
+    ForeignCommit,
     ObjectMissing,
     OutcomeUnknown,
     StoreUnavailable,
@@ -384,18 +385,28 @@ class Table:
         """The newest snapshot, as if this process had never seen the table."""
         start = open_checkpoint(self.store, self.directory)
         while True:
-            snapshot = self._followed(start)
-            if self._has_commit(start.version):
-                self._check_end(snapshot.version)
-                break
-            # The log was deleted up to here or beyond, now or long ago (a slow writer's hint is old): its
-            # apparent end may be a hole. The listing has the newest checkpoint.
-            newest = open_checkpoint(self.store, self.directory, hinted=False)
+            snapshot, broken = self._tried(start)
+            whole = self._has_commit(start.version)
+            # Otherwise the log was deleted up to here or beyond, now or long ago (a slow writer's hint is
+            # old): its apparent end may be a hole, or hold what a fenced leader has put there since. The
+            # listing has the newest checkpoint.
+            newest = start if whole else open_checkpoint(self.store, self.directory, hinted=False)
             if newest.version == start.version:
                 break
             start = newest
+        if broken is not None:
+            raise broken
+        if whole:
+            self._check_end(snapshot.version)
         self._checkpointed, self._durable = start.version, _NOTHING_DURABLE
         return snapshot
+
+    def _tried(self, start: Snapshot) -> tuple[Snapshot, ForeignCommit | None]:
+        """`start` with all commits after it, or why one of them is not ours."""
+        try:
+            return self._followed(start), None
+        except ForeignCommit as error:
+            return start, error
 
     def _check_end(self, version: int) -> None:
         """Raise CorruptLog when the commit after `version` is lost: a commit of ours must not replace it.

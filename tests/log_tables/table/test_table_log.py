@@ -7,7 +7,7 @@ import pytest
 from deltalake import DeltaTable
 
 from log_tables.clock import SystemClock
-from log_tables.errors import NotLeader
+from log_tables.errors import NotLeader, OutcomeUnknown
 from log_tables.layout import checkpoint_path, commit_path, last_checkpoint_path
 from log_tables.limits import LOG_RETENTION_MS, TOMBSTONE_RETENTION_MS
 from log_tables.partition.partition import Partition
@@ -56,6 +56,30 @@ def test_a_slow_writer_that_sets_the_hint_back_misleads_nobody(
     opened.claim("http://second")
     assert append(opened, b"4") == 4
     assert values(another(partition)) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_an_old_hint_before_the_append_of_a_fenced_leader_misleads_nobody(
+    store: Store, partition: Partition
+) -> None:
+    """A leader wakes in its put, and a slow writer in its checkpoint, after a cleanup of their versions."""
+    other = another(partition)
+
+    def asleep() -> None:
+        other.claim("http://second")
+        append(other, b"theirs")
+        bury(other)
+        slow.checkpoint()
+
+    faulty = FaultyStore(store, [Fault(2, before(asleep), {"put_if_absent"}, "_delta_log/")])
+    sleepy = another(partition, faulty)
+    sleepy.claim("http://sleepy")
+    slow = another(partition)
+    with pytest.raises(OutcomeUnknown):
+        append(sleepy, b"mine")
+    assert values(another(partition)) == [b"theirs"]
+    assert append(other, b"after") == 1
+    assert values(another(partition)) == [b"theirs", b"after"]
+    assert check_partition(store, TABLE).problems == []
 
 
 def test_what_is_younger_than_an_hour_or_not_below_a_checkpoint_is_never_cleaned(
