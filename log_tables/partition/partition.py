@@ -191,7 +191,7 @@ class Partition(PartitionReader):
                 item.request.rests_on()
         append_time = self._append_time() if self.config.log_append_time else None
         records = records_of(fresh, base, append_time)
-        data = segments.encode(records, self.config.compression)
+        data = segments.encode(records, self.config.compression, self.config.limits)
         path = segment_name(base, self.clock.random_hex(8))
         segment = segments.describe(path, records, data.size, 0)
         self.table.store.put_new(f"{self.directory}/{path}", data)

@@ -12,11 +12,12 @@ import pyarrow as pa
 
 from log_tables.clock import Clock
 from log_tables.layout import OFFSET, TIMESTAMP
-from log_tables.limits import SMALL_SEGMENT_BYTES, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 from log_tables.partition.read_plan import ReadPlan, check_offset, planned
 from log_tables.partition.remote import RemoteRoot, RemoteTier
 from log_tables.record import RECORD_SCHEMA, int64s
 from log_tables.segments import segment as segments
+from log_tables.segments.segment import SEGMENT_LIMITS, SegmentLimits
 from log_tables.store.store import Store
 from log_tables.table.snapshot import Segment, Snapshot, timestamp_text
 from log_tables.table.table import Table, topic_deleted
@@ -24,11 +25,12 @@ from log_tables.table.table import Table, topic_deleted
 
 @dataclass(frozen=True, slots=True)
 class PartitionConfig:
-    """The part of a topic's configuration that a partition needs."""
+    """The part of a topic's configuration that a partition needs, and the sizes of its segments."""
 
     compression: str = "zstd"
     log_append_time: bool = False
     producer_expiration_ms: int = 24 * 60 * 60 * 1000
+    limits: SegmentLimits = SEGMENT_LIMITS
 
 
 class PartitionReader:
@@ -175,7 +177,7 @@ class PartitionReader:
         """
         path = f"{self.directory}/{segment.path}"
         cached = self._cache.get(path)
-        if cached is None and segment.raw_bytes <= SMALL_SEGMENT_BYTES:
+        if cached is None and segment.raw_bytes <= self.config.limits.small_bytes:
             end = segment.last_offset + 1
             batches = self._stored(segment, segment.base_offset, end)
             cached = pa.Table.from_batches(batches, RECORD_SCHEMA).combine_chunks().to_batches()[0]
@@ -185,9 +187,10 @@ class PartitionReader:
     def _stored(
         self, segment: Segment, start: int, end: int, columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
+        whole_bytes = self.config.limits.whole_bytes
         if segment.remote:
-            return self._tier.read(segment, start, end, columns)
-        return segments.read(self.table.store, self.directory, segment, start, end, columns)
+            return self._tier.read(segment, start, end, columns, whole_bytes)
+        return segments.read(self.table.store, self.directory, segment, start, end, columns, whole_bytes)
 
     def fetch(self, offset: int, max_bytes: int) -> pa.Table:
         """`plan_read`, `bound` and `read` in one, as a Table of RECORD_SCHEMA."""

@@ -25,7 +25,7 @@ from log_tables.errors import (
     StoreUnavailable,
 )
 from log_tables.layout import PROPERTY_CLUSTER, REMOTE_MARK, REMOTE_OWNER, log_directory
-from log_tables.limits import REMOTE_LOOK_S
+from log_tables.limits import REMOTE_LOOK_S, WHOLE_SEGMENT_BYTES
 from log_tables.segments import segment as segments
 from log_tables.store.store import Store
 from log_tables.table.snapshot import Segment, Snapshot
@@ -261,14 +261,19 @@ class RemoteTier:
             raise _of_remote(error) from None
 
     def read(
-        self, segment: Segment, start: int, end: int, columns: Sequence[str] | None = None
+        self,
+        segment: Segment,
+        start: int,
+        end: int,
+        columns: Sequence[str] | None = None,
+        whole_bytes: int = WHOLE_SEGMENT_BYTES,
     ) -> Iterator[pa.RecordBatch]:
         """`segment.read` of a remote segment. Raises StoreUnavailable, also when the root is missing, and
         CorruptSegment.
         """
         root = self._root()
         try:
-            yield from segments.read(root.store, self._directory, segment, start, end, columns)
+            yield from segments.read(root.store, self._directory, segment, start, end, columns, whole_bytes)
         except StoreUnavailable as error:
             raise _of_remote(error) from None
         except CorruptSegment:

@@ -28,7 +28,6 @@ PATCHING = {
     "tests/coordinator/groups/test_transaction_state.py",
     "tests/jobs/test_key_compaction.py",
     "tests/jobs/test_maintenance.py",
-    "tests/log_tables/partition/test_partition.py",
 }
 """Files whose patches are yet to become values."""
 

@@ -10,7 +10,7 @@ from log_tables.limits import LOG_RETENTION_MS
 from log_tables.partition.partition import AppendRequest, Partition, ProducerStamp
 from log_tables.partition.reader import PartitionConfig, PartitionReader
 from log_tables.record import Record, input_batch, to_records
-from log_tables.segments.segment import describe, encode, read
+from log_tables.segments.segment import SegmentLimits, describe, encode, read
 from log_tables.store.store import Store
 from log_tables.table.commit import Add, Commit, Txn
 from log_tables.table.snapshot import Segment, Snapshot
@@ -25,6 +25,11 @@ def new_partition(store: Store, clock: Clock, config: PartitionConfig | None = N
     partition = Partition(store, TABLE, clock, config)
     partition.claim("http://first")
     return partition
+
+
+def with_sizes(store: Store, clock: Clock, **sizes: int) -> Partition:
+    """An empty partition that this process leads, of segments with other sizes (SegmentLimits)."""
+    return new_partition(store, clock, PartitionConfig(limits=SegmentLimits(**sizes)))
 
 
 def another(partition: Partition, store: Store | None = None) -> Partition:
@@ -112,7 +117,10 @@ def thin_out(partition: Partition, inputs: Sequence[Segment], keep: Callable[[in
     if rows.num_rows:
         batch = rows.combine_chunks().to_batches()[0]
         base = batch.column(0)[0].as_py()
-        path, data = segment_name(base, table.clock.random_hex(8)), encode(batch, "zstd")
+        path, data = (
+            segment_name(base, table.clock.random_hex(8)),
+            encode(batch, "zstd", partition.config.limits),
+        )
         table.store.put_new(f"{table.directory}/{path}", data)
         adds = (describe(path, batch, data.size, inputs[-1].modification_time).add(data_change=True),)
     removes = tuple(item.remove(table.clock.now_ms(), data_change=True) for item in inputs)

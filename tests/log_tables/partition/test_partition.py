@@ -61,6 +61,7 @@ from tests.kit.partitions import (
     records,
     thin_out,
     values,
+    with_sizes,
 )
 
 COMMITS = {"put_if_absent"}
@@ -219,12 +220,8 @@ def test_what_comes_from_memory_equals_what_comes_from_the_store(partition: Part
         assert partition.fetch(start, 50).schema.equals(RECORD_SCHEMA, check_metadata=True)
 
 
-def test_a_seek_into_a_large_segment_reads_a_part_of_it(
-    store: Store, partition: Partition, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(segments, "ROW_GROUP_MAX_ROWS", 4)
-    monkeypatch.setattr(segments, "_WHOLE_BYTES", 0)
-    monkeypatch.setattr("log_tables.partition.reader.SMALL_SEGMENT_BYTES", 0)
+def test_a_seek_into_a_large_segment_reads_a_part_of_it(store: Store, clock: ManualClock) -> None:
+    partition = with_sizes(store, clock, group_rows=4, whole_bytes=0, small_bytes=0)
     append(partition, *(b"%d" % n for n in range(40)))
     watched = FaultyStore(store)
     reader = another(partition, watched)
@@ -271,10 +268,9 @@ def test_a_read_inside_a_gap_goes_on_at_the_next_record(sparse: Partition, max_b
 
 @pytest.mark.parametrize("small_bytes", [0, 1 << 16])
 def test_a_read_of_a_segment_with_gaps_keeps_to_its_bytes(
-    partition: Partition, monkeypatch: pytest.MonkeyPatch, small_bytes: int
+    store: Store, clock: ManualClock, small_bytes: int
 ) -> None:
-    monkeypatch.setattr(segments, "ROW_GROUP_MAX_ROWS", 4)
-    monkeypatch.setattr("log_tables.partition.reader.SMALL_SEGMENT_BYTES", small_bytes)
+    partition = with_sizes(store, clock, group_rows=4, small_bytes=small_bytes)
     for base in (0, 40):
         append(partition, *(b"%02d" % n for n in range(base, base + 40)))
     thin_out(partition, partition.snapshot.segments[:1], lambda offset: offset < 3 or offset % 3 == 0)
@@ -310,11 +306,8 @@ def test_a_truncation_into_a_gap_starts_at_the_next_record(sparse: Partition) ->
     assert list(held(another(sparse))) == [15]
 
 
-def test_gaps_in_a_large_segment_are_found_by_row_groups(
-    partition: Partition, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(segments, "ROW_GROUP_MAX_ROWS", 2)
-    monkeypatch.setattr(segments, "_WHOLE_BYTES", 0)
+def test_gaps_in_a_large_segment_are_found_by_row_groups(store: Store, clock: ManualClock) -> None:
+    partition = with_sizes(store, clock, group_rows=2, whole_bytes=0)
     append(partition, *(b"%d" % n for n in range(50)))
     thin_out(partition, partition.snapshot.segments, lambda offset: offset % 7 == 3)
     reader = another(partition)
