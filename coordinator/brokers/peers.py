@@ -11,6 +11,7 @@ from yarl import URL
 
 from coordinator.brokers.brokers import Brokers
 from coordinator.brokers.peer_wire import decode_outcomes, encode_entries
+from coordinator.watched import watched
 from ingest.writer import Acks, AppendOutcome
 from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.cluster.topic import Topic
@@ -178,20 +179,15 @@ class Peers:
 
     async def _while_alive(self, broker: BrokerRecord, sending: Coroutine[Any, Any, Answer]) -> Answer:
         """The result of `sending`, which is cancelled when the other gateway has ended, or is silent."""
-        task = asyncio.ensure_future(sending)
-        try:
-            while not (await asyncio.wait((task,), timeout=WATCH_S))[0]:
-                if self._brokers.is_over(broker) or await self.is_lost(broker):
-                    raise OutcomeUnknown(
-                        f"{_name(broker)} fell silent before it answered; an idempotent producer repeats the "
-                        "request, others read first"
-                    )
-        finally:
-            if not task.done():
-                task.cancel()
-            elif not task.cancelled():
-                task.exception()  # retrieved, even if nobody waits for it any longer
-        return task.result()
+
+        async def check() -> None:
+            if self._brokers.is_over(broker) or await self.is_lost(broker):
+                raise OutcomeUnknown(
+                    f"{_name(broker)} fell silent before it answered; an idempotent producer repeats the "
+                    "request, others read first"
+                )
+
+        return await watched(sending, WATCH_S, check)
 
     async def is_lost(self, broker: BrokerRecord) -> bool:
         """Whether `broker` gives no sign of life and cannot be reached either."""

@@ -32,7 +32,7 @@ ARROW = """
     array arrow binary block buffer byte child children decimal field frame pandas text type typed
 """
 HTTP = """
-    api app body browser connection envelope error gateway guard head health host html http json
+    api app body browser connection envelope error forward gateway guard head health host html http json
     media message middleware multipart origin page rate readiness refused request resource response route
     routed server session socket url wire
 """
@@ -52,7 +52,7 @@ PLAIN = """
     found full gap gone handed holding in invalid joined kept large last listed long malformed manual
     many missing mixed new not noted of outgoing pending periodic placed prefixed processed published queued
     reached received remote replaced reported reserved reused seen sent sequenced shared staged strict taken
-    too unavailable undelivered unknown unreachable unreadable unsupported waiting with without
+    too unavailable undelivered unknown unreachable unreadable unsupported waiting watched with without
 """
 """Adjectives, participles and prepositions, which say which one of the things named by a noun is meant."""
 

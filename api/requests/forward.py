@@ -1,0 +1,91 @@
+"""Requests that another gateway answers: sent as they came, and its answer passed on to the client."""
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import aiohttp
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from api.errors import STATUS_AND_CODE
+from api.gateway import Gateway
+from coordinator.brokers.peers import TARGET
+from coordinator.watched import watched
+from log_tables.cluster.metadata_log import BrokerRecord
+from log_tables.errors import InvalidArgument, NotLeader, OutcomeUnknown
+
+STREAMED_BYTES = 1 << 20
+"""A larger answer, or one of unknown size, is streamed."""
+
+CLIENT_LOOK_S = 0.5
+"""How often a gateway checks whether the client still waits, while another gateway answers."""
+
+_FORWARDED_HEADERS = ("accept", "content-type", "idempotency-key")
+"""The headers of a request that the routes of groups read."""
+
+_DROPPED_HEADERS = frozenset(
+    ["connection", "content-length", "date", "keep-alive", "server", "transfer-encoding", TARGET]
+)
+"""Headers of an answer that belong to one connection (RFC 9110), or that each server writes itself."""
+
+
+def check_headers(request: Request) -> None:
+    """Raise InvalidArgument for headers that two gateways might read differently."""
+    for name in _FORWARDED_HEADERS:
+        values = request.headers.getlist(name)
+        if len(values) > 1 or not all(map(str.isascii, values)):
+            raise InvalidArgument(f"the header {name} has the values {values[:2]!r}; send it once, in ASCII")
+
+
+async def forward(here: Gateway, broker: BrokerRecord, request: Request, body: bytes) -> Response:
+    """The answer of `broker` to `request`, whose body was taken. Raises NotLeader if `broker` says that,
+    Unreachable, OutcomeUnknown.
+    """
+    answer = await _ask(here, broker, request, body)
+    headers = {name: value for name, value in answer.headers.items() if name.lower() not in _DROPPED_HEADERS}
+    length = answer.content_length
+    if answer.status == 200 and (length is None or length > STREAMED_BYTES):
+        return StreamingResponse(_stream(answer), answer.status, headers)
+    try:
+        content = await answer.read()
+    except (aiohttp.ClientError, OSError):
+        raise OutcomeUnknown(
+            f"broker {broker.id} broke off its answer; check the result before you repeat the request"
+        ) from None
+    finally:
+        answer.release()
+    if answer.status == STATUS_AND_CODE[NotLeader][0]:
+        _raise_not_leader(content)
+    return Response(content, answer.status, headers)
+
+
+async def _ask(here: Gateway, broker: BrokerRecord, request: Request, body: bytes) -> aiohttp.ClientResponse:
+    path = request.scope["raw_path"].decode("ascii")
+    query = request.scope["query_string"].decode("ascii")
+    headers = {name: request.headers[name] for name in _FORWARDED_HEADERS if name in request.headers}
+
+    async def check() -> None:
+        # A poll may last for minutes. It ends early if its client is gone, or if this gateway stops.
+        polling = request.method == "GET" and here.stopping.is_set()
+        if polling or await request.is_disconnected():
+            raise OutcomeUnknown("this gateway stopped waiting for the answer; repeat the request")
+
+    asking = here.peers.forward(broker, request.method, f"{path}?{query}" if query else path, headers, body)
+    return await watched(asking, CLIENT_LOOK_S, check)
+
+
+def _raise_not_leader(content: bytes) -> None:
+    with suppress(msgspec.MsgspecError, TypeError):
+        body = msgspec.json.decode(content, type=dict[str, Any])
+        if body.get("error_code") == STATUS_AND_CODE[NotLeader][1]:
+            raise NotLeader(str(body.get("message")))
+
+
+async def _stream(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    try:
+        async for part in answer.content.iter_any():
+            yield part
+    finally:
+        answer.close()
