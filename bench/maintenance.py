@@ -15,6 +15,7 @@ from jobs import retention
 from jobs.state import look
 from log_tables.clock import SystemClock, timer
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic_admin import create_topic
 from log_tables.layout import segment_base_offset
 from log_tables.store.store import open_store
 from log_tables.testing import FaultyStore
@@ -85,7 +86,7 @@ def expire(_seconds: int) -> Figures:
 def _fill_expired(root: Path) -> None:
     clock, events, hour_us = SystemClock(), Events(KEYS), 3_600_000_000
     cluster = Cluster.open(open_store(str(root)), clock)
-    partition = cluster.claim(cluster.create_topic(TOPIC, 1, {"retention.ms": f"{hour_us // 1_000}"}), 0)
+    partition = cluster.claim(create_topic(cluster, TOPIC, 1, {"retention.ms": f"{hour_us // 1_000}"}), 0)
     append(partition, EXPIRED, 10, events, clock.now_us() - 2 * hour_us)
     append(partition, KEPT, 10, events, clock.now_us())
 

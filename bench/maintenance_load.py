@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from bench.spark_load import TOPIC
 from log_tables.clock import SystemClock
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic_admin import create_topic
 from log_tables.layout import OFFSET, VALUE, partition_directory, topic_directory
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import binary_array, input_batch_from_columns, int64s
@@ -53,7 +54,7 @@ def fill(
     """Make the topic and append to each partition `segments` segments of `rows` events."""
     clock = SystemClock()
     cluster = Cluster.open(open_store(str(root)), clock)
-    topic = cluster.create_topic(TOPIC, partitions, configs)
+    topic = create_topic(cluster, TOPIC, partitions, configs)
     for index in range(partitions):
         append(cluster.claim(topic, index), segments, rows, events, clock.now_us())
 

@@ -5,6 +5,7 @@ import pyarrow as pa
 from bench import load
 from log_tables.clock import SystemClock
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic_admin import create_topic
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import binary_array, input_batch_from_columns
 from log_tables.store.store import open_store
@@ -21,7 +22,7 @@ def fill(root: str, partitions: int, segments: int, rows: int = SEGMENT_ROWS) ->
     """
     clock = SystemClock()
     cluster = Cluster.open(open_store(root), clock)
-    topic = cluster.create_topic(TOPIC, partitions)
+    topic = create_topic(cluster, TOPIC, partitions)
     values = binary_array(load.values(rows))
     leading = [cluster.claim(topic, index) for index in range(partitions)]
     for _ in range(segments):

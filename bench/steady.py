@@ -26,6 +26,7 @@ from jobs.spread import SparkProvider
 from jobs.state import table_of
 from log_tables.clock import ManualClock, timer
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic_admin import create_topic
 from log_tables.layout import log_directory
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import binary_array, input_batch_from_columns
@@ -84,7 +85,7 @@ def _life(directory: Path) -> Iterator[Round]:
     clock = ManualClock()
     store = ClockedStore(open_store(str(directory)), clock)
     cluster = Cluster.open(store, clock)
-    partition = cluster.claim(cluster.create_topic(TOPIC), 0)
+    partition = cluster.claim(create_topic(cluster, TOPIC), 0)
     maintenance = Maintenance(Cluster.open(store, clock), _no_spark, _JOBS)
     values, appended = binary_array(load.values(ROUND_MS // STEP_MS * _RECORDS)), 0
     for minute in range(ROUND_MS // 60_000, HOURS * 60 + 1, ROUND_MS // 60_000):

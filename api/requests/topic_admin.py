@@ -6,6 +6,7 @@ from api.gateway import Gateway
 from api.requests.client_topics import TopicDescription, describe_topic, describe_topics
 from api.requests.strict_body import Listed, StrictBody
 from ingest.buffer import RETRY_AFTER_S
+from log_tables.cluster import topic_admin
 from log_tables.errors import QuotaReached
 from log_tables.limits import PARTITIONS_MAX
 
@@ -42,13 +43,13 @@ def create_topic(here: Gateway, new: NewTopic) -> TopicDescription:
     count = here.settings.num_partitions if new.partitions_count is None else new.partitions_count
     _check_quota(here, count)
     configs = {entry.name: entry.value for entry in new.configs}
-    return TopicDescription(here, here.cluster.create_topic(new.topic_name, count, configs))
+    return TopicDescription(here, topic_admin.create_topic(here.cluster, new.topic_name, count, configs))
 
 
 def add_partitions(here: Gateway, topic_name: str, count: int) -> TopicDescription:
     """Grow a topic to `count` partitions; blocking. Raises UnknownTopic, InvalidArgument, QuotaReached."""
     _check_quota(here, count - describe_topic(here, topic_name).partition_count)
-    return TopicDescription(here, here.cluster.add_partitions(topic_name, count))
+    return TopicDescription(here, topic_admin.add_partitions(here.cluster, topic_name, count))
 
 
 def _check_quota(here: Gateway, more: int) -> None:

@@ -15,6 +15,7 @@ from api.requests.topic_admin import NewTopic
 from api.v2.paths import PartitionId, TopicName
 from api.wire.timestamp import microseconds
 from log_tables.cluster.topic import check_writable
+from log_tables.cluster.topic_admin import delete_topic as delete
 from log_tables.partition.reader import PartitionReader
 
 router = APIRouter(tags=["v2 topics"], default_response_class=V2Response, route_class=StrictRoute)
@@ -90,7 +91,7 @@ def get_topic(here: Here, topic: TopicName) -> TopicView:
 def delete_topic(here: Here, topic: TopicName) -> None:
     """The topic is gone at once. Its files are removed after the topic's `file.delete.delay.ms`."""
     check_writable(topic)
-    here.cluster.delete_topic(topic)
+    delete(here.cluster, topic)
 
 
 @router.get("/topics/{topic}/partitions", summary="List partitions", responses=error_responses(404))

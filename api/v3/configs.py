@@ -13,6 +13,7 @@ from api.requests.strict import StrictRoute
 from api.requests.strict_body import Listed, StrictBody
 from api.v3.paths import ClusterId, TopicName
 from log_tables.cluster.config import SETTINGS
+from log_tables.cluster.topic_admin import alter_topic
 from log_tables.errors import NotFound
 
 router = APIRouter(
@@ -88,7 +89,7 @@ def get_config(
     responses=error_responses(400, 404, 422, 503),
 )
 def alter_configs(here: Here, cluster: ClusterId, topic: TopicName, alterations: Alterations) -> None:
-    here.cluster.alter_topic(topic, {change.name: change.value for change in alterations.data})
+    alter_topic(here.cluster, topic, {change.name: change.value for change in alterations.data})
 
 
 def _config_view(request: Request, cluster: str, topic: TopicDescription, name: str) -> ConfigView:

@@ -15,6 +15,7 @@ from api.requests.strict_body import StrictBody
 from api.requests.topic_admin import NewTopic
 from api.v3.paths import ClusterId, TopicName
 from log_tables.cluster.topic import is_internal
+from log_tables.cluster.topic_admin import delete_topic as delete
 
 REPLICATION_FACTOR = 1
 """The value in all answers: lakelog keeps one copy, and the store replicates it."""
@@ -145,7 +146,7 @@ def add_partitions(
 )
 def delete_topic(here: Here, cluster: ClusterId, topic: TopicName) -> None:
     """The topic is gone at once. Its files are removed after the topic's `file.delete.delay.ms`."""
-    here.cluster.delete_topic(topic)
+    delete(here.cluster, topic)
 
 
 @router.get(

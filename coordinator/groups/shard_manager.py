@@ -25,6 +25,7 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.config import COMPACT
 from log_tables.cluster.group_log import check_group_name, replay
 from log_tables.cluster.topic import Topic
+from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import LakelogError, NotLeader, QuotaReached, TopicExists, UnknownGroup
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.partition.reader import PartitionReader
@@ -256,7 +257,7 @@ class ShardManager:
         with suppress(TopicExists):
             partitions = self._settings.offsets_topic_num_partitions
             configs = {"cleanup.policy": COMPACT}
-            self._cluster.create_topic(CONSUMER_OFFSETS, partitions, configs, internal=True)
+            create_topic(self._cluster, CONSUMER_OFFSETS, partitions, configs, internal=True)
         return self._cluster.topic(CONSUMER_OFFSETS)
 
     async def _before_hand_over(self, topic: Topic, partition: int) -> None:

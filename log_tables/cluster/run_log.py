@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import CorruptLog, NotLeader, TopicExists
 from log_tables.layout import MAINTENANCE
 from log_tables.limits import BATCH_MAX_BYTES, METADATA_ATTEMPTS_MAX, METADATA_PAUSE_S
@@ -78,7 +79,7 @@ def _partition(cluster: Cluster) -> Partition:
     if known is None:
         try:
             configs = {"retention.ms": str(RUNS_RETENTION_MS)}
-            known = cluster.create_topic(MAINTENANCE, 1, configs, internal=True)
+            known = create_topic(cluster, MAINTENANCE, 1, configs, internal=True)
         except TopicExists:
             known = cluster.topic(MAINTENANCE)
     return known.partition(0)

@@ -6,6 +6,7 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.metadata_log import TopicRecord
 from log_tables.cluster.topic import is_internal
+from log_tables.cluster.topic_admin import end_deleted, remove_directory, topic_directories
 from log_tables.errors import LakelogError
 from log_tables.layout import log_directory, topic_directory
 from log_tables.limits import CONFIRMATION_MAX_AGE_S, LOG_RETENTION_MS
@@ -23,7 +24,7 @@ def sweep(cluster: Cluster) -> list[str]:
     cluster.refresh(wait=True)  # topics that were created while this process slept must be known
     cluster.metadata_log.make_durable()  # a deletion that a power cut undoes must not have removed files
     removed, failed = [], None
-    for name, number in cluster.directories():
+    for name, number in topic_directories(cluster):
         if is_internal(name):
             continue
         try:
@@ -51,13 +52,13 @@ def _sweep_one(cluster: Cluster, name: str, number: int, looked: float) -> bool:
 
 def _sweep_deleted(cluster: Cluster, record: TopicRecord, number: int) -> bool:
     directory = topic_directory(record.name, number)
-    cluster.end_deleted(record.name)  # the process that deleted it may have died before that
+    end_deleted(cluster, record.name)  # the process that deleted it may have died before that
     age_ms = cluster.clock.now_ms() - record.deleted[number]
     delay_ms = TopicConfig(record.configs).file_delete_delay_ms
     if age_ms >= delay_ms and cluster.remote is not None:
         cluster.remote.remove(directory)
     if age_ms >= delay_ms + LOG_RETENTION_MS and _is_old(cluster, directory):
-        cluster.remove(directory)
+        remove_directory(cluster, directory)
         cluster.metadata_log.change_topic(record.name, lambda known: _swept(known or record, number))
         return True
     if age_ms >= delay_ms:
@@ -79,7 +80,7 @@ def _sweep_orphan(cluster: Cluster, directory: str, looked: float) -> bool:
         return False
     if cluster.clock.boottime() - looked > CONFIRMATION_MAX_AGE_S:
         return False  # this process slept, and the creation may have ended since
-    cluster.remove(directory)
+    remove_directory(cluster, directory)
     return True
 
 

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from examples import delays_by_day, latest_by_plane, topic_to_topic, with_names
 from lakelog.client.client import Client
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic_admin import create_topic
 from log_tables.partition.partition import AppendRequest
 from log_tables.record import Record, input_batch
 from log_tables.store.store import open_store
@@ -39,7 +40,7 @@ class Flights:
     def __init__(self, root: Path) -> None:
         self.root, self.count = root, 0
         cluster = Cluster.open(open_store(root))
-        topic = cluster.create_topic("flights", 2)
+        topic = create_topic(cluster, "flights", 2)
         self._partitions = [cluster.claim(topic, index) for index in range(2)]
 
     def append(self, count: int) -> None:

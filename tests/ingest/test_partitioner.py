@@ -8,6 +8,7 @@ from ingest.partitioner import StickyPartitioner, assign
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic
+from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import InvalidRecord
 from log_tables.store.store import open_store
 from log_tables.topic_partition import partition_for_key
@@ -16,7 +17,7 @@ from log_tables.topic_partition import partition_for_key
 @pytest.fixture(scope="module")
 def three() -> Topic:
     """A topic of three partitions."""
-    return Cluster.open(open_store("memory://"), ManualClock()).create_topic("t", 3)
+    return create_topic(Cluster.open(open_store("memory://"), ManualClock()), "t", 3)
 
 
 def test_the_named_partition_wins_then_the_key_then_the_sticky_one(three: Topic) -> None:

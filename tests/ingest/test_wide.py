@@ -21,6 +21,7 @@ from ingest.wide import Wide
 from ingest.writer import CLAIM_THREADS, Acks, Appended, AppendOutcome
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic
+from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.partition.partition import AppendRequest
 from log_tables.record import Record, input_batch
 from log_tables.store.store import open_store
@@ -90,8 +91,8 @@ class Setup:
         self.gateway, self.store = gateway, store
         parts = (gateway.writer, gateway.leadership, gateway.brokers, gateway.peers)
         self.router = Router(*parts, gateway.settings, gateway.clock, at_once=AT_ONCE)
-        self.wide = gateway.cluster.create_topic("wide", PARTITIONS)
-        self.lone = gateway.cluster.create_topic("lone", 1)
+        self.wide = create_topic(gateway.cluster, "wide", PARTITIONS)
+        self.lone = create_topic(gateway.cluster, "lone", 1)
 
     async def append(
         self, topic: Topic, *partitions: int, acks: Acks = Acks.ALL, value: bytes = b"v"
@@ -187,10 +188,10 @@ def test_a_wide_request_with_acks_0_goes_to_the_topic_that_was_made_again(tmp_pa
     """Each of its parts spreads over so many partitions of the new one that it is wide again."""
 
     async def scenario(setup: Setup) -> None:
-        old = setup.gateway.cluster.create_topic("again", AT_ONCE + 1)
+        old = create_topic(setup.gateway.cluster, "again", AT_ONCE + 1)
         elsewhere = Cluster.open(open_store(tmp_path))
-        elsewhere.delete_topic("again")
-        new = elsewhere.create_topic("again", (AT_ONCE + 1) ** 2)
+        delete_topic(elsewhere, "again")
+        new = create_topic(elsewhere, "again", (AT_ONCE + 1) ** 2)
         gateway = replace(setup.gateway, router=setup.router)
         for value in (b"1", b"2"):
             asked = ProduceRequest(spread(value, new.partition_count), large=False, acks=Acks.NONE)

@@ -14,6 +14,7 @@ from jobs.state import look
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import Intent, IntentKey, encode
+from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.layout import CONSUMER_OFFSETS, STAGING
 from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS, LOG_RETENTION_MS
 from log_tables.partition.partition import AppendRequest
@@ -121,7 +122,7 @@ COMMITS = DUE + 10
 def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
     """A topic `t` of many commits, merged into one segment, on a store that lives by `clock`."""
     made = Cluster.open(ClockedStore(open_store(tmp_path / "here"), clock), clock)
-    partition = made.claim(made.create_topic("t"), 0)
+    partition = made.claim(create_topic(made, "t"), 0)
     append_each(partition, [b"%d" % number for number in range(COMMITS)])
     table, inputs = partition.table, partition.snapshot.segments
     assert commit_merge(table, inputs, merge(table.store, table.directory, inputs, "zstd", clock))
@@ -232,7 +233,7 @@ def test_one_that_failed_is_tidied_up_by_the_next_run(cluster: Cluster, clock: M
 
 
 def test_the_files_of_a_deleted_topic_go(cluster: Cluster, clock: ManualClock) -> None:
-    cluster.delete_topic("t")
+    delete_topic(cluster, "t")
     clock.advance(DAY_MS)
     run(cluster)
     assert [*cluster.store.list("topics/t/")] == []
@@ -267,7 +268,7 @@ def test_what_was_staged_for_a_transaction_that_never_came_goes_after_a_day(
 def test_what_a_transaction_still_needs_stays_however_old(cluster: Cluster, clock: ManualClock) -> None:
     """It is committed and not applied yet: no gateway has run since."""
     kept, old = stage(cluster), stage(cluster)
-    groups = cluster.claim(cluster.create_topic(CONSUMER_OFFSETS, internal=True), 0)
+    groups = cluster.claim(create_topic(cluster, CONSUMER_OFFSETS, internal=True), 0)
     key = IntentKey("g", 1)
     groups.append([AppendRequest(input_batch([encode(key, Intent(1, 1, (kept,)))], 0))])
     clock.advance(DAY_MS + 1)
@@ -285,7 +286,7 @@ def test_a_remote_table_is_tidied_up_as_well(tmp_path: Path, clock: ManualClock)
     local, remote = open_store(tmp_path / "here"), tmp_path / "away"
     cluster = Cluster.open(local, clock)
     cluster.set_remote_root(remote)
-    partition = cluster.claim(cluster.create_topic("t", configs={"remote.storage.enable": "true"}), 0)
+    partition = cluster.claim(create_topic(cluster, "t", configs={"remote.storage.enable": "true"}), 0)
     for number in range(4):
         append(partition, b"%d" % number)
     move_topic(cluster, "t", [3])
@@ -297,7 +298,7 @@ def test_a_remote_table_is_tidied_up_as_well(tmp_path: Path, clock: ManualClock)
 
 def test_what_killed_puts_left_goes_from_both_roots(tmp_path: Path, clock: ManualClock) -> None:
     cluster = tiered_cluster(tmp_path, clock)
-    cluster.create_topic("t", configs={"remote.storage.enable": "true"})
+    create_topic(cluster, "t", configs={"remote.storage.enable": "true"})
     left = [tmp_path / side / "topics/t/0" / f"{TEMPORARY_PREFIX}x" for side in ("here", "away")]
     for path in left:
         path.write_bytes(b"half of it")
@@ -308,9 +309,9 @@ def test_what_killed_puts_left_goes_from_both_roots(tmp_path: Path, clock: Manua
 
 def test_a_sweep_that_fails_is_reported_next_to_the_outcomes(tmp_path: Path, clock: ManualClock) -> None:
     cluster = tiered_cluster(tmp_path, clock)
-    cluster.create_topic("u")
-    cluster.delete_topic("u")
-    partition = cluster.claim(cluster.create_topic("t"), 0)
+    create_topic(cluster, "u")
+    delete_topic(cluster, "u")
+    partition = cluster.claim(create_topic(cluster, "t"), 0)
     append_each(partition, [b"%d" % number for number in range(DUE)])
     clock.advance(LOG_RETENTION_MS)
     (tmp_path / "away").rename(tmp_path / "gone")

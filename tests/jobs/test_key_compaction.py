@@ -14,6 +14,7 @@ from jobs.state import PartitionState, look
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.config import TopicConfig
+from log_tables.cluster.topic_admin import alter_topic, create_topic
 from log_tables.layout import CLUSTER_METADATA
 from log_tables.limits import REPLAY_SEGMENT_RECORDS
 from log_tables.partition.partition import AppendRequest, Partition
@@ -138,7 +139,7 @@ class Spread(Compaction):
         self.patched = pytest.MonkeyPatch()
         self.patched.setattr(key_shuffle, "open_store", lambda *_, **__: store)  # this memory, not a new one
         self.cluster = Cluster.open(store, self.clock)
-        return self.cluster.claim(self.cluster.create_topic("t"), 0)
+        return self.cluster.claim(create_topic(self.cluster, "t"), 0)
 
     def perform(self, lag_ms: int, retention_ms: int, segment_bytes: int, end: int | None) -> bool:
         limits = ShuffleLimits(bucket_records=(1, 3, 1_000)[retention_ms % 3], segment_bytes=segment_bytes)
@@ -180,7 +181,7 @@ class Keyed:
         self.clock = clock
         self.cluster = Cluster.open(open_store(root), clock)
         configs = {"cleanup.policy": "compact", "delete.retention.ms": "1000"}
-        topic = self.cluster.create_topic("t", partitions, configs)
+        topic = create_topic(self.cluster, "t", partitions, configs)
         self.partitions = [self.cluster.claim(topic, index) for index in range(partitions)]
         self.models = [Model() for _ in range(partitions)]
 
@@ -268,8 +269,8 @@ def test_records_that_are_appended_during_a_compaction_stay(keyed: Keyed) -> Non
 
 def test_internal_topics_are_compacted_when_they_cost_time_to_read(keyed: Keyed) -> None:
     for number in range(20):
-        keyed.cluster.alter_topic("t", {"retention.ms": f"{number}"})
-    keyed.cluster.create_topic("u")
+        alter_topic(keyed.cluster, "t", {"retention.ms": f"{number}"})
+    create_topic(keyed.cluster, "u")
     states = [state for state in look(keyed.cluster)[0] if state.topic == CLUSTER_METADATA]
     assert key_compaction.plan(states, keyed.clock.now_ms()) == ()
     steps = key_compaction.plan(states, keyed.clock.now_ms(), dirty_records_min=22 * REPLAY_SEGMENT_RECORDS)

@@ -18,6 +18,7 @@ from jobs.spread import Failure, spread
 from log_tables.clock import ManualClock
 from log_tables.cluster import cluster
 from log_tables.cluster.sweep import sweep
+from log_tables.cluster.topic_admin import alter_topic, create_topic, delete_topic
 from log_tables.errors import InvalidArgument, LakelogError
 from log_tables.layout import CLUSTER_METADATA, CONSUMER_OFFSETS, MAINTENANCE
 from log_tables.limits import LOG_RETENTION_MS
@@ -68,7 +69,7 @@ def test_a_run_does_all_there_is_to_do_and_the_next_has_nothing(
     internal_too = partial(key_compaction.plan, dirty_records_min=0)
     jobs = [job._replace(plan=internal_too) if job.name == key_compaction.NAME else job for job in JOBS]
     root = Root(tmp_path, partitions=3)
-    root.cluster.create_topic(CONSUMER_OFFSETS, 2, {"cleanup.policy": "compact"}, internal=True)
+    create_topic(root.cluster, CONSUMER_OFFSETS, 2, {"cleanup.policy": "compact"}, internal=True)
     for offset in range(4):
         commit(root.cluster, "group", PLAIN, 0, offset)
     outcomes = run(root.opened(), lambda: spark, jobs)
@@ -212,15 +213,15 @@ def test_topics_are_deleted_after_the_plan(root: Root, job: Job, then: str) -> N
     def delete() -> None:
         other = root.opened()
         for name in (PLAIN, OLD, KEYED, FAR):
-            other.alter_topic(name, {"file.delete.delay.ms": "0"})
-            other.delete_topic(name)
+            alter_topic(other, name, {"file.delete.delay.ms": "0"})
+            delete_topic(other, name)
             if then == "swept":
                 root.clock.advance(LOG_RETENTION_MS)
                 root.age(LOG_RETENTION_MS)
                 sweep(other)
                 assert list(root.store.list(f"topics/{name}/")) == []
             if then == "made again":
-                append(other.claim(other.create_topic(name), 0), b"another", at_us=root.clock.now_us())
+                append(other.claim(create_topic(other, name), 0), b"another", at_us=root.clock.now_us())
 
     outcomes = run(root.opened(), jobs=[interrupted(job, delete)])
     if then == "swept" and job.name != housekeeping.NAME:

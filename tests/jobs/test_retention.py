@@ -12,6 +12,7 @@ from jobs.retention import ExpireStep
 from jobs.state import PartitionState, look
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.root.fsck import check
 from log_tables.store.store import open_store
 from log_tables.testing import FaultyStore
@@ -144,7 +145,7 @@ def cluster(store_root: Path, clock: ManualClock) -> Cluster:
     made = Cluster.open(open_store(store_root), clock)
     clock.advance(60_000)
     for name, configs in (("t", {"retention.ms": "1500"}), ("u", {"retention.bytes": "1"})):
-        partition = made.claim(made.create_topic(name, configs=configs), 0)
+        partition = made.claim(create_topic(made, name, configs=configs), 0)
         for number in range(4):
             append(partition, b"%d" % number, at_us=clock.now_us() - (3 - number) * 1_000_000)
     return made
@@ -193,7 +194,7 @@ def test_the_log_start_never_goes_back(cluster: Cluster) -> None:
 def test_a_partition_that_fails_stands_in_nobodys_way(cluster: Cluster) -> None:
     states, _ = look(cluster)
     steps = retention.plan(states, cluster.clock.now_ms())
-    cluster.delete_topic("t")
+    delete_topic(cluster, "t")
     failed, done = retention.run(no_spark, cluster, steps)
     assert (failed.error, failed.failed) == (GONE, False)
     assert (done.topic, done.error) == ("u", None)

@@ -8,6 +8,7 @@ from jobs import housekeeping
 from jobs.state import look
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic_admin import create_topic
 from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS
 from log_tables.partition.partition import Partition
 from log_tables.store.store import open_store
@@ -22,7 +23,7 @@ def gateway(tmp_path: Path, clock: ManualClock) -> Cluster:
 @pytest.fixture
 def partition(gateway: Cluster) -> Partition:
     """A partition of the topic `t`, which `gateway` leads, in which a checkpoint is due."""
-    made = gateway.claim(gateway.create_topic("t"), 0)
+    made = gateway.claim(create_topic(gateway, "t"), 0)
     append_each(made, [b"%d" % number for number in range(CHECKPOINT_INTERVAL_COMMITS)])
     return made
 

@@ -9,6 +9,7 @@ from jobs import tiering
 from jobs.state import PartitionState, look
 from jobs.tiering import MoveStep
 from log_tables.clock import ManualClock
+from log_tables.cluster.topic_admin import create_topic
 from tests.kit.no_spark import in_process
 from tests.kit.partitions import append_each, held
 from tests.kit.states import NOW_MS, a_segment, a_state, aged, bases
@@ -152,7 +153,7 @@ def test_what_was_copied_before_a_failure_moves_all_the_same(tmp_path: Path, clo
     """Or a long log would never get on while one copy in ten fails, and each try would leave its files."""
     cluster = tiered_cluster(tmp_path, clock)
     settings = {"remote.storage.enable": "true", "local.retention.bytes": "0", "segment.ms": "1"}
-    partition = cluster.create_topic("t", configs={**settings, "merge.min.age.ms": "0"}).partition(0)
+    partition = create_topic(cluster, "t", configs={**settings, "merge.min.age.ms": "0"}).partition(0)
     partition.claim("")
     append_each(partition, [b"%d" % number for number in range(6)])
     clock.advance(1_000)

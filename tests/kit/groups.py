@@ -2,6 +2,7 @@
 
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import Key, OffsetKey, OffsetValue, Value, encode
+from log_tables.cluster.topic_admin import create_topic
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.partition.partition import AppendRequest
 from log_tables.record import input_batch
@@ -10,7 +11,7 @@ from log_tables.record import input_batch
 def say(cluster: Cluster, *records: tuple[Key, Value | None], index: int = 0) -> None:
     """Append to partition `index`, of two."""
     if cluster.cached_topic(CONSUMER_OFFSETS) is None:
-        cluster.create_topic(CONSUMER_OFFSETS, 2, internal=True)
+        create_topic(cluster, CONSUMER_OFFSETS, 2, internal=True)
     log = cluster.claim(cluster.topic(CONSUMER_OFFSETS), index)
     log.append([AppendRequest(input_batch([encode(key, value) for key, value in records], 0))])
 

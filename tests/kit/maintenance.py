@@ -12,6 +12,7 @@ from jobs.spread import SparkProvider
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.root_location import note_location
+from log_tables.cluster.topic_admin import create_topic
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch
 from log_tables.root.fsck import check
@@ -51,7 +52,7 @@ class Root:
         self.cluster.set_remote_root(directory / "away")
         self.clock.advance(600_000)
         for name, configs in _TOPICS.items():
-            topic = self.cluster.create_topic(name, partitions, {"merge.min.age.ms": "0", **configs})
+            topic = create_topic(self.cluster, name, partitions, {"merge.min.age.ms": "0", **configs})
             for partition in topic.partitions():
                 partition.claim("")
                 for number in range(commits):

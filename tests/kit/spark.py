@@ -21,6 +21,7 @@ from lakelog.spark.source.slices import Slice
 from lakelog.spark.source.stream import StreamReader
 from log_tables.clock import Clock, SystemClock
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.layout import log_directory
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch
@@ -51,11 +52,11 @@ class Topics:
 
     def create(self, name: str = "t", partitions: int = 1, **configs: str) -> None:
         """Settings are named with underscores: `message_timestamp_type`."""
-        self.cluster.create_topic(name, partitions, {k.replace("_", "."): v for k, v in configs.items()})
+        create_topic(self.cluster, name, partitions, {k.replace("_", "."): v for k, v in configs.items()})
 
     def recreate(self, name: str = "t", partitions: int = 1) -> None:
-        self.cluster.delete_topic(name)
-        self.cluster.create_topic(name, partitions)
+        delete_topic(self.cluster, name)
+        create_topic(self.cluster, name, partitions)
 
     def partition(self, name: str = "t", index: int = 0) -> Partition:
         """To append to: this process leads it."""

@@ -8,6 +8,7 @@ import pytest
 
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.errors import NotLeader, TopicDeleted
 from log_tables.layout import commit_path
 from log_tables.limits import CONFIRMATION_MAX_AGE_S
@@ -33,7 +34,7 @@ def hanging(store: Store, landed: bool = False) -> tuple[FaultyStore, threading.
 
 
 def test_a_stale_leader_with_a_commit_in_flight_finds_the_end_of_the_log(cluster: Cluster) -> None:
-    cluster.create_topic("t")
+    create_topic(cluster, "t")
     store, in_flight, done = hanging(cluster.store)
     slow = another(cluster, store)
     leader = slow.claim(slow.topic("t"), 0)
@@ -41,8 +42,8 @@ def test_a_stale_leader_with_a_commit_in_flight_finds_the_end_of_the_log(cluster
         appending = pool.submit(append, leader, b"old")
         assert in_flight.wait(60)
         assert looked(slow.topic("t")) == []  # at once: nobody else has committed
-        cluster.delete_topic("t")
-        append(cluster.claim(cluster.create_topic("t"), 0), b"new")
+        delete_topic(cluster, "t")
+        append(cluster.claim(create_topic(cluster, "t"), 0), b"new")
         fetching = pool.submit(slow.with_current_topic, "t", looked)
         done.set()
         assert fetching.result() == [b"new"]
@@ -54,7 +55,7 @@ def test_a_stale_leader_with_a_commit_in_flight_finds_the_end_of_the_log(cluster
 def test_a_fenced_leader_with_a_commit_in_flight_gives_what_others_have_committed(
     cluster: Cluster, landed: bool
 ) -> None:
-    topic = cluster.create_topic("t")
+    topic = create_topic(cluster, "t")
     store, in_flight, done = hanging(cluster.store, landed)
     slow = another(cluster, store)
     leader = slow.claim(slow.topic("t"), 0)
@@ -74,7 +75,7 @@ def test_a_fenced_leader_with_a_commit_in_flight_gives_what_others_have_committe
 
 
 def test_those_who_look_beside_a_commit_in_flight_share_a_look(cluster: Cluster) -> None:
-    cluster.create_topic("t")
+    create_topic(cluster, "t")
     store, in_flight, done = hanging(cluster.store)
     slow = another(cluster, store)
     leader = slow.claim(slow.topic("t"), 0)
@@ -105,7 +106,7 @@ def test_those_who_look_beside_a_commit_in_flight_share_a_look(cluster: Cluster)
 def test_a_look_beside_a_commit_in_flight_does_not_trust_a_log_that_may_have_been_cleaned(
     cluster: Cluster, clock: ManualClock
 ) -> None:
-    cluster.create_topic("t")
+    create_topic(cluster, "t")
     store, in_flight, done = hanging(cluster.store)
     slow = another(cluster, store)
     leader = slow.claim(slow.topic("t"), 0)

@@ -18,6 +18,7 @@ import pytest
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.sweep import sweep
+from log_tables.cluster.topic_admin import add_partitions, create_topic, delete_topic
 from log_tables.errors import AlreadyExists, InvalidArgument, Retriable, TopicExists, UnknownTopic
 from log_tables.layout import STAGING, VALUE
 from log_tables.partition.partition import Partition, ProducerStamp
@@ -144,7 +145,7 @@ def topics(world: World, here: Store, _: Store) -> None:
             again(partial(create, cluster, name))
             world.told(f"{name} is made", _whole(name, 1, []))
         if cluster.topic(name).partition_count < 2:
-            again(partial(cluster.add_partitions, name, 2))
+            again(partial(add_partitions, cluster, name, 2))
             world.told(f"{name} has grown", _whole(name, 2, []))
         if not world.was_told(f"{name} has a record"):
             again(partial(say, cluster, name))
@@ -167,7 +168,7 @@ def opened(world: World, store: Store) -> Cluster:
 
 def create(cluster: Cluster, name: str) -> None:
     with suppress(TopicExists):
-        cluster.create_topic(name)
+        create_topic(cluster, name)
 
 
 def say(cluster: Cluster, name: str) -> None:
@@ -176,7 +177,7 @@ def say(cluster: Cluster, name: str) -> None:
 
 def delete(cluster: Cluster) -> None:
     with suppress(UnknownTopic):
-        cluster.delete_topic("goes")
+        delete_topic(cluster, "goes")
 
 
 def _whole(name: str, partitions: int, values: list[bytes]) -> Promise:

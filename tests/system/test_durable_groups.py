@@ -22,6 +22,7 @@ from ingest.settings import Settings
 from log_tables.clock import ManualClock, SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import MemberConfig, replay
+from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import OutcomeUnknown, Retriable, StoreUnavailable
 from log_tables.layout import CONSUMER_OFFSETS, commit_path
 from log_tables.partition.partition import Partition
@@ -120,8 +121,8 @@ ways = pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def led_elsewhere(store: Store, records: int) -> Partition:
     """The topic "t", whose partition another process leads, and a log of groups that nobody leads yet."""
     cluster = Cluster.open(store, ManualClock(), "http://elsewhere")
-    cluster.create_topic("t")
-    cluster.create_topic(CONSUMER_OFFSETS, 1, {"cleanup.policy": "compact"}, internal=True)
+    create_topic(cluster, "t")
+    create_topic(cluster, CONSUMER_OFFSETS, 1, {"cleanup.policy": "compact"}, internal=True)
     partition = cluster.claim(cluster.topic("t"), 0)
     for number in range(records):
         append(partition, b"%d" % number)

@@ -17,6 +17,7 @@ from coordinator.groups.events import OffsetAndMetadata
 from coordinator.groups.transaction_coordinator import TransactionRequest
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import OffsetKey, committed_offsets, pending_files
+from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import OutcomeUnknown, Retriable
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.partition.partition import AppendRequest
@@ -33,9 +34,9 @@ TRANSACTIONS_MAX = 2
 
 def make_topics(store: Store, world: World) -> None:
     cluster = Cluster.open(store, world.clock)
-    cluster.create_topic("in")
-    cluster.create_topic("out")
-    cluster.create_topic(CONSUMER_OFFSETS, 1, {"cleanup.policy": "compact"}, internal=True)
+    create_topic(cluster, "in")
+    create_topic(cluster, "out")
+    create_topic(cluster, CONSUMER_OFFSETS, 1, {"cleanup.policy": "compact"}, internal=True)
     records = [Record(b"x")] * TRANSACTIONS_MAX
     cluster.claim(cluster.topic("in"), 0).append([AppendRequest(input_batch(records, 0))])
     world.told("topics", agree)

@@ -8,6 +8,7 @@ import pytest
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.sweep import sweep
+from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.errors import OutcomeUnknown, Retriable, TopicExists
 from log_tables.partition.partition import Partition, ProducerStamp
 from log_tables.root.fsck import check
@@ -54,7 +55,7 @@ def produce_all(store: Store, clock: ManualClock) -> None:
 def create(cluster: Cluster) -> None:
     while True:
         try:
-            cluster.create_topic("t", partitions=2)
+            create_topic(cluster, "t", partitions=2)
             return
         except TopicExists:
             return
@@ -100,16 +101,16 @@ def test_whichever_write_fails_every_record_is_there_once(failure: Failure) -> N
 def test_a_process_that_dies_while_it_deletes_a_topic_leaves_it_whole_or_gone(failure: Failure) -> None:
     for nth in range(1, 6):
         clock, inner = ManualClock(), open_store("memory://")
-        Cluster.open(inner, clock).create_topic("t", partitions=2)
+        create_topic(Cluster.open(inner, clock), "t", partitions=2)
         dying = FaultyStore(inner, [Fault(nth, failure)])
         try:
-            Cluster.open(dying, clock).delete_topic("t")
+            delete_topic(Cluster.open(dying, clock), "t")
         except Crash:
             pass
         survivor = Cluster.open(inner, clock)
         if any(topic.name == "t" for topic in survivor.topics()):
-            survivor.delete_topic("t")
-        again = survivor.create_topic("t")
+            delete_topic(survivor, "t")
+        again = create_topic(survivor, "t")
         assert again.directory == "topics/t~2"
         assert again.partition(0).high_watermark == 0
         assert check(inner).problems == []
@@ -121,9 +122,9 @@ def test_half_made_topics_vanish(tmp_path: Path) -> None:
     for nth in (1, 2):
         dying = FaultyStore(inner, [Fault(nth, crash_after, ("put_if_absent",), "topics/half")])
         with pytest.raises(Crash):
-            Cluster.open(dying, clock).create_topic("half", partitions=2)
+            create_topic(Cluster.open(dying, clock), "half", partitions=2)
     cluster = Cluster.open(inner, clock)
     assert cluster.topics() == []
-    assert cluster.create_topic("half", partitions=2).directory == "topics/half~3"
+    assert create_topic(cluster, "half", partitions=2).directory == "topics/half~3"
     # The store's own clock says that they are young: nothing may be taken from a creation under way.
     assert sweep(cluster) == []

@@ -17,6 +17,7 @@ from api.requests.body import WithBody
 from ingest.settings import Settings
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.sweep import sweep
+from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.layout import STAGING, log_directory, partition_directory, topic_directory
 from log_tables.partition.partition import Partition
 from log_tables.store.store import open_store
@@ -54,16 +55,16 @@ class Setup:
 
     def again(self, *values: bytes, partitions: int = 1, there: bool = True) -> None:
         """Delete the topic `t`, and its segments; make it again with `values` if it is to be `there`."""
-        self.elsewhere.delete_topic("t")
+        delete_topic(self.elsewhere, "t")
         sweep(self.elsewhere)
         if there:
-            topic = self.elsewhere.create_topic("t", partitions)
+            topic = create_topic(self.elsewhere, "t", partitions)
             if values:
                 append(self.elsewhere.claim(topic, 0), *values)
 
     async def known(self, partitions: int = 1) -> None:
         """The topic `t`, whose segments go as soon as it does; the gateway knows it."""
-        self.elsewhere.create_topic("t", partitions, {"file.delete.delay.ms": "0"})
+        create_topic(self.elsewhere, "t", partitions, {"file.delete.delay.ms": "0"})
         await asyncio.to_thread(self.gateway.cluster.refresh, True)
 
     async def produce(self, *values: int, **query: str) -> httpx.Response:
@@ -173,7 +174,7 @@ def test_a_long_poll_at_the_end_of_a_topic_that_goes_for_good(tmp_path: Path, pa
             answer = await waiting
             assert (answer.status_code, answer.json()["error_code"]) == (404, 40401)
             return
-        await asyncio.to_thread(setup.elsewhere.create_topic, "t")
+        await asyncio.to_thread(create_topic, setup.elsewhere, "t")
         await setup.gateway.shard_manager.refresh_topics()
         assert (await setup.produce(0)).status_code == 200
         assert given(await waiting, "json") == [0]

@@ -24,6 +24,7 @@ from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import AppendedRange
 from log_tables.cluster.topic import Topic
+from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.errors import Conflict, InvalidArgument, OutcomeUnknown, PutRefused, Retriable
 from log_tables.layout import CONSUMER_OFFSETS, STAGING
 from log_tables.partition.partition import AppendRequest
@@ -161,8 +162,8 @@ class Gateway:
 def make_topics(store: Store) -> None:
     cluster = Cluster.open(store, ManualClock(seed=99))
     for name, partitions in (("in", 1), *((name, 2) for name in OUT)):
-        cluster.create_topic(name, partitions)
-    cluster.create_topic(CONSUMER_OFFSETS, 1, {"cleanup.policy": "compact"}, internal=True)
+        create_topic(cluster, name, partitions)
+    create_topic(cluster, CONSUMER_OFFSETS, 1, {"cleanup.policy": "compact"}, internal=True)
     source = cluster.topic("in").partition(0)
     source.claim("http://nowhere")
     source.append([AppendRequest(input_batch([Record(b"x")] * TRANSACTIONS, 0))])
@@ -296,9 +297,9 @@ def test_records_for_a_topic_that_was_deleted_meanwhile_are_dropped(again: bool)
         store, client = topics_made(), Client()
         await die(store, 1, crash_before, client, path="topics/o")
         cluster = Cluster.open(store, ManualClock(seed=97))
-        cluster.delete_topic("out")
+        delete_topic(cluster, "out")
         if again:
-            cluster.create_topic("out", 2)
+            create_topic(cluster, "out", 2)
         gateway = Gateway(store, seed=2)
         await gateway.start()
         done = await gateway.known("k0")

@@ -19,6 +19,7 @@ from coordinator.groups.events import Assign, Join, Seek
 from ingest.settings import Settings
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import MemberConfig
+from log_tables.cluster.topic_admin import create_topic
 from log_tables.layout import log_directory
 from log_tables.store.store import open_store
 from log_tables.testing import Fault, FaultyStore
@@ -78,7 +79,7 @@ async def committing(
     # Its commits: the claim, ten records, and then five.
     fault = Fault(3, answer, {"put_if_absent"}, log_directory(TABLE))
     gateway.cluster.store = FaultyStore(gateway.cluster.store, [fault])
-    Cluster.open(open_store(root)).create_topic("t")
+    create_topic(Cluster.open(open_store(root)), "t")
     app = create_app(gateway)
     async with app.router.lifespan_context(app):
         transport = httpx.ASGITransport(WithBody(app, gateway))

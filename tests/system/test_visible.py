@@ -16,6 +16,7 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import Intent, IntentKey, pending_files
 from log_tables.cluster.metadata_log import TopicRecord
 from log_tables.cluster.sweep import sweep
+from log_tables.cluster.topic_admin import alter_topic, create_topic, delete_topic
 from log_tables.errors import TopicExists, UnknownTopic
 from log_tables.layout import CLUSTER_METADATA, CONSUMER_OFFSETS, STAGING
 from log_tables.partition.partition import AppendRequest, Partition
@@ -40,7 +41,7 @@ def a_topic_that_is_there_already(world: World) -> tuple[Step, Step]:
     cluster_of(world)
 
     def create() -> None:
-        cluster_of(world).create_topic("t")
+        create_topic(cluster_of(world), "t")
 
     def create_again() -> None:
         ignoring(create, TopicExists)
@@ -58,13 +59,13 @@ def a_topic_that_is_written_to(world: World) -> tuple[Step, Step]:
             append(cluster.claim(cluster.topic("t"), 0), b"x")
             world.told("written", lambda left: held(left.cluster.topic("t").partition(0))[0])
 
-    return lambda: cluster_of(world).create_topic("t"), write
+    return lambda: create_topic(cluster_of(world), "t"), write
 
 
 def with_a_record(world: World) -> Cluster:
     """The cluster with a topic `t` of one record, which is there unless the topic is deleted."""
     cluster = cluster_of(world)
-    append(cluster.claim(cluster.create_topic("t"), 0), b"x")
+    append(cluster.claim(create_topic(cluster, "t"), 0), b"x")
 
     def still_there(left: Left) -> None:
         topic = left.cluster.cached_topic("t")
@@ -76,7 +77,7 @@ def with_a_record(world: World) -> Cluster:
 
 
 def delete(world: World) -> None:
-    cluster_of(world).delete_topic("t")
+    delete_topic(cluster_of(world), "t")
 
 
 def a_topic_that_is_deleted_again(world: World) -> tuple[Step, Step]:
@@ -127,7 +128,7 @@ def a_setting_by_which_records_are_deleted(world: World) -> tuple[Step, Step]:
     def maintain() -> None:
         list(Maintenance(cluster_of(world), no_spark, jobs_named(["retention"])).run())
 
-    return lambda: cluster_of(world).alter_topic("t", {"retention.ms": "1"}), maintain
+    return lambda: alter_topic(cluster_of(world), "t", {"retention.ms": "1"}), maintain
 
 
 # Staged files
@@ -183,7 +184,7 @@ def with_groups(world: World) -> Partition:
             left.here.head(path)
 
     cluster = cluster_of(world)
-    topic = cluster.create_topic(CONSUMER_OFFSETS, internal=True)
+    topic = create_topic(cluster, CONSUMER_OFFSETS, internal=True)
     world.told("pending", files_are_there)
     return cluster.claim(topic, 0)
 

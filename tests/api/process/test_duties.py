@@ -11,6 +11,7 @@ from api.process.duties import Duty, checkpoint, clean, table_sizes
 from coordinator.failure_log import FailureLog
 from log_tables.clock import ManualClock, SystemClock
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic_admin import create_topic
 from log_tables.layout import checkpoint_version, commit_version, log_directory
 from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS, LOG_RETENTION_MS, TOMBSTONE_RETENTION_MS
 from log_tables.partition.partition import AppendRequest, Partition, ProducerStamp
@@ -27,7 +28,7 @@ def cluster(tmp_path: Path) -> Cluster:
 @pytest.fixture
 def partition(cluster: Cluster) -> Partition:
     """A partition, led by `cluster`, in which a checkpoint is due."""
-    found = cluster.create_topic("t").partition(0)
+    found = create_topic(cluster, "t").partition(0)
     found.claim("http://first")
     for number in range(CHECKPOINT_INTERVAL_COMMITS):
         found.append([AppendRequest(input_batch([Record(b"%d" % number)], number))])
@@ -74,7 +75,7 @@ def test_old_commits_are_cleaned_when_a_checkpoint_has_them(
 
 def test_what_is_old_is_forgotten_of_what_another_gateway_leads(tmp_path: Path, clock: ManualClock) -> None:
     follower = Cluster.open(open_store(tmp_path), clock, "http://first")
-    partition = follower.create_topic("t").partition(0)
+    partition = create_topic(follower, "t").partition(0)
     other = Cluster.open(follower.store, clock, "http://other")
     leader = other.claim(other.topic("t"), 0)
     append(leader, b"0", producer=ProducerStamp(7, 0, 0))
@@ -89,7 +90,7 @@ def test_what_is_old_is_forgotten_of_what_another_gateway_leads(tmp_path: Path, 
 
 
 def test_sizes_are_those_of_the_open_partitions(cluster: Cluster, partition: Partition) -> None:
-    cluster.create_topic("not-opened")
+    create_topic(cluster, "not-opened")
     (size,) = table_sizes(cluster)
     bytes_on_disk = sum(
         item.size

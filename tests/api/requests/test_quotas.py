@@ -13,6 +13,7 @@ from ingest.writer import Writer
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import MemberConfig
+from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import InvalidConfig, InvalidSubscription
 from log_tables.limits import GROUPS_LOOKED_AT, SUBSCRIPTION_MAX_CHARS
 from log_tables.store.store import open_store
@@ -115,7 +116,7 @@ def run(scenario: Callable[[Shard, ManualClock], Awaitable[None]]) -> None:
     async def main() -> None:
         clock = ManualClock()
         cluster = Cluster.open(open_store("memory://"), clock, "http://here")
-        cluster.create_topic("t")
+        create_topic(cluster, "t")
         writer = Writer(cluster, Settings(linger_ms=0, commits_per_second_max=0), clock)
         await writer.start()
         shard = Shard(cluster, await writer.accumulator_for(cluster.topic("t"), 0), clock)

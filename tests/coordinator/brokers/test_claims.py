@@ -17,6 +17,7 @@ from ingest.writer import Acks
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.cluster.topic import Topic
+from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import NotLeader, Unreachable
 from log_tables.store.store import open_store
 from tests.kit.gateway import RunningGateway, start_gateway
@@ -76,7 +77,7 @@ def claimed_by(root: Path, url: str) -> tuple[Cluster, BrokerRecord]:
     """A root with a topic "t", and a gateway at `url` that has claimed it and does nothing more."""
     cluster = Cluster.open(open_store(root), url=url)
     record = cluster.metadata_log.register_broker(url)
-    cluster.claim(cluster.create_topic("t"), 0, record.id)
+    cluster.claim(create_topic(cluster, "t"), 0, record.id)
     return cluster, record
 
 

@@ -16,6 +16,7 @@ from ingest.settings import Settings
 from log_tables.clock import SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import MemberConfig, encode
+from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import LakelogError, UnknownMember
 from log_tables.partition.partition import AppendRequest
 from log_tables.record import Record, input_batch
@@ -99,7 +100,7 @@ def run(scenario: Callable[[Path], Coroutine[None, None, None]], root: Path) -> 
 def test_a_poll_that_began_before_another_gateway_took_over_changes_nothing(tmp_path: Path) -> None:
     async def scenario(root: Path) -> None:
         setup = await Running.at(root)
-        setup.gateway.cluster.create_topic("t", 1)
+        create_topic(setup.gateway.cluster, "t", 1)
         there = await Running.at(root)
         await setup.put(100)
         await setup.join("m", auto_commit=True, auto_commit_interval_ms=100)
@@ -127,7 +128,7 @@ def test_a_poll_that_began_before_another_gateway_took_over_changes_nothing(tmp_
 def test_a_look_at_groups_claims_nothing(tmp_path: Path) -> None:
     async def scenario(root: Path) -> None:
         setup = await Running.at(root)
-        setup.gateway.cluster.create_topic("t", 1)
+        create_topic(setup.gateway.cluster, "t", 1)
         there = await Running.at(root)
         await setup.put(10)
         await setup.join("m")
@@ -145,7 +146,7 @@ def test_a_look_at_groups_claims_nothing(tmp_path: Path) -> None:
 def test_looks_at_groups_share_a_replay_until_something_has_changed(tmp_path: Path) -> None:
     async def scenario(root: Path) -> None:
         setup = await Running.at(root)
-        setup.gateway.cluster.create_topic("t", 1)
+        create_topic(setup.gateway.cluster, "t", 1)
         there = await Running.at(root)
         await setup.put(10)
         await setup.join("m")
@@ -168,7 +169,7 @@ def test_a_forced_reset_is_not_undone_by_auto_commit(tmp_path: Path) -> None:
     async def scenario(root: Path) -> None:
         slow = HoldingStore(open_store(root), "topics/__consumer_offsets/")
         setup = await Running.on(slow)
-        setup.gateway.cluster.create_topic("t", 1)
+        create_topic(setup.gateway.cluster, "t", 1)
         await setup.put(100)
         await setup.join("m", auto_commit=True, auto_commit_interval_ms=0)
         assert await setup.given() == [(0, 100)]
@@ -188,7 +189,7 @@ def test_what_comes_while_partitions_are_opened_counts(tmp_path: Path, what: str
     async def scenario(root: Path) -> None:
         slow = HoldingStore(open_store(root), "topics/t/", {"get"})
         setup = await Running.on(slow)
-        setup.gateway.cluster.create_topic("t", 1)
+        create_topic(setup.gateway.cluster, "t", 1)
         await setup.put(100)
         await setup.join("m")
         slow.hold()
@@ -212,7 +213,7 @@ def test_two_polls_that_begin_at_the_end_agree_where_that_is(tmp_path: Path) -> 
         slow = HoldingStore(open_store(root), "topics/u/", {"get"})
         setup = await Running.on(slow)
         for topic in ("t", "u"):
-            setup.gateway.cluster.create_topic(topic, 1)
+            create_topic(setup.gateway.cluster, topic, 1)
         await setup.put(100)
         await setup.join("m", auto_offset_reset="latest")
         await setup.subscribe("m", "t", "u")
@@ -234,7 +235,7 @@ def test_two_polls_that_begin_at_the_end_agree_where_that_is(tmp_path: Path) -> 
 def test_a_commit_between_a_look_and_the_wait_wakes_the_poll(tmp_path: Path) -> None:
     async def scenario(root: Path) -> None:
         setup = await Running.at(root)
-        setup.gateway.cluster.create_topic("t", 1)
+        create_topic(setup.gateway.cluster, "t", 1)
         await setup.put(1)
         await setup.join("m")
         assert await setup.given() == [(0, 1)]
@@ -257,7 +258,7 @@ def test_a_commit_between_a_look_and_the_wait_wakes_the_poll(tmp_path: Path) -> 
 def test_a_poll_that_waits_keeps_a_short_session_alive(tmp_path: Path) -> None:
     async def scenario(root: Path) -> None:
         setup = await Running.at(root)
-        setup.gateway.cluster.create_topic("t", 1)
+        create_topic(setup.gateway.cluster, "t", 1)
         await setup.shard_manager.start()
         await setup.join("m", session_timeout_ms=400, max_poll_interval_ms=400)
         epoch = (await setup.poll())[1].epoch
@@ -271,7 +272,7 @@ def test_a_poll_that_waits_keeps_a_short_session_alive(tmp_path: Path) -> None:
 def test_a_group_that_was_deleted_leaves_no_places_behind(tmp_path: Path) -> None:
     async def scenario(root: Path) -> None:
         setup = await Running.at(root)
-        setup.gateway.cluster.create_topic("t", 1)
+        create_topic(setup.gateway.cluster, "t", 1)
         await setup.put(10)
         await setup.join("m")
         assert await setup.given() == [(0, 10)]
@@ -285,7 +286,7 @@ def test_a_group_that_was_deleted_leaves_no_places_behind(tmp_path: Path) -> Non
 def test_an_answer_that_is_full_does_not_wait_for_more(tmp_path: Path) -> None:
     async def scenario(root: Path) -> None:
         setup = await Running.at(root)
-        setup.gateway.cluster.create_topic("t", 1)
+        create_topic(setup.gateway.cluster, "t", 1)
         await setup.put(1_000)
         await setup.join("m", fetch_min_bytes=100_000_000)
 
@@ -321,7 +322,7 @@ def test_what_is_pending_is_applied_by_who_was_handed_the_partition(tmp_path: Pa
 
     async def scenario(root: Path) -> None:
         setup = await Running.at(root)
-        setup.gateway.cluster.create_topic("t", 1)
+        create_topic(setup.gateway.cluster, "t", 1)
         there = await Running.at(root)
         index = await leave_pending(setup, "g", b"x")
         log, _ = await there.shard_manager.partition_for("g")

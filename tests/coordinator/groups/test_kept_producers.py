@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import TransactionsKey, TransactionsValue, replay
+from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import ProducerTaken, SequenceGap, StaleProducerEpoch
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.limits import KEPT_PRODUCER_ID_MIN, PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX
@@ -87,7 +88,7 @@ OLD = PRODUCER_ID_MAX - 7
 
 def test_in_an_older_root_the_leader_knows_whose_a_producer_is(tmp_path: Path) -> None:
     cluster = Cluster.open(open_store(tmp_path / "root"))
-    out = cluster.claim(cluster.create_topic("out"), 0)
+    out = cluster.claim(create_topic(cluster, "out"), 0)
     out.append([entry(b'"paid-1"', producer=ProducerStamp(OLD, 1, 0, kept=True))])
     index = partition_for_key(b"pay", 2)
     say(cluster, (TransactionsKey("pay"), TransactionsValue(OLD, 1)), index=index)

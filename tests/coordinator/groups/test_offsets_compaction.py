@@ -7,6 +7,7 @@ import pytest
 from api.process.duties import compact
 from log_tables.clock import SystemClock
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic_admin import create_topic
 from log_tables.layout import CONSUMER_OFFSETS, partition_directory, topic_directory
 from log_tables.limits import DIRTY_RECORDS_MIN
 from log_tables.partition.partition import Partition
@@ -87,9 +88,9 @@ def records(partition: Partition) -> int:
 
 def test_only_the_led_partitions_of_the_groups_log_are_compacted(cluster: Cluster) -> None:
     compact(cluster)  # there is none yet
-    groups = cluster.create_topic(CONSUMER_OFFSETS, 3, internal=True)
+    groups = create_topic(cluster, CONSUMER_OFFSETS, 3, internal=True)
     led, lost, _ = groups.partitions()
-    other = cluster.create_topic("t").partition(0)
+    other = create_topic(cluster, "t").partition(0)
     for partition in (led, lost, other):
         fill(partition)
     Cluster.open(cluster.store, cluster.clock).topic(CONSUMER_OFFSETS).partition(1).claim("http://other")

@@ -21,6 +21,7 @@ from coordinator.groups.shared_refresh import SharedRefresh
 from ingest.settings import Settings
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import MemberConfig
+from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.errors import StoreUnavailable, TopicDeleted, UnknownTopic
 from log_tables.limits import MIB
 from log_tables.partition.partition import AppendRequest
@@ -53,13 +54,13 @@ LOOKS: list[Look] = [of_a_group, of_a_topic, of_a_peer]
 @pytest.mark.parametrize("look", LOOKS)
 def test_a_look_is_one_get_and_finds_what_another_process_has_changed(look: Look, tmp_path: Path) -> None:
     here = open_gateway(Settings(data=str(tmp_path / "root")), "http://test")
-    here.cluster.create_topic("t")
+    create_topic(here.cluster, "t")
     log = here.cluster.metadata_log.partition
     log.table.store = store = FaultyStore(here.cluster.store)
     asyncio.run(_awaited(look(here)))
     next_one = f"{log.directory}/_delta_log/{log.snapshot.version + 1:020}.json"
     assert store.calls == [Call("get", next_one)]
-    Cluster.open(here.cluster.store).delete_topic("t")
+    delete_topic(Cluster.open(here.cluster.store), "t")
     asyncio.run(_awaited(look(here)))
     assert here.cluster.cached_topic("t") is None
 
@@ -147,7 +148,7 @@ def test_many_who_look_at_once_leave_the_threads_to_others(
     async def scenario() -> None:
         here = open_gateway(Settings(data=str(tmp_path / "root"), linger_ms=0), "http://test")
         await here.writer.start()
-        accumulator = await here.writer.accumulator_for(here.cluster.create_topic("t"), 0)
+        accumulator = await here.writer.accumulator_for(create_topic(here.cluster, "t"), 0)
         await accumulator.add(AppendRequest(input_batch([Record(b"1")], here.clock.now_us())))[1]
         consumers = [await joined(here, f"g{number}") for number in range(MANY)]
         log = here.cluster.metadata_log.partition

@@ -18,6 +18,7 @@ from api.v2.tail import wait_for_records
 from ingest.settings import Settings
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.errors import LakelogError, StoreUnavailable, TopicDeleted
 from log_tables.limits import MIB
 from log_tables.partition.partition import Partition
@@ -107,7 +108,7 @@ def run(
     async def opened() -> None:
         gateway = open_gateway(Settings(data=str(root), linger_ms=0), "http://test", clock=clock)
         await gateway.writer.start()
-        topic = gateway.cluster.create_topic("t")
+        topic = create_topic(gateway.cluster, "t")
         if led:
             await gateway.writer.accumulator_for(topic, 0)
         partition = topic.partition(0)
@@ -229,7 +230,7 @@ def test_all_who_wait_at_a_topic_that_another_process_deletes_hear_of_it(
     async def scenario(setup: Setup) -> None:
         tasks = await waiting(setup, reader, 20)
         await setup.passes(1_000)
-        setup.elsewhere().delete_topic("t")
+        delete_topic(setup.elsewhere(), "t")
         await setup.passes(1_000 if led and reader is polls else 200)
         assert all(task.done() for task in tasks)
         heard = await asyncio.gather(*tasks, return_exceptions=True)

@@ -9,6 +9,7 @@ from lakelog.spark.source.batch import BatchReader
 from lakelog.spark.source.loss import DataLost
 from lakelog.spark.source.slices import Slice
 from lakelog.spark.worker import store_at
+from log_tables.cluster.topic_admin import alter_topic
 from log_tables.errors import CorruptSegment, StoreUnavailable
 from log_tables.store.store import open_store
 from tests.kit.spark import NOW_MS, Topics, loaded, read
@@ -27,7 +28,7 @@ def topics(tmp_path: Path) -> Topics:
     made = Topics(open_store(tmp_path / "here"))
     made.cluster.set_remote_root(tmp_path / "away")
     made.create("t", 2)
-    made.cluster.alter_topic("t", {"remote.storage.enable": "true"})
+    alter_topic(made.cluster, "t", {"remote.storage.enable": "true"})
     for number in ALL:
         made.append("t", 0, 1, at_ms=NOW_MS + 1000 * number)
         made.append("t", 1, 1, at_ms=NOW_MS + 1000 * number)

@@ -10,6 +10,7 @@ import pytest
 from log_tables.clock import ManualClock, SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.sweep import sweep
+from log_tables.cluster.topic_admin import add_partitions, alter_topic, create_topic, delete_topic
 from log_tables.errors import (
     InvalidArgument,
     InvalidConfig,
@@ -79,7 +80,7 @@ def test_processes_that_open_an_empty_root_at_once_share_it(store_root: Path) ->
 
 
 def test_a_topic_that_was_created_is_there_for_everyone(cluster: Cluster) -> None:
-    made = cluster.create_topic("t", 3, {"compression.type": "lz4"})
+    made = create_topic(cluster, "t", 3, {"compression.type": "lz4"})
     assert (made.name, made.directory, made.partition_count) == ("t", "topics/t", 3)
     elsewhere = another(cluster)
     found = elsewhere.topic("t")
@@ -95,7 +96,7 @@ def test_a_topic_that_was_created_is_there_for_everyone(cluster: Cluster) -> Non
 
 def test_a_topic_is_looked_for_before_it_is_called_unknown(cluster: Cluster) -> None:
     elsewhere = another(cluster)
-    cluster.create_topic("t")
+    create_topic(cluster, "t")
     assert elsewhere.cached_topic("t") is None
     assert elsewhere.topic("t").name == "t"
     assert elsewhere.cached_topic("t") is not None
@@ -104,10 +105,10 @@ def test_a_topic_is_looked_for_before_it_is_called_unknown(cluster: Cluster) -> 
 
 
 def test_a_name_is_taken_once(cluster: Cluster) -> None:
-    cluster.create_topic("t")
+    create_topic(cluster, "t")
     for process in (cluster, another(cluster)):
         with pytest.raises(TopicExists, match="'t' exists already"):
-            process.create_topic("t", 2)
+            create_topic(process, "t", 2)
     assert cluster.topic("t").partition_count == 1
     assert directories(cluster.store) == {"topics/t"}
 
@@ -116,7 +117,7 @@ def test_a_name_is_taken_once(cluster: Cluster) -> None:
 def test_a_name_that_is_not_allowed_writes_nothing(cluster: Cluster, name: str) -> None:
     version = cluster.metadata_log.partition.snapshot.version
     with pytest.raises(InvalidTopicName):
-        cluster.create_topic(name)
+        create_topic(cluster, name)
     assert cluster.metadata_log.partition.refresh().version == version
     assert directories(cluster.store) == set()
 
@@ -124,18 +125,18 @@ def test_a_name_that_is_not_allowed_writes_nothing(cluster: Cluster, name: str) 
 @pytest.mark.parametrize("partitions", [0, -1, PARTITIONS_MAX + 1])
 def test_a_count_of_partitions_that_is_not_allowed_writes_nothing(cluster: Cluster, partitions: int) -> None:
     with pytest.raises(InvalidArgument, match=f"cannot have {partitions} partitions"):
-        cluster.create_topic("t", partitions)
+        create_topic(cluster, "t", partitions)
     with pytest.raises(InvalidConfig):
-        cluster.create_topic("t", 1, {"no.such": "setting"})
+        create_topic(cluster, "t", 1, {"no.such": "setting"})
     assert directories(cluster.store) == set()
 
 
 @pytest.mark.parametrize("name", ["t", "__cluster_metadata", "__consumer_offsets"])
 def test_what_does_not_exist_cannot_be_changed(cluster: Cluster, name: str) -> None:
     for change in (
-        lambda: cluster.alter_topic(name, {}),
-        lambda: cluster.add_partitions(name, 2),
-        lambda: cluster.delete_topic(name),
+        lambda: alter_topic(cluster, name, {}),
+        lambda: add_partitions(cluster, name, 2),
+        lambda: delete_topic(cluster, name),
     ):
         with pytest.raises(UnknownTopic, match=f"no topic '{name}'"):
             change()
@@ -145,10 +146,10 @@ def test_what_does_not_exist_cannot_be_changed(cluster: Cluster, name: str) -> N
 
 
 def test_settings_change_for_everyone_and_become_table_properties(cluster: Cluster) -> None:
-    cluster.create_topic("t", 2, {"compression.type": "lz4", "max.message.bytes": "9"})
+    create_topic(cluster, "t", 2, {"compression.type": "lz4", "max.message.bytes": "9"})
     elsewhere = another(cluster)
     partition = elsewhere.topic("t").partition(0)
-    cluster.alter_topic("t", {"compression.type": None, "producer.id.expiration.ms": "5000"})
+    alter_topic(cluster, "t", {"compression.type": None, "producer.id.expiration.ms": "5000"})
     elsewhere.refresh()
     config = elsewhere.topic("t").config
     assert config.overrides == {"max.message.bytes": "9", "producer.id.expiration.ms": "5000"}
@@ -157,16 +158,16 @@ def test_settings_change_for_everyone_and_become_table_properties(cluster: Clust
         properties = another(cluster).topic("t").partition(index).snapshot.metadata.configuration
         assert properties["delta.setTransactionRetentionDuration"] == "interval 5 seconds"
     with pytest.raises(InvalidConfig):
-        cluster.alter_topic("t", {"compression.type": "brotli"})
+        alter_topic(cluster, "t", {"compression.type": "brotli"})
     assert elsewhere.topic("t").config.overrides == config.overrides
 
 
 def test_a_topic_that_grows_keeps_what_it_has(cluster: Cluster) -> None:
-    topic = cluster.create_topic("t", 1)
+    topic = create_topic(cluster, "t", 1)
     topic.partition(0).claim("http://first")
     append(topic.partition(0), b"a")
     elsewhere = another(cluster)
-    assert elsewhere.add_partitions("t", 3).partition_count == 3
+    assert add_partitions(elsewhere, "t", 3).partition_count == 3
     with pytest.raises(UnknownPartition):
         topic.partition(2)
     cluster.refresh()
@@ -175,19 +176,19 @@ def test_a_topic_that_grows_keeps_what_it_has(cluster: Cluster) -> None:
     assert values(topic.partition(0)) == [b"a"]
     for count in (3, 1):
         with pytest.raises(InvalidArgument, match="has 3 partitions"):
-            cluster.add_partitions("t", count)
+            add_partitions(cluster, "t", count)
     with pytest.raises(InvalidArgument):
-        cluster.add_partitions("t", PARTITIONS_MAX + 1)
+        add_partitions(cluster, "t", PARTITIONS_MAX + 1)
 
 
 # Deleting.
 
 
 def test_a_topic_that_was_deleted_is_gone_for_everyone_and_its_leaders_are_fenced(cluster: Cluster) -> None:
-    topic = cluster.create_topic("t", 2)
+    topic = create_topic(cluster, "t", 2)
     elsewhere = another(cluster)
     leaders = [elsewhere.claim(elsewhere.topic("t"), index) for index in range(2)]
-    cluster.delete_topic("t")
+    delete_topic(cluster, "t")
     for leader in leaders:
         with pytest.raises(TopicDeleted):
             append(leader, b"lost")
@@ -197,17 +198,17 @@ def test_a_topic_that_was_deleted_is_gone_for_everyone_and_its_leaders_are_fence
         with pytest.raises(UnknownTopic):
             process.topic("t")
         with pytest.raises(UnknownTopic):
-            process.delete_topic("t")
+            delete_topic(process, "t")
     with pytest.raises(UnknownTopic):
         elsewhere.claim(topic, 0)
 
 
 def test_who_leads_a_partition_is_in_its_table_until_the_topic_is_deleted(cluster: Cluster) -> None:
-    topic = cluster.create_topic("t", 2)
+    topic = create_topic(cluster, "t", 2)
     leaders = [cluster.claim(topic, 0, 7), cluster.claim(topic, 1)]
     elsewhere = another(cluster)
     assert [p.snapshot.leader_broker for p in elsewhere.topic("t").partitions()] == [7, 0]
-    elsewhere.delete_topic("t")
+    delete_topic(elsewhere, "t")
     with pytest.raises(TopicDeleted):
         leaders[0].refresh()
     assert leaders[0].snapshot.leader_broker == 0
@@ -215,20 +216,20 @@ def test_who_leads_a_partition_is_in_its_table_until_the_topic_is_deleted(cluste
 
 def test_nobody_leads_a_topic_that_was_deleted_while_it_claimed(cluster: Cluster) -> None:
     elsewhere = another(cluster)
-    cluster.create_topic("t")
+    create_topic(cluster, "t")
     topic = elsewhere.topic("t")
-    cluster.delete_topic("t")
+    delete_topic(cluster, "t")
     with pytest.raises(UnknownTopic, match="was deleted"):
         elsewhere.claim(topic, 0)
 
 
 def test_a_topic_that_is_made_again_has_nothing_of_the_old_one(cluster: Cluster) -> None:
-    old = cluster.create_topic("t", 2, {"compression.type": "gzip"})
+    old = create_topic(cluster, "t", 2, {"compression.type": "gzip"})
     leader = cluster.claim(old, 0)
     append(leader, b"old")
     elsewhere = another(cluster)
-    cluster.delete_topic("t")
-    new = elsewhere.create_topic("t")
+    delete_topic(cluster, "t")
+    new = create_topic(elsewhere, "t")
     assert (new.directory, new.partition_count, dict(new.config.overrides)) == ("topics/t~2", 1, {})
     assert new.topic_id != old.topic_id
     assert values(new.partition(0)) == []
@@ -236,25 +237,25 @@ def test_a_topic_that_is_made_again_has_nothing_of_the_old_one(cluster: Cluster)
         append(leader, b"late")
     cluster.refresh()
     assert cluster.topic("t").directory == "topics/t~2"
-    cluster.delete_topic("t")
-    assert cluster.create_topic("t").directory == "topics/t~3"
+    delete_topic(cluster, "t")
+    assert create_topic(cluster, "t").directory == "topics/t~3"
     assert check(cluster.store).problems == []
 
 
 def test_a_deletion_fences_the_incarnation_that_it_deletes(cluster: Cluster) -> None:
     """Between the look at the topic and the deletion another process deletes it and makes it again."""
-    cluster.create_topic("t")
+    create_topic(cluster, "t")
     elsewhere = another(cluster)
     leaders = []
 
     def remade() -> None:
-        elsewhere.delete_topic("t")
-        leaders.append(elsewhere.claim(elsewhere.create_topic("t"), 0))
+        delete_topic(elsewhere, "t")
+        leaders.append(elsewhere.claim(create_topic(elsewhere, "t"), 0))
 
     record = Fault(1, before(remade), {"put_new"}, "__cluster_metadata")
     slow = another(cluster, FaultyStore(cluster.store, [record]))
     try:
-        slow.delete_topic("t")
+        delete_topic(slow, "t")
     except UnknownTopic:
         assert names(cluster) == ["t"]
         append(leaders[0], b"kept")
@@ -274,7 +275,7 @@ def test_of_processes_that_create_one_topic_at_once_one_does(store_root: Path) -
     def run(number: int) -> str:
         start.wait()
         try:
-            topic = processes[number].create_topic("t", 1 + number)
+            topic = create_topic(processes[number], "t", 1 + number)
         except TopicExists:
             return ""
         partition = processes[number].claim(topic, number)
@@ -297,10 +298,10 @@ def test_processes_that_change_topics_at_once_take_turns(store_root: Path) -> No
     def run(number: int) -> None:
         start.wait()
         for name in (f"{number}-a", f"{number}-b"):
-            processes[number].create_topic(name)
-        processes[number].alter_topic(f"{number}-a", {"compression.type": "lz4"})
-        processes[number].add_partitions(f"{number}-a", 2)
-        processes[number].delete_topic(f"{number}-b")
+            create_topic(processes[number], name)
+        alter_topic(processes[number], f"{number}-a", {"compression.type": "lz4"})
+        add_partitions(processes[number], f"{number}-a", 2)
+        delete_topic(processes[number], f"{number}-b")
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(run, range(2)))
@@ -315,12 +316,12 @@ def test_a_creation_that_another_overtakes_never_takes_over_its_directory(cluste
     elsewhere = another(cluster)
 
     def overtake() -> None:
-        elsewhere.create_topic("t")
+        create_topic(elsewhere, "t")
 
     record = Fault(1, before(overtake), {"put_new"}, "__cluster_metadata")
     slow = another(cluster, FaultyStore(cluster.store, [record]))
     with pytest.raises(TopicExists):
-        slow.create_topic("t")
+        create_topic(slow, "t")
     topic = another(cluster).topic("t")
     assert topic.topic_id == elsewhere.topic("t").topic_id
     assert directories(cluster.store) == {topic.directory}
@@ -334,22 +335,22 @@ def test_a_directory_is_never_used_twice_whoever_creates_and_deletes_in_between(
     elsewhere = another(cluster)
 
     def created_and_deleted() -> None:
-        elsewhere.create_topic("t")
-        elsewhere.delete_topic("t")
+        create_topic(elsewhere, "t")
+        delete_topic(elsewhere, "t")
 
     record = Fault(1, before(created_and_deleted), {"put_new"}, "__cluster_metadata")
     slow = another(cluster, FaultyStore(cluster.store, [record]))
     used = {"topics/t", "topics/t~2"}
     try:
-        slow.create_topic("t")
+        create_topic(slow, "t")
     except TopicExists:
         pass
     else:
-        slow.delete_topic("t")
+        delete_topic(slow, "t")
     cluster.clock.pause(3 * HOUR_MS / 1000)
     sweep(cluster)
     assert directories(cluster.store) == set()
-    assert cluster.create_topic("t").directory not in used
+    assert create_topic(cluster, "t").directory not in used
 
 
 # Deaths.
@@ -365,14 +366,14 @@ def copy_of(store: Store) -> Store:
 
 CHANGES: dict[str, tuple[Callable[[Cluster], object], set[tuple[str, int]], set[tuple[str, int]]]] = {
     "create": (
-        lambda cluster: cluster.create_topic("new", 2),
+        lambda cluster: create_topic(cluster, "new", 2),
         {("old", 2)},
         {("old", 2), ("new", 2)},
     ),
-    "grow": (lambda cluster: cluster.add_partitions("old", 4), {("old", 2)}, {("old", 4)}),
-    "delete": (lambda cluster: cluster.delete_topic("old"), {("old", 2)}, set()),
+    "grow": (lambda cluster: add_partitions(cluster, "old", 4), {("old", 2)}, {("old", 4)}),
+    "delete": (lambda cluster: delete_topic(cluster, "old"), {("old", 2)}, set()),
     "alter": (
-        lambda cluster: cluster.alter_topic("old", {"compression.type": "lz4"}),
+        lambda cluster: alter_topic(cluster, "old", {"compression.type": "lz4"}),
         {("old", 2)},
         {("old", 2)},
     ),
@@ -386,7 +387,7 @@ def test_a_change_that_dies_at_any_write_is_made_whole_or_not_at_all(
 ) -> None:
     change, unchanged, changed = CHANGES[name]
     root = open_store("memory://")
-    old = Cluster.open(root, clock).create_topic("old", 2)
+    old = create_topic(Cluster.open(root, clock), "old", 2)
     old.partition(0).claim("http://first")
     append(old.partition(0), b"kept")
     seen = set()
@@ -411,7 +412,7 @@ def test_a_change_that_dies_at_any_write_is_made_whole_or_not_at_all(
         assert check(inner).problems == []
         for other in ("new", "old"):
             if other not in {n for n, _ in found}:
-                again = survivor.create_topic(other, 3)
+                again = create_topic(survivor, other, 3)
                 assert [values(partition) for partition in again.partitions()] == [[], [], []]
         assert check(inner).problems == []
     else:

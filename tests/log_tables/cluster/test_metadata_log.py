@@ -19,6 +19,7 @@ from log_tables.cluster.metadata_log import (
     decode,
     encode,
 )
+from log_tables.cluster.topic_admin import alter_topic, create_topic
 from log_tables.errors import BrokerReplaced, CorruptLog
 from log_tables.layout import CLUSTER_METADATA
 from log_tables.partition.partition import AppendRequest
@@ -73,7 +74,7 @@ def test_records_come_back_as_they_were(record: MetadataRecord, key: bytes) -> N
     ],
 )
 def test_a_spoilt_record_is_named(cluster: Cluster, key: bytes | None, value: bytes | None) -> None:
-    cluster.create_topic("t")
+    create_topic(cluster, "t")
     cluster.metadata_log.partition.append([AppendRequest(input_batch([Record(value, key)], 0))])
     with pytest.raises(CorruptLog, match="offset 1 of topics/__cluster_metadata/0"):
         another(cluster)
@@ -86,22 +87,22 @@ def test_a_spoilt_record_is_named(cluster: Cluster, key: bytes | None, value: by
 def test_a_spoilt_record_of_a_gateway_is_passed_over(
     cluster: Cluster, key: bytes, value: bytes | None
 ) -> None:
-    cluster.create_topic("t")
+    create_topic(cluster, "t")
     cluster.metadata_log.partition.append([AppendRequest(input_batch([Record(value, key)], 0))])
-    cluster.create_topic("u")
+    create_topic(cluster, "u")
     assert [topic.name for topic in another(cluster).topics()] == ["t", "u"]
     assert another(cluster).metadata_log.brokers == {}
 
 
 def test_a_long_metadata_log_is_opened_from_its_checkpoint(cluster: Cluster, clock: ManualClock) -> None:
-    cluster.create_topic("t")
+    create_topic(cluster, "t")
     for number in range(1, 8):
-        cluster.alter_topic("t", {"max.message.bytes": str(number)})
+        alter_topic(cluster, "t", {"max.message.bytes": str(number)})
     cluster.metadata_log.partition.checkpoint()
     clock.advance(2 * HOUR_MS)
     assert cluster.metadata_log.partition.table.delete_expired_log() > 0
     assert another(cluster).topic("t").config["max.message.bytes"] == "7"
-    another(cluster).create_topic("u")
+    create_topic(another(cluster), "u")
     assert names(cluster) == ["t", "u"]
     cluster.metadata_log.partition.claim("http://first")
     cluster.metadata_log.partition.sequence(entry(b"never committed"))
@@ -194,18 +195,18 @@ def test_who_tells_at_once_with_another_decides_again(cluster: Cluster) -> None:
 
 
 def test_gateways_are_no_change_of_topics(cluster: Cluster) -> None:
-    cluster.create_topic("t")
+    create_topic(cluster, "t")
     version = cluster.version
     made = cluster.metadata_log.register_broker("http://a")
     cluster.metadata_log.publish_broker(replace(made, leads={"t": [0]}))
     cluster.metadata_log.remove_broker(made)
     assert cluster.version == version
-    cluster.alter_topic("t", {"retention.ms": "1"})
+    alter_topic(cluster, "t", {"retention.ms": "1"})
     assert cluster.version > version
 
 
 def test_a_root_with_gateways_is_sound_and_its_topics_are_checked(cluster: Cluster) -> None:
-    cluster.create_topic("t")
+    create_topic(cluster, "t")
     cluster.metadata_log.remove_broker(cluster.metadata_log.register_broker("http://a"))
     cluster.claim(cluster.topic("t"), 0, cluster.metadata_log.register_broker("http://b").id)
     report = check(cluster.store)
@@ -223,7 +224,7 @@ def test_compaction_keeps_who_is_there_and_forgets_in_the_end_who_left(
         stays = replace(stays, leads={"t": [number]})
         log.publish_broker(stays)
     log.remove_broker(leaves)
-    cluster.create_topic("t")
+    create_topic(cluster, "t")
 
     def compacted() -> list[bytes | None]:
         states = [state for state in look(cluster)[0] if state.topic == CLUSTER_METADATA]
@@ -236,6 +237,6 @@ def test_compaction_keeps_who_is_there_and_forgets_in_the_end_who_left(
 
     assert compacted() == [b"~1", b"~2", b"t"]
     clock.advance(25 * HOUR_MS)
-    cluster.alter_topic("t", {"retention.ms": "1"})
+    alter_topic(cluster, "t", {"retention.ms": "1"})
     assert compacted() == [b"~1", b"t"]
     assert check(cluster.store).problems == []

@@ -9,6 +9,7 @@ import pytest
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.sweep import sweep
+from log_tables.cluster.topic_admin import add_partitions, alter_topic, create_topic, delete_topic
 from log_tables.errors import InvalidArgument, InvalidConfig, StoreUnavailable
 from log_tables.layout import PROPERTY_CLUSTER, TOPICS, TXN_TIERED
 from log_tables.limits import LOG_RETENTION_MS
@@ -27,7 +28,7 @@ VALUES = [b"0", b"1", b"2", b"3"]
 def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
     """With a tiered topic `t` of four segments, two of them in the remote root."""
     made = tiered_cluster(tmp_path, clock)
-    partition = made.claim(made.create_topic("t", configs=TIERED), 0)
+    partition = made.claim(create_topic(made, "t", configs=TIERED), 0)
     append_each(partition, VALUES)
     move_topic(made, "t", [2])
     return made
@@ -106,21 +107,21 @@ def test_a_root_that_lacks_the_newest_move_is_refused(cluster: Cluster, tmp_path
 def test_moving_needs_a_remote_root(tmp_path: Path, clock: ManualClock) -> None:
     cluster = Cluster.open(open_store(tmp_path / "here"), clock)
     with pytest.raises(InvalidConfig, match="lakelog maintain --remote-root"):
-        cluster.create_topic("t", configs=TIERED)
-    cluster.create_topic("t")
+        create_topic(cluster, "t", configs=TIERED)
+    create_topic(cluster, "t")
     with pytest.raises(InvalidConfig, match="needs a remote root, and none is set"):
-        cluster.alter_topic("t", TIERED)
+        alter_topic(cluster, "t", TIERED)
     opened(cluster).set_remote_root(tmp_path / "away")  # by another process
-    assert cluster.alter_topic("t", TIERED).config.remote_storage
+    assert alter_topic(cluster, "t", TIERED).config.remote_storage
 
 
 def test_a_topic_that_is_to_move_has_its_remote_tables_at_once(tmp_path: Path, clock: ManualClock) -> None:
     cluster = tiered_cluster(tmp_path, clock)
-    cluster.create_topic("a", 2, TIERED)
-    cluster.add_partitions("a", 3)
-    cluster.create_topic("b")
+    create_topic(cluster, "a", 2, TIERED)
+    add_partitions(cluster, "a", 3)
+    create_topic(cluster, "b")
     assert open_store(tmp_path / "away").list_dirs(f"{TOPICS}/") == ["topics/a"]
-    cluster.alter_topic("b", TIERED)
+    alter_topic(cluster, "b", TIERED)
     assert cluster.remote is not None
     for directory in ("topics/a/0", "topics/a/1", "topics/a/2", "topics/b/0"):
         assert cluster.remote.table(directory).snapshot.cluster == cluster.cluster_id
@@ -128,14 +129,14 @@ def test_a_topic_that_is_to_move_has_its_remote_tables_at_once(tmp_path: Path, c
 
 def test_a_topic_with_records_in_the_remote_root_is_not_compacted_by_key(cluster: Cluster) -> None:
     with pytest.raises(InvalidConfig, match="offsets up to 1 of topics/t/0 are in the remote root"):
-        cluster.alter_topic("t", {"cleanup.policy": "compact", "remote.storage.enable": None})
-    assert not cluster.alter_topic("t", {"remote.storage.enable": None}).config.remote_storage
+        alter_topic(cluster, "t", {"cleanup.policy": "compact", "remote.storage.enable": None})
+    assert not alter_topic(cluster, "t", {"remote.storage.enable": None}).config.remote_storage
     cluster.topic("t").partition(0).truncate(2)
-    assert cluster.alter_topic("t", {"cleanup.policy": "compact"}).config.compacted
+    assert alter_topic(cluster, "t", {"cleanup.policy": "compact"}).config.compacted
 
 
 def test_moving_may_be_ended_and_history_is_still_read(cluster: Cluster) -> None:
-    cluster.alter_topic("t", {"remote.storage.enable": None})
+    alter_topic(cluster, "t", {"remote.storage.enable": None})
     assert values(opened(cluster).topic("t").partition(0)) == VALUES
 
 
@@ -149,7 +150,7 @@ def age(directory: Path) -> None:
 def test_the_remote_files_of_a_deleted_topic_go_with_it(
     cluster: Cluster, tmp_path: Path, clock: ManualClock
 ) -> None:
-    cluster.delete_topic("t")
+    delete_topic(cluster, "t")
     assert sweep(cluster) == []
     assert files(tmp_path / "away", "topics/t")
     clock.advance(60_000)
@@ -159,7 +160,7 @@ def test_the_remote_files_of_a_deleted_topic_go_with_it(
     assert sweep(cluster) == []
     age(tmp_path / "here" / "topics" / "t")
     assert sweep(cluster) == ["topics/t"]
-    again = cluster.claim(cluster.create_topic("t", configs=TIERED), 0)
+    again = cluster.claim(create_topic(cluster, "t", configs=TIERED), 0)
     append_each(again, VALUES)
     move_topic(cluster, "t", [3])
     assert values(again) == VALUES
@@ -171,7 +172,7 @@ def test_a_sweep_leaves_the_tables_of_another_cluster(
     cluster: Cluster, tmp_path: Path, clock: ManualClock
 ) -> None:
     create_table(open_store(tmp_path / "away"), "topics/t/1", clock, {PROPERTY_CLUSTER: "another"})
-    cluster.delete_topic("t")
+    delete_topic(cluster, "t")
     clock.advance(60_000)
     sweep(cluster)
     assert files(tmp_path / "away", "topics/t") == [f"topics/t/1/_delta_log/{0:020}.json"]
@@ -180,7 +181,7 @@ def test_a_sweep_leaves_the_tables_of_another_cluster(
 def test_a_remote_root_that_is_away_keeps_the_deleted_topic(
     cluster: Cluster, tmp_path: Path, clock: ManualClock
 ) -> None:
-    cluster.delete_topic("t")
+    delete_topic(cluster, "t")
     clock.advance(60_000 + LOG_RETENTION_MS)
     (tmp_path / "away").rename(tmp_path / "gone")
     late = opened(cluster)

@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import StoreUnavailable
 from log_tables.partition.partition import Partition
 from log_tables.partition.remote import RemoteRoot
@@ -58,7 +59,7 @@ class Tiers(RuleBasedStateMachine):
     def start(self) -> None:
         self.clock = ManualClock()
         self.cluster = tiered_cluster(Path(mkdtemp(dir=self.directory)), self.clock)
-        topic = self.cluster.create_topic("t", configs={"remote.storage.enable": "true"})
+        topic = create_topic(self.cluster, "t", configs={"remote.storage.enable": "true"})
         self.partition = self.cluster.claim(topic, 0)
         self.readers = [self._opened() for _ in range(READERS)]
         self.copied: list[tuple[Segment, ...]] = [()] * MOVERS

@@ -8,6 +8,7 @@ from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import Intent, IntentKey, OffsetKey, OffsetValue
 from log_tables.cluster.root_location import note_location
+from log_tables.cluster.topic_admin import create_topic
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.segments.staging import PartitionRecords, stage
 from log_tables.store.store import open_store
@@ -21,8 +22,8 @@ def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
     """With topics `t` and `u`, a group that has committed, and a transaction that waits to be applied."""
     made = Cluster.open(open_store(tmp_path / "here"), clock)
     for name in ("t", "u"):
-        append_each(made.claim(made.create_topic(name), 0), VALUES)
-    made.create_topic(CONSUMER_OFFSETS, internal=True)
+        append_each(made.claim(create_topic(made, name), 0), VALUES)
+    create_topic(made, CONSUMER_OFFSETS, internal=True)
     note_location(made.store)
     made.metadata_log.register_broker("http://original")
     topic = made.topic("t")

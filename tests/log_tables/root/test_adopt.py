@@ -13,6 +13,7 @@ from jobs.state import remote_of, table_of
 from log_tables.clock import ManualClock, SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.root_location import RootLocation, locate
+from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import Conflict, CorruptLog, InvalidArgument, StoreUnavailable
 from log_tables.root.adopt import adopt
 from log_tables.root.copy import copy_root
@@ -32,7 +33,7 @@ TIERED = {"remote.storage.enable": "true"}
 def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
     """With a topic, and a gateway on its list that is no more."""
     made = Cluster.open(open_store(tmp_path / "root"), clock)
-    append_each(made.claim(made.create_topic("t"), 0), VALUES)
+    append_each(made.claim(create_topic(made, "t"), 0), VALUES)
     made.metadata_log.register_broker("http://original")
     return made
 
@@ -78,7 +79,7 @@ def test_a_root_that_is_not_whole_is_refused_but_by_force(cluster: Cluster) -> N
 
 def test_a_new_id_does_not_part_a_root_from_its_remote_records(tmp_path: Path, clock: ManualClock) -> None:
     tiered = tiered_cluster(tmp_path, clock)
-    append_each(tiered.claim(tiered.create_topic("t", configs=TIERED), 0), VALUES)
+    append_each(tiered.claim(create_topic(tiered, "t", configs=TIERED), 0), VALUES)
     move_topic(tiered, "t", [2])
     for force in (False, True):
         with pytest.raises(InvalidArgument, match="use --keep-id if the original no longer exists"):
@@ -89,7 +90,7 @@ def test_a_new_id_does_not_part_a_root_from_its_remote_records(tmp_path: Path, c
 
 def test_a_remote_root_that_holds_nothing_stays_the_originals(tmp_path: Path, clock: ManualClock) -> None:
     tiered = tiered_cluster(tmp_path, clock)
-    tiered.create_topic("t")
+    create_topic(tiered, "t")
     adopt(tiered.store, clock, 0)
     tiered.refresh(wait=True)
     assert (tiered.remote_root, tiered.remote) == (None, None)
@@ -98,7 +99,7 @@ def test_a_remote_root_that_holds_nothing_stays_the_originals(tmp_path: Path, cl
 def test_a_clone_that_is_adopted_has_the_remote_root_to_itself(tmp_path: Path, clock: ManualClock) -> None:
     """A snapshot of a volume is the same root twice, to all that files tell."""
     original = tiered_cluster(tmp_path, clock)
-    append_each(original.claim(original.create_topic("t", configs=TIERED), 0), VALUES)
+    append_each(original.claim(create_topic(original, "t", configs=TIERED), 0), VALUES)
     move_topic(original, "t", [2])
     shutil.copytree(tmp_path / "here", tmp_path / "clone")
     with pytest.raises(InvalidArgument, match="copy the original with `lakelog root copy`"):
@@ -111,7 +112,7 @@ def test_a_clone_that_is_adopted_has_the_remote_root_to_itself(tmp_path: Path, c
     with pytest.raises(CorruptLog, match="belongs to another root"):
         table_of(original, "t", 0, "topics/t/0", remote=True)
     with pytest.raises(CorruptLog, match="belongs to another root"):
-        original.create_topic("u", configs=TIERED)
+        create_topic(original, "u", configs=TIERED)
     with pytest.raises(CorruptLog, match="belongs to another root"):
         remote_of(original).remove("topics/t")
     assert "belongs to another root" in look_at(original)[0][-1].unreachable

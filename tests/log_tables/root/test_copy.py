@@ -10,6 +10,7 @@ import pytest
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.root_location import RootLocation, locate
+from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import CorruptLog, InvalidArgument
 from log_tables.layout import UNFINISHED_COPY
 from log_tables.root.adopt import adopt
@@ -54,7 +55,7 @@ def test_records_in_a_remote_root_come_along_and_it_is_not_the_copys(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     original = tiered_cluster(tmp_path, clock)
-    tiered = original.claim(original.create_topic("t", configs=TIERED), 0)
+    tiered = original.claim(create_topic(original, "t", configs=TIERED), 0)
     append_each(tiered, VALUES)
     move_topic(original, "t", [2])
     there = {item.path for item in open_store(tmp_path / "away").list("")}

@@ -17,6 +17,7 @@ from log_tables.cluster.group_log import (
     TransactionsKey,
     TransactionsValue,
 )
+from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import CorruptLog
 from log_tables.layout import CONSUMER_OFFSETS, commit_path, partition_directory, topic_directory
 from log_tables.limits import KEPT_PRODUCER_ID_MIN
@@ -74,7 +75,7 @@ def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
     partitions of groups.
     """
     made = Cluster.open(open_store(tmp_path / "here"), clock)
-    append(made.claim(made.create_topic("t"), 0), b"first")
+    append(made.claim(create_topic(made, "t"), 0), b"first")
     transact(made, 1)
     say(made, (OffsetKey("h", "t", 0), OffsetValue(2, made.topic("t").topic_id)), index=1)
     return made
@@ -169,7 +170,7 @@ def test_records_that_retention_removes_from_the_remote_root_are_not_copied(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     original = tiered_cluster(tmp_path, clock)
-    tiered = original.claim(original.create_topic("t", configs={"remote.storage.enable": "true"}), 0)
+    tiered = original.claim(create_topic(original, "t", configs={"remote.storage.enable": "true"}), 0)
     append_each(tiered, VALUES)
     move_topic(original, "t", [2])
     following = commit_path("topics/t/0", tiered.snapshot.version + 1)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.errors import InvalidArgument
 from log_tables.layout import TXN_HIGH_WATERMARK, TXN_LEADER, checkpoint_path, commit_path
 from log_tables.limits import LOG_RETENTION_MS
@@ -39,7 +40,7 @@ def store(store_root: Path, clock: ManualClock) -> Store:
 def partition(store: Store, clock: ManualClock) -> Partition:
     """A led partition of three segments, of two records each, by an idempotent producer."""
     cluster = Cluster.open(store, clock, "http://first")
-    partition = cluster.claim(cluster.create_topic("t"), 0)
+    partition = cluster.claim(create_topic(cluster, "t"), 0)
     for number in range(3):
         append(partition, b"a", b"b", producer=ProducerStamp(7, 0, 2 * number), at_us=-1_500 + number)
     return partition
@@ -120,7 +121,7 @@ def test_an_unreferenced_file_is_counted_and_no_problem(partition: Partition) ->
 def test_a_deleted_topic_is_not_looked_at(partition: Partition, store: Store) -> None:
     store.delete(segment_path(partition, 0))
     assert problems(partition) != []
-    Cluster.open(store, partition.clock).delete_topic("t")
+    delete_topic(Cluster.open(store, partition.clock), "t")
     assert problems(partition) == []
 
 
@@ -229,7 +230,7 @@ def test_a_commit_that_cannot_be_read_is_named_and_the_other_tables_are_looked_a
     partition: Partition, store: Store
 ) -> None:
     cluster = Cluster.open(store, partition.clock, "http://first")
-    append(cluster.claim(cluster.create_topic("u"), 0), b"a")
+    append(cluster.claim(create_topic(cluster, "u"), 0), b"a")
     store.put(commit_path(DIRECTORY, 3), b"{")
     report = check(store)
     assert [found.directory for found in report.partitions] == [METADATA, DIRECTORY, "topics/u/0"]

@@ -13,6 +13,7 @@ from log_tables.clock import ManualClock, SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import TransactionsKey, TransactionsValue
 from log_tables.cluster.root_location import RootLocation, locate
+from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import CorruptLog
 from log_tables.limits import KEPT_PRODUCER_ID_MIN
 from log_tables.root.adopt import adopt
@@ -73,7 +74,7 @@ def test_a_tree_that_names_a_remote_root_is_refused_until_somebody_says_whose_it
     tmp_path: Path, clock: ManualClock
 ) -> None:
     original = tiered_cluster(tmp_path, clock)
-    append_each(original.claim(original.create_topic("t", configs=TIERED), 0), VALUES)
+    append_each(original.claim(create_topic(original, "t", configs=TIERED), 0), VALUES)
     move_topic(original, "t", [2])
     store = copy_tree(original, tmp_path / "copy")
     with pytest.raises(
@@ -90,7 +91,7 @@ def test_a_root_that_is_mounted_anew_is_served_whatever_it_holds(tmp_path: Path,
     """
     original = tiered_cluster(tmp_path, clock)
     check_location(original, 0)
-    append_each(original.claim(original.create_topic("t", configs=TIERED), 0), VALUES)
+    append_each(original.claim(create_topic(original, "t", configs=TIERED), 0), VALUES)
     move_topic(original, "t", [2])
     say(original, (TransactionsKey("g"), TransactionsValue(KEPT_PRODUCER_ID_MIN, 3)))
     for number in range(2):

@@ -7,6 +7,7 @@ import pytest
 
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.errors import CorruptLog, ForeignCommit, TopicDeleted
 from log_tables.layout import commit_path, last_checkpoint_path, log_directory
 from log_tables.partition.partition import AppendRequest, Partition
@@ -25,7 +26,7 @@ def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
 
 def appended(cluster: Cluster, count: int, partitions: int = 1) -> Partition:
     """Partition 0 of a new topic `t`, with `count` records of a commit each."""
-    partition = cluster.create_topic("t", partitions).partition(0)
+    partition = create_topic(cluster, "t", partitions).partition(0)
     partition.claim("http://here")
     for _ in range(count):
         partition.append([AppendRequest(input_batch([Record(b"1")], 0))])
@@ -50,7 +51,7 @@ def test_a_topic_with_a_damaged_partition_can_be_deleted_and_fences_the_others(c
     other = elsewhere.claim(elsewhere.topic("t"), 1)
     with pytest.raises(ForeignCommit):
         cluster.topic("t").partition(0).refresh()
-    cluster.delete_topic("t")
+    delete_topic(cluster, "t")
     assert cluster.topics() == []
     with pytest.raises(TopicDeleted):
         other.refresh()

@@ -10,6 +10,7 @@ import pytest
 
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import CorruptSegment, InvalidArgument, PutRefused
 from log_tables.layout import STAGING
 from log_tables.limits import MIB, STAGED_BATCH_BYTES, STAGED_MAX_AGE_MS, STAGING_RETENTION_MS
@@ -300,7 +301,7 @@ def test_a_vacuum_of_a_root_without_staged_files_finds_none(store: Store) -> Non
 def test_nobody_else_sees_a_staged_file(store: Store, clock: ManualClock) -> None:
     """Neither does fsck complain of it, nor is it a topic."""
     cluster = Cluster.open(store, clock, "http://first")
-    cluster.create_topic("t", 1)
+    create_topic(cluster, "t", 1)
     staging.stage(store, clock, GROUP, two_parts())
     assert fsck.check(store).problems == []
     cluster.refresh()

@@ -9,6 +9,7 @@ from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import GroupKey, GroupValue, OffsetKey
 from log_tables.cluster.run_log import RUNS_SCHEMA
+from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.errors import CorruptLog
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.partition.partition import AppendRequest, Partition
@@ -32,7 +33,7 @@ def cluster(store_root: Path, clock: ManualClock) -> Cluster:
 @pytest.fixture
 def partition(cluster: Cluster, clock: ManualClock) -> Partition:
     """Of the topic `t`: ten records in one commit, and ten more a minute later."""
-    made = cluster.claim(cluster.create_topic("t"), 0)
+    made = cluster.claim(create_topic(cluster, "t"), 0)
     append(made, *[b"x"] * 10)
     clock.advance(60 * SECOND_MS)
     append(made, *[b"y" * 1_000] * 10)
@@ -180,20 +181,20 @@ def test_offsets_that_were_deleted_are_not_shown(cluster: Cluster) -> None:
 
 @pytest.mark.usefixtures("partition")
 def test_offsets_of_an_earlier_topic_of_the_name_are_not_shown(cluster: Cluster) -> None:
-    cluster.create_topic("u")
+    create_topic(cluster, "u")
     for topic in ("t", "u"):
         commit(cluster, "g", topic, 0, 0)
-    cluster.delete_topic("u")
-    cluster.delete_topic("t")
+    delete_topic(cluster, "u")
+    delete_topic(cluster, "t")
     assert rows(cluster, OFFSETS_TABLE) == []
-    cluster.create_topic("t")
+    create_topic(cluster, "t")
     assert rows(cluster, OFFSETS_TABLE) == rows(cluster, LAG_TABLE) == []
     commit(cluster, "g", "t", 0, 0)
     assert [(row["topic"], row["lag"]) for row in rows(cluster, LAG_TABLE)] == [("t", 0)]
 
 
 def test_a_log_of_groups_that_cannot_be_read_is_named(cluster: Cluster) -> None:
-    cluster.create_topic(CONSUMER_OFFSETS, internal=True)
+    create_topic(cluster, CONSUMER_OFFSETS, internal=True)
     log = cluster.claim(cluster.topic(CONSUMER_OFFSETS), 0)
     log.append([AppendRequest(input_batch([Record(b"{}", key=b"no JSON")], 0))])
     with pytest.raises(CorruptLog, match="offset 0 of topics/__consumer_offsets/0"):

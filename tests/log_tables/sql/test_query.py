@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.errors import InvalidArgument, StoreUnavailable
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch
@@ -37,7 +38,7 @@ def rows(cluster: Cluster, sql: str) -> list[tuple[object, ...]]:
 
 
 def test_a_topic_is_a_view_over_all_its_partitions(cluster: Cluster) -> None:
-    topic = cluster.create_topic("orders", 3)
+    topic = create_topic(cluster, "orders", 3)
     append(topic.partition(0), b"a", b"b", key=b"k")
     append(topic.partition(0), b"c")
     append(topic.partition(2), b"d", None)
@@ -70,7 +71,7 @@ def test_a_topic_is_a_view_over_all_its_partitions(cluster: Cluster) -> None:
 
 
 def test_records_below_the_log_start_are_not_there(cluster: Cluster) -> None:
-    partition = cluster.create_topic("orders").partition(0)
+    partition = create_topic(cluster, "orders").partition(0)
     append(partition, *[b"x"] * 5)
     append(partition, *[b"x"] * 5)
     partition.truncate(7)
@@ -78,15 +79,15 @@ def test_records_below_the_log_start_are_not_there(cluster: Cluster) -> None:
 
 
 def test_a_topic_made_again_shows_only_its_new_records(cluster: Cluster) -> None:
-    append(cluster.create_topic("orders").partition(0), b"old")
-    cluster.delete_topic("orders")
-    append(cluster.create_topic("orders").partition(0), b"new")
+    append(create_topic(cluster, "orders").partition(0), b"old")
+    delete_topic(cluster, "orders")
+    append(create_topic(cluster, "orders").partition(0), b"new")
     assert rows(cluster, "select value from orders") == [(b"new",)]
 
 
 def test_what_another_process_appends_is_seen_by_the_next_query(cluster: Cluster, store_root: Path) -> None:
     other = Cluster.open(open_store(store_root))
-    partition = other.create_topic("orders").partition(0)
+    partition = create_topic(other, "orders").partition(0)
     for count in (1, 2, 3):
         append(partition, b"x")
         assert rows(cluster, "select count(*) from orders") == [(count,)]
@@ -94,7 +95,7 @@ def test_what_another_process_appends_is_seen_by_the_next_query(cluster: Cluster
 
 def test_topics_can_be_joined_and_internal_ones_read(cluster: Cluster) -> None:
     for name in ("a", "b"):
-        append(cluster.create_topic(name).partition(0), b"1", b"2")
+        append(create_topic(cluster, name).partition(0), b"1", b"2")
     assert rows(cluster, "select count(*) from a join b on a.value = b.value") == [(2,)]
     names = rows(cluster, "select cast(key as varchar) from __cluster_metadata order by 1")
     assert names == [("a",), ("b",)]
@@ -102,27 +103,27 @@ def test_topics_can_be_joined_and_internal_ones_read(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("name", ["Orders", "orders.v1", "orders-v1", "1", "select"])
 def test_any_topic_name_can_be_quoted(cluster: Cluster, name: str) -> None:
-    append(cluster.create_topic(name).partition(0), b'{"a":1}')
+    append(create_topic(cluster, name).partition(0), b'{"a":1}')
     assert rows(cluster, f'select topic, "{name}".offset from "{name}"') == [(name, 0)]
     assert rows(cluster, f'select a from "{name}_json"') == [(1,)]
 
 
 def test_names_are_as_they_are_written_and_keywords_are_not(cluster: Cluster) -> None:
-    append(cluster.create_topic("Orders").partition(0), b'{"tailNum":1}')
+    append(create_topic(cluster, "Orders").partition(0), b'{"tailNum":1}')
     assert rows(cluster, "SELECT tailNum, offset FROM Orders JOIN Orders_json USING (offset)") == [(1, 0)]
     with pytest.raises(InvalidArgument, match="no topic 'orders'; there are Orders"):
         query(cluster, "select 1 from orders")
 
 
 def test_columns_that_are_keywords_need_no_quotes(cluster: Cluster) -> None:
-    append(cluster.create_topic("t").partition(0), b"x")
+    append(create_topic(cluster, "t").partition(0), b"x")
     assert rows(cluster, "select partition, offset, key, t.offset o from t where offset < 9 offset 0") == [
         (0, 0, None, 0)
     ]
 
 
 def test_a_large_answer_comes_in_batches(cluster: Cluster) -> None:
-    partition = cluster.create_topic("orders").partition(0)
+    partition = create_topic(cluster, "orders").partition(0)
     for _ in range(4):
         append(partition, *[b"x" * 100] * 5_000)
     reader = query_stream(cluster, "select * from orders")
@@ -132,7 +133,7 @@ def test_a_large_answer_comes_in_batches(cluster: Cluster) -> None:
 
 
 def test_json_values_have_typed_columns(cluster: Cluster) -> None:
-    topic = cluster.create_topic("flights", 2)
+    topic = create_topic(cluster, "flights", 2)
     append(topic.partition(0), b'{"carrier":"UA","delay":2}', b'{"carrier":"AA","delay":4.5}', key=b"k")
     append(topic.partition(1), b'{"carrier":"UA","delay":null,"legs":[1,2]}')
     assert rows(cluster, "select carrier, avg(delay) from flights_json group by carrier order by 1") == [
@@ -149,7 +150,7 @@ def test_json_values_have_typed_columns(cluster: Cluster) -> None:
 
 
 def test_values_that_are_not_json_objects_can_be_counted(cluster: Cluster) -> None:
-    append(cluster.create_topic("t").partition(0), b'{"a":1}', b"oops", None, b"[1]", b'{"a":2}')
+    append(create_topic(cluster, "t").partition(0), b'{"a":1}', b"oops", None, b"[1]", b'{"a":2}')
     assert rows(cluster, "select offset, a, _raw from t_json order by offset") == [
         (0, 1, None),
         (1, None, b"oops"),
@@ -161,7 +162,7 @@ def test_values_that_are_not_json_objects_can_be_counted(cluster: Cluster) -> No
 
 def test_fields_named_like_columns_get_a_suffix(cluster: Cluster) -> None:
     value = b'{"offset":7,"key":"k","_raw":1,"key_json":2,"x y":3,"Case":4,"case":5}'
-    append(cluster.create_topic("t").partition(0), value)
+    append(create_topic(cluster, "t").partition(0), value)
     found = query(cluster, "select * from t_json").to_pylist()
     assert found[0] | {"timestamp": None} == {
         "topic": "t",
@@ -181,18 +182,18 @@ def test_fields_named_like_columns_get_a_suffix(cluster: Cluster) -> None:
 
 
 def test_an_empty_topic_has_json_columns_too(cluster: Cluster) -> None:
-    cluster.create_topic("t", 2)
+    create_topic(cluster, "t", 2)
     assert rows(cluster, "select count(*), count(_raw) from t_json") == [(0, 0)]
 
 
 def test_a_topic_that_has_the_name_of_json_columns_comes_first(cluster: Cluster) -> None:
-    append(cluster.create_topic("t").partition(0), b'{"a":1}')
-    append(cluster.create_topic("t_json").partition(0), b"mine")
+    append(create_topic(cluster, "t").partition(0), b'{"a":1}')
+    append(create_topic(cluster, "t_json").partition(0), b"mine")
     assert rows(cluster, "select value from t_json") == [(b"mine",)]
 
 
 def test_where_consumer_groups_are_can_be_asked(cluster: Cluster) -> None:
-    append(cluster.create_topic("orders", 2).partition(0), *[b"x"] * 5)
+    append(create_topic(cluster, "orders", 2).partition(0), *[b"x"] * 5)
     columns = query(cluster, "select * from consumer_offsets").schema.names
     assert columns[:5] == ["group", "topic", "partition", "offset", "metadata"]
     assert rows(cluster, "select * from consumer_lag") == []
@@ -216,7 +217,7 @@ def test_where_consumer_groups_are_can_be_asked(cluster: Cluster) -> None:
 
 
 def test_the_log_of_groups_is_a_topic_too(cluster: Cluster) -> None:
-    append(cluster.create_topic("orders").partition(0), b"x")
+    append(create_topic(cluster, "orders").partition(0), b"x")
     commit(cluster, "g", "orders", 0, 1)
     assert rows(cluster, "select cast(key as varchar) from __consumer_offsets") == [
         ('{"kind":"offset","group":"g","topic":"orders","partition":0}',)
@@ -225,7 +226,7 @@ def test_the_log_of_groups_is_a_topic_too(cluster: Cluster) -> None:
 
 
 def test_a_topic_of_the_name_of_a_table_comes_first(cluster: Cluster) -> None:
-    append(cluster.create_topic("consumer_lag").partition(0), b"mine")
+    append(create_topic(cluster, "consumer_lag").partition(0), b"mine")
     assert rows(cluster, "select value from consumer_lag") == [(b"mine",)]
     assert rows(cluster, "select count(*) from consumer_offsets") == [(0,)]
 
@@ -236,7 +237,7 @@ def test_scratch_files_are_gone_when_the_answer_is_read(
     scratch = tmp_path / "it's scratch"
     scratch.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
-    append(cluster.create_topic("t").partition(0), b'{"a":1}')
+    append(create_topic(cluster, "t").partition(0), b'{"a":1}')
     reader = query_stream(cluster, "select a from t_json")
     assert len(os.listdir(scratch)) == 1
     assert reader.read_all().to_pylist() == [{"a": 1}]
@@ -266,8 +267,8 @@ def test_scratch_files_are_gone_when_the_answer_is_read(
     ],
 )
 def test_sql_that_cannot_be_answered_says_why(cluster: Cluster, sql: str, said: str) -> None:
-    append(cluster.create_topic("orders").partition(0), b"x")
-    cluster.create_topic("Big.Topic")
+    append(create_topic(cluster, "orders").partition(0), b"x")
+    create_topic(cluster, "Big.Topic")
     with pytest.raises(InvalidArgument) as raised:
         query(cluster, sql)
     assert said in raised.value.message
@@ -315,7 +316,7 @@ def test_sql_that_cannot_be_answered_says_why(cluster: Cluster, sql: str, said: 
     ],
 )
 def test_only_queries_run(cluster: Cluster, tmp_path: Path, sql: str) -> None:
-    partition = cluster.create_topic("orders").partition(0)
+    partition = create_topic(cluster, "orders").partition(0)
     append(partition, b"x")
     version = partition.snapshot.version
     file = tmp_path / "written.parquet"
@@ -342,7 +343,7 @@ def test_into_is_a_word_like_others_where_it_is_quoted(cluster: Cluster, sql: st
 
 
 def test_a_query_can_be_explained_and_a_view_described(cluster: Cluster) -> None:
-    cluster.create_topic("orders")
+    create_topic(cluster, "orders")
     columns = [row[0] for row in rows(cluster, "describe orders;")]
     assert columns[:3] == ["topic", "partition", "offset"]
     assert rows(cluster, "explain select count(*) from orders")[0][0] == "logical_plan"
@@ -351,7 +352,7 @@ def test_a_query_can_be_explained_and_a_view_described(cluster: Cluster) -> None
 
 
 def test_a_table_that_cannot_be_read_is_typed_and_names_no_path(cluster: Cluster, store_root: Path) -> None:
-    append(cluster.create_topic("orders").partition(0), b"x")
+    append(create_topic(cluster, "orders").partition(0), b"x")
     (segment,) = store_root.glob("topics/orders/0/*.parquet")
     segment.unlink()
     with pytest.raises(StoreUnavailable, match="fsck") as raised:
@@ -373,22 +374,22 @@ def test_tables_in_memory_cannot_be_asked() -> None:
 @pytest.mark.parametrize("place", ["größe & 100% #1", "a b~2/it's"])
 def test_any_directory_can_be_asked(tmp_path: Path, place: str) -> None:
     cluster = Cluster.open(open_store(tmp_path / place))
-    cluster.create_topic("t")
-    cluster.delete_topic("t")
-    append(cluster.create_topic("t").partition(0), b'{"a":1}')
+    create_topic(cluster, "t")
+    delete_topic(cluster, "t")
+    append(create_topic(cluster, "t").partition(0), b'{"a":1}')
     assert rows(cluster, "select offset, a from t_json") == [(0, 1)]
 
 
 def test_a_bucket_can_be_asked(s3: S3Server) -> None:
     cluster = Cluster.open(open_store(f"{s3.bucket('query')}/some/prefix", s3.options))
-    cluster.create_topic("t")
-    cluster.delete_topic("t")
-    append(cluster.create_topic("t").partition(0), b'{"a":1}', b'{"a":2}')
+    create_topic(cluster, "t")
+    delete_topic(cluster, "t")
+    append(create_topic(cluster, "t").partition(0), b'{"a":1}', b'{"a":2}')
     assert rows(cluster, "select sum(a) from t_json") == [(3,)]
 
 
 def test_errors_while_reading_end_the_stream(cluster: Cluster) -> None:
-    append(cluster.create_topic("orders").partition(0), b"1", b"x")
+    append(create_topic(cluster, "orders").partition(0), b"1", b"x")
     ask: list[Callable[[], object]] = [
         lambda: query_stream(cluster, "select cast(cast(value as varchar) as int) from orders").read_all(),
         lambda: [*query_stream(cluster, "select cast(cast(value as varchar) as int) from orders")],

@@ -7,6 +7,7 @@ import pytest
 
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import StoreUnavailable
 from log_tables.sql.query import query
 from log_tables.table.table import Table
@@ -21,7 +22,7 @@ VALUES = [f'{{"n": {number}}}'.encode() for number in range(6)]
 def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
     """With a tiered topic `t` of two partitions, each of six segments of one record."""
     made = tiered_cluster(tmp_path, clock)
-    topic = made.create_topic("t", 2, {"remote.storage.enable": "true"})
+    topic = create_topic(made, "t", 2, {"remote.storage.enable": "true"})
     for index in range(2):
         append_each(made.claim(topic, index), VALUES)
     return made

@@ -14,6 +14,7 @@ from log_tables.cluster.group_log import encode as encode_group
 from log_tables.cluster.metadata_log import TopicRecord
 from log_tables.cluster.metadata_log import decode as decode_metadata
 from log_tables.cluster.metadata_log import encode as encode_metadata
+from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import CorruptLog, Damaged, ForeignCommit
 from log_tables.layout import CONSUMER_OFFSETS, commit_path, segment_name
 from log_tables.partition.partition import AppendRequest, Partition
@@ -84,7 +85,7 @@ def cluster(store_root: Path) -> Cluster:
 
 def led(cluster: Cluster) -> Partition:
     """Partition 0 of a new topic `t`, with a record."""
-    partition = cluster.create_topic("t", 2).partition(0)
+    partition = create_topic(cluster, "t", 2).partition(0)
     partition.claim("http://here")
     append(partition, b"mine")
     return partition
@@ -140,7 +141,7 @@ def appended_record(cluster: Cluster, partition: Partition, record: Record) -> N
     "path", [f"topics/t/0/{NAME}", "staging/../topics/t/0/x", "/etc/passwd", "staging/x"]
 )
 def test_an_intent_that_names_no_staged_file_is_damage(cluster: Cluster, path: str) -> None:
-    groups = cluster.create_topic(CONSUMER_OFFSETS, 1, internal=True).partition(0)
+    groups = create_topic(cluster, CONSUMER_OFFSETS, 1, internal=True).partition(0)
     intent = Intent(1, 1, (StagedFile(path, (StagedRun("t", "id", 0, 0, 1, 1),)),))
     appended_record(cluster, groups, encode_group(IntentKey("g", 1), intent))
     with pytest.raises(CorruptLog, match="not the path of a staged file"):

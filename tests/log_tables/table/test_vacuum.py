@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from log_tables.clock import ManualClock, SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.sweep import sweep
+from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.errors import CorruptLog, InvalidArgument
 from log_tables.layout import PROPERTY_FILE_RETENTION, ledger_path, vacuum_directory
 from log_tables.limits import FILE_RETENTION_MS, LOG_RETENTION_MS, VACUUM_MARK_AGE_MS
@@ -206,13 +207,13 @@ def test_the_ledgers_of_a_deleted_topic_go_with_it() -> None:
     clock = ManualClock()
     store = ClockedStore(open_store("memory://"), clock)
     cluster = Cluster.open(store, clock, "http://first")
-    partition = cluster.create_topic("t").partition(0)
+    partition = create_topic(cluster, "t").partition(0)
     partition.claim("http://first")
     store.put(f"{partition.directory}/{ORPHAN}", b"never committed")
     append(partition, b"0")
     clock.advance(VACUUM_MARK_AGE_MS + 1)
     assert vacuum(partition.table).marked == 1
-    cluster.delete_topic("t")
+    delete_topic(cluster, "t")
     clock.advance(LOG_RETENTION_MS)
     sweep(cluster)
     assert [item.path for item in store.list(vacuum_directory(partition.directory))] == []

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lakelog.spark.source.loss import DataLost
+from log_tables.cluster.topic_admin import delete_topic
 from log_tables.errors import InvalidArgument, UnknownTopic
 from log_tables.store.store import open_store
 from tests.kit.spark import Query, Topics, read
@@ -40,7 +41,7 @@ def test_a_topic_deleted_under_a_query_ends_it(topics: Topics, left_over: int) -
     query = begun(topics)
     if left_over:
         topics.append("t", 0, left_over)
-    topics.cluster.delete_topic("t")
+    delete_topic(topics.cluster, "t")
     for asked in (query, query, query.restart()):
         with pytest.raises(DataLost, match="t-0 is gone: its topic was deleted"):
             asked.trigger()
@@ -53,7 +54,7 @@ def test_a_query_may_go_on_without_a_topic_that_was_deleted(topics: Topics) -> N
     topics.create("u")
     topics.append("u", 0, 2)
     query = begun(topics, subscribe="t,u", failOnDataLoss="false")
-    topics.cluster.delete_topic("t")
+    delete_topic(topics.cluster, "t")
     topics.append("u", 0, 2)
     assert query.trigger() == {"u-0": [2, 3]}
     assert query.trigger() is None
@@ -64,7 +65,7 @@ def test_a_query_may_go_on_without_a_topic_that_was_deleted(topics: Topics) -> N
 
 def test_it_waits_for_its_only_topic_to_come_back(topics: Topics) -> None:
     query = begun(topics, failOnDataLoss="false")
-    topics.cluster.delete_topic("t")
+    delete_topic(topics.cluster, "t")
     assert query.trigger() == {}
     assert query.trigger() is None
     assert query.restart().trigger() is None
@@ -77,7 +78,7 @@ def test_it_may_go_on_without_it_after_a_restart_too(topics: Topics) -> None:
     topics.create("u")
     topics.append("u", 0, 2)
     query = begun(topics, subscribe="t,u", failOnDataLoss="false")
-    topics.cluster.delete_topic("t")
+    delete_topic(topics.cluster, "t")
     topics.append("u", 0, 2)
     assert query.restart().trigger() == {"u-0": [2, 3]}
     assert query.trigger() == {"u-0": [2, 3]}
@@ -95,7 +96,7 @@ def test_an_assigned_partition_that_a_new_topic_lacks_is_lost(topics: Topics) ->
 
 def test_a_loss_is_told_once_and_not_at_every_look(topics: Topics, caplog: pytest.LogCaptureFixture) -> None:
     query = begun(topics, subscribePattern="t", failOnDataLoss="false", minOffsetsPerTrigger="1000")
-    topics.cluster.delete_topic("t")
+    delete_topic(topics.cluster, "t")
     for _ in range(50):
         assert query.trigger() is None
     assert caplog.records == []

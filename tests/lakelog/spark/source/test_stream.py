@@ -11,6 +11,7 @@ import pytest
 from lakelog.spark.source.loss import DataLost
 from lakelog.spark.source.offsets import BEGIN
 from lakelog.spark.source.stream import StreamReader
+from log_tables.cluster.topic_admin import add_partitions
 from log_tables.errors import CorruptSegment, InvalidArgument, UnknownPartition, UnknownTopic
 from log_tables.store.store import open_store
 from tests.kit.partitions import thin_out
@@ -106,7 +107,7 @@ def test_later_partitions_are_read_from_their_beginning(filled: Topics, first: s
     """Kafka: new partitions start at earliest, whatever startingOffsets says."""
     query = filled.query(startingOffsets=first)
     query.trigger()
-    filled.cluster.add_partitions("t", 5)
+    add_partitions(filled.cluster, "t", 5)
     assert query.trigger() == {}
     filled.append("t", 4, 3)
     filled.append("t", 0, 1)
@@ -133,7 +134,7 @@ def test_a_new_partition_that_does_not_begin_at_zero_is_lost_data(filled: Topics
     """Kafka: "Added partition t-3 starts from 2 instead of 0"."""
     query = filled.query()
     query.trigger()
-    filled.cluster.add_partitions("t", 4)
+    add_partitions(filled.cluster, "t", 4)
     filled.append("t", 3, 5)
     filled.partition("t", 3).truncate(2)
     lenient = query.restart(failOnDataLoss="false")
@@ -165,7 +166,7 @@ def test_a_micro_batch_that_was_planned_is_the_same_after_a_restart(filled: Topi
     planned = query.trigger()
     filled.append("t", 0, 100)
     filled.merge("t", 0)
-    filled.cluster.add_partitions("t", 5)
+    add_partitions(filled.cluster, "t", 5)
     reader = StreamReader(query.options)
     assert before is not None
     assert query.offset is not None
@@ -276,7 +277,7 @@ def test_what_comes_to_a_running_query_and_what_ends_it(
         topics.append("orders-1", 0, 2)
         query.processAllAvailable()
         assert found.offsets() == {"orders-1-0": [0, 1]}
-        topics.cluster.add_partitions("orders-1", 2)
+        add_partitions(topics.cluster, "orders-1", 2)
         topics.append("orders-1", 1, 1)
         topics.create("orders-2")
         topics.append("orders-2", 0, 1)
@@ -333,7 +334,7 @@ def test_a_first_micro_batch_that_is_repeated_is_the_same(filled: Topics, option
 
     def meanwhile() -> None:
         filled.append("t", 0, 3)
-        filled.cluster.add_partitions("t", 4)
+        add_partitions(filled.cluster, "t", 4)
 
     expected = {"t-0": [*range(10)], "t-1": [*range(20)]}
     assert repeated_first(filled, meanwhile, **options) == expected

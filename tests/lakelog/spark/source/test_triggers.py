@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from log_tables.clock import ManualClock
+from log_tables.cluster.topic_admin import add_partitions
 from log_tables.store.store import open_store
 from tests.kit.spark import Query, Topics, joined, ranges, run, start
 
@@ -109,7 +110,7 @@ def test_available_now_reads_what_was_there_when_it_began(filled: Topics, limits
         if filled.cluster.cached_topic("u") is None:
             filled.create("u")
             filled.append("u", 0, 1)
-            filled.cluster.add_partitions("t", 4)
+            add_partitions(filled.cluster, "t", 4)
             filled.append("t", 3, 1)
 
     batches = query.available_now(meanwhile)

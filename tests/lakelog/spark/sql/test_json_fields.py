@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic_admin import create_topic
 from log_tables.sql.system_tables import SYSTEM_TABLES
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ VALUES: list[tuple[bytes | None, int | None, str | None, bool]] = [
 
 
 def test_no_value_is_lost_whatever_it_is(spark: "SparkSession", cluster: Cluster) -> None:
-    append(cluster.create_topic("t").partition(0), *[value for value, *_ in VALUES], key=b"k")
+    append(create_topic(cluster, "t").partition(0), *[value for value, *_ in VALUES], key=b"k")
     register(spark, cluster, json={"t": "id long, name string"})
     assert spark.table("t_json").schema.simpleString() == (
         "struct<topic:string,partition:int,offset:bigint,timestamp:timestamp,key:binary,id:bigint,name:string,"
@@ -75,7 +76,7 @@ def test_a_nested_field_of_another_type_keeps_its_neighbours(spark: "SparkSessio
     from pyspark.sql.types import ArrayType, IntegerType, StructType
 
     good, bad = b'{"n":{"x":1,"y":2},"l":[1]}', b'{"n":{"x":"one","y":2},"l":["x"]}'
-    append(cluster.create_topic("t").partition(0), good, bad)
+    append(create_topic(cluster, "t").partition(0), good, bad)
     inner = StructType().add("x", IntegerType(), nullable=False).add("y", IntegerType())
     register(spark, cluster, json={"t": StructType().add("n", inner).add("l", ArrayType(IntegerType()))})
     assert rows(spark, "select n.x, n.y, l, _raw from t_json order by offset") == [
@@ -86,7 +87,7 @@ def test_a_nested_field_of_another_type_keeps_its_neighbours(spark: "SparkSessio
 
 def test_fields_named_like_columns_get_a_suffix(spark: "SparkSession", cluster: Cluster) -> None:
     value = b'{"offset":7,"Key":"k","_raw":1,"key_json":2,"x.y`z":3,"Case":4,"case":5}'
-    append(cluster.create_topic("t").partition(0), value)
+    append(create_topic(cluster, "t").partition(0), value)
     register(spark, cluster, json=True)
     found = [column for column in spark.table("t_json").columns if column != "timestamp"]
     values = rows(spark, "select * except (timestamp) from t_json")[0]
@@ -107,7 +108,7 @@ def test_fields_named_like_columns_get_a_suffix(spark: "SparkSession", cluster: 
 
 
 def test_a_schema_is_inferred_from_the_newest_records(spark: "SparkSession", cluster: Cluster) -> None:
-    topic = cluster.create_topic("t", 3)
+    topic = create_topic(cluster, "t", 3)
     append(topic.partition(0), *[b'{"old":1}'] * 50)
     append(
         topic.partition(0), b'{"i":1,"f":1.5,"b":true,"s":"2024-01-01","n":null,"m":1,"e":{},"l":[{"a":1}]}'
@@ -138,7 +139,7 @@ def test_a_schema_is_inferred_from_the_newest_records(spark: "SparkSession", clu
 
 
 def test_an_empty_topic_has_json_columns_too(spark: "SparkSession", cluster: Cluster) -> None:
-    topic = cluster.create_topic("t", 2)
+    topic = create_topic(cluster, "t", 2)
     register(spark, cluster, json=True)
     assert spark.table("t_json").columns == ["topic", "partition", "offset", "timestamp", "key", "_raw"]
     assert rows(spark, "select count(*), count(_raw) from t_json") == [(0, 0)]

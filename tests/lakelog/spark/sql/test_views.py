@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic_admin import add_partitions, create_topic, delete_topic
 from log_tables.errors import InvalidArgument, LakelogError, UnknownTopic
 from log_tables.sql.lag import LAG_SCHEMA, OFFSETS_SCHEMA
 from log_tables.sql.system_tables import SYSTEM_TABLES
@@ -26,7 +27,7 @@ SECOND_US = 1_000_000
 
 
 def test_a_topic_is_a_view_over_all_its_partitions(spark: "SparkSession", cluster: Cluster) -> None:
-    topic = cluster.create_topic("orders", 3)
+    topic = create_topic(cluster, "orders", 3)
     append(topic.partition(0), b"a", b"b", key=b"k")
     append(topic.partition(0), b"c")
     append(topic.partition(2), b"d", None)
@@ -50,7 +51,7 @@ def test_a_topic_is_a_view_over_all_its_partitions(spark: "SparkSession", cluste
 
 
 def test_a_view_shows_what_was_appended_since(spark: "SparkSession", cluster: Cluster) -> None:
-    topic = cluster.create_topic("orders", 2)
+    topic = create_topic(cluster, "orders", 2)
     register(spark, cluster, names="orders", json="a long")
     kept = spark.table("orders")
     assert kept.count() == 0
@@ -63,7 +64,7 @@ def test_a_view_shows_what_was_appended_since(spark: "SparkSession", cluster: Cl
 
 
 def test_a_view_follows_what_rewrites_and_retention_do(spark: "SparkSession", cluster: Cluster) -> None:
-    partition = cluster.create_topic("orders").partition(0)
+    partition = create_topic(cluster, "orders").partition(0)
     for value in (b"a", b"b", b"c", b"d"):
         append(partition, value)
     register(spark, cluster)
@@ -75,7 +76,7 @@ def test_a_view_follows_what_rewrites_and_retention_do(spark: "SparkSession", cl
 
 
 def test_records_below_the_log_start_are_not_there(spark: "SparkSession", cluster: Cluster) -> None:
-    partition = cluster.create_topic("orders").partition(0)
+    partition = create_topic(cluster, "orders").partition(0)
     append(partition, *[b"x"] * 5)
     append(partition, *[b"x"] * 5)
     partition.truncate(7)
@@ -87,7 +88,7 @@ def test_records_below_the_log_start_are_not_there(spark: "SparkSession", cluste
 
 
 def test_predicates_skip_the_files_that_cannot_match(spark: "SparkSession", cluster: Cluster) -> None:
-    topic = cluster.create_topic("orders", 2)
+    topic = create_topic(cluster, "orders", 2)
     for index in range(2):
         for second in range(20):
             append(topic.partition(index), b"x", b"y", at_us=NOW_US + second * SECOND_US)
@@ -106,7 +107,7 @@ def test_predicates_skip_the_files_that_cannot_match(spark: "SparkSession", clus
 
 
 def test_an_offset_among_a_thousand_segments_is_one_file(spark: "SparkSession", cluster: Cluster) -> None:
-    topic = cluster.create_topic("orders", 2)
+    topic = create_topic(cluster, "orders", 2)
     partition = cluster.claim(topic, 1)
     append_each(partition, [b"%d" % number for number in range(1_000)])
     partition.checkpoint()
@@ -118,18 +119,18 @@ def test_an_offset_among_a_thousand_segments_is_one_file(spark: "SparkSession", 
 
 @pytest.mark.parametrize("name", ["orders.v1-a", "1", "select"])
 def test_any_topic_name_can_be_quoted(spark: "SparkSession", cluster: Cluster, name: str) -> None:
-    append(cluster.create_topic(name).partition(0), b'{"a":1}')
+    append(create_topic(cluster, name).partition(0), b'{"a":1}')
     assert register(spark, cluster, names=name, json=True) == [name, f"{name}_json"]
     assert rows(spark, f"select topic, `{name}`.offset from `{name}`") == [(name, 0)]
     assert rows(spark, f"select a from `{name}_json`") == [(1,)]
-    cluster.delete_topic(name)
+    delete_topic(cluster, name)
     register(spark, cluster)
     assert not spark.catalog.tableExists(f"`{name}`")
 
 
 def test_any_directory_can_be_read(spark: "SparkSession", tmp_path: Path) -> None:
     cluster = Cluster.open(open_store(tmp_path / "größe & 100% #1" / "a b~2`it's"))
-    append(cluster.create_topic("t").partition(0), b"x")
+    append(create_topic(cluster, "t").partition(0), b"x")
     commit(cluster, "g", "t", 0, 1)
     register(spark, cluster)
     assert rows(spark, "select offset, value from t") == [(0, b"x")]
@@ -137,15 +138,15 @@ def test_any_directory_can_be_read(spark: "SparkSession", tmp_path: Path) -> Non
 
 
 def test_a_second_call_follows_the_topics(spark: "SparkSession", cluster: Cluster) -> None:
-    cluster.create_topic("gone")
-    again = cluster.create_topic("again")
+    create_topic(cluster, "gone")
+    again = create_topic(cluster, "again")
     append(again.partition(0), b"old")
-    cluster.create_topic("grown")
+    create_topic(cluster, "grown")
     register(spark, cluster, json="a long")
-    cluster.delete_topic("gone")
-    cluster.delete_topic("again")
-    append(cluster.create_topic("again").partition(0), b"new")
-    append(cluster.add_partitions("grown", 2).partition(1), b"x")
+    delete_topic(cluster, "gone")
+    delete_topic(cluster, "again")
+    append(create_topic(cluster, "again").partition(0), b"new")
+    append(add_partitions(cluster, "grown", 2).partition(1), b"x")
     views = register(spark, cluster, names=["again"])
     assert views == ["again"]
     assert rows(spark, "select value from again") == [(b"new",)]
@@ -175,7 +176,7 @@ def test_a_second_call_follows_the_topics(spark: "SparkSession", cluster: Cluste
 def test_what_cannot_be_registered_is_named_and_leaves_the_views_alone(
     spark: "SparkSession", cluster: Cluster, options: dict[str, Any], kind: type[LakelogError], said: str
 ) -> None:
-    append(cluster.create_topic("orders").partition(0), b"x")
+    append(create_topic(cluster, "orders").partition(0), b"x")
     register(spark, cluster)
     with pytest.raises(kind, match=said):
         register(spark, cluster, **options)
@@ -187,7 +188,7 @@ def test_views_that_are_one_to_spark_are_refused(
     spark: "SparkSession", cluster: Cluster, names: Sequence[str]
 ) -> None:
     for name in names:
-        cluster.create_topic(name)
+        create_topic(cluster, name)
     with pytest.raises(InvalidArgument, match=f"{names[0]!r}.*one name in Spark"):
         register(spark, cluster, json=True)
     assert register(spark, cluster, names=[names[1]], json=True) == [names[1], f"{names[1]}_json"]
@@ -208,7 +209,7 @@ def test_a_bucket_needs_a_file_system_that_spark_has(spark: "SparkSession", s3: 
 
     url = s3.bucket("views")
     cluster = Cluster.open(open_store(url, s3.options))
-    cluster.create_topic("t")
+    create_topic(cluster, "t")
     with pytest.raises(InvalidArgument, match=r"s3a://.*S3AFileSystem.*hadoop-aws"):
         topics(spark, url, store_options=s3.options)
 
@@ -216,7 +217,7 @@ def test_a_bucket_needs_a_file_system_that_spark_has(spark: "SparkSession", s3: 
 def test_where_consumer_groups_are_is_looked_up_by_every_query(
     spark: "SparkSession", cluster: Cluster
 ) -> None:
-    partition = cluster.create_topic("orders", 2).partition(0)
+    partition = create_topic(cluster, "orders", 2).partition(0)
     append(partition, *[b"x"] * 5)
     register(spark, cluster)
     assert spark.table("consumer_lag").columns == LAG_SCHEMA.names
@@ -238,7 +239,7 @@ def test_where_consumer_groups_are_is_looked_up_by_every_query(
 
 
 def test_the_tables_of_groups_can_be_had_in_plain_sql(spark: "SparkSession", cluster: Cluster) -> None:
-    append(cluster.create_topic("orders").partition(0), b"x")
+    append(create_topic(cluster, "orders").partition(0), b"x")
     options = f"OPTIONS (path '{cluster.store.url}', table 'consumer_lag')"
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW behind USING lakelog {options}")
     assert rows(spark, "select * from behind") == []
@@ -247,14 +248,14 @@ def test_the_tables_of_groups_can_be_had_in_plain_sql(spark: "SparkSession", clu
 
 
 def test_a_topic_of_the_name_of_a_table_comes_first(spark: "SparkSession", cluster: Cluster) -> None:
-    append(cluster.create_topic("consumer_lag").partition(0), b"mine")
-    cluster.create_topic("Consumer_Offsets")
+    append(create_topic(cluster, "consumer_lag").partition(0), b"mine")
+    create_topic(cluster, "Consumer_Offsets")
     register(spark, cluster, names="consumer_offsets")
     topics = ["__cluster_metadata", "Consumer_Offsets", "consumer_lag"]
     assert register(spark, cluster) == [*topics, "maintenance_runs"]
     assert rows(spark, "select value from consumer_lag") == [(b"mine",)]
     assert "value" in spark.table("consumer_offsets").columns
-    cluster.delete_topic("consumer_lag")
+    delete_topic(cluster, "consumer_lag")
     register(spark, cluster)
     assert rows(spark, "select * from consumer_lag") == []
     assert spark.table("consumer_lag").columns == LAG_SCHEMA.names
