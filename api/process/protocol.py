@@ -234,9 +234,10 @@ class Protocol(HttpToolsProtocol):
         """Close when all is sent. A client that still sends has time to read the answer."""
         if self._ending or self._raw.is_closing():
             return
-        if not self._in_body:
+        if not (self._in_body or self._flow.held):
             self._raw.close()
             return
+        # At once, the close would lose the answer where bytes are unread (RFC 9112, 9.6).
         self._ending, self._waiting = True, b""
         self._flow.let_go()
         self._raw.write_eof()

@@ -120,6 +120,11 @@ def test_an_upgrade_is_passed_over_and_the_request_answered(strict: RunningGatew
     assert b"connection: close" in heard.data
 
 
+def test_a_client_that_takes_an_upgrade_for_granted_still_reads_the_answer(strict: RunningGateway) -> None:
+    heard = tell(strict, head("GET /health", **UPGRADE), b"x" * MIB)
+    assert heard.statuses == [200]
+
+
 def test_pipelined_requests_are_answered_in_their_order_however_many(strict: RunningGateway) -> None:
     paths = ["/health", "/topics/none", "/topics"] * 500
     heard = tell(strict, b"".join(head(f"GET {path}") for path in paths), head("GET /health", **CLOSE))
