@@ -1,6 +1,8 @@
 """Compaction by key as a job: when it is due, and what it leaves, over groups, buckets and partitions."""
 
 from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,8 +22,10 @@ from log_tables.limits import REPLAY_SEGMENT_RECORDS
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch
 from log_tables.root.fsck import check
-from log_tables.segments import key_shuffle, rewrite
+from log_tables.segments import rewrite
+from log_tables.store.local import LocalStore
 from log_tables.store.store import Store, open_store
+from log_tables.testing import ClockedStore
 from tests.kit.compaction_model import Model
 from tests.kit.no_spark import in_process
 from tests.kit.partitions import records
@@ -29,8 +33,6 @@ from tests.kit.states import NOW_MS, a_segment, a_state, aged, bases
 from tests.log_tables.segments.test_cleaner import Compaction
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
 
@@ -133,12 +135,16 @@ def test_the_keys_of_a_step_fall_into_buckets_and_its_segments_into_groups() -> 
 
 
 class Spread(Compaction):
-    """The same life, compacted by the job: in groups and buckets, whatever comes together where."""
+    """The same life, compacted by the job: in groups and buckets, whatever comes together where.
 
-    def opened(self, store: Store) -> Partition:
-        self.patched = pytest.MonkeyPatch()
-        self.patched.setattr(key_shuffle, "open_store", lambda *_, **__: store)  # this memory, not a new one
-        self.cluster = Cluster.open(store, self.clock)
+    Its tasks open the root by themselves, so it is on a disk.
+    """
+
+    def opened(self, _: Store) -> Partition:
+        self.directory = TemporaryDirectory()
+        # Nobody cuts the power here: fsyncs would take most of the time.
+        local = LocalStore(Path(self.directory.name), self.clock, sync=lambda _: None)
+        self.cluster = Cluster.open(ClockedStore(local, self.clock), self.clock)
         return self.cluster.claim(create_topic(self.cluster, "t"), 0)
 
     def perform(self, lag_ms: int, retention_ms: int, segment_bytes: int, end: int | None) -> bool:
@@ -164,7 +170,7 @@ class Spread(Compaction):
 
     def teardown(self) -> None:
         super().teardown()
-        self.patched.undo()
+        self.directory.cleanup()
 
 
 TestSpread = Spread.TestCase
@@ -177,7 +183,7 @@ SMALL = ShuffleLimits(bucket_records=50, segment_bytes=3_000)
 class Keyed:
     """A root with a topic `t`, each partition of which is compared with a model of its own."""
 
-    def __init__(self, root: "Path", clock: ManualClock, partitions: int) -> None:
+    def __init__(self, root: Path, clock: ManualClock, partitions: int) -> None:
         self.clock = clock
         self.cluster = Cluster.open(open_store(root), clock)
         configs = {"cleanup.policy": "compact", "delete.retention.ms": "1000"}
@@ -226,7 +232,7 @@ class Keyed:
 
 
 @pytest.fixture
-def keyed(store_root: "Path", clock: ManualClock) -> Keyed:
+def keyed(store_root: Path, clock: ManualClock) -> Keyed:
     made = Keyed(store_root, clock, 3)
     made.write(6, 30)
     return made
