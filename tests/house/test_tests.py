@@ -26,8 +26,6 @@ LONG = {
 
 PATCHING = {
     "tests/coordinator/groups/test_transaction_state.py",
-    "tests/jobs/test_key_compaction.py",
-    "tests/jobs/test_maintenance.py",
 }
 """Files whose patches are yet to become values."""
 

@@ -16,17 +16,13 @@ from jobs.maintenance import JOBS, Job, Maintenance, jobs_named
 from jobs.outcome import OVERTAKEN, JobOutcome
 from jobs.spread import Failure, spread
 from log_tables.clock import ManualClock
-from log_tables.cluster import cluster
 from log_tables.cluster.sweep import sweep
 from log_tables.cluster.topic_admin import alter_topic, create_topic, delete_topic
 from log_tables.errors import InvalidArgument, LakelogError
 from log_tables.layout import CLUSTER_METADATA, CONSUMER_OFFSETS, MAINTENANCE
 from log_tables.limits import LOG_RETENTION_MS
-from log_tables.partition import tier
 from log_tables.root import fsck
-from log_tables.segments import key_shuffle, rewrite
 from log_tables.sql.query import query
-from log_tables.store.store import Store, open_store
 from log_tables.testing import (
     Crash,
     Fault,
@@ -41,6 +37,7 @@ from log_tables.testing import (
     Failure as Fails,
 )
 from tests.kit.groups import commit
+from tests.kit.killed import killed
 from tests.kit.maintenance import FAR, KEYED, OLD, PLAIN, Root, errors, interrupted, newest_of_each_key, run
 from tests.kit.no_spark import in_process
 from tests.kit.partitions import append
@@ -285,32 +282,19 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Root:
     "failure", [crash_before, pytest.param(crash_after, marks=pytest.mark.torture)], ids=["before", "after"]
 )
 def test_a_run_that_is_killed_at_any_write_is_completed_by_the_next(
-    template: Root, tmp_path: Path, side: str, failure: Fails, monkeypatch: pytest.MonkeyPatch
+    template: Root, tmp_path: Path, side: str, failure: Fails
 ) -> None:
     """By the driver or by a task, which run in this process. After a write is before the next one."""
     often = partial(housekeeping.plan, checkpoint_interval=3)
     jobs = [job._replace(plan=often) if job.name == housekeeping.NAME else job for job in JOBS]
     for number in range(1, 1_000):
         root = template.copied(tmp_path / f"{number}")
-        faulty = FaultyStore(open_store(root.directory / side), [Fault(number, failure)])
-        with monkeypatch.context() as patched, suppress(Crash):
-            write_through(patched, faulty)
-            run(root.opened(faulty if side == "here" else root.store), jobs=jobs)
+        with killed(root.directory / side, number, failure) as kill, suppress(Crash):
+            run(root.opened(), jobs=jobs)
         root.check_readable()
         assert errors(run(root.opened(), jobs=jobs)) == {}
         root.check()
         shutil.rmtree(root.directory)
-        if not faulty.dead:
+        if not kill.dead:
             break
     assert number > (25 if side == "here" else 4)
-
-
-def write_through(patched: pytest.MonkeyPatch, faulty: FaultyStore) -> None:
-    """Let tasks, and who writes to the remote root, take `faulty` for the store that it stands for."""
-
-    def opened(url: object, *_: object, **__: object) -> Store:
-        return faulty if str(url) == faulty.url else open_store(str(url), create=False)
-
-    for module in (cluster, key_shuffle, rewrite):
-        patched.setattr(module, "open_store", opened)
-    patched.setattr(tier, "_store", opened)
