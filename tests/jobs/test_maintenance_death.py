@@ -206,7 +206,7 @@ def survive(scene: Scene, draw: ManualClock, kills: int) -> None:
 
 
 def test_what_is_acknowledged_survives_kills_of_the_scheduler_once(scene: Scene, seed: int) -> None:
-    survive(scene, ManualClock(seed=seed), 3)
+    survive(scene, ManualClock(seed=seed), 2)
 
 
 @pytest.mark.torture

@@ -22,6 +22,7 @@ from log_tables.root.fsck import check
 from log_tables.store.store import open_store
 from tests.kit.gateway import RunningGateway, running_gateway
 from tests.kit.partitions import held, records
+from tests.kit.queries import started
 from tests.kit.support import ROOT, wait_until
 
 pytestmark = pytest.mark.spark
@@ -130,12 +131,11 @@ def stream(spark: SparkSession, data: str, directory: Path) -> Iterator[Read]:
             read[row.partition].append((row.offset, bytes(row.value)))
 
     source = spark.readStream.format("lakelog").option("subscribe", "t")
-    query = (
+    query = started(
         source.option("startingOffsets", "earliest")
         .load(data)
         .writeStream.foreachBatch(take)
         .option("checkpointLocation", str(directory / "checkpoint"))
-        .start()
     )
     try:
         yield read
@@ -212,7 +212,7 @@ def maintain_beside(spark: SparkSession, directory: Path, rounds: int) -> None:
 
 
 def test_nobody_notices_the_jobs(spark: SparkSession, tmp_path: Path) -> None:
-    maintain_beside(spark, tmp_path, rounds=2)
+    maintain_beside(spark, tmp_path, rounds=1)
 
 
 @pytest.mark.torture

@@ -27,16 +27,14 @@ from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch
 from log_tables.segments import rewrite
 from log_tables.store.store import Store
-from tests.kit.support import wait_until
+from tests.kit.queries import run_to_end, started
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 NOW_MS = 1_700_000_000_000
-WAIT_S = 300
-STARTS_MAX = 5
-"""How often a query is started that Spark gave up after 10 s, which no setting changes, on a busy machine."""
 
 Offsets = dict[str, list[int]]
 """The offsets read, by partition (`t-0`), in the order in which they came."""
@@ -234,23 +232,21 @@ def start(
     meanwhile: Callable[[], None] = lambda: None,
     **trigger: Any,
 ) -> tuple["StreamingQuery", Collected]:
-    """Start a query in Spark; without a trigger it runs until it is stopped.
-
-    If Spark gives up its Python process too early, the query is started again, as docs/spark.md says.
-    """
+    """Start a query in Spark; without a trigger it runs until it is stopped."""
     collected = Collected(meanwhile)
+    return started(_writer(spark, options, checkpoint, collected, trigger)), collected
+
+
+def _writer(
+    spark: "SparkSession",
+    options: dict[str, str],
+    checkpoint: Path,
+    collected: Collected,
+    trigger: dict[str, Any],
+) -> "DataStreamWriter":
     stream = spark.readStream.format("lakelog").options(**options).load()
     writer = stream.writeStream.foreachBatch(collected.take).option("checkpointLocation", str(checkpoint))
-    for _ in range(STARTS_MAX):
-        query = (writer.trigger(**trigger) if trigger else writer).start()
-        wait_until(lambda: _is_initialized(query), "the query has its source", WAIT_S)  # noqa: B023
-        if "Python worker failed to connect back" not in str(query.exception()):
-            break
-    return query, collected
-
-
-def _is_initialized(query: "StreamingQuery") -> bool:
-    return not query.isActive or query.status["message"] != "Initializing sources"
+    return writer.trigger(**trigger) if trigger else writer
 
 
 def run(
@@ -261,9 +257,9 @@ def run(
     **trigger: Any,
 ) -> tuple["StreamingQuery", Collected]:
     """Run a query in Spark to its end: Trigger.AvailableNow unless another is named."""
-    query, collected = start(spark, options, checkpoint, meanwhile, **(trigger or {"availableNow": True}))
-    assert query.awaitTermination(WAIT_S)
-    return query, collected
+    collected = Collected(meanwhile)
+    writer = _writer(spark, options, checkpoint, collected, trigger or {"availableNow": True})
+    return run_to_end(writer), collected
 
 
 def spark_submit(

@@ -10,6 +10,8 @@ import sys
 
 from pyspark.sql import SparkSession
 
+from tests.kit.queries import run_to_end
+
 OFFSETS_PER_TRIGGER = 30
 PARTITIONS = 3
 
@@ -49,13 +51,11 @@ def main(master: str, root: str, gateway: str, checkpoint: str) -> None:
         "concat_ws(' ', value, rand(), current_timestamp()) AS value",
         f"CAST(rand() * {PARTITIONS} AS INT) AS partition",
     )
-    query = (
+    run_to_end(
         changed.writeStream.format("lakelog")
         .options(path=root, topic="out", gateway=gateway, checkpointLocation=checkpoint)
         .trigger(availableNow=True)
-        .start()
     )
-    query.awaitTermination()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ from log_tables.errors import InvalidArgument, StoreUnavailable
 from log_tables.layout import STAGING
 from log_tables.store.store import open_store
 from tests.kit.gateway import running_gateway
-from tests.kit.spark import WAIT_S, Topics, loaded, read
+from tests.kit.queries import run_to_end
+from tests.kit.spark import Topics, loaded, read
 from tests.kit.support import S3Server, wait_until
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def test_spark_writes_topics_on_s3(spark: "SparkSession", s3: S3Server, tmp_path
         into = {**source_options, "gateway": gateway.url}
         rows = spark.range(10).selectExpr("CAST(id AS STRING) AS value")
         rows.write.format("lakelog").mode("append").options(**into, topic=source).save()
-        query = (
+        run_to_end(
             spark.readStream.format("lakelog")
             .options(**source_options, subscribe=source, startingOffsets="earliest")
             .load()
@@ -61,9 +62,7 @@ def test_spark_writes_topics_on_s3(spark: "SparkSession", s3: S3Server, tmp_path
             .writeStream.format("lakelog")
             .options(**into, topic=target, checkpointLocation=str(tmp_path / "checkpoint"))
             .trigger(availableNow=True)
-            .start()
         )
-        assert query.awaitTermination(WAIT_S)
         found = sorted(record.value or b"" for record in client.read(target, 0))
         assert found == [b"%d" % number for number in range(10)]
         store = open_store(root, s3.options)

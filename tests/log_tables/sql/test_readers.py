@@ -18,6 +18,7 @@ from log_tables.segments import rewrite
 from log_tables.segments.segment import COMPRESSIONS
 from log_tables.store.store import open_store
 from log_tables.table.table import create_table
+from tests.kit.queries import run_to_end
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,7 +87,7 @@ def with_duckdb(path: str) -> pa.Table:
     files = [str(Path(path) / file) for file in DeltaTable(path).file_uris()]
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        found = connection.execute('SELECT * FROM read_parquet(?) ORDER BY "offset"', [files])
+        found = connection.sql('SELECT * FROM read_parquet(?) ORDER BY "offset"', params=[files])
         return found.to_arrow_table()
 
 
@@ -117,7 +118,7 @@ def test_deltas_own_stream_on_spark_reads_in_offset_order(
 ) -> None:
     path, rows = table
     batches: list[list[Any]] = []
-    query = (
+    run_to_end(
         spark.readStream.format("delta")
         .option("maxFilesPerTrigger", "2")
         .load(path)
@@ -125,9 +126,7 @@ def test_deltas_own_stream_on_spark_reads_in_offset_order(
         .writeStream.foreachBatch(lambda frame, _: batches.append(frame.orderBy("offset").collect()))
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
-        .start()
     )
-    query.awaitTermination()
     assert len(batches) > 1
     assert [spark_row(row) for batch in batches for row in batch] == rows
 

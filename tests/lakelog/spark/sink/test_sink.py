@@ -19,7 +19,7 @@ from log_tables.record import Record
 from log_tables.store.store import open_store
 from log_tables.topic_partition import partition_for_key
 from tests.kit.gateway import RunningGateway
-from tests.kit.spark import WAIT_S
+from tests.kit.queries import run_to_end
 from tests.kit.support import wait_until
 
 pytestmark = pytest.mark.spark
@@ -76,16 +76,13 @@ class Copying:
             .option("maxOffsetsPerTrigger", per_trigger)
             .load(self._gateway.data)
         )
-        query = (
+        return run_to_end(
             transform(records)
             .writeStream.format("lakelog")
             .options(**options(self._gateway, self._target))
             .option("checkpointLocation", str(self.checkpoint))
             .trigger(availableNow=True)
-            .start()
         )
-        assert query.awaitTermination(WAIT_S)
-        return query
 
     def done(self) -> list[int]:
         """The micro-batches that Spark holds for done."""
@@ -259,14 +256,12 @@ def test_the_whole_result_of_an_aggregation_is_appended_by_each_micro_batch(
         .load(gateway.data)
     )
     counts = records.groupBy().count().selectExpr("CAST(count AS STRING) AS value")
-    query = (
+    run_to_end(
         counts.writeStream.format("lakelog")
         .outputMode("complete")
         .options(**options(gateway, topic), checkpointLocation=str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
-        .start()
     )
-    assert query.awaitTermination(WAIT_S)
     assert values(client, topic) == ["2", "3"]
 
 

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from log_tables.clock import ManualClock
 from log_tables.record import Record
 from log_tables.store.store import open_store
+from tests.kit.queries import started
 from tests.kit.spark import Topics
 from tests.kit.support import wait_until
 
@@ -67,7 +68,7 @@ def run_beside(spark: SparkSession, directory: Path, seed: int, rounds: int) -> 
         for row in batch.select("partition", "offset", "value").collect():
             read[row.partition].append((row.offset, bytes(row.value)))
 
-    query = (
+    query = started(
         spark.readStream.format("lakelog")
         .option("subscribe", "t")
         .option("startingOffsets", "earliest")
@@ -75,7 +76,6 @@ def run_beside(spark: SparkSession, directory: Path, seed: int, rounds: int) -> 
         .load(str(directory / "root"))
         .writeStream.foreachBatch(take)
         .option("checkpointLocation", str(directory / "checkpoint"))
-        .start()
     )
     others = Others(topics, seed, rounds)
     try:

@@ -15,7 +15,8 @@ from log_tables.cluster.topic_admin import add_partitions
 from log_tables.errors import CorruptSegment, InvalidArgument, UnknownPartition, UnknownTopic
 from log_tables.store.store import open_store
 from tests.kit.partitions import thin_out
-from tests.kit.spark import NOW_MS, WAIT_S, Offsets, Query, Topics, joined, read, run, start
+from tests.kit.queries import WAIT_S
+from tests.kit.spark import NOW_MS, Offsets, Query, Topics, joined, read, run, start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,0 +1,41 @@
+"""Starting queries of Spark, which gives up a Python process of theirs that takes 10 s to start."""
+
+from typing import TYPE_CHECKING
+
+from tests.kit.support import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+WAIT_S = 300
+GIVEN_UP = "Python worker failed to connect back"
+"""What Spark says of a Python process that was too slow, on a busy machine. No setting gives it longer."""
+
+STARTS_MAX = 5
+"""How often a query is started from its checkpoint, as docs/spark.md says, before that is an error."""
+
+
+def started(writer: "DataStreamWriter") -> "StreamingQuery":
+    """A query that has its source, unless it has failed."""
+    for _ in range(STARTS_MAX):
+        query = writer.start()
+        wait_until(lambda: _has_source(query), "the query has its source", WAIT_S)  # noqa: B023
+        if GIVEN_UP not in str(query.exception()):
+            break
+    return query
+
+
+def _has_source(query: "StreamingQuery") -> bool:
+    return not query.isActive or query.status["message"] != "Initializing sources"
+
+
+def run_to_end(writer: "DataStreamWriter") -> "StreamingQuery":
+    """A query that has ended by itself; raises what fails it."""
+    for _ in range(STARTS_MAX):
+        query = started(writer)
+        wait_until(lambda: not query.isActive, "the query ends", WAIT_S)  # noqa: B023
+        if GIVEN_UP not in str(query.exception()):
+            break
+    assert query.awaitTermination(WAIT_S)
+    return query
