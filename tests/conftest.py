@@ -13,7 +13,7 @@ from hypothesis import settings
 
 from log_tables.clock import ManualClock
 from tests.kit.gateway import gateway, topic
-from tests.kit.support import ROOT, S3_SERVER, S3Server, s3_server
+from tests.kit.support import ROOT, S3_SERVER, SPARK_CLASSES, S3Server, s3_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,6 +33,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # What a JVM here would gain from its optimizing compiler comes after its end, and takes a core until then.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+if SPARK_CLASSES.exists():
+    # A JVM that is another one, or has other jars, would say that it cannot use them.
+    os.environ["JAVA_TOOL_OPTIONS"] += f" -XX:SharedArchiveFile={SPARK_CLASSES} -Xlog:disable"
 
 STARTERS = {"gateway", "process", "s3", "spark", "wheel"}
 """Fixtures that start a process, or build for long."""
@@ -160,5 +163,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
             "spark.ui.showConsoleProgress": "false",
         },
     )
+    gateway = running.sparkContext._gateway
+    assert gateway is not None
     yield running
     running.stop()
+    # Its threads would keep what queries have called, and all that this refers to, beyond the end of Python.
+    gateway.shutdown()

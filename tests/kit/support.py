@@ -12,6 +12,9 @@ from log_tables.clock import timer
 
 ROOT = Path(__file__).resolve().parents[2]
 S3_SERVER = ROOT / ".tools" / "bin" / "versitygw"
+SPARK_CLASSES = ROOT / ".tools" / "spark.jsa"
+"""What a JVM need not load and check again, from scripts/tools.py; without it Spark starts more slowly."""
+
 WAIT_S = 30.0
 """How long a condition may take on a busy machine; nothing is measured by it."""
 
