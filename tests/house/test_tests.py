@@ -38,14 +38,15 @@ def test_a_file_of_tests_can_be_read_in_one_go() -> None:
     assert {name(path) for path in TESTS if len(path.read_text().splitlines()) > LINES_MAX} <= LONG
 
 
-def others(tree: ast.Module) -> set[str]:
-    """The names in a module that are imported from elsewhere than our packages."""
+def imported(tree: ast.Module, ours: bool) -> set[str]:
+    """The names in a module that are imported from our packages, or from elsewhere."""
     found = set[str]()
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] not in PACKAGES:
+        if isinstance(node, ast.ImportFrom) and ours == ((node.module or "").split(".")[0] in PACKAGES):
             found |= {alias.asname or alias.name for alias in node.names}
         elif isinstance(node, ast.Import):
-            found |= {(alias.asname or alias.name).split(".")[0] for alias in node.names} - PACKAGES
+            names = [alias for alias in node.names if ours == (alias.name.split(".")[0] in PACKAGES)]
+            found |= {alias.asname or alias.name.split(".")[0] for alias in names}
     return found
 
 
@@ -53,14 +54,19 @@ def patched(tree: ast.Module) -> Iterator[str]:
     """The targets of a module's patches that are ours: parts of our packages, or what a test has made of
     them.
     """
+    ours, others = imported(tree, ours=True), imported(tree, ours=False)
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in PATCHES:
             match node.args:
                 case [ast.Constant(str(path)), *_] if path.split(".")[0] in PACKAGES:
                     yield path
                 case [ast.Name() | ast.Attribute() as target, _, *_]:
-                    if ast.unparse(target).split(".")[0] not in others(tree):
+                    if ast.unparse(target).split(".")[0] not in others:
                         yield ast.unparse(target)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            owner = ast.unparse(node.value)
+            if owner != "self" and (node.attr.startswith("_") or owner in ours):
+                yield ast.unparse(node)
 
 
 def test_no_test_patches_what_is_ours() -> None:
@@ -80,6 +86,8 @@ def test_no_test_patches_what_is_ours() -> None:
         ("import log_tables.limits\npatch.setattr(log_tables.limits, 'X', 1)", ["log_tables.limits"]),
         ("patch.setattr('log_tables.limits.X', 1)", ["log_tables.limits.X"]),
         ("reader = a_reader()\npatch.setattr(reader.table, '_lock', lock)", ["reader.table"]),
+        ("reader = a_reader()\nreader._cache = cache", ["reader._cache"]),
+        ("from log_tables.table import table\ntable.LIMIT = 1", ["table.LIMIT"]),
     ],
 )
 def test_a_patch_of_what_is_ours_is_found(source: str, found: list[str]) -> None:
