@@ -16,10 +16,6 @@ PATCHES = {"setattr", "setitem", "delattr", "delitem"}
 LONG = {
     "tests/api/v2/test_transactions.py",
     "tests/coordinator/groups/test_transaction_state.py",
-    "tests/log_tables/cluster/test_cluster.py",
-    "tests/log_tables/partition/test_partition.py",
-    "tests/log_tables/partition/test_partition_model.py",
-    "tests/log_tables/partition/test_tier.py",
     "tests/system/test_transaction_faults.py",
 }
 """Files that are yet to be split."""

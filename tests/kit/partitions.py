@@ -10,6 +10,7 @@ from log_tables.limits import LOG_RETENTION_MS
 from log_tables.partition.partition import AppendRequest, Partition, ProducerStamp
 from log_tables.partition.reader import PartitionConfig, PartitionReader
 from log_tables.record import Record, input_batch, to_records
+from log_tables.root.fsck import check_partition
 from log_tables.segments.segment import SegmentLimits, describe, encode, read
 from log_tables.store.store import Store
 from log_tables.table.commit import Add, Commit, Txn
@@ -138,3 +139,8 @@ def bury(partition: Partition) -> None:
     partition.refresh(wait=True)
     partition.checkpoint()
     partition.table.delete_expired_log()
+
+
+def sound(partition: Partition) -> bool:
+    """Whether fsck has nothing to say about the table."""
+    return check_partition(partition.table.store, partition.directory).problems == []

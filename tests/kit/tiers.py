@@ -9,11 +9,15 @@ from log_tables.layout import REMOTE_MARK
 from log_tables.partition.partition import Partition
 from log_tables.partition.remote import RemoteRoot
 from log_tables.partition.tier import commit_move, copy
+from log_tables.record import to_records
 from log_tables.store.store import Store, open_store
 from log_tables.table.snapshot import Segment
 from log_tables.table.table import Table
+from tests.kit.partitions import TABLE, append, held, new_partition
 
 CLUSTER = "a-cluster"
+VALUES = [f"{number}".encode() for number in range(12)]
+"""The values of `numbered_partition`, by offset."""
 
 
 def remote_root(directory: Path, clock: Clock, store: Store | None = None) -> RemoteRoot:
@@ -79,3 +83,24 @@ def tiered(partition: Partition, root: RemoteRoot, count: int) -> tuple[list[int
     move(partition.table, root, count)
     partition.refresh()
     return bases(root.table(partition.directory).snapshot.segments), bases(partition.snapshot.segments)
+
+
+def numbered_partition(store: Store, clock: Clock) -> Partition:
+    """Six segments of two records each, at 0, 2 … 10."""
+    made = new_partition(store, clock)
+    for number in range(0, 12, 2):
+        append(made, *VALUES[number : number + 2])
+    return made
+
+
+def check_whole(partition: Partition, root: RemoteRoot) -> None:
+    """Every record is there or here, none below the border is here, and readers find each once."""
+    reader = with_tier(partition, root)
+    here, there = reader.snapshot, root.table(TABLE).snapshot
+    assert there.high_watermark >= here.tiered
+    assert here.segments[0].base_offset == here.tiered
+    expected = {number: str(number).encode() for number in range(here.log_start, here.high_watermark)}
+    assert held(reader) == expected
+    for start in range(max(here.log_start, here.tiered - 3), here.high_watermark):
+        (first, *_) = to_records(reader.fetch(start, 1).combine_chunks().to_batches()[0])
+        assert (first.offset, first.value) == (start, str(start).encode())

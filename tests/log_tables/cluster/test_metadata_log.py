@@ -25,23 +25,13 @@ from log_tables.layout import CLUSTER_METADATA
 from log_tables.partition.partition import AppendRequest
 from log_tables.record import Record, input_batch
 from log_tables.root.fsck import check
-from log_tables.store.store import Store, open_store
-from log_tables.testing import ClockedStore, Fault, FaultyStore
+from log_tables.store.store import open_store
+from log_tables.testing import Fault, FaultyStore
 from tests.kit.clusters import another, before, names
 from tests.kit.no_spark import in_process
 from tests.kit.partitions import entry, records
 
 HOUR_MS = 60 * 60 * 1000
-
-
-@pytest.fixture
-def store(clock: ManualClock) -> Store:
-    return ClockedStore(open_store("memory://"), clock)
-
-
-@pytest.fixture
-def cluster(store: Store, clock: ManualClock) -> Cluster:
-    return Cluster.open(store, clock, "http://first")
 
 
 def brokers(cluster: Cluster) -> dict[int, BrokerRecord]:

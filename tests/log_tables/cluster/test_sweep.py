@@ -15,24 +15,14 @@ from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.errors import InvalidArgument, LakelogError, NotLeader, OutcomeUnknown, StoreUnavailable
 from log_tables.limits import CONFIRMATION_MAX_AGE_S, LOG_RETENTION_MS
 from log_tables.record import to_records
-from log_tables.store.store import Store, open_store
+from log_tables.store.store import Store
 from log_tables.table.snapshot import Snapshot
 from log_tables.table.table import create_table
-from log_tables.testing import ClockedStore, Crash, Failure, Fault, FaultyStore, crash_after, unavailable
+from log_tables.testing import Crash, Failure, Fault, FaultyStore, crash_after, unavailable
 from tests.kit.clusters import another, before, directories, names
 from tests.kit.partitions import append, values
 
 HOUR_MS = 60 * 60 * 1000
-
-
-@pytest.fixture
-def store(clock: ManualClock) -> Store:
-    return ClockedStore(open_store("memory://"), clock)
-
-
-@pytest.fixture
-def cluster(store: Store, clock: ManualClock) -> Cluster:
-    return Cluster.open(store, clock, "http://first")
 
 
 def test_the_files_of_a_deleted_topic_go_after_its_delay_and_its_log_an_hour_later(

@@ -6,22 +6,15 @@ of values, the log start, who has claimed last, and what each client was told.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from log_tables.clock import ManualClock
 from log_tables.errors import NotLeader, OffsetMismatch, OutcomeUnknown, StoreUnavailable
-from log_tables.partition.partition import AppendRequest, Partition, ProducerStamp, SequencedAppend
+from log_tables.partition.partition import Partition, SequencedAppend
 from log_tables.partition.reader import PartitionConfig
 from log_tables.root.fsck import check_partition
 from log_tables.segments import rewrite
@@ -42,6 +35,7 @@ from log_tables.testing import (
     repeated,
     unavailable,
 )
+from tests.kit.partition_model import Client, Process, values_of
 from tests.kit.partitions import TABLE, entry, held, thin_out
 
 PROCESSES = 3
@@ -57,41 +51,6 @@ counts = st.integers(1, 3)
 failures = st.sampled_from(
     [answer_lost, repeated, nothing_landed, unavailable, refused, crash_before, crash_after]
 )
-
-
-@dataclass
-class Process:
-    """A process that has the partition open, and what it has sequenced and not committed."""
-
-    partition: Partition
-    store: FaultyStore
-    pending: list[SequencedAppend] = field(default_factory=list)
-
-
-@dataclass
-class Client:
-    """An idempotent producer: its batches by sequence, and the offsets that it was told."""
-
-    number: int
-    batches: list[tuple[int, list[bytes]]] = field(default_factory=list)
-    told: dict[int, int | None] = field(default_factory=dict)
-
-    def next_batch(self, values: list[bytes]) -> tuple[int, list[bytes]]:
-        """The batch that is not acknowledged yet, else a new one of `values`."""
-        if len(self.told) < len(self.batches):
-            return self.batches[-1]
-        last = self.batches[-1] if self.batches else (0, [])
-        self.batches.append((last[0] + len(last[1]), values))
-        return self.batches[-1]
-
-    def entry(self, batch: tuple[int, list[bytes]]) -> AppendRequest:
-        return entry(*batch[1], producer=ProducerStamp(self.number, 0, batch[0]))
-
-
-def values_of(items: list[SequencedAppend]) -> list[bytes]:
-    """What committing `items` adds to the log."""
-    batches = [item.request.batch.column("value").to_pylist() for item in items if not item.duplicate]
-    return [value for batch in batches for value in batch]
 
 
 class Log(RuleBasedStateMachine):
