@@ -157,15 +157,15 @@ class StoreWrapper:
 
 
 class FaultyStore(StoreWrapper):
-    """`inner` with `faults`, each met once. After a Crash nothing is done any more, as in a dead process:
-    the next life opens `inner`. `calls` holds every call so far, in order. Thread-safe.
+    """`inner` with `faults`, each met once; others may be added. After a Crash nothing is done any more, as
+    in a dead process: the next life opens `inner`. `calls` holds every call so far, in order. Thread-safe.
     """
 
     def __init__(self, inner: Store, faults: Sequence[Fault] = ()) -> None:
         super().__init__(inner)
         self.calls: list[Call] = []
         self.dead = False
-        self._faults = [*faults]
+        self.faults = [*faults]
         self._lock = threading.Lock()
 
     def writes(self) -> int:
@@ -191,9 +191,9 @@ class FaultyStore(StoreWrapper):
     def _due(self, operation: str, path: str) -> Failure | None:
         """The failure of the first fault that is due now; those that count this call come one nearer."""
         due = None
-        for index, fault in enumerate(self._faults):
+        for index, fault in enumerate(self.faults):
             if operation in fault.operations and fault.path in path and fault.nth > 0:
-                self._faults[index] = replace(fault, nth=fault.nth - 1)
+                self.faults[index] = replace(fault, nth=fault.nth - 1)
                 if fault.nth == 1 and due is None:
                     due = fault.failure
         return due

@@ -1,12 +1,9 @@
-"""A root as other processes open it, what it holds, and steps that happen in the middle of others."""
-
-from collections.abc import Callable
+"""A root as other processes open it, and what it holds."""
 
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic
 from log_tables.store.store import Store
 from log_tables.table.table import Table
-from log_tables.testing import Failure
 from tests.kit.partitions import values
 
 
@@ -24,14 +21,6 @@ def directories(store: Store) -> set[str]:
     """The directories of topics that hold anything, internal ones left out."""
     found = {"/".join(item.path.split("/")[:2]) for item in store.list("topics/")}
     return {directory for directory in found if not directory.startswith("topics/__")}
-
-
-def before(step: Callable[[], object]) -> Failure:
-    def perform_after(perform: Callable[[], object]) -> object:
-        step()
-        return perform()
-
-    return perform_after
 
 
 def looked(topic: Topic) -> list[bytes | None]:

@@ -15,7 +15,8 @@ from log_tables.root.fsck import check
 from log_tables.store.store import open_store
 from log_tables.table.table import Table
 from log_tables.testing import ClockedStore, Crash, Fault, FaultyStore, crash_after, crash_before, unavailable
-from tests.kit.clusters import another, before, ended, looked, names
+from tests.kit.clusters import another, ended, looked, names
+from tests.kit.failures import before
 from tests.kit.partitions import append
 
 COMMITS = {"put_if_absent"}

@@ -14,7 +14,8 @@ from log_tables.layout import commit_path
 from log_tables.limits import CONFIRMATION_MAX_AGE_S
 from log_tables.store.store import Store
 from log_tables.testing import Fault, FaultyStore
-from tests.kit.clusters import another, before, looked
+from tests.kit.clusters import another, looked
+from tests.kit.failures import before
 from tests.kit.partitions import append
 
 COMMITS = {"put_if_absent"}
@@ -89,7 +90,7 @@ def test_those_who_look_beside_a_commit_in_flight_share_a_look(cluster: Cluster)
             looking.set()
             assert go_on.wait(60)
 
-        store._faults.append(Fault(1, before(look_late), {"get"}, next_one))
+        store.faults.append(Fault(1, before(look_late), {"get"}, next_one))
         calls = len(store.calls)
         first = pool.submit(leader.refresh)
         assert looking.wait(60)

@@ -27,7 +27,8 @@ from log_tables.record import Record, input_batch
 from log_tables.root.fsck import check
 from log_tables.store.store import open_store
 from log_tables.testing import Fault, FaultyStore
-from tests.kit.clusters import another, before, names
+from tests.kit.clusters import another, names
+from tests.kit.failures import before
 from tests.kit.no_spark import in_process
 from tests.kit.partitions import entry, records
 

@@ -19,7 +19,8 @@ from log_tables.store.store import Store
 from log_tables.table.snapshot import Snapshot
 from log_tables.table.table import create_table
 from log_tables.testing import Crash, Failure, Fault, FaultyStore, crash_after, unavailable
-from tests.kit.clusters import another, before, directories, names
+from tests.kit.clusters import another, directories, names
+from tests.kit.failures import before
 from tests.kit.partitions import append, values
 
 HOUR_MS = 60 * 60 * 1000

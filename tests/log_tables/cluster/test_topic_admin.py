@@ -23,7 +23,8 @@ from log_tables.limits import PARTITIONS_MAX
 from log_tables.root.fsck import check
 from log_tables.store.store import open_store
 from log_tables.testing import Fault, FaultyStore
-from tests.kit.clusters import another, before, directories, names
+from tests.kit.clusters import another, directories, names
+from tests.kit.failures import before
 from tests.kit.partitions import append, values
 
 HOUR_MS = 60 * 60 * 1000

@@ -224,14 +224,14 @@ class Log(RuleBasedStateMachine):
     @rule(process=who, late=st.booleans(), minutes=st.integers(1, 200), seen=st.lists(who, min_size=1))
     def sleep_in_a_put(self, process: int, late: bool, minutes: int, seen: list[int]) -> None:
         """A leader sleeps before its put or before the answer; others claim, write, and clean the log."""
-        if not self._leads(process) or self.processes[process].store._faults:
+        if not self._leads(process) or self.processes[process].store.faults:
             return
         sleeper = self.processes[process]
         if not sleeper.pending:
             sleeper.pending.append(sleeper.partition.sequence(entry(*self._values(1))))
         batch, values = list(sleeper.pending), values_of(sleeper.pending)
         sleeper.partition.refresh()  # so that its first put is the one that counts
-        others = [other for other in seen if other != process and not self.processes[other].store._faults]
+        others = [other for other in seen if other != process and not self.processes[other].store.faults]
 
         def asleep() -> None:
             for other in others:
@@ -254,7 +254,7 @@ class Log(RuleBasedStateMachine):
             asleep()
             return result
 
-        sleeper.store._faults.append(Fault(1, put, ("put_if_absent",)))
+        sleeper.store.faults.append(Fault(1, put, ("put_if_absent",)))
         if late or not others:
             sleeper.partition.commit(batch)
             if not late:
@@ -299,7 +299,7 @@ class Log(RuleBasedStateMachine):
     def compact(self, process: int, first: int, count: int, step: int) -> None:
         """Keep only some records, as a compaction by key does, and always the last of a segment."""
         partition = self.processes[process].partition
-        if self.processes[process].store._faults:
+        if self.processes[process].store.faults:
             return
         partition.refresh()
         inputs = partition.snapshot.segments[first : first + count]
@@ -345,7 +345,7 @@ class Log(RuleBasedStateMachine):
     def fail(self, process: int, nth: int, failure: Failure, client: int | None, count: int) -> None:
         """A write of this process fails: one of an append, or of what it does later."""
         operations = ("put_if_absent",) if failure in OF_COMMITS else WRITES
-        self.processes[process].store._faults[:] = [Fault(nth, failure, operations)]
+        self.processes[process].store.faults[:] = [Fault(nth, failure, operations)]
         if client is not None:
             self.send(process, client, count)
         elif self._leads(process):

@@ -189,7 +189,7 @@ def test_a_table_that_cannot_be_read_again_leaves_the_outcome_unknown(
 ) -> None:
     def sleep() -> None:
         clock.advance(STALE_MS)
-        faulty._faults.append(Fault(1, unavailable, {"get"}))
+        faulty.faults.append(Fault(1, unavailable, {"get"}))
 
     faulty = FaultyStore(store, [Fault(2, after(sleep), COMMITS, LOG)])
     sleepy = another(partition, faulty)

@@ -174,7 +174,7 @@ def test_who_comes_while_another_looks_shares_a_look_that_began_later(
             looked.set()
             assert done.wait(60)
 
-    faulty._faults.append(Fault(1, answer_late, {"get"}, LOG))
+    faulty.faults.append(Fault(1, answer_late, {"get"}, LOG))
     with ThreadPoolExecutor(3) as pool:
         first = pool.submit(reader.table.refresh)
         assert looked.wait(60)
