@@ -77,7 +77,8 @@ def _moved(  # noqa: PLR0911 -- one for each event
         case Rewind():
             return _rewound(state)
         case Leave():
-            return _received_again(state, {at: p.processed for at, p in state.positions.items()})
+            left = _received_again(state, {at: p.processed for at, p in state.positions.items()})
+            return replace(left, uncertain=left.uncertain or bool(state.to_commit))
         case Restart():
             return _restarted(state)
 

@@ -149,7 +149,6 @@ class Participant:
             self._apply(Leave())
             while self._state.uncertain:
                 self._report()
-            self._commit_processed()
         try:
             if state.joined and not state.choice.partitions:
                 self._revoke(self._state.owned)

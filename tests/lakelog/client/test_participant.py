@@ -95,6 +95,19 @@ def test_partitions_taken_away_are_lost_and_not_revoked(
     assert [what for what, _ in told] == ["assigned", "lost", "assigned"]
 
 
+def test_closing_after_partitions_were_taken_away_leaves_the_group(
+    gateway: RunningGateway, client: Client, make: Make, topic: str
+) -> None:
+    gateway.produce(topic, *range(3), partition=0)
+    told: Told = []
+    consumer = make(max_poll_interval_ms=200, **telling(told))
+    assert polled(consumer, 3) == {0: [0, 1, 2]}
+    wait_until(lambda: not client.group(topic)["members"][0]["partitions"], "it is too slow")
+    consumer.close()
+    assert client.group(topic)["members"] == []
+    assert [what for what, _ in told] == ["assigned", "lost"]
+
+
 def test_its_heart_beats_while_the_program_works_and_not_after(
     gateway: RunningGateway, client: Client, make: Make, topic: str
 ) -> None:
