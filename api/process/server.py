@@ -36,6 +36,7 @@ from ingest.settings import Settings
 from ingest.writer import Writer
 from log_tables.clock import Clock, SystemClock
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.remote_admin import set_remote_root
 from log_tables.root.inspection import check_location
 from log_tables.store.store import open_store
 
@@ -164,7 +165,7 @@ def open_gateway(settings: Settings, url: str, peer_url: str = "", clock: Clock 
     cluster = Cluster.open(store, clock, settings.peer_url)
     check_location(cluster, settings.leader_timeout_ms / 1000)
     if settings.remote_root:
-        cluster.set_remote_root(settings.remote_root)
+        set_remote_root(cluster, settings.remote_root)
     return gateway_of(cluster, settings, clock)
 
 

@@ -16,6 +16,7 @@ import typer
 
 from lakelog.cli.common import Data, Json, console, pairs, print_json, print_table, progress_console
 from log_tables.clock import SystemClock, timer
+from log_tables.cluster.remote_admin import set_remote_root
 from log_tables.errors import InvalidArgument, LakelogError
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def maintain(  # noqa: PLR0913, PLR0917 -- each is an option
     jobs = jobs_named(job)
     cluster = _open(settings)
     if settings.remote_root and not dry_run:
-        cluster.set_remote_root(settings.remote_root)
+        set_remote_root(cluster, settings.remote_root)
     maintenance = Maintenance(cluster, _session, jobs)
     if dry_run:
         _print_plans(maintenance, json)

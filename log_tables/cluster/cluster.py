@@ -4,25 +4,20 @@ A process that still uses a deleted topic reads in its tables that it is deleted
 current one (`with_current_topic`).
 """
 
-import os
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
 from log_tables.clock import Clock, SystemClock
 from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.metadata_log import MetadataLog, TopicRecord, open_log
-from log_tables.cluster.root_location import RootLocation, check_finished, locate, note_location
 from log_tables.cluster.topic import Topic, is_internal
 from log_tables.errors import (
     CorruptLog,
     Damaged,
-    InvalidArgument,
     LakelogError,
     ObjectMissing,
-    StoreUnavailable,
     TopicDeleted,
     UnknownPartition,
     UnknownTopic,
@@ -30,13 +25,12 @@ from log_tables.errors import (
 from log_tables.layout import (
     PROPERTY_REMOTE_OWNER,
     PROPERTY_REMOTE_ROOT,
-    REMOTE_OWNER,
 )
 from log_tables.partition.partition import Partition
 from log_tables.partition.reader import PartitionConfig
-from log_tables.partition.remote import RemoteRoot, check_reaches
+from log_tables.partition.remote import RemoteRoot
 from log_tables.segments.segment import SegmentCache
-from log_tables.store.store import Store, open_store, overlap
+from log_tables.store.store import Store, open_store
 from log_tables.table.table import topic_deleted
 
 Result = TypeVar("Result")
@@ -89,63 +83,13 @@ class Cluster:
         def opened() -> Store:
             return open_store(url, self.store.options, create=False, clock=self.clock)
 
-        self._remote = RemoteRoot(url, self.cluster_id, self.clock, opened, self._remote_owner)
+        self._remote = RemoteRoot(url, self.cluster_id, self.clock, opened, self.remote_owner)
         return self._remote
 
-    def _remote_owner(self) -> str:
+    def remote_owner(self) -> str:
+        """The mark of the root that may change the remote root (`RemoteRoot`); "" before one was adopted."""
         configuration = self.metadata_log.partition.snapshot.metadata.configuration
         return configuration.get(PROPERTY_REMOTE_OWNER, "")
-
-    def set_remote_root(self, url: str | os.PathLike[str]) -> None:
-        """Set the remote root: a URL, or a directory, which is created and kept as its absolute path.
-
-        A new remote root must hold all records that were moved to the old one: stop the jobs and copy them
-        first. Raises InvalidArgument when a table is missing there, and for a root that cannot be used, such
-        as one inside of this root; StoreUnavailable.
-        """
-        with suppress(InvalidArgument):
-            if open_store(url, self.store.options, create=False).url == self.remote_root:
-                return  # without reading it: a gateway starts while it is away, and serves what is here
-        store = open_store(url, self.store.options, clock=self.clock)
-        if overlap(store.url, self.store.url):  # a sweep of one would remove tables of the other
-            raise InvalidArgument(
-                "the remote root is the root itself, or one of them lies inside the other; name another place"
-            )
-        self.refresh(wait=True)
-        if locate(self.store) is RootLocation.UNKNOWN:
-            check_finished(self.store)
-            note_location(self.store)  # now, or a copy of this root could not be told from it
-        remote = RemoteRoot(store.url, self.cluster_id, self.clock, lambda: store, self._remote_owner)
-        remote.mark()
-        self._check_owned(remote)
-        if self.remote_root not in (None, store.url):
-            self._check_moved(remote)
-        self.metadata_log.partition.set_properties({PROPERTY_REMOTE_ROOT: store.url})
-
-    def _check_owned(self, remote: RemoteRoot) -> None:
-        """Raise InvalidArgument when `remote` is another root's, of the same cluster id."""
-        try:
-            remote.check_owned()
-        except CorruptLog:
-            raise InvalidArgument(
-                f"{remote.url} belongs to another root of cluster {self.cluster_id}; name another place, or, "
-                f"if that root no longer exists, delete the object {REMOTE_OWNER} there"
-            ) from None
-
-    def _check_moved(self, remote: RemoteRoot) -> None:
-        """Raise InvalidArgument when `remote` lacks a table to which records were moved."""
-        for topic in self.topics(include_internal=True):
-            for partition in topic.partitions():
-                here = partition.refresh(wait=True)
-                if here.tiered <= here.log_start:
-                    continue
-                try:
-                    check_reaches(remote.table(partition.directory).snapshot, here, partition.directory)
-                except (StoreUnavailable, CorruptLog) as error:
-                    raise InvalidArgument(
-                        f"{remote.url} does not hold the records that were moved: {error.message}; copy the "
-                        f"tables of {self.remote_root} there first"
-                    ) from None
 
     @property
     def version(self) -> int:

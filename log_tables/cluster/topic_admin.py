@@ -15,14 +15,14 @@ from functools import partial
 from msgspec.structs import replace
 
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.config import COMPACT, TopicConfig
+from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.metadata_log import TopicRecord
+from log_tables.cluster.remote_admin import check_remote_root, check_untiered, make_remote_tables
 from log_tables.cluster.topic import Topic, check_writable
 from log_tables.errors import (
     AlreadyExists,
     Damaged,
     InvalidArgument,
-    InvalidConfig,
     TopicDeleted,
     TopicExists,
     UnknownTopic,
@@ -52,13 +52,13 @@ def create_topic(
     config = TopicConfig.parse(configs or {})
     cluster.refresh()
     _check_absent(cluster, name)
-    _check_remote(cluster, config)
+    check_remote_root(cluster, config)
     before = _last_incarnation(cluster, name)
     end_deleted(cluster, name)  # the last one; if another was created since, `record` refuses
     started = cluster.clock.boottime()
     incarnation = _make_directory(cluster, name, config)
     _create_tables(cluster, topic_directory(name, incarnation), range(1, partitions), config)
-    _make_remote_tables(cluster, topic_directory(name, incarnation), range(partitions), config)
+    make_remote_tables(cluster, topic_directory(name, incarnation), range(partitions), config)
     topic_id = cluster.clock.unique_id()
 
     def record(known: TopicRecord | None) -> TopicRecord:
@@ -87,10 +87,10 @@ def alter_topic(cluster: Cluster, name: str, configs: Mapping[str, str | None]) 
     topic = cluster.topic(name)
     check_writable(topic.name)
     config = topic.config.altered(configs)
-    _check_remote(cluster, config)
+    check_remote_root(cluster, config)
     if config.compacted:
-        _check_untiered(topic)
-    _make_remote_tables(cluster, topic.directory, range(topic.partition_count), config)
+        check_untiered(topic)
+    make_remote_tables(cluster, topic.directory, range(topic.partition_count), config)
 
     def record(known: TopicRecord | None) -> TopicRecord:
         live = _live(name, known)
@@ -112,7 +112,7 @@ def add_partitions(cluster: Cluster, name: str, count: int) -> Topic:
     _check_partitions(count)
     added = range(topic.partition_count, count)
     _create_tables(cluster, topic.directory, added, topic.config)
-    _make_remote_tables(cluster, topic.directory, added, topic.config)
+    make_remote_tables(cluster, topic.directory, added, topic.config)
 
     def record(known: TopicRecord | None) -> TopicRecord:
         live = _same(topic, known)
@@ -192,29 +192,6 @@ def _last_incarnation(cluster: Cluster, name: str) -> int:
     return 0 if known is None else known.incarnation
 
 
-def _check_remote(cluster: Cluster, config: TopicConfig) -> None:
-    """Raise InvalidConfig when segments are to move to a remote root and none is set."""
-    if config.remote_storage and cluster.remote_root is None:
-        cluster.metadata_log.partition.refresh()
-        if cluster.remote_root is None:
-            raise InvalidConfig(
-                "remote.storage.enable='true' needs a remote root, and none is set; set one with "
-                "`lakelog maintain --remote-root` or the setting remote_root"
-            )
-
-
-def _check_untiered(topic: Topic) -> None:
-    """Raise InvalidConfig when `topic`, to be compacted by key, has records in the remote root."""
-    for partition in topic.partitions():
-        here = partition.refresh()
-        if here.tiered > here.log_start:
-            raise InvalidConfig(
-                f"cleanup.policy={COMPACT!r} needs the whole log in one root, and offsets up to "
-                f"{here.tiered - 1} of {partition.directory} are in the remote root; delete these "
-                "records, or wait until retention has deleted them"
-            )
-
-
 def _check_absent(cluster: Cluster, name: str) -> None:
     if cluster.cached_topic(name) is not None:
         cluster.metadata_log.make_durable()  # a client that repeats its creation takes the error for a yes
@@ -265,14 +242,6 @@ def _create_tables(cluster: Cluster, directory: str, partitions: range, config: 
             )
         except AlreadyExists:
             pass  # left by a crash before the metadata log named it: empty, and as good as a new one
-
-
-def _make_remote_tables(cluster: Cluster, directory: str, partitions: range, config: TopicConfig) -> None:
-    """Create the tables in the remote root before any segment moves there: SQL views name them."""
-    remote = cluster.remote
-    if config.remote_storage and remote is not None:
-        for partition in partitions:
-            remote.make_table(partition_directory(directory, partition))
 
 
 def remove_directory(cluster: Cluster, directory: str) -> None:

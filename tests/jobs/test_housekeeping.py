@@ -14,6 +14,7 @@ from jobs.state import look
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import Intent, IntentKey, encode
+from log_tables.cluster.remote_admin import set_remote_root
 from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.layout import CONSUMER_OFFSETS, STAGING
 from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS, LOG_RETENTION_MS
@@ -285,7 +286,7 @@ def test_what_a_transaction_still_needs_stays_however_old(cluster: Cluster, cloc
 def test_a_remote_table_is_tidied_up_as_well(tmp_path: Path, clock: ManualClock) -> None:
     local, remote = open_store(tmp_path / "here"), tmp_path / "away"
     cluster = Cluster.open(local, clock)
-    cluster.set_remote_root(remote)
+    set_remote_root(cluster, remote)
     partition = cluster.claim(create_topic(cluster, "t", configs={"remote.storage.enable": "true"}), 0)
     for number in range(4):
         append(partition, b"%d" % number)

@@ -15,6 +15,7 @@ import pytest
 
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.remote_admin import set_remote_root
 from log_tables.layout import MAINTENANCE
 from log_tables.partition.partition import Partition
 from log_tables.root.fsck import check
@@ -47,7 +48,7 @@ class Scene:
     def __init__(self, directory: Path) -> None:
         self._data, self._away, self._log = directory / "data", directory / "away", directory / "log"
         store = open_store(self._data)
-        Cluster.open(store).set_remote_root(self._away)
+        set_remote_root(Cluster.open(store), self._away)
         self.gateway = start_gateway(self._data, linger_ms=0)
         self.gateway.create_topic(MERGED, PARTITIONS, **TINY)
         limits = {**TINY, "remote_storage_enable": "true", "local_retention_ms": "500"}

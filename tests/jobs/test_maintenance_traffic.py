@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from jobs import key_compaction, segment_compaction, tiering
 from lakelog.client.consumer import Consumer
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.remote_admin import set_remote_root
 from log_tables.cluster.run_log import runs_table
 from log_tables.layout import MAINTENANCE
 from log_tables.root.fsck import check
@@ -181,7 +182,7 @@ def maintain_beside(spark: SparkSession, directory: Path, rounds: int) -> None:
     """Let every job do something `rounds` times while records come and go."""
     with running_gateway(directory / "data", linger_ms=0) as gateway:
         cluster = Cluster.open(open_store(gateway.data))
-        cluster.set_remote_root(directory / "away")
+        set_remote_root(cluster, directory / "away")
         often = {"merge_min_age_ms": "0", "segment_bytes": "5000"}
         tiered = {"remote_storage_enable": "true", "local_retention_bytes": "5000"}
         keyed = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.1", "delete_retention_ms": "0"}

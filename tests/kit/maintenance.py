@@ -11,6 +11,7 @@ from jobs.outcome import JobOutcome
 from jobs.spread import SparkProvider
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.remote_admin import set_remote_root
 from log_tables.cluster.root_location import note_location
 from log_tables.cluster.topic_admin import create_topic
 from log_tables.partition.partition import AppendRequest, Partition
@@ -49,7 +50,7 @@ class Root:
         self.directory, self.clock = directory, ManualClock()
         self.store = open_store(directory / "here")
         self.cluster = Cluster.open(self.store, self.clock)
-        self.cluster.set_remote_root(directory / "away")
+        set_remote_root(self.cluster, directory / "away")
         self.clock.advance(600_000)
         for name, configs in _TOPICS.items():
             topic = create_topic(self.cluster, name, partitions, {"merge.min.age.ms": "0", **configs})
@@ -69,7 +70,7 @@ class Root:
         made.directory, made.store = directory, open_store(directory / "here")
         note_location(made.store)
         made.cluster = made.opened()
-        made.cluster.set_remote_root(directory / "away")
+        set_remote_root(made.cluster, directory / "away")
         return made
 
     def age(self, ms: int) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.remote_admin import set_remote_root
 from log_tables.layout import REMOTE_MARK
 from log_tables.partition.partition import Partition
 from log_tables.partition.remote import RemoteRoot
@@ -61,7 +62,7 @@ def with_tier(partition: Partition, root: RemoteRoot) -> Partition:
 def tiered_cluster(directory: Path, clock: Clock) -> Cluster:
     """A cluster below `directory` whose remote root is beside its root."""
     cluster = Cluster.open(open_store(directory / "here"), clock)
-    cluster.set_remote_root(directory / "away")
+    set_remote_root(cluster, directory / "away")
     return cluster
 
 

@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.remote_admin import set_remote_root
 from log_tables.store.store import open_store
 from tests.kit.consumers import Instance
 from tests.kit.gateway import RunningGateway, running_gateway
@@ -18,7 +19,7 @@ ALL = [*range(6)]
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[RunningGateway]:
     """With a tiered topic `t` of six records, a commit each; nothing has moved."""
-    Cluster.open(open_store(tmp_path / "here")).set_remote_root(tmp_path / "away")
+    set_remote_root(Cluster.open(open_store(tmp_path / "here")), tmp_path / "away")
     with running_gateway(tmp_path / "here", linger_ms=0) as running:
         running.create_topic("t", remote_storage_enable="true")
         for value in ALL:

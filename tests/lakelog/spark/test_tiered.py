@@ -9,6 +9,7 @@ from lakelog.spark.source.batch import BatchReader
 from lakelog.spark.source.loss import DataLost
 from lakelog.spark.source.slices import Slice
 from lakelog.spark.worker import store_at
+from log_tables.cluster.remote_admin import set_remote_root
 from log_tables.cluster.topic_admin import alter_topic
 from log_tables.errors import CorruptSegment, StoreUnavailable
 from log_tables.store.store import open_store
@@ -26,7 +27,7 @@ def topics(tmp_path: Path) -> Topics:
     """A tiered topic `t` of two partitions, of six segments of one record each, a second apart."""
     store_at.cache_clear()  # a root that another test had at the same place
     made = Topics(open_store(tmp_path / "here"))
-    made.cluster.set_remote_root(tmp_path / "away")
+    set_remote_root(made.cluster, tmp_path / "away")
     made.create("t", 2)
     alter_topic(made.cluster, "t", {"remote.storage.enable": "true"})
     for number in ALL:

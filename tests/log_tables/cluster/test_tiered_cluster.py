@@ -8,6 +8,7 @@ import pytest
 
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.remote_admin import set_remote_root
 from log_tables.cluster.sweep import sweep
 from log_tables.cluster.topic_admin import add_partitions, alter_topic, create_topic, delete_topic
 from log_tables.errors import InvalidArgument, InvalidConfig, StoreUnavailable
@@ -56,17 +57,17 @@ def test_a_relative_directory_is_kept_absolute(
     monkeypatch.chdir(tmp_path)
     cluster = Cluster.open(open_store("here"), clock)
     assert [cluster.remote_root, cluster.remote] == [None, None]
-    cluster.set_remote_root("away")
+    set_remote_root(cluster, "away")
     assert cluster.remote_root == (tmp_path / "away").as_uri()
     version = cluster.metadata_log.partition.snapshot.version
-    cluster.set_remote_root(tmp_path / "away")
+    set_remote_root(cluster, tmp_path / "away")
     assert cluster.metadata_log.partition.snapshot.version == version
 
 
 def test_the_root_is_not_its_own_remote_root(tmp_path: Path, clock: ManualClock) -> None:
     cluster = Cluster.open(open_store(tmp_path), clock)
     with pytest.raises(InvalidArgument, match="the remote root is the root itself"):
-        cluster.set_remote_root(tmp_path)
+        set_remote_root(cluster, tmp_path)
 
 
 def test_neither_root_lies_in_the_other(tmp_path: Path, clock: ManualClock) -> None:
@@ -75,9 +76,9 @@ def test_neither_root_lies_in_the_other(tmp_path: Path, clock: ManualClock) -> N
     (tmp_path / "link").symlink_to(tmp_path / "here")
     for inside in ("here/topics", "here/topics/t", "here/../here", "link", "link/away", "."):
         with pytest.raises(InvalidArgument, match="or one of them lies inside the other; name another place"):
-            cluster.set_remote_root(tmp_path / inside)
+            set_remote_root(cluster, tmp_path / inside)
     assert cluster.remote_root is None
-    cluster.set_remote_root(tmp_path / "here-too")
+    set_remote_root(cluster, tmp_path / "here-too")
 
 
 def test_the_remote_root_changes_only_to_where_everything_is(cluster: Cluster, tmp_path: Path) -> None:
@@ -87,10 +88,10 @@ def test_the_remote_root_changes_only_to_where_everything_is(cluster: Cluster, t
         InvalidArgument,
         match="does not hold the records that were moved: the remote root has no table topics/t/0",
     ):
-        cluster.set_remote_root(tmp_path / "further")
+        set_remote_root(cluster, tmp_path / "further")
     assert cluster.remote_root == (tmp_path / "away").as_uri()
     shutil.copytree(tmp_path / "away", tmp_path / "further", dirs_exist_ok=True)
-    cluster.set_remote_root(tmp_path / "further")
+    set_remote_root(cluster, tmp_path / "further")
     shutil.rmtree(tmp_path / "away")
     before.refresh()
     for process in (cluster, before, opened(cluster)):
@@ -101,7 +102,7 @@ def test_a_root_that_lacks_the_newest_move_is_refused(cluster: Cluster, tmp_path
     shutil.copytree(tmp_path / "away", tmp_path / "further")
     move_topic(cluster, "t", [1])
     with pytest.raises(InvalidArgument, match="ends at offset 2, and the local one begins at 3"):
-        cluster.set_remote_root(tmp_path / "further")
+        set_remote_root(cluster, tmp_path / "further")
 
 
 def test_moving_needs_a_remote_root(tmp_path: Path, clock: ManualClock) -> None:
@@ -111,7 +112,7 @@ def test_moving_needs_a_remote_root(tmp_path: Path, clock: ManualClock) -> None:
     create_topic(cluster, "t")
     with pytest.raises(InvalidConfig, match="needs a remote root, and none is set"):
         alter_topic(cluster, "t", TIERED)
-    opened(cluster).set_remote_root(tmp_path / "away")  # by another process
+    set_remote_root(opened(cluster), tmp_path / "away")  # by another process
     assert alter_topic(cluster, "t", TIERED).config.remote_storage
 
 

@@ -12,6 +12,7 @@ from jobs.state import look as look_at
 from jobs.state import remote_of, table_of
 from log_tables.clock import ManualClock, SystemClock
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.remote_admin import set_remote_root
 from log_tables.cluster.root_location import RootLocation, locate
 from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import Conflict, CorruptLog, InvalidArgument, StoreUnavailable
@@ -137,9 +138,9 @@ def test_another_roots_remote_root_is_not_named_by_one_of_the_same_id(
     with pytest.raises(
         InvalidArgument, match="if that root no longer exists, delete the object lakelog-owner"
     ):
-        backup.set_remote_root(tmp_path / "away")
+        set_remote_root(backup, tmp_path / "away")
     open_store(tmp_path / "away").delete("lakelog-owner")
-    backup.set_remote_root(tmp_path / "away")
+    set_remote_root(backup, tmp_path / "away")
 
 
 def test_a_root_is_not_adopted_with_its_id_while_its_remote_root_is_away(

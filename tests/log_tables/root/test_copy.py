@@ -9,6 +9,7 @@ import pytest
 
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.remote_admin import set_remote_root
 from log_tables.cluster.root_location import RootLocation, locate
 from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import CorruptLog, InvalidArgument
@@ -66,8 +67,8 @@ def test_records_in_a_remote_root_come_along_and_it_is_not_the_copys(
     assert check(made.store).problems == []
     assert {item.path for item in open_store(tmp_path / "away").list("")} == there
     with pytest.raises(InvalidArgument, match="is the remote root of cluster"):
-        made.set_remote_root(tmp_path / "away")
-    made.set_remote_root(tmp_path / "its-own")
+        set_remote_root(made, tmp_path / "away")
+    set_remote_root(made, tmp_path / "its-own")
     move_topic(made, "t", [2])
     assert values(made.topic("t").partition(0)) == VALUES
     assert check(made.store).problems == []
@@ -191,7 +192,7 @@ def test_an_unfinished_copy_with_all_its_logs_is_no_root(
         with pytest.raises(CorruptLog, match="unfinished copy of file:"):
             adopt(store, clock, 0, force=force)
     with pytest.raises(CorruptLog, match="unfinished copy of file:"):
-        made.set_remote_root(tmp_path / "away")
+        set_remote_root(made, tmp_path / "away")
     assert "unfinished copy" in check(store).problems[0]
     copied(cluster, tmp_path / "copy")
     check_location(reopened(store, clock), 0)
