@@ -68,8 +68,10 @@ class TransactionState:
         return found
 
 
-def begin(before: TransactionState, group_id: str, event: Transact) -> tuple[TransactionState, Records]:
-    """Commit the transaction of `event`. Raises Conflict when no more retry keys can be remembered."""
+def begin(
+    before: TransactionState, group_id: str, event: Transact, retry_keys_max: int = RETRY_KEYS_MAX
+) -> tuple[TransactionState, Records]:
+    """Commit the transaction of `event`. Raises Conflict when it would be the key after `retry_keys_max`."""
     number = before.number + 1
     epoch = number % (PRODUCER_EPOCH_MAX + 1)
     # A producer's epochs only grow: when they are used up, another producer goes on. So it does in a group of
@@ -86,7 +88,7 @@ def begin(before: TransactionState, group_id: str, event: Transact) -> tuple[Tra
         pending = {**pending, number: intent}
         records.append((IntentKey(group_id, number), intent))
     if event.key:
-        if len(retries) >= RETRY_KEYS_MAX:
+        if len(retries) >= retry_keys_max:
             raise Conflict(
                 f"the group {group_id!r} remembers {len(retries)} retry keys of the last day; name in "
                 "'forget' those whose answer has come"

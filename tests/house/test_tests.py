@@ -13,25 +13,13 @@ LINES_MAX = 400
 PACKAGES = {marker.parent.name for marker in ROOT.glob("*/py.typed")}
 PATCHES = {"setattr", "setitem", "delattr", "delitem"}
 
-LONG = {
-    "tests/api/v2/test_transactions.py",
-    "tests/coordinator/groups/test_transaction_state.py",
-    "tests/system/test_transaction_faults.py",
-}
-"""Files that are yet to be split."""
-
-PATCHING = {
-    "tests/coordinator/groups/test_transaction_state.py",
-}
-"""Files whose patches are yet to become values."""
-
 
 def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
 def test_a_file_of_tests_can_be_read_in_one_go() -> None:
-    assert {name(path) for path in TESTS if len(path.read_text().splitlines()) > LINES_MAX} <= LONG
+    assert {name(path) for path in TESTS if len(path.read_text().splitlines()) > LINES_MAX} == set()
 
 
 def imported(tree: ast.Module, ours: bool) -> set[str]:
@@ -69,7 +57,7 @@ def test_no_test_patches_what_is_ours() -> None:
     """A limit is a value that is handed in, and a fault is one of the store or of the system."""
     trees = {name(path): ast.parse(path.read_text()) for path in TESTS}
     found = {file: [*patched(tree)] for file, tree in trees.items()}
-    assert {file: targets for file, targets in found.items() if targets and file not in PATCHING} == {}
+    assert {file: targets for file, targets in found.items() if targets} == {}
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from log_tables.store.store import Store
 from tests.kit.disk import death, once
 from tests.kit.partitions import values
 from tests.kit.power import Left, World, everything, nothing
-from tests.system.test_transaction_faults import IN0, Gateway
+from tests.kit.transaction_gateway import IN0, Gateway
 
 TRANSACTIONS_MAX = 2
 

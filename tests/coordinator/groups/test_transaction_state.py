@@ -1,31 +1,22 @@
 """The transactions of a group, event by event: what each makes durable, what it is refused for."""
 
-from copy import deepcopy
-from dataclasses import dataclass, field
-
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from coordinator.groups.events import (
     Applied,
     Assign,
-    Commit,
     Delete,
     Event,
     Join,
-    OffsetAndMetadata,
     Poll,
     Subscribe,
     Tick,
     TopicsChanged,
-    TopicState,
-    Transact,
 )
 from coordinator.groups.group import Group
 from coordinator.groups.group_records import restore
 from coordinator.groups.step import step
+from coordinator.groups.transaction_state import TransactionState, begin
 from log_tables.cluster.group_log import (
     AppendedRange,
     Intent,
@@ -57,35 +48,9 @@ from log_tables.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from log_tables.limits import KEPT_PRODUCER_ID_MIN, PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX, RETRY_RETENTION_MS
-from log_tables.segments.staging import StagedFile, StagedRun
-from log_tables.topic_partition import TopicPartition
-
-TOPICS = {"in": TopicState("id-in", 2), "out": TopicState("id-out", 2), "__x": TopicState("id-x", 1)}
-IN0, IN1 = TopicPartition("in", 0), TopicPartition("in", 1)
-PRODUCER = KEPT_PRODUCER_ID_MIN + 7
-AT_MS = 1_000
-MANUAL = MemberConfig(auto_commit=False)
-
-
-def staged(name: str = "a", topic: str = "out", topic_id: str = "id-out", partition: int = 0) -> StagedFile:
-    path = f"staging/{name.encode().hex():0>32}-{0:0>16}.arrow"
-    return StagedFile(path, (StagedRun(topic, topic_id, partition, 0, 10, 2),))
-
-
-def transact(
-    member: str | None = None,
-    *files: StagedFile,
-    offsets: dict[TopicPartition, int] | None = None,
-    generation: int | None = None,
-    key: str = "",
-    digest: str = "d",
-    forget: tuple[str, ...] = (),
-    producer_id: int = PRODUCER,
-    at_ms: int = AT_MS,
-) -> Transact:
-    places = {at: OffsetAndMetadata(offset) for at, offset in (offsets or {}).items()}
-    return Transact(member, generation, places, files, key, digest, forget, producer_id, at_ms)
+from log_tables.limits import PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX, RETRY_RETENTION_MS
+from log_tables.segments.staging import StagedFile
+from tests.kit.transact_events import AT_MS, IN0, IN1, MANUAL, PRODUCER, TOPICS, staged, transact
 
 
 class Driven:
@@ -230,12 +195,15 @@ def test_keys_are_forgotten_after_a_day_but_for_the_newest() -> None:
     assert driven.group.transactions.expiry_ms is None
 
 
-def test_a_group_that_remembers_too_many_keys_asks_to_forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coordinator.groups.transaction_state.RETRY_KEYS_MAX", 2)
-    driven = Driven(*(transact(None, offsets={IN0: 1}, key=key) for key in "ab"))
-    driven.refuse(transact(None, offsets={IN0: 1}, key="c"), Conflict, "forget")
-    driven.happen(transact(None, offsets={IN0: 1}, key="c", forget=("a",)))
-    assert [*driven.group.transactions.retries] == ["b", "c"]
+def test_a_group_that_remembers_too_many_keys_asks_to_forget() -> None:
+    known = TransactionState()
+    for key in "ab":
+        known, _ = begin(known, "g", transact(None, offsets={IN0: 1}, key=key), retry_keys_max=2)
+    with pytest.raises(Conflict, match="forget"):
+        begin(known, "g", transact(None, offsets={IN0: 1}, key="c"), retry_keys_max=2)
+    event = transact(None, offsets={IN0: 1}, key="c", forget=("a",))
+    known, _ = begin(known, "g", event, retry_keys_max=2)
+    assert [*known.retries] == ["b", "c"]
 
 
 def test_numbers_go_on_with_another_producer_where_epochs_are_used_up() -> None:
@@ -292,147 +260,3 @@ def test_the_records_are_read_as_they_were_written() -> None:
     driven = Driven(transact(None, staged(), key="k"), Applied(1, (AppendedRange("out", 0, 2),)))
     for key, value in driven.records:
         assert decode(encode(key, value), "") == (key, value)
-
-
-# Anything in any order.
-
-
-@dataclass
-class Model:
-    """The rules of a group's transactions, in the plainest terms."""
-
-    number: int = 0
-    pending: dict[int, str] = field(default_factory=dict)
-    keys: dict[str, tuple[int, str, int, bool]] = field(default_factory=dict)
-    offset: int | None = None
-
-
-KEYS = st.sampled_from(["", "a", "b", "c"])
-
-
-class Machine(RuleBasedStateMachine):
-    """Transactions, repeats, expiry; and coordinators that die with what was not durable yet."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.model, self.durable_model = Model(), Model()
-        self.durable: Records = []
-        self.unheard: list[tuple[Records, Model]] = []
-        self.now_ms = AT_MS
-        self.group = Group("g")
-        self._happen(TopicsChanged(TOPICS))
-
-    def _happen(self, event: Event) -> None:
-        self.group, records = step(self.group, event, 0)
-        self.unheard.append((records, deepcopy(self.model)))
-        self._check()
-
-    def _check(self) -> None:
-        found = self.group.transactions
-        assert found.number == self.model.number
-        assert {number: intent.key for number, intent in found.pending.items()} == self.model.pending
-        assert [*found.pending] == sorted(found.pending)
-        assert {
-            key: (retry.number, retry.digest, retry.committed_ms, retry.placed is not None)
-            for key, retry in found.retries.items()
-        } == self.model.keys
-        committed = self.group.committed(IN0)
-        assert (None if committed is None else committed.offset) == self.model.offset
-        written = [*self.durable, *(record for records, _ in self.unheard for record in records)]
-        assert restore(written, 0).get("g", Group("g")).transactions == found
-
-    @rule(
-        key=KEYS, digest=st.sampled_from("xy"), records=st.booleans(), offset=st.integers(0, 9), forget=KEYS
-    )
-    def transact(self, key: str, digest: str, records: bool, offset: int, forget: str) -> None:
-        files = (staged(str(self.model.number)),) if records else ()
-        event = transact(
-            None,
-            *files,
-            offsets={IN0: offset},
-            key=key,
-            digest=digest,
-            forget=(forget,) if forget else (),
-            at_ms=self.now_ms,
-        )
-        known = self.model.keys.get(key)
-        if known is not None and known[1] != digest:
-            with pytest.raises(RetryKeyReused):
-                step(self.group, event, 0)
-            return
-        if known is None:
-            self.model.number += 1
-            self.model.offset = offset
-            self.model.keys.pop(forget, None)
-            if records:
-                self.model.pending[self.model.number] = key
-            if key:
-                self.model.keys[key] = (self.model.number, digest, self.now_ms, not records)
-        self._happen(event)
-
-    @rule(which=st.integers(0, 5))
-    def apply(self, which: int) -> None:
-        if not self.model.pending:
-            return
-        number = sorted(self.model.pending)[which % len(self.model.pending)]
-        key = self.model.pending.pop(number)
-        if key in self.model.keys and self.model.keys[key][0] == number:
-            self.model.keys[key] = (*self.model.keys[key][:3], True)
-        self._happen(Applied(number, (AppendedRange("out", 0, 2, number),)))
-
-    @rule(hours=st.integers(1, 30))
-    def wait(self, hours: int) -> None:
-        self.now_ms += hours * 3_600_000
-        newest = max((number for number, *_ in self.model.keys.values()), default=0)
-        self.model.keys = {
-            key: found
-            for key, found in self.model.keys.items()
-            if found[0] == newest or not found[3] or found[2] + RETRY_RETENTION_MS > self.now_ms
-        }
-        self._happen(Tick(self.now_ms))
-
-    @rule(offset=st.integers(0, 9))
-    def commit(self, offset: int) -> None:
-        """A member that assigns partitions to itself joins the others."""
-        if "m" not in self.group.members:
-            self._happen(Join("m", MANUAL))
-        if not self.group.member("m").owned:  # a crash may have lost that alone
-            self._happen(Assign("m", frozenset({IN0})))
-        self.model.offset = offset
-        self._happen(Commit("m", {IN0: OffsetAndMetadata(offset)}, self.now_ms))
-
-    @rule()
-    def delete(self) -> None:
-        if self.model.pending:
-            with pytest.raises(Retriable):
-                step(self.group, Delete(force=True), 0)
-            return
-        self.model = Model()
-        self._happen(Delete(force=True))
-
-    @rule()
-    def settle(self) -> None:
-        self.durable += [record for records, _ in self.unheard for record in records]
-        self.unheard.clear()
-        self.durable_model = deepcopy(self.model)
-
-    @rule(lost=st.integers(0, 4), compacted=st.booleans())
-    def crash(self, lost: int, compacted: bool) -> None:
-        del self.unheard[max(0, len(self.unheard) - lost) :]
-        self.model = deepcopy(self.unheard[-1][1] if self.unheard else self.durable_model)
-        self.settle()
-        if compacted:
-            newest = {key: (place, value) for place, (key, value) in enumerate(self.durable)}
-            ordered = sorted(newest.items(), key=lambda item: item[1][0])
-            self.durable = [(key, value) for key, (_, value) in ordered if value is not None]
-        self.group = restore(self.durable, 0).get("g", Group("g"))
-        self._happen(TopicsChanged(TOPICS))
-
-
-def test_transactions_are_as_a_plain_model_has_them() -> None:
-    run_state_machine_as_test(Machine, settings=settings(max_examples=100, stateful_step_count=40))
-
-
-@pytest.mark.torture
-def test_transactions_are_as_a_plain_model_has_them_for_long() -> None:
-    run_state_machine_as_test(Machine, settings=settings(max_examples=2_000, stateful_step_count=80))
