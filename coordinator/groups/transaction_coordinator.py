@@ -9,30 +9,25 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
 
-from coordinator.groups.applier import Append, Applier, ApplierContext, PendingTransaction, PlacedFuture
-from coordinator.groups.events import Applied, OffsetAndMetadata, Transact
+from coordinator.groups.applier import Applier
+from coordinator.groups.events import OffsetAndMetadata, Transact
 from coordinator.groups.group import Group
+from coordinator.groups.group_transactions import APPLY_WAIT_S, GroupTransactions
+from coordinator.groups.partition_applier import ApplierContext, RouterAppend
+from coordinator.groups.pending_transaction import PendingTransaction
 from coordinator.groups.shard import Shard
 from ingest.buffer import Buffer
 from ingest.pending_tasks import PendingTasks
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import AppendedRange
-from log_tables.errors import Conflict, InvalidArgument, LakelogError, NotLeader
+from log_tables.errors import InvalidArgument, LakelogError
 from log_tables.partition.sequencer import kept_producer_id
 from log_tables.segments import staging
 from log_tables.segments.staging import PartitionRecords, StagedFile, StagedRun
 from log_tables.topic_partition import TopicPartition
-
-APPLY_WAIT_S = 10.0
-"""How long an answer waits until the records are appended; they are committed all the same."""
-
-MARK_AFTER_S = 0.2
-"""How long after it was applied a transaction is marked so, unless another one of the group comes first: the
-other's append marks both."""
 
 CLOSE_WAIT_S = 5.0
 """How long a closing gateway waits until its marks are durable; else transactions are applied once more,
@@ -75,24 +70,13 @@ class TransactionResult:
         return self.placed
 
 
-@dataclass(slots=True)
-class _Group:
-    """The transactions under way in a group, while one shard coordinates it."""
-
-    shard: Shard
-    applier: Applier
-    under_way: dict[int, PendingTransaction] = field(default_factory=dict)
-    applied: dict[int, Applied] = field(default_factory=dict)
-    marking: asyncio.TimerHandle | None = None
-
-
 class TransactionCoordinator:
     """The transactions of all groups that this process coordinates. Used on the event loop."""
 
     def __init__(
         self,
         cluster: Cluster,
-        append: Append,
+        append: RouterAppend,
         buffer: Buffer,
         clock: Clock,
         on_event: Callable[[str], None],
@@ -102,7 +86,7 @@ class TransactionCoordinator:
         """
         self._cluster, self._append, self._buffer = cluster, append, buffer
         self._clock, self._on_event = clock, on_event
-        self._groups: dict[str, _Group] = {}
+        self._groups: dict[str, GroupTransactions] = {}
         self._spent: set[str] = set()  # staged files that are applied, and about to be deleted
         self._tasks = PendingTasks()
 
@@ -173,29 +157,20 @@ class TransactionCoordinator:
         With `force` the records of lost staged files are dropped; without it such a loss raises Conflict.
         """
         group = self._groups.get(group_id)
-        if group is None or group.shard is not shard:
-            return
-        if group.applier.lost is not None:
-            if not force:
-                raise Conflict(
-                    f"a transaction of the group {group_id!r} cannot be applied: {group.applier.lost}; or "
-                    "delete the group with force, which drops what is lost"
-                )
-            group.applier.drop_lost()
-            await asyncio.wait([under.done for under in group.under_way.values()], timeout=APPLY_WAIT_S)
-        self._mark(group_id)
+        if group is not None and group.shard is shard:
+            await group.finish(force)
 
     def mark_applied(self, shard: Shard) -> None:
         """Mark the applied transactions, before another process coordinates the groups of `shard`."""
-        for group_id, group in [*self._groups.items()]:
+        for group in [*self._groups.values()]:
             if group.shard is shard:
-                self._mark(group_id)
+                group.mark()
 
     async def close(self) -> None:
         """Stop, and leave pending transactions to the next coordinator."""
         await self._tasks.wait(CLOSE_WAIT_S)
         for group in [*self._groups.values()]:
-            await group.applier.close()
+            await group.close()
         await self._tasks.cancel()
 
     def _event(
@@ -242,7 +217,7 @@ class TransactionCoordinator:
     def _result(self, shard: Shard, group_id: str, number: int, key: str) -> TransactionResult:
         """The result of a committed transaction."""
         group, transactions = self._groups.get(group_id), shard.group(group_id).transactions
-        applying = None if group is None or group.shard is not shard else group.under_way.get(number)
+        applying = None if group is None or group.shard is not shard else group.pending(number)
         if applying is not None:
             return TransactionResult(number, _unplaced(transactions.pending[number].staged), applying)
         retry = transactions.retries.get(key)
@@ -251,71 +226,45 @@ class TransactionCoordinator:
         )
 
     def _apply_up_to(self, shard: Shard, group_id: str, number: int) -> None:
-        """Apply the group's transactions up to `number`, all of which are durable, in order."""
-        for pending, intent in shard.group(group_id).transactions.pending.items():
-            if pending > number:
-                break
-            group = self._group(shard, group_id)
-            if pending not in group.under_way:
-                applying = group.under_way[pending] = group.applier.begin(intent)
-                applying.done.add_done_callback(partial(self._on_applied, group_id, group, pending, applying))
-
-    def _group(self, shard: Shard, group_id: str) -> _Group:
+        """Apply the group's transactions up to `number`, all of which are durable."""
+        if not any(pending <= number for pending in shard.group(group_id).transactions.pending):
+            return
         group = self._groups.get(group_id)
         if group is None or group.shard is not shard:
+            group = self._groups[group_id] = self._new_group(shard, group_id)
+        group.apply_up_to(number)
 
-            async def newest_epoch(producer_id: int) -> int:
-                await asyncio.to_thread(shard.refresh, wait=True)
-                shard.check_leading()  # commits of another process since then are not known here
-                return shard.group(group_id).transactions.newest_epoch(producer_id)
+    def _new_group(self, shard: Shard, group_id: str) -> GroupTransactions:
+        async def check_leading() -> None:
+            await asyncio.to_thread(shard.refresh, wait=True)
+            shard.check_leading()
 
-            context = ApplierContext(
-                self._cluster,
-                self._append,
-                self._buffer,
-                lambda: shard.leading,
-                newest_epoch,
-                self._on_event,
-            )
-            group = self._groups[group_id] = _Group(shard, Applier(context))
-        return group
+        def newest_epoch(producer_id: int) -> int:
+            return shard.group(group_id).transactions.newest_epoch(producer_id)
 
-    def _on_applied(
-        self, group_id: str, group: _Group, number: int, applying: PendingTransaction, done: PlacedFuture
-    ) -> None:
-        placed = None if done.cancelled() else done.result()
-        if self._groups.get(group_id) is not group:
-            return
-        if placed is None:  # another process has to apply it
-            del group.under_way[number]
-            if not group.under_way:
+        def ended(group: GroupTransactions) -> None:
+            if self._groups.get(group_id) is group:
                 del self._groups[group_id]
-            return
-        if not applying.given_up:
-            self._on_event("applied")
-        group.applied[number] = Applied(number, placed, applying.given_up)
-        if group.marking is None:
-            group.marking = asyncio.get_running_loop().call_later(MARK_AFTER_S, self._mark, group_id)
+
+        context = ApplierContext(
+            cluster=self._cluster,
+            append=self._append,
+            buffer=self._buffer,
+            leading=lambda: shard.leading,
+            check_leading=check_leading,
+            newest_epoch=newest_epoch,
+            on_event=self._on_event,
+        )
+        return GroupTransactions(shard, group_id, Applier(context), self._on_event, self._on_marked, ended)
 
     def _mark(self, group_id: str) -> None:
-        """Mark the group's applied transactions as such; then their staged files are deleted."""
         group = self._groups.get(group_id)
-        if group is None:
-            return
-        if group.marking is not None:
-            group.marking.cancel()
-            group.marking = None
-        files: list[StagedFile] = []
-        with suppress(NotLeader):  # then the next coordinator applies them again, which writes nothing
-            for number, applied in [*group.applied.items()]:
-                files += group.shard.group(group_id).transactions.pending[number].staged
-                group.shard.apply(group_id, applied)
-                del group.applied[number], group.under_way[number]
-            if files:
-                self._spent |= {file.path for file in files}
-                self._in_background(self._delete_applied(group.shard, group_id, files))
-        if not group.under_way or not group.shard.leading:
-            del self._groups[group_id]
+        if group is not None:
+            group.mark()
+
+    def _on_marked(self, shard: Shard, group_id: str, files: Sequence[StagedFile]) -> None:
+        self._spent |= {file.path for file in files}
+        self._in_background(self._delete_applied(shard, group_id, files))
 
     async def _delete_applied(self, shard: Shard, group_id: str, files: Sequence[StagedFile]) -> None:
         with suppress(LakelogError):  # the files stay for the next coordinator, or for a vacuum

@@ -47,12 +47,13 @@ PYTHON = """
     test testing tick time timeout v value wait wrapper write
 """
 PLAIN = """
-    already and answer appended appending applied assigned at changed cleaning clocked closing
-    committed common corrupt created damaged deleted done dropped durable empty encoded exist faulty first
-    found full gap gone handed holding in invalid joined kept large last listed long malformed manual
-    many missing mixed new not noted of outgoing pending periodic placed prefixed processed published queued
-    reached received remote replaced reported reserved reused seen sent sequenced shared staged strict taken
-    too unavailable undelivered unknown unreachable unreadable unsupported waiting watched with without
+    already and answer answered appended appending applied assigned at changed cleaning clocked
+    closing committed common corrupt created damaged deleted done dropped durable empty encoded
+    exist failed faulty finished first found full gap given gone handed holding in invalid joined
+    kept large last listed long malformed manual many missing mixed new not noted of outgoing
+    pending periodic placed prefixed processed published queued reached received remote replaced
+    reported reserved reused seen sent sequenced shared staged strict taken too unavailable
+    undelivered unknown unreachable unreadable unsupported up waiting watched with without
 """
 """Adjectives, participles and prepositions, which say which one of the things named by a noun is meant."""
 

@@ -1,7 +1,7 @@
 """Records of a committed transaction that cannot be brought to their partition: never a silent success."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 
 import pytest
 
@@ -20,16 +20,18 @@ from log_tables.cluster.group_log import (
     TransactionsKey,
     TransactionsValue,
 )
-from log_tables.errors import Conflict, TransactionLost
+from log_tables.errors import Conflict, CorruptSegment, ObjectMissing, TransactionLost
+from log_tables.layout import STAGING
 from log_tables.limits import KEPT_PRODUCER_ID_MIN, PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX
 from log_tables.partition.partition import AppendRequest, ProducerStamp
 from log_tables.record import Record, input_batch
 from log_tables.root.fsck import check
 from log_tables.root.kept_producers import heard, shared
 from log_tables.store.store import Store
+from log_tables.testing import Fault, FaultyStore, HoldingStore
 from tests.kit.groups import say
 from tests.kit.partitions import values
-from tests.system.test_transaction_faults import (
+from tests.kit.transaction_gateway import (
     BATCHES,
     Gateway,
     expected,
@@ -133,6 +135,61 @@ def test_what_an_older_version_left_pending_is_applied_unless_a_client_was_there
         assert values(Cluster.open(store).topic("out").partition(0)) == (
             [b"forged"] if forged else expected(0, "out", 0)
         )
+
+    asyncio.run(scenario())
+
+
+def missing(_perform: Callable[[], object]) -> object:
+    raise ObjectMissing("deleted, as nobody should")
+
+
+def test_a_transaction_does_not_hear_of_the_losses_of_later_ones() -> None:
+    """It waits for one partition, and has its records in another, where the next one cannot go on."""
+
+    async def scenario() -> None:
+        third_read = Fault(3, missing, {"get_range"}, f"{STAGING}/")
+        other = HoldingStore(FaultyStore(topics_made(), [third_read]), "topics/other/0", {"put_new"})
+        out = HoldingStore(other, "topics/out/0", {"put_new"})
+        gateway = Gateway(out, seed=1)
+        await gateway.start()
+        other.hold()
+        out.hold()
+        first = await gateway.transact(TransactionRequest({}, staged=(gateway.staged("out", "other"),)))
+        waiting = asyncio.create_task(first.where())
+        while not (out.held and other.held):
+            await asyncio.wait({waiting}, timeout=0)
+        second = await gateway.transact(TransactionRequest({}, staged=(gateway.staged("out"),)))
+        out.let_go()
+        with pytest.raises(CorruptSegment, match="missing"):
+            await second.where()
+        other.let_go()
+        assert [found.topic for found in await waiting] == ["out", "other"]
+        await gateway.stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_gateway_that_has_lost_its_group_does_not_take_the_files_of_applied_transactions_for_lost() -> None:
+    """The next one has applied the transaction, and deleted the file, while the first one was slow."""
+
+    async def scenario() -> None:
+        store = HoldingStore(topics_made(), f"{STAGING}/", {"get_range"})
+        gateway = Gateway(store, seed=1)
+        await gateway.start()
+        store.hold()
+        asked = TransactionRequest({}, staged=(gateway.staged("out"),), key="k", digest="d")
+        waiting = asyncio.create_task((await gateway.transact(asked)).where())
+        following = Gateway(store.inner, seed=2)
+        await following.start()
+        found = await following.known("k")
+        assert found is not None
+        assert await found.where() == (AppendedRange("out", 0, BATCHES, 0),)
+        await following.stop()
+        assert [*store.list(f"{STAGING}/")] == []
+        store.let_go()
+        assert await waiting == (AppendedRange("out", 0, BATCHES),)
+        assert "lost" not in gateway.happened
+        await gateway.stop()
 
     asyncio.run(scenario())
 
