@@ -150,7 +150,7 @@ class Leadership:
     async def refresh_leader(self, topic: Topic, partition: int) -> int:
         """Read from its table which broker leads a partition now; 0 is none.
 
-        Raises what `Partition.refresh` raises.
+        Raises what `PartitionReader.refresh` raises.
         """
         await self._in_thread(lambda: topic.partition(partition).refresh(wait=True))
         return _claimed_by(topic, partition)
