@@ -1,7 +1,5 @@
-"""`lakelog sql` and `lakelog fsck`, over the files of a stopped gateway; and `lakelog bench`."""
+"""`lakelog sql`, over the files of a stopped gateway."""
 
-import json
-import shutil
 import sys
 from pathlib import Path
 
@@ -11,18 +9,6 @@ from lakelog.cli.common import printable
 from lakelog.cli.record_format import formatted, value_line
 from log_tables.record import Record
 from tests.kit.cli import FAILED, USAGE, Run, lines, printed
-from tests.kit.gateway import running_gateway
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The root of a stopped gateway with one topic in it."""
-    data = tmp_path_factory.mktemp("cli")
-    with running_gateway(data, linger_ms=0) as gateway:
-        gateway.create_topic("sales", 2)
-        for number in range(6):
-            gateway.produce("sales", {"amount": number}, partition=number % 2)
-    return data
 
 
 def test_a_question_is_answered_from_the_files(run: Run, root: Path) -> None:
@@ -80,32 +66,3 @@ def test_a_long_answer_is_cut_for_people_and_whole_in_json(run: Run, root: Path)
     shown = lines(run("sql", query, "--data", str(root)))
     assert (len(shown), shown[-1]) == (1002, "(500 more rows; --json prints all)")
     assert len(printed(run("sql", query, "--data", str(root), "--json"))) == 1500
-
-
-def test_fsck_finds_nothing_in_a_sound_root(run: Run, root: Path) -> None:
-    report = printed(run("fsck", "--data", str(root), "--json"))
-    assert report["problems"] == []
-    assert lines(run("fsck", "--data", str(root)))[-1] == "every invariant holds"
-
-
-def test_fsck_names_the_damage_and_ends_with_1(run: Run, root: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    shutil.copytree(root, copy)
-    (segment, *_) = sorted(copy.glob("topics/sales/0/*.parquet")) or sorted(copy.rglob("*.parquet"))
-    segment.unlink()
-    done = run("fsck", "--data", str(copy))
-    assert done.exit_code == FAILED
-    assert "BROKEN: " in done.stdout
-    assert segment.name in done.stdout
-    done = run("fsck", "--data", str(copy), "--json")
-    assert done.exit_code == FAILED
-    assert any(segment.name in problem for problem in json.loads(done.stdout)["problems"])
-
-
-def test_a_short_bench_prints_its_figures_and_leaves_no_topic(run: Run) -> None:
-    flags = ("--seconds", "1", "--records", "10", "--connections", "1", "--partitions", "1", "--json")
-    for wire in ("json", "arrow"):
-        figures = printed(run("bench", "--format", wire, *flags))
-        assert figures["produced records/s"] > 0
-        assert figures["fetched records/s"] > 0
-    assert not any(name.startswith("bench-") for name in printed(run("topic", "list", "--json")))
