@@ -16,6 +16,7 @@ from log_tables.record import Record, input_batch
 from log_tables.store.store import open_store
 from log_tables.topic_partition import partition_for_key
 from tests.kit.gateway import running_gateway
+from tests.kit.queries import patiently
 from tests.kit.spark import spark_submit
 from tests.kit.support import ROOT
 
@@ -62,9 +63,9 @@ def test_an_aggregation_with_a_watermark_writes_each_day_once(
     spark: SparkSession, flights: Flights, tmp_path: Path
 ) -> None:
     target = str(tmp_path / "delays")
-    delays_by_day.main(spark, str(flights.root), target)
+    patiently(lambda: delays_by_day.main(spark, str(flights.root), target))
     flights.append(50)
-    delays_by_day.main(spark, str(flights.root), target)
+    patiently(lambda: delays_by_day.main(spark, str(flights.root), target))
     rows = spark.read.format("delta").load(target).orderBy("day", "carrier").collect()
     days = [str(row.day) for row in rows]
     assert days[0] == "2013-01-01"
@@ -82,7 +83,7 @@ def test_merging_in_batches_keeps_the_latest_flight_of_each_plane(
 ) -> None:
     target = str(tmp_path / "planes")
     for _ in range(2):
-        latest_by_plane.main(spark, str(flights.root), target)
+        patiently(lambda: latest_by_plane.main(spark, str(flights.root), target))
         found = spark.read.format("delta").load(target).collect()
         latest = {f"N{number % PLANES}": number for number in range(flights.count) if number % 10 != 9}
         assert {row.plane: json.loads(row.flight)["flight"] for row in found} == latest
@@ -94,7 +95,7 @@ def test_a_join_with_a_table_names_the_carriers(
 ) -> None:
     target = str(tmp_path / "named")
     for _ in range(2):
-        with_names.main(spark, str(flights.root), target)
+        patiently(lambda: with_names.main(spark, str(flights.root), target))
         rows = spark.read.format("delta").load(target).collect()
         assert sorted(row.flight for row in rows) == list(range(flights.count))
         names = dict(with_names.NAMES)
@@ -109,7 +110,7 @@ def test_late_flights_go_from_topic_to_topic_once(
         client.create_topic("late", 2)
         for _ in range(2):
             words = (str(flights.root), "flights", "late", str(tmp_path / "checkpoint"), gateway.url)
-            topic_to_topic.main(spark, *words)
+            patiently(lambda: topic_to_topic.main(spark, *words))  # noqa: B023
             rows = [record for index in range(2) for record in client.read("late", index)]
             numbers = sorted(json.loads(row.value or b"{}")["flight"] for row in rows)
             assert numbers == [number for number in range(flights.count) if number % 30 > 15]

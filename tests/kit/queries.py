@@ -1,12 +1,17 @@
 """Starting queries of Spark, which gives up a Python process of theirs that takes 10 s to start."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from pyspark.errors import StreamingQueryException
 
 from tests.kit.support import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+T = TypeVar("T")
 
 WAIT_S = 300
 GIVEN_UP = "Python worker failed to connect back"
@@ -32,10 +37,21 @@ def _has_source(query: "StreamingQuery") -> bool:
 
 def run_to_end(writer: "DataStreamWriter") -> "StreamingQuery":
     """A query that has ended by itself; raises what fails it."""
-    for _ in range(STARTS_MAX):
-        query = started(writer)
-        wait_until(lambda: not query.isActive, "the query ends", WAIT_S)  # noqa: B023
-        if GIVEN_UP not in str(query.exception()):
-            break
-    assert query.awaitTermination(WAIT_S)
-    return query
+
+    def run() -> "StreamingQuery":
+        query = writer.start()
+        assert query.awaitTermination(WAIT_S)
+        return query
+
+    return patiently(run)
+
+
+def patiently(run: Callable[[], T]) -> T:
+    """What `run` returns, which runs a query with a checkpoint to its end."""
+    for _ in range(STARTS_MAX - 1):
+        try:
+            return run()
+        except StreamingQueryException as error:
+            if GIVEN_UP not in str(error):
+                raise
+    return run()

@@ -98,7 +98,7 @@ def run_beside(spark: SparkSession, directory: Path, seed: int, rounds: int) -> 
 def test_a_stream_reads_each_record_once_in_order_whatever_becomes_of_the_files(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
-    run_beside(spark, tmp_path, seed, rounds=1_000)
+    run_beside(spark, tmp_path, seed, rounds=400)
 
 
 @pytest.mark.torture
