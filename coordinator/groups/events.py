@@ -108,7 +108,7 @@ class Reset:
     force: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Transact:
     """The staged records are to be appended, and these offsets are committed: both or nothing.
 
@@ -117,13 +117,13 @@ class Transact:
     remembered. `producer_id` is a new one, for a group that needs one. `at_ms`: milliseconds since 1970.
     """
 
-    member_id: str | None
-    generation: int | None
+    member_id: str | None = None
+    generation: int | None = None
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     staged: tuple[StagedFile, ...]
-    key: str
-    digest: str
-    forget: tuple[str, ...]
+    key: str = ""
+    digest: str = ""
+    forget: tuple[str, ...] = ()
     producer_id: int
     at_ms: int
 

@@ -28,6 +28,7 @@ class GroupTransactions:
         shard: Shard,
         group_id: str,
         applier: Applier,
+        *,
         on_event: Callable[[str], None],
         on_marked: Callable[[Shard, str, Sequence[StagedFile]], None],
         ended: Callable[["GroupTransactions"], None],

@@ -177,15 +177,15 @@ class TransactionCoordinator:
         self, member_id: str | None, request: TransactionRequest, staged: tuple[StagedFile, ...]
     ) -> Transact:
         return Transact(
-            member_id,
-            request.generation,
-            request.offsets,
-            staged,
-            request.key,
-            request.digest,
-            request.forget,
-            kept_producer_id(self._clock),
-            self._clock.now_ms(),
+            member_id=member_id,
+            generation=request.generation,
+            offsets=request.offsets,
+            staged=staged,
+            key=request.key,
+            digest=request.digest,
+            forget=request.forget,
+            producer_id=kept_producer_id(self._clock),
+            at_ms=self._clock.now_ms(),
         )
 
     async def _stage(self, group_id: str, request: TransactionRequest) -> tuple[StagedFile, ...]:
@@ -255,7 +255,14 @@ class TransactionCoordinator:
             newest_epoch=newest_epoch,
             on_event=self._on_event,
         )
-        return GroupTransactions(shard, group_id, Applier(context), self._on_event, self._on_marked, ended)
+        return GroupTransactions(
+            shard,
+            group_id,
+            Applier(context),
+            on_event=self._on_event,
+            on_marked=self._on_marked,
+            ended=ended,
+        )
 
     def _mark(self, group_id: str) -> None:
         group = self._groups.get(group_id)

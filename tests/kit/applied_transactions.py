@@ -197,7 +197,7 @@ class World:
         self._sent += 1
         values: Values = {}
         staged = tuple(self._stage(runs, values) for runs in files)
-        event = Transact(None, None, {}, staged, "", "", (), PRODUCER + self._sent, 0)
+        event = Transact(offsets={}, staged=staged, producer_id=PRODUCER + self._sent, at_ms=0)
         self.transactions, records = transaction_state.begin(self.transactions, "g", event)
         self.unheard.append(records)
         self._contents[staged[0].path] = values

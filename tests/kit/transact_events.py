@@ -30,4 +30,14 @@ def transact(
     at_ms: int = AT_MS,
 ) -> Transact:
     places = {at: OffsetAndMetadata(offset) for at, offset in (offsets or {}).items()}
-    return Transact(member, generation, places, files, key, digest, forget, producer_id, at_ms)
+    return Transact(
+        member_id=member,
+        generation=generation,
+        offsets=places,
+        staged=files,
+        key=key,
+        digest=digest,
+        forget=forget,
+        producer_id=producer_id,
+        at_ms=at_ms,
+    )

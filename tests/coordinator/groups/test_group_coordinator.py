@@ -309,7 +309,7 @@ async def leave_pending(running: Running, group: str, value: bytes) -> int:
     part = PartitionRecords("t", topic.topic_id, 0, [input_batch([Record(value)], 0)])
     staged = await asyncio.to_thread(staging.stage, gateway.cluster.store, gateway.clock, group, [part])
     known, _ = step(Group(group), TopicsChanged({"t": TopicState(topic.topic_id, 1)}), 0)
-    _, records = step(known, Transact(None, None, {}, (staged,), "", "", (), 7, 1_000), 0)
+    _, records = step(known, Transact(offsets={}, staged=(staged,), producer_id=7, at_ms=1_000), 0)
     log, index = await running.shard_manager.partition_for(group)
     accumulator = await gateway.writer.accumulator_for(log, index)
     _, done = accumulator.add(AppendRequest(input_batch([encode(*record) for record in records], 0)))
