@@ -52,15 +52,17 @@ class TidyStep:
 
 
 def plan(
-    states: Sequence[PartitionState], now_ms: int, checkpoint_interval: int = CHECKPOINT_INTERVAL_COMMITS
+    states: Sequence[PartitionState],
+    now_ms: int,
+    checkpoint_interval_commits: int = CHECKPOINT_INTERVAL_COMMITS,
 ) -> tuple[TidyStep, ...]:
-    """The due steps; `now_ms` is milliseconds since 1970, `checkpoint_interval` a number of commits."""
-    return tuple(step for state in states for step in _steps(state, now_ms, checkpoint_interval))
+    """The due steps; `now_ms` is milliseconds since 1970."""
+    return tuple(step for state in states for step in _steps(state, now_ms, checkpoint_interval_commits))
 
 
-def _steps(state: PartitionState, now_ms: int, checkpoint_interval: int) -> Iterator[TidyStep]:
+def _steps(state: PartitionState, now_ms: int, checkpoint_interval_commits: int) -> Iterator[TidyStep]:
     clean = state.tidied_ms is None or abs(now_ms - state.tidied_ms) >= TIDY_INTERVAL_MS
-    checkpoint = state.snapshot.version - state.checkpointed >= checkpoint_interval
+    checkpoint = state.snapshot.version - state.checkpointed >= checkpoint_interval_commits
     if checkpoint or clean:
         yield TidyStep(
             topic=state.topic,

@@ -293,9 +293,9 @@ class Table:
                 self._checkpointed = max(self._checkpointed, found)
             return self._checkpointed
 
-    def checkpoint_due(self, interval: int = CHECKPOINT_INTERVAL_COMMITS) -> bool:
+    def checkpoint_due(self, interval_commits: int = CHECKPOINT_INTERVAL_COMMITS) -> bool:
         """Whether so many commits, or more, came after the newest known checkpoint."""
-        return self._snapshot.version - self._checkpointed >= interval
+        return self._snapshot.version - self._checkpointed >= interval_commits
 
     def checkpoint(self, producer_expiration_ms: int) -> None:
         """Write a checkpoint of the snapshot, without idle producers and old tombstones."""

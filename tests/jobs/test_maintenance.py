@@ -285,7 +285,7 @@ def test_a_run_that_is_killed_at_any_write_is_completed_by_the_next(
     template: Root, tmp_path: Path, side: str, failure: Fails
 ) -> None:
     """By the driver or by a task, which run in this process. After a write is before the next one."""
-    often = partial(housekeeping.plan, checkpoint_interval=3)
+    often = partial(housekeeping.plan, checkpoint_interval_commits=3)
     jobs = [job._replace(plan=often) if job.name == housekeeping.NAME else job for job in JOBS]
     for number in range(1, 1_000):
         root = template.copied(tmp_path / f"{number}")
