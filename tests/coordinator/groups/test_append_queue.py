@@ -146,6 +146,12 @@ def test_a_failure_keeps_what_is_durable_and_is_repeated_after_ever_longer_waits
     assert driven.numbers == [2]
 
 
+def test_nothing_behind_a_refusal_counts_as_durable() -> None:
+    driven = Driven(Queued(transaction(1)), Queued(transaction(2)))
+    assert driven.happen(Answered([NotLeader("moved"), appended(0)])) == []
+    assert [append.durable for append in driven.queue.appends] == [0, 0]
+
+
 def test_what_an_earlier_process_has_appended_is_skipped() -> None:
     driven = Driven(*(Queued(transaction(number)) for number in (1, 2, 3)))
     driven.happen(Answered([OUTDATED]))
