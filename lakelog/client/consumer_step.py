@@ -149,11 +149,8 @@ def _restarted(state: ConsumerState) -> ConsumerState:
 
 
 def _placed(state: ConsumerState, offsets: Offsets) -> ConsumerState:
-    """It goes on from `offsets`, whatever was before."""
-    positions = {
-        at: Position(offset, offset, offset, _position(state, at).committed, offset)
-        for at, offset in offsets.items()
-    }
+    """It goes on from `offsets`, whatever was before, and whatever the gateway has committed since."""
+    positions = {at: Position(offset, offset, offset, restart=offset) for at, offset in offsets.items()}
     return replace(_with(state, positions), uncertain=True)
 
 

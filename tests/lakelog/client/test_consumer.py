@@ -162,6 +162,20 @@ def test_seeking_goes_anywhere(gateway: RunningGateway, make: Make, topic: str) 
             consumer.seek(topic, 0, offset)
 
 
+def test_a_seek_back_to_an_offset_that_was_committed_once_is_committed_again(
+    gateway: RunningGateway, client: Client, make: Make, topic: str
+) -> None:
+    gateway.produce(topic, *range(5), partition=0)
+    with make(auto_commit_interval_ms=0) as consumer:
+        polled(consumer, 5)
+        consumer.seek(topic, 0, 2)
+        assert polled(consumer, 3) == {0: [2, 3, 4]}
+        consumer.poll(0)
+        assert committed(client, topic) == {0: 5}
+        consumer.seek(topic, 0, 2)
+    assert committed(client, topic) == {0: 2}
+
+
 def test_a_poll_in_the_middle_of_an_iteration_skips_nothing(
     gateway: RunningGateway, make: Make, topic: str
 ) -> None:

@@ -120,7 +120,7 @@ class Life:
     def _revoked(self, given_up: list[TopicPartition]) -> None:
         self._seen["revoked"] += len(given_up)
         if self.auto_commit:
-            handed_out = self.consumer.state.next_offsets
+            handed_out = self.coordinator.mine & self.consumer.state.next_offsets.keys()
             self.handed_over |= {at: self.processed[at] for at in given_up if at in handed_out}
         self._drop(given_up)
 
