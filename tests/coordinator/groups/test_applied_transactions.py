@@ -192,7 +192,7 @@ def test_each_transaction_is_applied_once_and_in_order_whatever_happens() -> Non
 
 @pytest.mark.torture
 def test_each_transaction_is_applied_once_and_in_order_whatever_happens_for_long() -> None:
-    run_state_machine_as_test(Machine, settings=settings(max_examples=2_000, stateful_step_count=80))
+    run_state_machine_as_test(Machine, settings=settings(max_examples=1_000, stateful_step_count=80))
 
 
 class Simulation:
@@ -269,5 +269,5 @@ def test_long_lives_of_a_group_apply_each_transaction_once(seed: int) -> None:
 
 @pytest.mark.torture
 def test_long_lives_of_a_group_apply_each_transaction_once_for_long(seed: int) -> None:
-    for number in range(100):
+    for number in range(40):
         _simulate(seed + number, 3_000)
