@@ -184,7 +184,7 @@ class Life:
 
     def _hand_out(self, record: ConsumerRecord) -> None:
         at = TopicPartition(record.topic, record.partition)
-        assert at in self.consumer.state.owned
+        # Nothing here asks for the state: it must hear of many records at once, too.
         assert record.offset == self.expected[at]
         self.expected[at] += 1
         self._seen["handed out"] += 1
