@@ -20,6 +20,7 @@ from coordinator.groups.append_events import AppendFailed
 from log_tables.clock import ManualClock
 from log_tables.limits import PRODUCER_EPOCH_MAX
 from tests.kit.applied_transactions import PARTITIONS, TOPICS, Gateway, World
+from tests.kit.models import short_form
 
 T = TypeVar("T")
 
@@ -187,7 +188,7 @@ class Machine(RuleBasedStateMachine):
 
 
 def test_each_transaction_is_applied_once_and_in_order_whatever_happens() -> None:
-    run_state_machine_as_test(Machine, settings=settings(max_examples=100, stateful_step_count=50))
+    run_state_machine_as_test(Machine, settings=short_form(100, 50))
 
 
 @pytest.mark.torture

@@ -42,6 +42,7 @@ from log_tables.errors import (
 from log_tables.topic_partition import TopicPartition
 from tests.kit.group_life import Life
 from tests.kit.group_simulation import Simulation
+from tests.kit.models import short_form
 
 SESSION_MS = 1_000
 POLL_MS = 400
@@ -272,7 +273,7 @@ class Machine(RuleBasedStateMachine):
 
 
 def test_a_group_keeps_the_rules_whatever_happens() -> None:
-    run_state_machine_as_test(Machine, settings=settings(max_examples=100, stateful_step_count=50))
+    run_state_machine_as_test(Machine, settings=short_form(100, 50))
 
 
 @pytest.mark.torture

@@ -31,6 +31,7 @@ from log_tables.errors import (
     RetryKeyReused,
 )
 from log_tables.limits import RETRY_RETENTION_MS
+from tests.kit.models import short_form
 from tests.kit.transact_events import AT_MS, IN0, MANUAL, TOPICS, staged, transact
 
 
@@ -167,7 +168,7 @@ class Machine(RuleBasedStateMachine):
 
 
 def test_transactions_are_as_a_plain_model_has_them() -> None:
-    run_state_machine_as_test(Machine, settings=settings(max_examples=100, stateful_step_count=40))
+    run_state_machine_as_test(Machine, settings=short_form(100, 40))
 
 
 @pytest.mark.torture

@@ -35,6 +35,7 @@ from log_tables.testing import (
     repeated,
     unavailable,
 )
+from tests.kit.models import short_form
 from tests.kit.partition_model import Client, Process, values_of
 from tests.kit.partitions import TABLE, entry, held, thin_out
 
@@ -381,7 +382,7 @@ class Log(RuleBasedStateMachine):
 
 
 def test_a_partition_does_what_its_model_does() -> None:
-    run_state_machine_as_test(Log, settings=settings(max_examples=100, stateful_step_count=40))
+    run_state_machine_as_test(Log, settings=short_form(100, 40))
 
 
 @pytest.mark.torture

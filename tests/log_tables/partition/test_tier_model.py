@@ -36,6 +36,7 @@ from log_tables.testing import (
     crash_before,
     unavailable,
 )
+from tests.kit.models import short_form
 from tests.kit.partitions import append, held
 from tests.kit.tiers import tiered_cluster
 
@@ -167,15 +168,15 @@ def _copied(here: Table, there: Table, count: int) -> tuple[Segment, ...]:
     return copy(here.store, there.store, here.directory, wanted, held_there, "lz4", here.clock)
 
 
-def run(directory: Path, examples: int, steps: int) -> None:
+def run(directory: Path, runs: settings) -> None:
     machine = type("Tiers", (Tiers,), {"directory": directory})
-    run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=steps))
+    run_state_machine_as_test(machine, settings=runs)
 
 
 def test_a_tiered_partition_does_what_its_model_does(tmp_path: Path) -> None:
-    run(tmp_path, 40, 30)
+    run(tmp_path, short_form(40, 30))
 
 
 @pytest.mark.torture
 def test_a_tiered_partition_does_what_its_model_does_for_long(tmp_path: Path) -> None:
-    run(tmp_path, 1_000, 60)
+    run(tmp_path, settings(max_examples=1_000, stateful_step_count=60))

@@ -13,6 +13,7 @@ from log_tables.table.snapshot import Segment
 from log_tables.table.table import Table
 from log_tables.table.vacuum import vacuum
 from log_tables.testing import WRITES, Crash, Failure, Fault, FaultyStore, crash_after, crash_before
+from tests.kit.models import short_form
 from tests.kit.partitions import TABLE, another, append_each, held
 from tests.kit.vacuums import DAY_MS, World
 
@@ -124,7 +125,7 @@ class Files(RuleBasedStateMachine):
 
 
 def test_no_file_goes_before_its_day() -> None:
-    run_state_machine_as_test(Files, settings=settings(max_examples=60, stateful_step_count=30))
+    run_state_machine_as_test(Files, settings=short_form(60, 30))
 
 
 @pytest.mark.torture
