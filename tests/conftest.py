@@ -163,9 +163,5 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
             "spark.ui.showConsoleProgress": "false",
         },
     )
-    gateway = running.sparkContext._gateway
-    assert gateway is not None
     yield running
     running.stop()
-    # Its threads would keep what queries have called, and all that this refers to, beyond the end of Python.
-    gateway.shutdown()

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import duckdb
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -84,6 +83,8 @@ def with_polars(path: str) -> pa.Table:
 
 def with_duckdb(path: str) -> pa.Table:
     """DuckDB's own Parquet reader over the files that the log names: its Delta extension is no wheel."""
+    import duckdb  # DuckDB prints what is left of it at Python's end, and Spark keeps this module's globals
+
     files = [str(Path(path) / file) for file in DeltaTable(path).file_uris()]
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
