@@ -22,16 +22,16 @@ class Metrics:
         )
         self._partitions = Counter(
             "lakelog_maintenance_partitions",
-            "Partitions that a job changed, or failed to.",
+            "Partitions that a job changed, or failed to change.",
             ["job", "result"],
             registry=registry,
         )
         self._files = Counter(
-            "lakelog_maintenance_files_removed", "Files less than before.", ["job"], registry=registry
+            "lakelog_maintenance_files_removed", "Files that a job removed, less those that it wrote.", ["job"], registry=registry
         )
         self._bytes = Counter(
             "lakelog_maintenance_bytes_read",
-            "Bytes of the segments that took part.",
+            "Bytes of the segments that a job read.",
             ["job"],
             registry=registry,
         )
