@@ -27,7 +27,10 @@ class Metrics:
             registry=registry,
         )
         self._files = Counter(
-            "lakelog_maintenance_files_removed", "Files that a job removed, less those that it wrote.", ["job"], registry=registry
+            "lakelog_maintenance_files_removed",
+            "Files that a job removed, less those that it wrote.",
+            ["job"],
+            registry=registry,
         )
         self._bytes = Counter(
             "lakelog_maintenance_bytes_read",

@@ -95,6 +95,14 @@ STREAM_FIELDS_MAX = 32
 RECORD_COLUMNS_BYTES = 24
 """Memory of a record besides key, value and headers: its timestamp, and where each of them begins."""
 
+ROW_BYTES = 120
+ROW_HEADER_BYTES = 200
+"""Memory of a record that waits as a row, and of each of its headers, besides their bytes: Python's objects,
+and their places in lists. Measured."""
+
+ROWS_MAX = 2_000
+"""Records of a request that wait as rows. Those of a larger one become columns at once, in a thread."""
+
 APPENDS_AT_ONCE = 64
 """Partitions that are appended to at once, over all requests to more partitions than this. A commit takes
 some 2 ms of the machine, so a small request waits for little more than 0.1 s of them."""

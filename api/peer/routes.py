@@ -17,10 +17,10 @@ from api.gateway import Gateway, gateway
 from api.media import Format
 from api.requests.body import room_of, take_body
 from api.wire.offload import is_large, maybe_in_thread
-from api.wire.rows import check_sizes
 from coordinator.brokers.peer_wire import decode_entries, encode_outcomes
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, AppendOutcome
+from log_tables.cluster.routing import check_sizes
 from log_tables.cluster.topic import Topic, check_writable
 from log_tables.errors import BufferFull, InvalidArgument, LakelogError, TopicDeleted
 from log_tables.partition.partition import AppendRequest
@@ -76,8 +76,8 @@ async def _appended(
         for entry in entries:
             # Records of a committed transaction were checked when they arrived, and must be appended.
             checked_before = entry.producer is not None and entry.producer.kept
-            if entry.batch.num_rows and not checked_before:
-                check_sizes(entry.batch, topic)
+            if entry.count and not checked_before:
+                check_sizes(entry.records, topic)
         return await here.router.append_forwarded(topic, at.partition, entries, acks, room)
     except LakelogError as error:
         return [error] * len(entries)

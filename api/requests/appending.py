@@ -5,29 +5,22 @@ state and tries again. Records that a deleted topic did not take go to the topic
 Records that were appended before stay with the old topic, and the answer says so.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from api.errors import status_and_code
 from api.gateway import Gateway
 from api.requests.client_topics import current_topic, refreshed_topic
-from api.wire.offload import maybe_in_thread
-from api.wire.rows import PartitionBatch, as_indices
+from api.wire.offload import INLINE_MAX_ROWS, maybe_in_thread
 from api.wire.v2 import RecordResult
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, AppendOutcome
 from log_tables.cluster.config import TopicConfig
+from log_tables.cluster.routing import PartitionBatch, Route, SentRecords
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord, LakelogError, RecordTooLarge, TopicDeleted, UnknownPartition
 from log_tables.limits import APPENDS_AT_ONCE
 from log_tables.partition.partition import AppendRequest, ProducerStamp
-
-SplitRecords = Callable[[Topic, int, Room], list[PartitionBatch]]
-"""Splits all records of a request by partition, given a topic, its sticky partition, and room for what it
-decompresses. It gives the same records each time.
-"""
+from log_tables.rows import count_of
 
 _REFUSED_BY_TOPIC = (InvalidRecord, RecordTooLarge, UnknownPartition)
 """Refusals that depend on the known state of the topic."""
@@ -35,18 +28,22 @@ _REFUSED_BY_TOPIC = (InvalidRecord, RecordTooLarge, UnknownPartition)
 
 @dataclass(frozen=True, slots=True)
 class ProduceRequest:
-    """Records to append to one topic.
+    """Records to append to one topic, all to one partition if it is `fixed`.
 
-    `large` says that `split` is much work. `in_turn` says that the request was answered already (acks=0), and
-    that later requests wait for it.
+    `in_turn` says that the request was answered already (acks=0), and that later requests wait for it.
     """
 
-    split: SplitRecords
-    large: bool
+    sent: SentRecords
     acks: Acks
+    fixed: int | None = None
     stamp: ProducerStamp | None = None
     expected_offset: int | None = None
     in_turn: bool = False
+
+    @property
+    def large(self) -> bool:
+        """Whether splitting the records by partition is a lot of work."""
+        return count_of(self.sent.records) > INLINE_MAX_ROWS
 
     def append_requests(self, batches: list[PartitionBatch]) -> list[tuple[int, AppendRequest]]:
         """(partition, request to its leader) of each batch."""
@@ -71,16 +68,14 @@ class ProduceResult:
 async def append(here: Gateway, topic: Topic, request: ProduceRequest, room: Room) -> ProduceResult:
     """Append the records of `request` to `topic`, or to the topic that has its name now.
 
-    Raises the errors of `request.split`, UnknownTopic and BufferFull, if nothing was appended.
+    Raises the errors of `Route.split`, UnknownTopic and BufferFull, if nothing was appended.
     """
     result = ProduceResult([], [])
-    rest: list[PartitionBatch] | None = None
+    rest: list[PartitionBatch] = []
     while True:
         try:
-            topic, batches = await _split(here, topic, request, room)
+            topic, batches = await _split(here, topic, request)
             partitions = topic.partition_count
-            if rest is not None:
-                batches = _restricted(batches, rest)
             outcomes = await _append(here, topic, batches, request, room)
             rest = []  # only now: an error before this is the outcome of the whole rest
             for batch, outcome in zip(batches, outcomes, strict=True):
@@ -90,23 +85,22 @@ async def append(here: Gateway, topic: Topic, request: ProduceRequest, room: Roo
                     result.add(batch, outcome)
             if not rest:
                 return result
+            request = replace(request, sent=request.sent.part(rest))
             topic = await current_topic(here, topic, partitions, deleted)
         except LakelogError as error:
             if not result.batches:
                 raise
-            for batch in rest or ():
+            for batch in rest:
                 result.add(batch, error)
             return result
 
 
-async def _split(
-    here: Gateway, topic: Topic, request: ProduceRequest, room: Room
-) -> tuple[Topic, list[PartitionBatch]]:
+async def _split(here: Gateway, topic: Topic, request: ProduceRequest) -> tuple[Topic, list[PartitionBatch]]:
     """The batches for `topic`. If it refuses the records, those for its current state, if that differs."""
     while True:
-        before, sticky = topic_state(topic), here.router.sticky_partition(topic)
+        before, route = topic_state(topic), Route(topic, request.fixed, here.router.sticky_partition(topic))
         try:
-            return topic, await maybe_in_thread(request.large, lambda: request.split(topic, sticky, room))  # noqa: B023
+            return topic, await maybe_in_thread(request.large, lambda: route.split(request.sent))  # noqa: B023
         except _REFUSED_BY_TOPIC:
             topic = await refreshed_topic(here, topic)
             if topic_state(topic) == before:
@@ -123,12 +117,9 @@ async def _append(
 ) -> list[AppendOutcome]:
     async def append_again(number: int, acks: Acks) -> None:
         """Append a batch that was answered already (acks=0) to the topic that has the name now."""
-
-        def split(current: Topic, sticky: int, held: Room) -> list[PartitionBatch]:
-            return _restricted(request.split(current, sticky, held), [batches[number]])
-
+        own = request.sent.part([batches[number]])
         with here.buffer.room(topic.name) as more:
-            later = replace(request, split=split, acks=acks, in_turn=True)
+            later = replace(request, sent=own, acks=acks, in_turn=True)
             result = await append(here, await refreshed_topic(here, topic), later, more)
             for outcome in result.outcomes:
                 if isinstance(outcome, LakelogError):
@@ -137,21 +128,6 @@ async def _append(
     requests = await maybe_in_thread(len(batches) > APPENDS_AT_ONCE, lambda: request.append_requests(batches))
     room.grow(sum(each.size_bytes for _, each in requests))
     return await here.router.append(topic, requests, request.acks, room, append_again, request.in_turn)
-
-
-def _restricted(batches: list[PartitionBatch], to: list[PartitionBatch]) -> list[PartitionBatch]:
-    """The records of `batches`, which have all of a request, that are also in `to`."""
-    if any(batch.indexes is None for batch in to):
-        return batches  # a batch without indexes is the whole request
-    wanted = np.concatenate([batch.indexes for batch in to])
-    found = []
-    for batch in batches:
-        indexes = np.arange(batch.records.num_rows) if batch.indexes is None else batch.indexes
-        kept = np.flatnonzero(np.isin(indexes, wanted))
-        if len(kept):
-            records = batch.records.take(as_indices(kept))
-            found.append(PartitionBatch(batch.partition, records, indexes[kept]))
-    return found
 
 
 def refuse_if_all_failed(outcomes: list[AppendOutcome]) -> None:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from api.decimals import decimal
 from api.errors import error_responses
-from api.gateway import Gateway, gateway
+from api.gateway import gateway
 from api.media import Format, content_format
 from api.requests.appending import ProduceRequest, append, record_result, refuse_if_all_failed
 from api.requests.body import room_of, take_body
@@ -18,17 +18,17 @@ from api.requests.client_topics import topic_to_write
 from api.requests.envelope import V2_MEDIA_TYPE
 from api.requests.strict import StrictRoute
 from api.v2.produce_schema import PRODUCE_BODY, Produced
-from api.wire.arrow import decode_stream, partition_batches_of_stream
+from api.wire.arrow import decode_stream, sent_records
 from api.wire.json_bounds import IN_LIST_DEPTH, decoding
 from api.wire.offload import INLINE_MAX_ROWS, is_large, maybe_in_thread
-from api.wire.rows import PartitionBatch, partition_batches
 from api.wire.v2 import RecordResult, decode_records, encode_consecutive_offsets, encode_offsets
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, AppendOutcome
-from log_tables.cluster.topic import Topic
-from log_tables.errors import InvalidArgument, UnknownPartition
+from log_tables.cluster.routing import PartitionBatch, SentRecords
+from log_tables.errors import InvalidArgument
 from log_tables.limits import PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX, SEQUENCE_MODULUS
 from log_tables.partition.partition import ProducerStamp
+from log_tables.rows import count_of
 
 router = APIRouter(tags=["v2 produce"], route_class=StrictRoute)
 
@@ -106,10 +106,12 @@ async def _produce(
     with room_of(request) as room:
         body = take_body(request)
         size = len(body)
-        split = partial(_decode, here, body, form, partition)
-        wanted = ProduceRequest(split, is_large(body, form), acks, stamp, expected)
+        decode = partial(_decode, body, form, room, here.clock.now_us())
+        sent = await maybe_in_thread(is_large(body, form), decode)
+        del body, decode
+        wanted = ProduceRequest(sent, acks, partition, stamp, expected)
         result = await append(here, topic, wanted, room)
-        del body, split, wanted
+        del sent, wanted
     batches, outcomes = result.batches, result.outcomes
     refuse_if_all_failed(outcomes)
     records = sum(outcome.count for outcome in outcomes if isinstance(outcome, Appended))
@@ -119,34 +121,20 @@ async def _produce(
     return Response(answer, media_type=V2_MEDIA_TYPE, headers={"Acks": acks.value})
 
 
-def _decode(
-    here: Gateway,
-    body: bytes,
-    form: Format,
-    partition: int | None,
-    topic: Topic,
-    sticky: int,
-    room: Room,
-) -> list[PartitionBatch]:
-    if partition is not None and not 0 <= partition < topic.partition_count:
-        raise UnknownPartition(
-            f"topic {topic.name!r} has no partition {partition}; it has 0 to {topic.partition_count - 1}"
-        )
-    now_us = here.clock.now_us()
+def _decode(body: bytes, form: Format, room: Room, now_us: int) -> SentRecords:
     if form is Format.ARROW:
-        return partition_batches_of_stream(decode_stream(body, room.grow), topic, partition, sticky, now_us)
+        return sent_records(decode_stream(body, room.grow), now_us)
     with decoding(room, body, IN_LIST_DEPTH, form):
-        return partition_batches(decode_records(body, form), topic, partition, sticky, now_us)
+        return decode_records(body, form, now_us)
 
 
 def _json_answer(batches: list[PartitionBatch], outcomes: list[AppendOutcome]) -> bytes:
     first = outcomes[0]
     if len(batches) == 1 and isinstance(first, Appended):
         return encode_consecutive_offsets(first.partition, first.base_offset, first.count)
-    results: list[RecordResult | None] = [None] * sum(batch.records.num_rows for batch in batches)
+    results: list[RecordResult | None] = [None] * sum(count_of(batch.records) for batch in batches)
     for batch, outcome in zip(batches, outcomes, strict=True):
-        indexes = range(batch.records.num_rows) if batch.indexes is None else batch.indexes.tolist()
-        for number, index in enumerate(indexes):
+        for number, index in enumerate(batch.positions()):
             results[index] = record_result(batch.partition, outcome, number)
     return encode_offsets([each for each in results if each is not None])
 
@@ -155,7 +143,7 @@ def _arrow_answer(batches: list[PartitionBatch], outcomes: list[AppendOutcome]) 
     rows: list[dict[str, Any]] = []
     for batch, outcome in zip(batches, outcomes, strict=True):
         partition, offset, code, error = record_result(batch.partition, outcome, 0)
-        row = {"partition": partition, "base_offset": offset, "count": batch.records.num_rows}
+        row = {"partition": partition, "base_offset": offset, "count": count_of(batch.records)}
         rows.append(row if code is None else {**row, "error_code": code, "error": error})
     return msgspec.json.encode({"offsets": rows})
 

@@ -22,8 +22,10 @@ from api.wire.transaction import TransactionBody, decode_transaction
 from coordinator.groups.transaction_coordinator import TransactionRequest, TransactionResult
 from ingest.buffer import Room
 from log_tables.cluster.group_log import AppendedRange, check_retry_key
+from log_tables.cluster.routing import Route, SentRecords
 from log_tables.cluster.topic import Topic
 from log_tables.errors import RetryKeyReused, UnknownPartition, UnknownTopic
+from log_tables.rows import as_batch
 from log_tables.segments.staging import PartitionRecords
 
 router = APIRouter(
@@ -127,7 +129,7 @@ async def _find_repeat(
         return await here.coordinator.find_repeat(group_id, *retry), False
     except RetryKeyReused:
         large = is_large(body, form)
-        sent = await maybe_in_thread(large, lambda: decode_transaction(body, form, room))
+        sent = await maybe_in_thread(large, lambda: decode_transaction(body, form, room, here.clock.now_us()))
         if not sent.frame.staged:
             raise
     found = await here.coordinator.find_repeat(group_id, retry[0], None)
@@ -149,7 +151,7 @@ async def _commit(
     """
     large = is_large(body, form)
     while True:
-        sent = await maybe_in_thread(large, lambda: decode_transaction(body, form, room))
+        sent = await maybe_in_thread(large, lambda: decode_transaction(body, form, room, here.clock.now_us()))
         request, size_bytes = await _request(here, sent, member_id, retry, large)
         del sent
         room.grow(size_bytes)
@@ -176,7 +178,7 @@ async def _request(
         records = [
             each
             for topic, partition in zip(topics, sticky, strict=True)
-            for each in _partition_records(here, sent, topic, partition)
+            for each in _partition_records(sent.records[topic.name], topic, partition)
         ]
         offsets = frame.offsets_to_commit(step=0 if member_id is None else 1)
         size_bytes = sum(batch.nbytes for each in records for batch in each.batches)
@@ -186,12 +188,10 @@ async def _request(
     return await maybe_in_thread(large, build)
 
 
-def _partition_records(
-    here: Gateway, sent: TransactionBody, topic: Topic, sticky: int
-) -> list[PartitionRecords]:
+def _partition_records(sent: SentRecords, topic: Topic, sticky: int) -> list[PartitionRecords]:
     return [
-        PartitionRecords(topic.name, topic.topic_id, batch.partition, [batch.records])
-        for batch in sent.partition_batches(topic, sticky, here.clock.now_us())
+        PartitionRecords(topic.name, topic.topic_id, batch.partition, [as_batch(batch.records)])
+        for batch in Route(topic, None, sticky).split(sent)
     ]
 
 

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import msgspec
-import pyarrow as pa
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,13 +18,15 @@ from api.v3.paths import ClusterId, TopicName
 from api.v3.schema import BATCH_BODY, RECORDS_BODY
 from api.wire.json_bounds import ALONE_DEPTH, IN_LIST_DEPTH, check_fits, decoding
 from api.wire.offload import INLINE_MAX_ROWS, is_large_json, maybe_in_thread
-from api.wire.rows import PartitionBatch, Rows, partition_batches
+from api.wire.v2 import unless_all_none
 from api.wire.v3 import Row, decode_batch, decode_stream, record_answer
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, AppendOutcome
+from log_tables.cluster.routing import PartitionBatch, SentRecords
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord, LakelogError, RecordTooLarge
 from log_tables.limits import JSON_ANSWER_BYTES
+from log_tables.rows import Rows, rows_or_batch, timestamps_of
 
 router = APIRouter(
     prefix="/v3/clusters/{cluster_id}/topics/{topic}", tags=["v3 produce"], route_class=StrictRoute
@@ -178,14 +179,14 @@ def _refusal(topic: Topic, row: Row) -> LakelogError | None:
     return None
 
 
-def _rows(rows: list[Row]) -> Rows:
-    return Rows(
+def _sent(rows: list[Row], now_us: int) -> SentRecords:
+    records = Rows(
         [row.value for row in rows],
-        [row.key for row in rows],
-        [row.partition for row in rows],
-        [row.headers for row in rows],
-        [row.timestamp_ms for row in rows],
+        [now_us if row.timestamp_ms is None else row.timestamp_ms * 1000 for row in rows],
+        unless_all_none([row.key for row in rows]),
+        [row.headers for row in rows] if any(row.headers for row in rows) else None,
     )
+    return SentRecords(rows_or_batch(records), unless_all_none([row.partition for row in rows]))
 
 
 async def _append(here: Gateway, topic: Topic, rows: list[Row], room: Room) -> list[_RecordAnswer]:
@@ -195,10 +196,8 @@ async def _append(here: Gateway, topic: Topic, rows: list[Row], room: Room) -> l
     room.grow(room.size_bytes + len(rows) * JSON_ANSWER_BYTES)
     large = len(rows) > INLINE_MAX_ROWS
 
-    def split(found: Topic, sticky: int, _: Room) -> list[PartitionBatch]:
-        return partition_batches(_rows(rows), found, None, sticky, here.clock.now_us())
-
-    result = await append(here, topic, ProduceRequest(split, large, Acks.ALL), room)
+    sent = await maybe_in_thread(large, lambda: _sent(rows, here.clock.now_us()))
+    result = await append(here, topic, ProduceRequest(sent, Acks.ALL), room)
     refuse_if_all_failed(result.outcomes)
     answers = await maybe_in_thread(
         large, lambda: _answers_to(here, topic, rows, result.batches, result.outcomes)
@@ -213,9 +212,8 @@ def _answers_to(
 ) -> list[_RecordAnswer]:
     answers: list[_RecordAnswer] = [_RecordAnswer(None)] * len(rows)
     for batch, outcome in zip(batches, outcomes, strict=True):
-        indexes = range(len(rows)) if batch.indexes is None else batch.indexes.tolist()
-        timestamps = batch.records.column("timestamp").view(pa.int64()).to_pylist()
-        for number, index in enumerate(indexes):
+        timestamps = timestamps_of(batch.records)
+        for number, index in enumerate(batch.positions()):
             answers[index] = _answer_to(here, topic, rows[index], batch, outcome, number, timestamps[number])
     return answers
 

@@ -3,14 +3,12 @@
 import struct
 from collections.abc import Callable, Iterable, Iterator
 
-import numpy as np
 import pyarrow as pa
 
 from api.errors import MalformedBody
 from api.wire.arrow_guard import check_schema
-from api.wire.rows import PartitionBatch, check_sizes, split_by_partition
 from log_tables.arrow_bounds import check_stream
-from log_tables.cluster.topic import Topic
+from log_tables.cluster.routing import SentRecords
 from log_tables.errors import InvalidRecord
 from log_tables.limits import MIB
 from log_tables.record import RECORD_SCHEMA, input_batch_from_columns
@@ -66,22 +64,12 @@ def open_stream(body: bytes, hold: Reserve, topics: bool = False) -> pa.RecordBa
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-def partition_batches_of_stream(
-    sent: pa.RecordBatch, topic: Topic, fixed: int | None, sticky: int, now_us: int
-) -> list[PartitionBatch]:
-    """The parts of a stream by partition: `fixed`, else its column `partition`, else its key, else `sticky`.
-
-    Raises InvalidRecord, RecordTooLarge.
-    """
+def sent_records(sent: pa.RecordBatch, now_us: int) -> SentRecords:
+    """The records of a stream; those without a timestamp get `now_us`. Raises InvalidRecord."""
 
     def column(name: str) -> pa.Array | None:
         return sent.column(name) if name in sent.schema.names else None
 
-    named = column("partition")
-    if fixed is not None and named is not None:
-        raise InvalidRecord(
-            "the path names the partition, and so does the column 'partition'; leave the column out"
-        )
     batch = input_batch_from_columns(
         sent.column("value"),
         now_us=now_us,
@@ -90,43 +78,7 @@ def partition_batches_of_stream(
         headers=column("headers"),
     )
     _check_header_keys(batch.column("headers"))
-    check_sizes(batch, topic)
-    keys = batch.column("key")
-    if fixed is not None or (named is None and keys.null_count == len(keys)):
-        return [PartitionBatch(sticky if fixed is None else fixed, batch)]
-    return split_by_partition(batch, _choose(keys, named, topic, sticky))
-
-
-def _choose(keys: pa.Array, named: pa.Array | None, topic: Topic, sticky: int) -> np.ndarray:
-    count = topic.partition_count
-    chosen = np.full(len(keys), -1, dtype=np.int64)
-    if named is not None:
-        chosen, given = _numbers(named), named.is_valid().to_numpy(zero_copy_only=False)
-        wrong = np.flatnonzero(given & ((chosen < 0) | (chosen >= count)))
-        if len(wrong):
-            index = int(wrong[0])
-            raise InvalidRecord(
-                f"record {index}: topic {topic.name!r} has no partition {chosen[index]}; use 0 to {count - 1}"
-            )
-    return np.where(chosen == -1, _by_key(keys, count, sticky), chosen)
-
-
-def _by_key(keys: pa.Array, count: int, sticky: int) -> np.ndarray:
-    """The partition of each key, `sticky` where it is null; each different key is hashed once."""
-    encoded = keys.dictionary_encode()
-    found = [partition_for_key(key, count) for key in encoded.dictionary.to_pylist()]
-    places = encoded.indices.fill_null(len(found)).to_numpy(zero_copy_only=False)
-    chosen: np.ndarray = np.array([*found, sticky], np.int64)[places]
-    return chosen
-
-
-def _numbers(named: pa.Array) -> np.ndarray:
-    """The column `partition` as int64, -1 where it is null. Raises InvalidRecord."""
-    try:
-        numbers: np.ndarray = named.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
-    except pa.ArrowInvalid as error:
-        raise InvalidRecord(f"the column 'partition' does not fit int64: {error}; send integers") from None
-    return numbers
+    return SentRecords(batch, column("partition"))
 
 
 def _microseconds(stamps: pa.Array | None) -> pa.Array | None:

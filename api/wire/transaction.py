@@ -11,13 +11,13 @@ import pyarrow.compute as pc
 
 from api.errors import MalformedBody
 from api.media import Format
-from api.wire.arrow import open_stream, partition_batches_of_stream
+from api.wire.arrow import open_stream
+from api.wire.arrow import sent_records as sent_as_arrow
 from api.wire.json_bounds import IN_LIST_DEPTH, check_utf8, decoding, too_deep
-from api.wire.rows import PartitionBatch, Rows, partition_batches
-from api.wire.v2 import BinaryRecord, JsonRecord, TextRecord, rows_of
+from api.wire.v2 import BinaryRecord, JsonRecord, TextRecord, sent_records
 from coordinator.groups.events import OffsetAndMetadata
 from ingest.buffer import Room
-from log_tables.cluster.topic import Topic
+from log_tables.cluster.routing import SentRecords
 from log_tables.errors import InvalidRecord
 from log_tables.segments.staging import StagedFile
 from log_tables.topic_partition import TopicPartition
@@ -95,25 +95,21 @@ class TransactionBody:
     """The frame of a body, and its records by topic."""
 
     frame: Frame
-    records: Mapping[str, Rows | pa.RecordBatch]
-
-    def partition_batches(self, topic: Topic, sticky: int, now_us: int) -> list[PartitionBatch]:
-        """The records of `topic` by partition. Raises InvalidRecord, RecordTooLarge."""
-        rows = self.records[topic.name]
-        if isinstance(rows, Rows):
-            return partition_batches(rows, topic, None, sticky, now_us)
-        return partition_batches_of_stream(rows, topic, None, sticky, now_us)
+    records: Mapping[str, SentRecords]
 
 
-def decode_transaction(body: bytes, form: Format, room: Room) -> TransactionBody:
-    """Raises MalformedBody, InvalidRecord, RequestTooLarge, BufferFull."""
+def decode_transaction(body: bytes, form: Format, room: Room, now_us: int) -> TransactionBody:
+    """The transaction in `body`; records without a timestamp get `now_us`.
+
+    Raises MalformedBody, InvalidRecord, RequestTooLarge, BufferFull.
+    """
     if form is Format.ARROW:
-        return _from_arrow(body, room)
+        return _from_arrow(body, room, now_us)
     with decoding(room, body, IN_LIST_DEPTH, form):
-        return _from_json(body, form)
+        return _from_json(body, form, now_us)
 
 
-def _from_json(body: bytes, form: Format) -> TransactionBody:
+def _from_json(body: bytes, form: Format, now_us: int) -> TransactionBody:
     check_utf8(body)
     try:
         sent = _DECODERS[form].decode(body)
@@ -128,10 +124,11 @@ def _from_json(body: bytes, form: Format) -> TransactionBody:
     by_topic: dict[str, list[Any]] = {}
     for record in sent.records:
         by_topic.setdefault(record.topic, []).append(record)
-    return TransactionBody(sent, {topic: rows_of(records, form) for topic, records in by_topic.items()})
+    sent_to = {topic: sent_records(records, form, now_us) for topic, records in by_topic.items()}
+    return TransactionBody(sent, sent_to)
 
 
-def _from_arrow(body: bytes, room: Room) -> TransactionBody:
+def _from_arrow(body: bytes, room: Room, now_us: int) -> TransactionBody:
     batch = open_stream(body, room.grow, topics=True)
     frame_json = (batch.schema.metadata or {}).get(ARROW_METADATA, b"{}")
     check_utf8(frame_json)
@@ -152,7 +149,8 @@ def _from_arrow(body: bytes, room: Room) -> TransactionBody:
     rows = batch.select([name for name in batch.schema.names if name != "topic"])
     if names.null_count:
         raise InvalidRecord("a record has no topic; name one for each record")
-    return TransactionBody(frame, _by_topic(rows, names))
+    sent_to = {topic: sent_as_arrow(own, now_us) for topic, own in _by_topic(rows, names).items()}
+    return TransactionBody(frame, sent_to)
 
 
 def _by_topic(rows: pa.RecordBatch, names: pa.Array) -> dict[str, pa.RecordBatch]:

@@ -8,9 +8,10 @@ import msgspec
 from api.errors import MalformedBody
 from api.media import Format
 from api.wire.json_bounds import check_depth, check_utf8, too_deep
-from api.wire.rows import Headers, Rows
+from log_tables.cluster.routing import SentRecords
 from log_tables.errors import InvalidRecord
 from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+from log_tables.rows import Headers, Rows, rows_or_batch
 
 Milliseconds = Annotated[int, msgspec.Meta(ge=TIMESTAMP_MIN_US // 1000, le=TIMESTAMP_MAX_US // 1000)]
 """Since 1970 UTC, within the years that a record may have."""
@@ -82,8 +83,8 @@ _NULLS = (b"", b"null")
 _SHORT_BYTES = 256
 
 
-def decode_records(body: bytes, form: Format) -> Rows:
-    """The rows of a produce body.
+def decode_records(body: bytes, form: Format, now_us: int) -> SentRecords:
+    """The records of a produce body; those without a timestamp get `now_us`.
 
     Raises MalformedBody, InvalidRecord, which name what is wrong and where.
     """
@@ -100,11 +101,11 @@ def decode_records(body: bytes, form: Format) -> Rows:
         raise MalformedBody(f"the body is not JSON: {error}; send valid JSON") from None
     if not records:
         raise InvalidRecord("there are no records; send at least one")
-    return rows_of(records, form)
+    return sent_records(records, form, now_us)
 
 
-def rows_of(records: Sequence[Any], form: Format) -> Rows:
-    """Records as one of the formats decodes them, as rows. Raises InvalidRecord, MalformedBody."""
+def sent_records(records: Sequence[Any], form: Format, now_us: int) -> SentRecords:
+    """Records as one of the formats decodes them. Raises InvalidRecord, MalformedBody."""
     values = [record.value for record in records]
     keys = [record.key for record in records]
     if form is Format.JSON:
@@ -112,13 +113,13 @@ def rows_of(records: Sequence[Any], form: Format) -> Rows:
         keys = [None if text is None else bytes(text) for text in _json_texts(keys)]
     elif form is Format.TEXT:
         values, keys = _utf8(values), _utf8(keys)
-    return Rows(
+    rows = Rows(
         values,
-        _unless_all_none(keys),
-        _unless_all_none([record.partition for record in records]),
+        _microseconds([record.timestamp for record in records], now_us),
+        unless_all_none(keys),
         _headers([record.headers for record in records]),
-        _unless_all_none([record.timestamp for record in records]),
     )
+    return SentRecords(rows_or_batch(rows), unless_all_none([record.partition for record in records]))
 
 
 def _json_texts(raws: list[msgspec.Raw]) -> list[bytes | memoryview | None]:
@@ -133,8 +134,15 @@ def _utf8(texts: list[str | None]) -> list[bytes | None]:
     return [None if text is None else text.encode() for text in texts]
 
 
-def _unless_all_none(items: list[Any]) -> list[Any] | None:
+def unless_all_none(items: list[Any]) -> list[Any] | None:
+    """`items`, or None for nulls only."""
     return items if any(item is not None for item in items) else None
+
+
+def _microseconds(milliseconds: list[int | None], now_us: int) -> list[int] | int:
+    if unless_all_none(milliseconds) is None:
+        return now_us
+    return [now_us if stamp is None else stamp * 1000 for stamp in milliseconds]
 
 
 def _headers(rows: list[list[HeaderIn] | None]) -> list[Headers] | None:

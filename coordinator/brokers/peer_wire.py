@@ -20,6 +20,7 @@ from log_tables.limits import (
 )
 from log_tables.partition.partition import AppendRequest, ProducerStamp
 from log_tables.record import INPUT_SCHEMA, check_timestamps, int64s
+from log_tables.rows import as_batch
 
 _STAMPS = b"lakelog.stamps"
 
@@ -61,7 +62,7 @@ def encode_entries(entries: Sequence[AppendRequest]) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, INPUT_SCHEMA.with_metadata({_STAMPS: stamps})) as writer:
         for entry in entries:
-            writer.write_batch(entry.batch)
+            writer.write_batch(as_batch(entry.records))
     body: bytes = sink.getvalue().to_pybytes()
     return body
 

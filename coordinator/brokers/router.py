@@ -100,7 +100,7 @@ class Router:
                 for place, part in enumerate(parts)
             ]
             self._tasks.start(self._append_answered(topic, turns, room))
-            return [Appended(partition, None, entry.batch.num_rows) for partition, entry in parts]
+            return [Appended(partition, None, entry.count) for partition, entry in parts]
         if self._turns and not in_turn:
             await self._after_answered(topic, parts)
         return await self._append(topic, parts, acks, room)

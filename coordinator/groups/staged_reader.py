@@ -32,7 +32,7 @@ class StagedReader:
                 for request in self._requests_of(append):
                     found.append(request)
                     size += request.size_bytes
-                    self._position += request.batch.num_rows
+                    self._position += request.count
                     if size >= self._batch_bytes:
                         return found
         except BaseException as error:

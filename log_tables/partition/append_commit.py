@@ -10,6 +10,7 @@ from log_tables.layout import TXN_HIGH_WATERMARK, producer_end_txn, producer_seq
 from log_tables.limits import MODIFICATION_STEP_MS
 from log_tables.partition.sequencer import SequencedAppend, producers_of
 from log_tables.record import RECORD_SCHEMA, constant_timestamps, with_offsets
+from log_tables.rows import as_batches
 from log_tables.table.commit import Commit, CommitInfo, ProducedBatch, Txn
 from log_tables.table.snapshot import ProducerState, Segment, Snapshot
 
@@ -30,8 +31,8 @@ def in_turn(batch: Sequence[SequencedAppend], high_watermark: int) -> bool:
 
 def records_of(fresh: Sequence[SequencedAppend], base: int, append_time: int | None) -> pa.RecordBatch:
     """The records of `fresh` with offsets from `base` on, at `append_time` (microseconds) if there is one."""
-    batches = [item.request.batch for item in fresh]
-    count = sum(batch.num_rows for batch in batches)
+    batches = as_batches([item.request.records for item in fresh])
+    count = sum(item.count for item in fresh)
     records = with_offsets(batches, np.arange(base, base + count, dtype=np.int64))
     if append_time is None:
         return records

@@ -137,7 +137,7 @@ class Partition(PartitionReader):
         Raises NotLeader, TopicDeleted, OffsetMismatch, SequenceGap, StaleProducerEpoch, ProducerTaken;
         InvalidArgument without records.
         """
-        if request.batch.num_rows == 0:
+        if request.count == 0:
             raise InvalidArgument("an append needs at least one record; send some")
         with self._sequencing:
             if self._sequencer is None or not self.leading:

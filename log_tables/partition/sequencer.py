@@ -8,12 +8,10 @@ clients never share an id, whatever id a client sends.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-import pyarrow as pa
-
 from log_tables.clock import Clock
 from log_tables.errors import OffsetMismatch, ProducerTaken, SequenceGap, StaleProducerEpoch
 from log_tables.limits import KEPT_PRODUCER_ID_MIN, PRODUCER_ID_MAX, SEQUENCE_MODULUS
-from log_tables.record import batch_bytes
+from log_tables.rows import Records, bytes_of, count_of
 from log_tables.table.snapshot import ProducerState, Snapshot
 
 
@@ -42,21 +40,23 @@ def kept_producer_id(clock: Clock) -> int:
 
 @dataclass(frozen=True, slots=True)
 class AppendRequest:
-    """An append of the records of one request to one partition; `batch` has INPUT_SCHEMA.
+    """An append of the records of one request to one partition.
 
     With `expected_offset` the append happens only if the log ends exactly there. The thread that commits the
-    records first calls `rests_on`, which makes durable what they rely on elsewhere, or raises. `size_bytes`
-    is the size of the batch, which is counted once, when the request is made.
+    records first calls `rests_on`, which makes durable what they rely on elsewhere, or raises. `count` and
+    `size_bytes` are those of the records, and counted once, when the request is made.
     """
 
-    batch: pa.RecordBatch
+    records: Records
     producer: ProducerStamp | None = None
     expected_offset: int | None = None
     rests_on: Callable[[], None] | None = None
+    count: int = field(init=False, compare=False)
     size_bytes: int = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size_bytes", batch_bytes(self.batch))
+        object.__setattr__(self, "count", count_of(self.records))
+        object.__setattr__(self, "size_bytes", bytes_of(self.records))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,12 +93,12 @@ class Sequencer:
 
         Raises OffsetMismatch, SequenceGap, StaleProducerEpoch, ProducerTaken.
         """
-        repeat = None if request.producer is None else self._repeat(request.producer, request.batch.num_rows)
+        repeat = None if request.producer is None else self._repeat(request.producer, request.count)
         if repeat is not None:
             return SequencedAppend(
                 request=request,
                 base_offset=repeat.base,
-                count=request.batch.num_rows,
+                count=request.count,
                 duplicate=True,
                 log_end=self.log_end,
                 term=self.term,
@@ -109,7 +109,7 @@ class Sequencer:
                 "read the log to its end, and decide again",
                 log_end_offset=self.log_end,
             )
-        base, count = self.log_end, request.batch.num_rows
+        base, count = self.log_end, request.count
         self.log_end = base + count
         if request.producer is not None:
             self._producers[request.producer.id] = _after(request.producer, count, self.log_end)

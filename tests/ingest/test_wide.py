@@ -5,25 +5,24 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from api.gateway import Gateway
 from api.process.server import open_gateway
-from api.requests.appending import ProduceRequest, SplitRecords, append
+from api.requests.appending import ProduceRequest, append
 from api.requests.client_topics import refreshed_topic
-from api.wire.rows import PartitionBatch, as_indices
 from coordinator.brokers.router import Router
-from ingest.buffer import Room
 from ingest.settings import Settings
 from ingest.wide import Wide
 from ingest.writer import CLAIM_THREADS, Acks, Appended, AppendOutcome
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.routing import SentRecords
 from log_tables.cluster.topic import Topic
 from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.partition.partition import AppendRequest
 from log_tables.record import Record, input_batch
+from log_tables.rows import Rows
 from log_tables.store.store import open_store
 from log_tables.testing import HoldingStore
 from tests.kit.partitions import values
@@ -194,10 +193,10 @@ def test_a_wide_request_with_acks_0_goes_to_the_topic_that_was_made_again(tmp_pa
         new = create_topic(elsewhere, "again", (AT_ONCE + 1) ** 2)
         gateway = replace(setup.gateway, router=setup.router)
         for value in (b"1", b"2"):
-            asked = ProduceRequest(spread(value, new.partition_count), large=False, acks=Acks.NONE)
+            asked = ProduceRequest(spread(value, new.partition_count), Acks.NONE)
             with gateway.buffer.room("again") as room:
                 await append(gateway, old, asked, room)
-        asked = ProduceRequest(spread(b"3", new.partition_count), large=False, acks=Acks.ALL)
+        asked = ProduceRequest(spread(b"3", new.partition_count), Acks.ALL)
         with gateway.buffer.room("again") as room:
             done = await append(gateway, await refreshed_topic(gateway, old), asked, room)
         assert all(isinstance(outcome, Appended) and outcome.base_offset == 2 for outcome in done.outcomes)
@@ -209,12 +208,6 @@ def test_a_wide_request_with_acks_0_goes_to_the_topic_that_was_made_again(tmp_pa
     run(tmp_path, scenario)
 
 
-def spread(value: bytes, count: int) -> SplitRecords:
+def spread(value: bytes, count: int) -> SentRecords:
     """`count` records, each to the next partition."""
-
-    def split(topic: Topic, _sticky: int, _room: Room) -> list[PartitionBatch]:
-        batch = input_batch([Record(value)] * count, 0)
-        places = [np.arange(index, count, topic.partition_count) for index in range(topic.partition_count)]
-        return [PartitionBatch(index, batch.take(as_indices(at)), at) for index, at in enumerate(places)]
-
-    return split
+    return SentRecords(Rows([value] * count, 0), range(count))

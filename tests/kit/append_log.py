@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ingest.writer import Appended, AppendOutcome
+from log_tables.rows import as_batch
 from log_tables.errors import LakelogError, NotLeader
 from log_tables.partition.partition import AppendRequest
 from log_tables.partition.sequencer import SequencedAppend, Sequencer, producers_of
@@ -79,6 +80,6 @@ class Log:
 
     def _durable(self, one: SequencedAppend, partition: int) -> Appended:
         if not one.duplicate:
-            self.values += one.request.batch.column("value").to_pylist()
+            self.values += as_batch(one.request.records).column("value").to_pylist()
             self.producers |= producers_of([one])
         return Appended(partition, one.base_offset, one.count, one.duplicate)

@@ -21,6 +21,7 @@ from api.wire.v3 import decode_batch, decode_stream
 from ingest.buffer import Buffer
 from log_tables.errors import InvalidConsumer, InvalidRecord
 from log_tables.limits import KIB, MIB, SMALL_BODY_MAX_BYTES
+from log_tables.rows import as_batch
 
 BODY_BYTES = 2 * MIB
 
@@ -54,8 +55,8 @@ def listed() -> Iterator[tuple[str, bytes, Decode]]:
     """Bodies with a list of records: what they are, the body, and what decodes it."""
 
     def decode(body: bytes) -> object:
-        rows = decode_records(body, Format.JSON)
-        return rows, rows.batch(0)
+        sent = decode_records(body, Format.JSON, 0)
+        return sent, as_batch(sent.records)
 
     yield "empty records", records(b"{}"), decode
     yield "records of one field", records(b'{"value":0}'), decode
@@ -71,7 +72,7 @@ def listed() -> Iterator[tuple[str, bytes, Decode]]:
 
     def transaction(body: bytes) -> object:
         with Buffer(1_000 * MIB).room("t") as room:
-            return decode_transaction(body, Format.JSON, room)
+            return decode_transaction(body, Format.JSON, room, 0)
 
     yield "keys to forget", many(b'"%d"', b'{"forget":[', b"]}"), transaction
     yield "offsets", many(b'{"topic":"%d","partition":0,"offset":0}', b'{"offsets":[', b"]}"), transaction
@@ -148,7 +149,9 @@ def main() -> int:
             if beyond > SPARE_BYTES:
                 sys.stdout.write(f"{what}: {beyond // KIB} KiB more\n")
     wide = many(b"a", b'{"records":[{"value":"\xf0\x9f\x98\x80', b'"}]}', b"")
-    beyond = taken_beyond(wide, text_cost, lambda body: decode_records(body, Format.TEXT).batch(0))
+    beyond = taken_beyond(
+        wide, text_cost, lambda body: as_batch(decode_records(body, Format.TEXT, 0).records)
+    )
     if beyond > SPARE_BYTES:
         sys.stdout.write(f"one wide character in a text: {beyond // KIB} KiB more\n")
     return 0

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from log_tables.rows import as_batch
 from log_tables.partition.partition import AppendRequest, Partition, ProducerStamp, SequencedAppend
 from log_tables.testing import FaultyStore
 from tests.kit.partitions import entry
@@ -38,5 +39,6 @@ class Client:
 
 def values_of(items: list[SequencedAppend]) -> list[bytes]:
     """What committing `items` adds to the log."""
-    batches = [item.request.batch.column("value").to_pylist() for item in items if not item.duplicate]
+    fresh = [as_batch(item.request.records) for item in items if not item.duplicate]
+    batches = [batch.column("value").to_pylist() for batch in fresh]
     return [value for batch in batches for value in batch]

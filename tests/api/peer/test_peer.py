@@ -30,6 +30,7 @@ from log_tables.errors import (
 from log_tables.layout import broker_path
 from log_tables.limits import MIB
 from log_tables.partition.partition import AppendRequest, ProducerStamp
+from log_tables.rows import as_batch
 from log_tables.store.store import open_store
 from tests.kit.gateway import RunningGateway, running_gateway
 from tests.kit.partitions import entry
@@ -275,7 +276,7 @@ def test_garbage_is_refused(gateway: RunningGateway, topic: str, body: bytes) ->
 
 
 def test_a_body_that_unpacks_to_very_much_is_refused(gateway: RunningGateway, topic: str) -> None:
-    large = entry(bytes(65 * MIB)).batch
+    large = as_batch(entry(bytes(65 * MIB)).records)
     sink = pa.BufferOutputStream()
     schema = large.schema.with_metadata({b"lakelog.stamps": b"[[null,null]]"})
     with pa.ipc.new_stream(sink, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
@@ -295,7 +296,7 @@ def test_a_record_larger_than_the_topic_takes_is_refused(gateway: RunningGateway
 
 
 def test_an_entry_without_records_is_refused(gateway: RunningGateway, topic: str) -> None:
-    nothing = encode_entries([AppendRequest(entry(b"a").batch.slice(0, 0), None, None)])
+    nothing = encode_entries([AppendRequest(as_batch(entry(b"a").records).slice(0, 0), None, None)])
     (error,) = outcomes(append(gateway, topic, nothing))
     assert type(error) is InvalidArgument
     assert state(gateway, topic)[0][0][1] == 0

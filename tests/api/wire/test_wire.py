@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from api.errors import MalformedBody, NotJson, RequestTooLarge
 from api.media import Format
 from api.wire.records import encode_rows
-from api.wire.rows import Rows
 from api.wire.v2 import decode_records, encode_consecutive_offsets, encode_offsets
 from api.wire.v3 import Row, decode_batch, decode_stream
 from log_tables.errors import InvalidRecord
 from log_tables.record import RECORD_SCHEMA, with_offsets
+from log_tables.rows import Rows, as_batch, count_of
 from tests.kit.produce import records
 
 REFUSALS = (MalformedBody, InvalidRecord, RequestTooLarge)
@@ -51,7 +51,7 @@ raw_values = (
 
 
 def stored(values: Sequence[bytes | None], keys: Sequence[bytes | None] | None = None) -> pa.RecordBatch:
-    return with_offsets([Rows(values, keys).batch(5_000)], np.arange(len(values), dtype=np.int64))
+    return with_offsets([as_batch(Rows(values, 5_000, keys))], np.arange(len(values), dtype=np.int64))
 
 
 def is_json(raw: bytes | None) -> bool:
@@ -101,15 +101,15 @@ def test_base64_shows_every_byte(values: list[bytes | None]) -> None:
 
 @given(st.lists(st.none() | st.text(max_size=6), min_size=1, max_size=6))
 def test_text_goes_in_and_comes_out(texts: list[str | None]) -> None:
-    sent = decode_records(records(*({"value": text} for text in texts)), Format.TEXT)
-    shown = encode_rows(stored(sent.batch(0).column("value").to_pylist()), "t", 0, Format.TEXT)
+    sent = decode_records(records(*({"value": text} for text in texts)), Format.TEXT, 0)
+    shown = encode_rows(stored(as_batch(sent.records).column("value").to_pylist()), "t", 0, Format.TEXT)
     assert [json.loads(row)["value"] for row in shown] == texts
 
 
 @given(st.lists(st.tuples(json_values, json_values), min_size=1, max_size=4))
 def test_json_goes_in_and_comes_out(pairs: list[tuple[Any, Any]]) -> None:
-    sent = decode_records(records(*({"key": key, "value": value} for key, value in pairs)), Format.JSON)
-    batch = sent.batch(0)
+    sent = decode_records(records(*({"key": key, "value": value} for key, value in pairs)), Format.JSON, 0)
+    batch = as_batch(sent.records)
     kept = stored(batch.column("value").to_pylist(), batch.column("key").to_pylist())
     assert kept.schema.equals(RECORD_SCHEMA)
     shown = [json.loads(row) for row in encode_rows(kept, "t", 0, Format.JSON)]
@@ -132,12 +132,12 @@ rows_like = st.lists(fields, max_size=3)
 @example(b'{"records":[{"timestamp":' + b"9" * 5_000 + b"}]}", Format.JSON)
 def test_any_v2_body_is_rows_or_a_typed_error(body: bytes, form: Format) -> None:
     try:
-        rows = decode_records(body, form)
-        batch = rows.batch(0)
+        records = decode_records(body, form, 0).records
+        batch = as_batch(records)
     except REFUSALS:
         return
     batch.validate(full=True)
-    assert batch.num_rows == len(rows.values) > 0
+    assert batch.num_rows == count_of(records) > 0
 
 
 @given(bodies | rows_like.map(lambda rows: b"".join(json.dumps(row).encode() for row in rows)))

@@ -13,6 +13,7 @@ from ingest.writer import Appended, AppendOutcome
 from log_tables.errors import BufferFull, InvalidArgument, InvalidRecord, LakelogError, OffsetMismatch
 from log_tables.partition.partition import AppendRequest, ProducerStamp
 from log_tables.record import Record, input_batch
+from log_tables.rows import as_batch
 from tests.kit.partitions import entry
 
 STAMPED = ProducerStamp(2**62, 7, 11, True)
@@ -37,7 +38,7 @@ def test_entries_come_out_as_they_went_in() -> None:
     assert [(one.producer, one.expected_offset) for one in out] == [
         (one.producer, one.expected_offset) for one in ENTRIES
     ]
-    assert [one.batch for one in out] == [one.batch for one in ENTRIES]
+    assert [one.records for one in out] == [one.records for one in ENTRIES]
     assert out[2].producer == STAMPED
 
 
@@ -99,8 +100,8 @@ def test_damage_is_refused_or_harmless(data: st.DataObject) -> None:
     except (InvalidArgument, InvalidRecord):
         return
     for each in out:
-        each.batch.validate(full=True)
-        assert each.batch["timestamp"].null_count == 0
+        as_batch(each.records).validate(full=True)
+        assert as_batch(each.records)["timestamp"].null_count == 0
 
 
 def test_values_that_lie_outside_their_buffer_are_refused() -> None:
@@ -113,7 +114,7 @@ def test_values_that_lie_outside_their_buffer_are_refused() -> None:
 
 @pytest.mark.parametrize("stamps", [b"", b"[]", b"[[null,null],[null,null]]", b"[[[1,2],null]]", b"null"])
 def test_stamps_that_do_not_fit_are_refused(stamps: bytes) -> None:
-    batch = entry(b"a").batch
+    batch = as_batch(entry(b"a").records)
     sink = pa.BufferOutputStream()
     schema = batch.schema.with_metadata({b"lakelog.stamps": stamps})
     with pa.ipc.new_stream(sink, schema) as writer:
@@ -123,7 +124,7 @@ def test_stamps_that_do_not_fit_are_refused(stamps: bytes) -> None:
 
 
 def test_records_without_a_time_are_refused() -> None:
-    batch = entry(b"a").batch
+    batch = as_batch(entry(b"a").records)
     timeless = batch.set_column(0, batch.schema.field(0), pa.nulls(1, batch.schema.field(0).type))
     with pytest.raises(InvalidArgument, match="time"):
         decode_entries(encode_entries([AppendRequest(timeless, None, None)]))
@@ -146,7 +147,7 @@ def test_garbage_is_no_outcomes(body: bytes) -> None:
 
 
 def test_room_is_asked_for_what_a_body_unpacks_to_before_any_of_it_is_made() -> None:
-    batch = entry(*[b"x" * 1_000] * 1_000).batch
+    batch = as_batch(entry(*[b"x" * 1_000] * 1_000).records)
     sink = pa.BufferOutputStream()
     schema = batch.schema.with_metadata({b"lakelog.stamps": b"[[null,null]]"})
     with pa.ipc.new_stream(sink, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:

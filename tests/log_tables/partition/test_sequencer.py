@@ -204,7 +204,7 @@ def test_whatever_is_repeated_each_batch_gets_offsets_once(
             assert place(found) == (end, False)
             following[number] = (following[number] + count) % SEQUENCE_MODULUS
             sent.append((made, found.base_offset))
-    assert leader.log_end == sum(made.batch.num_rows for made, _ in sent)
+    assert leader.log_end == sum(made.count for made, _ in sent)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
     note_location(made.store)
     made.metadata_log.register_broker("http://original")
     topic = made.topic("t")
-    part = PartitionRecords("t", topic.topic_id, 0, [entry(b"pending").batch])
+    part = PartitionRecords("t", topic.topic_id, 0, [entry(b"pending").records])
     staged = stage(made.store, clock, "g", [part])
     say(made, (IntentKey("g", 1), Intent(7, 1, (staged,))))
     say(made, (OffsetKey("g", "t", 0), OffsetValue(4, topic.topic_id)))

@@ -91,7 +91,7 @@ def transact(cluster: Cluster, number: int) -> None:
 def test_staged_files_of_one_partition_are_applied_while_another_is_read(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    part = PartitionRecords("t", cluster.topic("t").topic_id, 0, [entry(b"pending").batch])
+    part = PartitionRecords("t", cluster.topic("t").topic_id, 0, [entry(b"pending").records])
     staged = stage(cluster.store, cluster.clock, "g", [part])
     say(cluster, (IntentKey("g", 1), Intent(7, 1, (staged,))))
 
@@ -110,7 +110,7 @@ def test_a_staged_file_that_is_gone_leads_to_a_look_at_every_partition(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     """It waits by what partition 1 says; by the time it is read, partition 1 says that it was applied."""
-    part = PartitionRecords("t", cluster.topic("t").topic_id, 0, [entry(b"pending").batch])
+    part = PartitionRecords("t", cluster.topic("t").topic_id, 0, [entry(b"pending").records])
     staged = stage(cluster.store, cluster.clock, "h", [part])
     say(cluster, (IntentKey("h", 1), Intent(7, 1, (staged,))), index=1)
 
@@ -125,7 +125,7 @@ def test_a_staged_file_that_is_gone_leads_to_a_look_at_every_partition(
 
 
 def test_a_staged_file_that_stays_away_is_reported(cluster: Cluster, tmp_path: Path) -> None:
-    part = PartitionRecords("t", cluster.topic("t").topic_id, 0, [entry(b"pending").batch])
+    part = PartitionRecords("t", cluster.topic("t").topic_id, 0, [entry(b"pending").records])
     staged = stage(cluster.store, cluster.clock, "g", [part])
     say(cluster, (IntentKey("g", 1), Intent(7, 1, (staged,))))
     cluster.store.delete(staged.path)

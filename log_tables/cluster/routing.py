@@ -1,0 +1,221 @@
+"""The partition of each record of a request: its own one, else its key's, else the sticky one. Pure.
+
+The rule is Kafka's: a record that names a partition goes there, one with a key goes to the partition of the
+key's hash, and the others stay together for a while (KIP-480). It has two forms: for a few rows, and for
+many records as columns. The whole request is checked before any of it is appended.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from log_tables.cluster.topic import Topic
+from log_tables.errors import InvalidRecord, RecordTooLarge, UnknownPartition
+from log_tables.layout import KEY
+from log_tables.partition.partition import partition_for_key
+from log_tables.record import int64s, largest_record
+from log_tables.rows import Records, Rows, count_of, numbers_array, taken
+
+Indexes: TypeAlias = Sequence[int] | np.ndarray
+
+Numbers: TypeAlias = Sequence[int | None] | pa.Int64Array
+"""A partition for each record, or null: a list, or a column of whole numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionBatch:
+    """The records of one request that go to one partition.
+
+    `indexes` are their positions in the request, ascending; None if they are the whole request, in order.
+    """
+
+    partition: int
+    records: Records
+    indexes: Indexes | None = None
+
+    def positions(self) -> Sequence[int]:
+        """The position of each record in the request."""
+        if self.indexes is None:
+            return range(count_of(self.records))
+        return self.indexes.tolist() if isinstance(self.indexes, np.ndarray) else self.indexes
+
+
+@dataclass(frozen=True, slots=True)
+class SentRecords:
+    """The records of a request to one topic, and the partitions that they name; None if none names one.
+
+    `indexes` are their positions in the request, ascending; None if they are the whole request.
+    """
+
+    records: Records
+    named: Numbers | None = None
+    indexes: Indexes | None = None
+
+    def part(self, batches: Sequence[PartitionBatch]) -> "SentRecords":
+        """The records that are in `batches`, which are batches of these records."""
+        if any(batch.indexes is None for batch in batches):
+            return self
+        indexes = np.sort(np.concatenate([np.asarray(batch.indexes, np.int64) for batch in batches]))
+        places = indexes if self.indexes is None else np.searchsorted(self.indexes, indexes)
+        named = self.named
+        if named is not None:
+            named = (
+                named.take(numbers_array(places))
+                if isinstance(named, pa.Array)
+                else [named[i] for i in places]
+            )
+        return SentRecords(taken(self.records, places), named, indexes)
+
+    def index(self, place: int) -> int:
+        """The position in the request of the record at `place` of these."""
+        return place if self.indexes is None else int(self.indexes[place])
+
+    def batch(self, partition: int, places: Indexes | None = None) -> PartitionBatch:
+        """Those at `places`, or all, as the batch of `partition`."""
+        if places is None:
+            return PartitionBatch(partition, self.records, self.indexes)
+        indexes = places if self.indexes is None else np.asarray(self.indexes)[places]
+        return PartitionBatch(partition, taken(self.records, places), indexes)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where the records of a request to `topic` go.
+
+    All go to the partition `fixed` if the request names it; `sticky` takes those without a key.
+    """
+
+    topic: Topic
+    fixed: int | None
+    sticky: int
+
+    def split(self, sent: SentRecords) -> list[PartitionBatch]:
+        """The records by partition. There is at least one.
+
+        Raises InvalidRecord, RecordTooLarge, UnknownPartition.
+        """
+        check_sizes(sent.records, self.topic)
+        whole = self._whole(sent)
+        if whole is not None:
+            return [sent.batch(whole)]
+        if isinstance(sent.records, Rows):
+            places = _places(self._of_rows(sent.records, sent))
+        else:
+            places = _many_places(self._of_batch(sent.records.column(KEY), sent))
+        if len(places) == 1:
+            return [sent.batch(partition) for partition, _ in places]
+        return [sent.batch(partition, own) for partition, own in places]
+
+    def _whole(self, sent: SentRecords) -> int | None:
+        """The partition of the whole request, if there is no need to look at each record."""
+        if self.fixed is None:
+            return self.sticky if sent.named is None and not _has_keys(sent.records) else None
+        if not 0 <= self.fixed < self.topic.partition_count:
+            raise UnknownPartition(
+                f"topic {self.topic.name!r} has no partition {self.fixed}; it has 0 to "
+                f"{self.topic.partition_count - 1}"
+            )
+        if sent.named is not None:
+            raise InvalidRecord(
+                "the path names the partition, and a record names one, too; leave 'partition' out"
+            )
+        return self.fixed
+
+    def _of_rows(self, rows: Rows, sent: SentRecords) -> list[int]:
+        count, sticky = self.topic.partition_count, self.sticky
+        chosen = [
+            sticky if key is None else partition_for_key(key, count)
+            for key in rows.keys or [None] * len(rows)
+        ]
+        for place, partition in enumerate(() if sent.named is None else sent.named):
+            if partition is not None:
+                chosen[place] = self._checked(sent.index(place), partition)
+        return chosen
+
+    def _of_batch(self, keys: pa.Array, sent: SentRecords) -> np.ndarray:
+        by_key = _by_key(keys, self.topic.partition_count, self.sticky)
+        if sent.named is None:
+            return by_key
+        chosen, given = _numbers(sent.named)
+        for place in np.flatnonzero(given & ((chosen < 0) | (chosen >= self.topic.partition_count))):
+            self._checked(sent.index(int(place)), int(chosen[place]))
+        return np.where(given, chosen, by_key)
+
+    def _checked(self, index: int, partition: int) -> int:
+        if not 0 <= partition < self.topic.partition_count:
+            raise InvalidRecord(
+                f"record {index}: topic {self.topic.name!r} has no partition {partition}; use 0 to "
+                f"{self.topic.partition_count - 1}"
+            )
+        return partition
+
+
+def check_sizes(records: Records, topic: Topic) -> None:
+    """Raise RecordTooLarge if a record is larger than the topic's `max.message.bytes`."""
+    if isinstance(records, Rows):
+        sizes = records.sizes()
+        largest = max(sizes)
+        index = sizes.index(largest)
+    else:
+        index, largest = largest_record(records)
+    if largest > topic.config.max_message_bytes:
+        raise RecordTooLarge(
+            f"record {index} has {largest} bytes, topic {topic.name!r} takes "
+            f"{topic.config.max_message_bytes}; send less, or raise max.message.bytes"
+        )
+
+
+def _has_keys(records: Records) -> bool:
+    if isinstance(records, Rows):
+        return records.keys is not None
+    keys = records.column(KEY)
+    return bool(keys.null_count < len(keys))
+
+
+def _places(partitions: list[int]) -> list[tuple[int, Indexes]]:
+    """Each partition with the places where it stands, ascending."""
+    places: dict[int, list[int]] = {}
+    for place, partition in enumerate(partitions):
+        places.setdefault(partition, []).append(place)
+    return sorted(places.items())
+
+
+def _many_places(partitions: np.ndarray) -> list[tuple[int, Indexes]]:
+    """The same, for many."""
+    if (partitions == partitions[0]).all():  # sorting equal numbers is not free
+        return [(int(partitions[0]), range(len(partitions)))]
+    order = np.argsort(partitions, kind="stable")
+    by_partition = partitions[order]
+    begins = np.flatnonzero(np.diff(by_partition, prepend=-1))
+    found = zip(by_partition[begins].tolist(), np.split(order, begins[1:]), strict=True)
+    return [(partition, places) for partition, places in found]
+
+
+def _by_key(keys: pa.Array, count: int, sticky: int) -> np.ndarray:
+    """The partition of each key, `sticky` where it is null; each different key is hashed once."""
+    encoded = keys.dictionary_encode()
+    found = [partition_for_key(key, count) for key in encoded.dictionary.to_pylist()]
+    numbers = int64s(encoded.indices.fill_null(len(found)).cast(pa.int64()))
+    by_key: np.ndarray = np.array([*found, sticky], np.int64)[numbers]
+    return by_key
+
+
+def _taken_numbers(numbers: Numbers, places: np.ndarray) -> Numbers:
+    if isinstance(numbers, pa.Array):
+        return numbers.take(numbers_array(places))
+    return [numbers[place] for place in places]
+
+
+def _numbers(named: Numbers) -> tuple[np.ndarray, np.ndarray]:
+    """The partitions as int64, and which of them are not null. Raises InvalidRecord."""
+    if not isinstance(named, pa.Array):
+        numbers = np.fromiter((-1 if number is None else number for number in named), np.int64, len(named))
+        return numbers, np.fromiter((number is not None for number in named), bool, len(named))
+    try:
+        numbers = int64s(named.cast(pa.int64()).fill_null(-1))
+    except pa.ArrowInvalid as error:
+        raise InvalidRecord(f"the column 'partition' does not fit int64: {error}; send integers") from None
+    return numbers, int64s(named.is_valid().cast(pa.int64())) > 0

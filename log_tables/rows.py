@@ -1,0 +1,181 @@
+"""Records that wait for their segment: a few as rows, many as a batch. One place makes columns of both.
+
+A request of a few records costs no Arrow kernel before the commit, which makes columns of all that it gathers
+at once. A request of many records, or one that came as Arrow, is a batch of INPUT_SCHEMA from the beginning.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain, groupby, repeat
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from log_tables.errors import InvalidRecord
+from log_tables.layout import TIMESTAMP
+from log_tables.limits import ROW_BYTES, ROW_HEADER_BYTES, ROWS_MAX, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+from log_tables.record import (
+    HEADERS_TYPE,
+    INPUT_SCHEMA,
+    Buffer,
+    batch_bytes,
+    binary_array,
+    headers_array,
+    int64s,
+    timestamp_array,
+)
+
+Headers = Sequence[tuple[str, bytes | None]]
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A few records, in order. None instead of a list stands for nulls only.
+
+    `timestamps_us` is the time of each in microseconds, or one number for all of them.
+    """
+
+    values: Sequence[Buffer | None]
+    timestamps_us: Sequence[int] | int
+    keys: Sequence[bytes | None] | None = None
+    headers: Sequence[Headers] | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, indexes: Iterable[int]) -> "Rows":
+        """The rows at `indexes`, in that order."""
+        indexes = [*indexes]
+        values, keys, headers, times = self.values, self.keys, self.headers, self.timestamps_us
+        return Rows(
+            [values[index] for index in indexes],
+            times if isinstance(times, int) else [times[index] for index in indexes],
+            None if keys is None else [keys[index] for index in indexes],
+            None if headers is None else [headers[index] for index in indexes],
+        )
+
+    def sizes(self) -> list[int]:
+        """The bytes of key and value of each row."""
+        values = [0 if value is None else len(value) for value in self.values]
+        if self.keys is None:
+            return values
+        return [size if key is None else size + len(key) for size, key in zip(values, self.keys, strict=True)]
+
+    def size_bytes(self) -> int:
+        """About the bytes that the rows take in memory, with those of Python's objects."""
+        content, count = sum(self.sizes()), len(self.values)
+        pairs = [] if self.headers is None else [*chain.from_iterable(self.headers)]
+        named = sum(len(name) + len(value or b"") for name, value in pairs)
+        return content + count * ROW_BYTES + named + len(pairs) * ROW_HEADER_BYTES
+
+
+Records: TypeAlias = Rows | pa.RecordBatch
+"""Records that have no offset yet, in either form; a batch has INPUT_SCHEMA."""
+
+
+def count_of(records: Records) -> int:
+    """The number of records."""
+    return len(records) if isinstance(records, Rows) else int(records.num_rows)
+
+
+def bytes_of(records: Records) -> int:
+    """About the bytes that `records` take in memory."""
+    return records.size_bytes() if isinstance(records, Rows) else batch_bytes(records)
+
+
+def timestamps_of(records: Records) -> list[int]:
+    """The time of each record in microseconds since 1970 UTC."""
+    if not isinstance(records, Rows):
+        times: list[int] = int64s(records.column(TIMESTAMP)).tolist()
+        return times
+    times_us = records.timestamps_us
+    return [times_us] * len(records) if isinstance(times_us, int) else [*times_us]
+
+
+def taken(records: Records, indexes: "Sequence[int] | np.ndarray") -> Records:
+    """The records at `indexes`, in that order."""
+    if isinstance(records, Rows):
+        return records.take(indexes)
+    return records.take(numbers_array(indexes))
+
+
+def numbers_array(numbers: "Sequence[int] | np.ndarray") -> pa.Array:
+    """`numbers` as an int64 column."""
+    # Not pa.array: it imports pandas if that is installed, which blocks the event loop for 0.9 s.
+    values = np.ascontiguousarray(numbers, np.int64)
+    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
+
+
+def check_times(timestamps_us: Sequence[int]) -> None:
+    """Raise InvalidRecord for a time before the year 1 or after 9999: other readers could not show it."""
+    for wrong in (min(timestamps_us), max(timestamps_us)):
+        if not TIMESTAMP_MIN_US <= wrong <= TIMESTAMP_MAX_US:
+            raise InvalidRecord(
+                f"the timestamp {wrong // 1000} ms is outside the years 1 to 9999; send milliseconds since "
+                "1970"
+            )
+
+
+def rows_or_batch(rows: Rows) -> Records:
+    """`rows`, as a batch if they are many."""
+    return rows if len(rows) <= ROWS_MAX else as_batch(rows)
+
+
+def as_batch(records: Records) -> pa.RecordBatch:
+    """`records` as one batch of INPUT_SCHEMA."""
+    return _columns([records]) if isinstance(records, Rows) else records
+
+
+def as_batches(parts: Sequence[Records]) -> list[pa.RecordBatch]:
+    """All records, in order, as batches of INPUT_SCHEMA: rows that follow one another are one batch."""
+    batches: list[pa.RecordBatch] = []
+    for are_rows, group in groupby(parts, lambda part: isinstance(part, Rows)):
+        alike = [*group]
+        batches += [_columns(alike)] if are_rows else alike
+    return batches
+
+
+def _columns(parts: Sequence[Rows]) -> pa.RecordBatch:
+    if len(parts) == 1:
+        [rows] = parts
+    else:
+        rows = Rows(
+            [*chain.from_iterable(part.values for part in parts)],
+            0,
+            _chained([part.keys for part in parts], parts, None),
+            _chained([part.headers for part in parts], parts, ()),
+        )
+    count = len(rows)
+    columns = [
+        timestamp_array(_times(parts, count)),
+        pa.nulls(count, pa.binary()) if rows.keys is None else binary_array(rows.keys),
+        binary_array(rows.values),
+        pa.nulls(count, HEADERS_TYPE) if rows.headers is None else headers_array(rows.headers),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=INPUT_SCHEMA)
+
+
+def _chained(
+    columns: Sequence[Sequence[Item] | None], parts: Sequence[Rows], empty: Item
+) -> list[Item] | None:
+    """The lists of `columns` as one; each row of a part without a list has the `empty` item."""
+    if not any(column is not None for column in columns):
+        return None
+    return [
+        *chain.from_iterable(
+            repeat(empty, len(part)) if column is None else column
+            for column, part in zip(columns, parts, strict=True)
+        )
+    ]
+
+
+def _times(parts: Sequence[Rows], count: int) -> np.ndarray:
+    times = np.empty(count, np.int64)
+    begin = 0
+    for part in parts:
+        end = begin + len(part)
+        times[begin:end] = part.timestamps_us
+        begin = end
+    return times
