@@ -262,6 +262,12 @@ async def _on_disconnect(request: Request, _: Exception) -> Response:
     return _answer(*STATUS_AND_CODE[MalformedBody], "the connection was closed before the whole body came")
 
 
+async def answer_to(request: Request, error: LakelogError | ClientDisconnect) -> Response:
+    """The answer to `request`, which failed with `error`."""
+    handle = _on_disconnect if isinstance(error, ClientDisconnect) else _on_lakelog_error
+    return await handle(request, error)
+
+
 async def _on_any_other_error(request: Request, error: Exception) -> Response:
     return _internal(request, error)
 

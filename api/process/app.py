@@ -12,6 +12,7 @@ from api.gateway import Gateway
 from api.process import ops, pages
 from api.process.duties import DUTY_END_S, duties, table_sizes
 from api.process.lag_metrics import LagMetrics, group_lags
+from api.requests.hot import HotRoutes
 from api.v2 import consumer_offsets, consumer_records, consumers, fetch, produce, topics, transactions
 from api.v3 import brokers as v3_brokers
 from api.v3 import configs as v3_configs
@@ -81,6 +82,7 @@ def create_app(gateway: Gateway) -> FastAPI:
         version=VERSION,
         description=_DESCRIPTION,
         lifespan=lifespan,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # /metrics has what is measured
         responses=ANY_OTHER_ERROR,
     )
     app.state.gateway = gateway
@@ -91,6 +93,7 @@ def create_app(gateway: Gateway) -> FastAPI:
         LagMetrics(lambda: group_lags(gateway.shard_manager, gateway.cluster, gateway.clock))
     )
     add_error_handlers(app)
+    app.add_middleware(HotRoutes, routes=[route for part in _PARTS for route in part.router.routes])
     for part in _PARTS:
         app.include_router(part.router)
     app.include_router(pages.router)

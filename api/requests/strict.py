@@ -3,7 +3,7 @@
 So is one that is given twice, and a number that is not written as one.
 """
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, get_args
 
@@ -31,7 +31,7 @@ class StrictRoute(APIRoute):
         async def strict(request: Request) -> Response:
             _check_numbers(request.path_params, in_path)
             if request.scope["query_string"]:
-                _check_names(request.query_params, known)
+                check_names(request.query_params, known)
                 _check_numbers(request.query_params, in_query)
             return await handle(request)
 
@@ -51,7 +51,8 @@ def _numbers(fields: Iterable[Any]) -> frozenset[str]:
     return frozenset(name for name, kind in kinds if int in (kind, *get_args(kind)))
 
 
-def _check_names(query: QueryParams, known: frozenset[str]) -> None:
+def check_names(query: QueryParams, known: Collection[str]) -> None:
+    """Raise InvalidArgument for a parameter that is not `known`, or is given twice."""
     names = [name for name, _ in query.multi_items()]
     for name in names:
         if name not in known:
@@ -66,12 +67,15 @@ def _check_names(query: QueryParams, known: frozenset[str]) -> None:
 def _check_numbers(given: Mapping[str, str], numbers: frozenset[str]) -> None:
     for name in numbers:
         if name in given and decimal(given[name]) is None:
-            raise InvalidArgument(
-                f"{name} = {given[name][:40]!r} is not a whole number; write its digits, as 10"
-            )
+            raise not_a_number(name, given[name])
 
 
-def _unknown(name: str, known: frozenset[str]) -> InvalidArgument:
+def not_a_number(name: str, text: str) -> InvalidArgument:
+    """The error for a parameter that is not a whole number, or is not written as one."""
+    return InvalidArgument(f"{name} = {text[:40]!r} is not a whole number; write its digits, as 10")
+
+
+def _unknown(name: str, known: Collection[str]) -> InvalidArgument:
     shown, close = name[:40], get_close_matches(name, known, n=1)
     if not known:
         return InvalidArgument(f"the query parameter {shown!r} is not known; this route takes none")

@@ -15,7 +15,7 @@ from api.errors import error_responses
 from api.gateway import Gateway, gateway
 from api.media import Format, accepted_format
 from api.requests.client_topics import with_topic_to_read
-from api.requests.strict import StrictRoute
+from api.requests.hot import HotRoute
 from api.v2.fetched import FetchedRecord, json_records
 from api.v2.tail import wait_for_records
 from api.wire.arrow import encode_stream
@@ -24,7 +24,7 @@ from log_tables.errors import InvalidArgument, InvalidOffset
 from log_tables.partition.read_plan import ReadPlan
 from log_tables.partition.reader import PartitionReader
 
-router = APIRouter(tags=["v2 fetch"], route_class=StrictRoute)
+router = APIRouter(tags=["v2 fetch"], route_class=HotRoute)
 
 _EARLIEST, _LATEST = "earliest", "latest"
 

@@ -16,7 +16,7 @@ from api.requests.appending import ProduceRequest, append, record_result, refuse
 from api.requests.body import room_of, take_body
 from api.requests.client_topics import topic_to_write
 from api.requests.envelope import V2_MEDIA_TYPE
-from api.requests.strict import StrictRoute
+from api.requests.hot import HotRoute
 from api.v2.produce_schema import PRODUCE_BODY, Produced
 from api.wire.arrow import decode_stream, sent_records
 from api.wire.json_bounds import IN_LIST_DEPTH, decoding
@@ -30,9 +30,12 @@ from log_tables.limits import PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX, SEQUENCE_MODU
 from log_tables.partition.partition import ProducerStamp
 from log_tables.rows import count_of
 
-router = APIRouter(tags=["v2 produce"], route_class=StrictRoute)
+router = APIRouter(tags=["v2 produce"], route_class=HotRoute)
 
-_OF_ONE_PARTITION = ("Producer-Id", "Producer-Epoch", "Producer-Seq", "Expected-Offset")
+_OF_ONE_PARTITION = {
+    name.lower().encode(): name
+    for name in ("Producer-Id", "Producer-Epoch", "Producer-Seq", "Expected-Offset")
+}
 """Meaningful for one partition only; the topic endpoint refuses them rather than ignore them."""
 
 _ERRORS = error_responses(400, 403, 404, 408, 409, 412, 413, 415, 422, 429, 503)
@@ -56,10 +59,10 @@ async def produce(request: Request, topic: str, acks: _AcksParameter = "all") ->
     If the append fails in some partitions only, their records carry an error code and the others are
     appended.
     """
-    for name in _OF_ONE_PARTITION:
-        if name in request.headers:
+    for name, _ in request.scope["headers"]:
+        if name in _OF_ONE_PARTITION:
             raise InvalidArgument(
-                f"{name} needs one partition; send it to /topics/{topic}/partitions/{{partition}}"
+                f"{_OF_ONE_PARTITION[name]} needs one partition; send it to /topics/{topic}/partitions/{{partition}}"
             )
     return await _produce(request, topic, None, acks)
 

@@ -29,8 +29,9 @@ def route(
     """The records of `rows` by partition: the row's own one, else its key's, else the sticky one.
 
     All go to `topic` if it is given, else each to its row's; `topic_named` gives the topic of a name.
-    `sticky`, from 0 to below 1, chooses among the partitions of each. Rows without a time get `now_us`. Raises
-    InvalidRecord, RecordTooLarge, and what `topic_named` raises.
+    `sticky`, from 0 to below 1, chooses among the partitions of each. Rows without a time get `now_us`.
+
+    Raises InvalidRecord, RecordTooLarge, and what `topic_named` raises.
     """
     columns = {name: rows.column(name) for name in rows.schema.names}
     _check_headers(columns.get(HEADERS))

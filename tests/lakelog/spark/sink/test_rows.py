@@ -223,7 +223,11 @@ def test_a_batch_of_spark_that_is_larger_than_a_file_is_staged_in_several(topics
         ({"value": ["1"], "topic": ["nowhere"]}, UnknownTopic, "no topic 'nowhere'"),
         ({"value": ["1"], "topic": ["a b"]}, InvalidTopicName, "'a b'"),
         ({"value": ["1"], "topic": ["__maintenance"]}, InvalidTopicName, "is internal"),
-        ({"value": ["1"], "partition": [3]}, InvalidRecord, "record 0: topic 't' has no partition 3; use 0 to 2"),
+        (
+            {"value": ["1"], "partition": [3]},
+            InvalidRecord,
+            "record 0: topic 't' has no partition 3; use 0 to 2",
+        ),
         ({"value": ["1", "2"], "partition": [-1, 0]}, InvalidRecord, "no partition -1"),
         ({"value": ["1" * 101], "topic": ["u"]}, RecordTooLarge, "101 bytes, topic 'u' takes 100"),
         ({"value": ["1"], "headers": [[{"key": None, "value": b""}]]}, InvalidRecord, "a header has no key"),
