@@ -83,9 +83,10 @@ class HotRoutes:
 
     def __init__(self, app: ASGIApp, routes: Sequence[Any]) -> None:
         self._app = app
-        hot = [route for route in routes if isinstance(route, HotRoute)]
         self._bound = [
-            _Bound(each.methods or (), each.path_regex, each.bind(), each.endpoint) for each in hot
+            _Bound(route.methods or (), route.path_regex, route.bind(), route.endpoint)
+            for route in routes
+            if isinstance(route, HotRoute)
         ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

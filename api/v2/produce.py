@@ -62,7 +62,8 @@ async def produce(request: Request, topic: str, acks: _AcksParameter = "all") ->
     for name, _ in request.scope["headers"]:
         if name in _OF_ONE_PARTITION:
             raise InvalidArgument(
-                f"{_OF_ONE_PARTITION[name]} needs one partition; send it to /topics/{topic}/partitions/{{partition}}"
+                f"{_OF_ONE_PARTITION[name]} needs one partition; send it to "
+                f"/topics/{topic}/partitions/{{partition}}"
             )
     return await _produce(request, topic, None, acks)
 
