@@ -107,6 +107,10 @@ APPENDS_AT_ONCE = 64
 """Partitions that are appended to at once, over all requests to more partitions than this. A commit takes
 some 2 ms of the machine, so a small request waits for little more than 0.1 s of them."""
 
+COMPRESSED_MIN_BYTES = 16 * KIB
+"""Records of a segment that are worth compressing: to set up the compression of each column takes 0.4 ms, more
+than all else that is done to a small segment. A merge compresses what was small."""
+
 ROW_GROUP_MAX_ROWS = 65_536
 """Rows in a row group: a seek reads at most one superfluous group."""
 

@@ -15,6 +15,7 @@ from log_tables.errors import CorruptSegment, ObjectMissing
 from log_tables.layout import HEADERS, KEY, OFFSET, TIMESTAMP, VALUE
 from log_tables.limits import (
     CACHE_BYTES,
+    COMPRESSED_MIN_BYTES,
     ROW_GROUP_MAX_ROWS,
     ROW_GROUP_TARGET_BYTES,
     SMALL_SEGMENT_BYTES,
@@ -36,11 +37,12 @@ _ZSTD_LEVEL = 1
 class SegmentLimits:
     """The sizes by which segments are written and read.
 
-    A row group has up to `group_rows` rows, and about `group_bytes` when uncompressed. A file of up to
+    Records of an append are compressed from `compressed_bytes` on. A row group has up to `group_rows` rows, and about `group_bytes` when uncompressed. A file of up to
     `whole_bytes` is read in one request. The records of a segment of up to `small_bytes`, uncompressed, are
     read whole and kept.
     """
 
+    compressed_bytes: int = COMPRESSED_MIN_BYTES
     group_rows: int = ROW_GROUP_MAX_ROWS
     group_bytes: int = ROW_GROUP_TARGET_BYTES
     whole_bytes: int = WHOLE_SEGMENT_BYTES
@@ -51,8 +53,9 @@ SEGMENT_LIMITS = SegmentLimits()
 
 
 def encode(batch: pa.RecordBatch, compression: str, limits: SegmentLimits = SEGMENT_LIMITS) -> pa.Buffer:
-    """RECORD_SCHEMA rows, ordered by offset, as the bytes of a Parquet file."""
-    writer = SegmentWriter(compression, limits)
+    """RECORD_SCHEMA rows, ordered by offset, as the bytes of a Parquet file; small ones stay plain."""
+    worth_it = batch_bytes(batch) >= limits.compressed_bytes
+    writer = SegmentWriter(compression if worth_it else "uncompressed", limits)
     writer.add(batch)
     return writer.finish()
 
