@@ -1,10 +1,6 @@
-"""The partition of a record: the one that it names, else its key's, else the topic's sticky one."""
+"""The partition of records without a key: a sticky one for each topic."""
 
 from collections.abc import Callable, Sequence
-
-from log_tables.cluster.topic import Topic
-from log_tables.errors import InvalidRecord
-from log_tables.topic_partition import partition_for_key
 
 
 class StickyPartitioner:
@@ -28,19 +24,3 @@ class StickyPartitioner:
             return
         following = ((partition + step) % count for step in range(1, count + 1))
         self._current = next((index for index in following if not committing(index)), (partition + 1) % count)
-
-
-def assign(topic: Topic, keys: Sequence[bytes | None], named: Sequence[int | None], sticky: int) -> list[int]:
-    """The partition of each record. Raises InvalidRecord, with its index, for one that does not exist."""
-    count = topic.partition_count
-    chosen = []
-    for index, (key, partition) in enumerate(zip(keys, named, strict=True)):
-        if partition is None:
-            chosen.append(sticky if key is None else partition_for_key(key, count))
-        elif 0 <= partition < count:
-            chosen.append(partition)
-        else:
-            raise InvalidRecord(
-                f"record {index}: topic {topic.name!r} has no partition {partition}; use 0 to {count - 1}"
-            )
-    return chosen

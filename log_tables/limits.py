@@ -95,7 +95,7 @@ STREAM_FIELDS_MAX = 32
 RECORD_COLUMNS_BYTES = 24
 """Memory of a record besides key, value and headers: its timestamp, and where each of them begins."""
 
-ROW_BYTES = 120
+ROW_BYTES = 136
 ROW_HEADER_BYTES = 200
 """Memory of a record that waits as a row, and of each of its headers, besides their bytes: Python's objects,
 and their places in lists. Measured."""
@@ -108,8 +108,8 @@ APPENDS_AT_ONCE = 64
 some 2 ms of the machine, so a small request waits for little more than 0.1 s of them."""
 
 COMPRESSED_MIN_BYTES = 16 * KIB
-"""Records of a segment that are worth compressing: to set up the compression of each column takes 0.4 ms, more
-than all else that is done to a small segment. A merge compresses what was small."""
+"""Records of a segment that are worth compressing: to set up the compression of all columns takes 0.4 ms,
+more than all else that is done to a small segment. A merge compresses what was small."""
 
 ROW_GROUP_MAX_ROWS = 65_536
 """Rows in a row group: a seek reads at most one superfluous group."""

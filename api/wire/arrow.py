@@ -12,7 +12,6 @@ from log_tables.cluster.routing import SentRecords
 from log_tables.errors import InvalidRecord
 from log_tables.limits import MIB
 from log_tables.record import RECORD_SCHEMA, input_batch_from_columns
-from log_tables.topic_partition import partition_for_key
 
 MESSAGE_BYTES = 1 * MIB
 """One message of an answer: what a slow reader makes us hold, where a batch in memory has up to 64 MiB."""

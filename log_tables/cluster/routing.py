@@ -15,7 +15,7 @@ import pyarrow as pa
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord, RecordTooLarge, UnknownPartition
 from log_tables.layout import KEY
-from log_tables.partition.partition import partition_for_key
+from log_tables.topic_partition import partition_for_key
 from log_tables.record import int64s, largest_record
 from log_tables.rows import Records, Rows, count_of, numbers_array, taken
 

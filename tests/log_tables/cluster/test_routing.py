@@ -1,0 +1,148 @@
+"""Where the records of a request go: the same in both forms, and for any part of the request."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from log_tables.cluster.config import TopicConfig
+from log_tables.cluster.routing import PartitionBatch, Route, SentRecords
+from log_tables.cluster.topic import Topic
+from log_tables.errors import InvalidRecord, LakelogError, RecordTooLarge, UnknownPartition
+from log_tables.partition.partition import Partition, PartitionConfig, partition_for_key
+from log_tables.rows import Records, Rows, as_batch, count_of
+
+COUNT = 5
+LIMIT = 9
+STICKY = 3
+
+
+def topic() -> Topic:
+    """A topic whose partitions nobody opens: where records go is decided without them."""
+
+    def opened(directory: str, config: PartitionConfig) -> Partition:
+        raise AssertionError(f"{directory} is opened with {config}")
+
+    return Topic(opened, "t", "an id", 0, COUNT, TopicConfig({"max.message.bytes": str(LIMIT)}))
+
+
+keys = st.none() | st.binary(max_size=3)
+partitions = st.none() | st.integers(-1, COUNT)
+requests = st.lists(st.tuples(keys, partitions), min_size=1, max_size=8)
+
+
+def sent(request: Sequence[tuple[bytes | None, int | None]], as_rows: bool) -> SentRecords:
+    """A request whose values are numbers from 0 on."""
+    values = [b"%d" % number for number in range(len(request))]
+    own_keys = [key for key, _ in request]
+    named = [partition for _, partition in request]
+    has_keys, are_named = any(key is not None for key in own_keys), any(n is not None for n in named)
+    rows = Rows(values, 0, own_keys if has_keys else None)
+    if as_rows:
+        return SentRecords(rows, named if are_named else None)
+    return SentRecords(as_batch(rows), pa.array(named, pa.int32()) if are_named else None)
+
+
+def shown(batches: Sequence[PartitionBatch]) -> list[tuple[int, list[bytes], list[int]]]:
+    return [(each.partition, values_of(each.records), [*each.positions()]) for each in batches]
+
+
+def values_of(records: Records) -> list[bytes]:
+    values: list[bytes] = as_batch(records).column("value").to_pylist()
+    return values
+
+
+def outcome(route: Route, records: SentRecords) -> object:
+    try:
+        return shown(route.split(records))
+    except LakelogError as error:
+        return type(error), error.message
+
+
+@given(requests, st.none() | st.integers(-1, COUNT))
+def test_both_forms_go_to_the_same_partitions(
+    request: list[tuple[bytes | None, int | None]], fixed: int | None
+) -> None:
+    route = Route(topic(), fixed, STICKY)
+    assert outcome(route, sent(request, as_rows=True)) == outcome(route, sent(request, as_rows=False))
+
+
+@given(requests)
+def test_a_record_goes_to_its_own_partition_else_its_keys_else_the_sticky_one(
+    request: list[tuple[bytes | None, int | None]],
+) -> None:
+    route = Route(topic(), None, STICKY)
+    wrong = next(
+        (n for n, (_, named) in enumerate(request) if named is not None and not 0 <= named < COUNT), None
+    )
+    if wrong is not None:
+        with pytest.raises(
+            InvalidRecord, match=f"record {wrong}: topic 't' has no partition {request[wrong][1]}"
+        ):
+            route.split(sent(request, as_rows=True))
+        return
+    where = {
+        index: batch.partition for batch in route.split(sent(request, True)) for index in batch.positions()
+    }
+    for index, (key, named) in enumerate(request):
+        expected = STICKY if key is None else partition_for_key(key, COUNT)
+        assert where[index] == (expected if named is None else named)
+    assert sorted(where) == [*range(len(request))]
+
+
+@given(requests, st.booleans(), st.data())
+def test_a_part_of_a_request_keeps_its_positions(
+    request: list[tuple[bytes | None, int | None]], as_rows: bool, data: st.DataObject
+) -> None:
+    request = [(key, None if named is None else abs(named) % COUNT) for key, named in request]
+    whole = sent(request, as_rows)
+    left = whole
+    for _ in range(3):  # a part of a part is a part
+        batches = Route(topic(), None, data.draw(st.integers(0, COUNT - 1))).split(left)
+        chosen = data.draw(
+            st.lists(st.sampled_from(batches), min_size=1, unique_by=lambda each: each.partition)
+        )
+        left = left.part(chosen)
+        expected = sorted(index for batch in chosen for index in batch.positions())
+        batches = Route(topic(), None, STICKY).split(left)
+        assert sorted(index for batch in batches for index in batch.positions()) == expected
+        for batch in batches:
+            assert values_of(batch.records) == [b"%d" % index for index in batch.positions()]
+
+
+@pytest.mark.parametrize("as_rows", [True, False])
+def test_a_record_that_is_too_large_is_named(as_rows: bool) -> None:
+    rows = Rows([b"x" * LIMIT, b"x" * LIMIT], 0, [None, b"k"])
+    records: Records = rows if as_rows else as_batch(rows)
+    with pytest.raises(RecordTooLarge, match=f"record 1 has {LIMIT + 1} bytes, topic 't' takes {LIMIT}"):
+        Route(topic(), None, STICKY).split(SentRecords(records))
+
+
+@pytest.mark.parametrize("fixed", [-1, COUNT])
+def test_a_partition_that_is_not_there_is_named(fixed: int) -> None:
+    with pytest.raises(UnknownPartition, match=f"has no partition {fixed}; it has 0 to {COUNT - 1}"):
+        Route(topic(), fixed, STICKY).split(SentRecords(Rows([b"v"], 0)))
+
+
+@pytest.mark.parametrize("as_rows", [True, False])
+def test_a_request_to_one_partition_names_none_in_its_records(as_rows: bool) -> None:
+    with pytest.raises(InvalidRecord, match="leave 'partition' out"):
+        Route(topic(), 0, STICKY).split(sent([(None, 0)], as_rows))
+
+
+def test_a_partition_that_is_no_whole_number_is_refused() -> None:
+    records = SentRecords(as_batch(Rows([b"v"], 0)), pa.array([0.5]))
+    with pytest.raises(InvalidRecord, match="column 'partition' does not fit int64"):
+        Route(topic(), None, STICKY).split(records)
+
+
+def test_many_records_are_split_as_few_are() -> None:
+    many = [(b"%d" % (number % 97), None) for number in range(5_000)]
+    route = Route(topic(), None, STICKY)
+    few, columns = route.split(sent(many, True)), route.split(sent(many, False))
+    assert shown(few) == shown(columns)
+    assert sum(count_of(batch.records) for batch in columns) == 5_000
+    assert all(isinstance(batch.indexes, np.ndarray) for batch in columns)
