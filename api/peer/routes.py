@@ -20,7 +20,7 @@ from api.wire.offload import is_large, maybe_in_thread
 from coordinator.brokers.peer_wire import decode_entries, encode_outcomes
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, AppendOutcome
-from log_tables.cluster.routing import check_sizes
+from log_tables.cluster.route import check_sizes
 from log_tables.cluster.topic import Topic, check_writable
 from log_tables.errors import BufferFull, InvalidArgument, LakelogError, TopicDeleted
 from log_tables.partition.partition import AppendRequest

@@ -15,7 +15,7 @@ from api.wire.v2 import RecordResult
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, AppendOutcome
 from log_tables.cluster.config import TopicConfig
-from log_tables.cluster.routing import PartitionBatch, Route, SentRecords
+from log_tables.cluster.route import PartitionBatch, Route, SentRecords
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord, LakelogError, RecordTooLarge, TopicDeleted, UnknownPartition
 from log_tables.limits import APPENDS_AT_ONCE

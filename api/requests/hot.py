@@ -21,7 +21,7 @@ from log_tables.errors import LakelogError
 Arguments = dict[str, Any]
 
 
-class _Parameter(NamedTuple):
+class _Field(NamedTuple):
     """A parameter of a function, and the name that a request has for it."""
 
     name: str
@@ -42,7 +42,7 @@ class HotRoute(StrictRoute):
     """A route of texts and whole numbers, each of which has a default unless it stands in the path."""
 
     def bind(self) -> "Callable[[Scope], Arguments]":
-        """What makes the arguments of the route's function from a request's scope."""
+        """A function from the scope of a request to the arguments of the route's own function."""
         dependant = self.dependant
         in_path, in_query, in_head = map(
             _parameters, (dependant.path_params, dependant.query_params, dependant.header_params)
@@ -66,9 +66,9 @@ class HotRoute(StrictRoute):
         return arguments
 
 
-def _parameters(fields: Sequence[Any]) -> list[_Parameter]:
+def _parameters(fields: Sequence[Any]) -> list[_Field]:
     kinds = ((field, field.field_info.annotation) for field in fields)
-    return [_Parameter(field.name, field.alias, int in (kind, *get_args(kind))) for field, kind in kinds]
+    return [_Field(field.name, field.alias, int in (kind, *get_args(kind))) for field, kind in kinds]
 
 
 class _Bound(NamedTuple):

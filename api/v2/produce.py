@@ -24,7 +24,7 @@ from api.wire.offload import INLINE_MAX_ROWS, is_large, maybe_in_thread
 from api.wire.v2 import RecordResult, decode_records, encode_consecutive_offsets, encode_offsets
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, AppendOutcome
-from log_tables.cluster.routing import PartitionBatch, SentRecords
+from log_tables.cluster.route import PartitionBatch, SentRecords
 from log_tables.errors import InvalidArgument
 from log_tables.limits import PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX, SEQUENCE_MODULUS
 from log_tables.partition.partition import ProducerStamp

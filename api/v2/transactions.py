@@ -22,7 +22,7 @@ from api.wire.transaction import TransactionBody, decode_transaction
 from coordinator.groups.transaction_coordinator import TransactionRequest, TransactionResult
 from ingest.buffer import Room
 from log_tables.cluster.group_log import AppendedRange, check_retry_key
-from log_tables.cluster.routing import Route, SentRecords
+from log_tables.cluster.route import Route, SentRecords
 from log_tables.cluster.topic import Topic
 from log_tables.errors import RetryKeyReused, UnknownPartition, UnknownTopic
 from log_tables.rows import as_batch

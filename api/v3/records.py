@@ -22,7 +22,7 @@ from api.wire.v2 import unless_all_none
 from api.wire.v3 import Row, decode_batch, decode_stream, record_answer
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, AppendOutcome
-from log_tables.cluster.routing import PartitionBatch, SentRecords
+from log_tables.cluster.route import PartitionBatch, SentRecords
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord, LakelogError, RecordTooLarge
 from log_tables.limits import JSON_ANSWER_BYTES

@@ -8,7 +8,7 @@ import pyarrow as pa
 from api.errors import MalformedBody
 from api.wire.arrow_guard import check_schema
 from log_tables.arrow_bounds import check_stream
-from log_tables.cluster.routing import SentRecords
+from log_tables.cluster.route import SentRecords
 from log_tables.errors import InvalidRecord
 from log_tables.limits import MIB
 from log_tables.record import RECORD_SCHEMA, input_batch_from_columns

@@ -17,7 +17,7 @@ from api.wire.json_bounds import IN_LIST_DEPTH, check_utf8, decoding, too_deep
 from api.wire.v2 import BinaryRecord, JsonRecord, TextRecord, sent_records
 from coordinator.groups.events import OffsetAndMetadata
 from ingest.buffer import Room
-from log_tables.cluster.routing import SentRecords
+from log_tables.cluster.route import SentRecords
 from log_tables.errors import InvalidRecord
 from log_tables.segments.staging import StagedFile
 from log_tables.topic_partition import TopicPartition

@@ -8,7 +8,7 @@ import msgspec
 from api.errors import MalformedBody
 from api.media import Format
 from api.wire.json_bounds import check_depth, check_utf8, too_deep
-from log_tables.cluster.routing import SentRecords
+from log_tables.cluster.route import SentRecords
 from log_tables.errors import InvalidRecord
 from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 from log_tables.rows import Headers, Rows, rows_or_batch

@@ -17,7 +17,7 @@ from ingest.settings import Settings
 from ingest.wide import Wide
 from ingest.writer import CLAIM_THREADS, Acks, Appended, AppendOutcome
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.routing import SentRecords
+from log_tables.cluster.route import SentRecords
 from log_tables.cluster.topic import Topic
 from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.partition.partition import AppendRequest

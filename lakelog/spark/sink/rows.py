@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelog.spark.rows import PARTITION, TOPIC
-from log_tables.cluster.routing import Route, SentRecords
+from log_tables.cluster.route import Route, SentRecords
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord
 from log_tables.layout import HEADERS, KEY, TIMESTAMP, VALUE

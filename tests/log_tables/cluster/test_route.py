@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from log_tables.cluster.config import TopicConfig
-from log_tables.cluster.routing import PartitionBatch, Route, SentRecords
+from log_tables.cluster.route import PartitionBatch, Route, SentRecords
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord, LakelogError, RecordTooLarge, UnknownPartition
 from log_tables.partition.partition import Partition, PartitionConfig, partition_for_key
