@@ -98,7 +98,10 @@ async def append(here: Gateway, topic: Topic, request: ProduceRequest, room: Roo
 async def _split(here: Gateway, topic: Topic, request: ProduceRequest) -> tuple[Topic, list[PartitionBatch]]:
     """The batches for `topic`. If it refuses the records, those for its current state, if that differs."""
     while True:
-        before, route = topic_state(topic), Route(topic, request.fixed, here.router.sticky_partition(topic))
+        before = topic_state(topic)
+        # Finding a sticky partition looks at who leads what.
+        sticky = here.router.sticky_partition(topic) if request.fixed is None and request.sent.sticks else 0
+        route = Route(topic, request.fixed, sticky)
         try:
             return topic, await maybe_in_thread(request.large, lambda: route.split(request.sent))  # noqa: B023
         except _REFUSED_BY_TOPIC:

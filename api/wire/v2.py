@@ -136,7 +136,7 @@ def _utf8(texts: list[str | None]) -> list[bytes | None]:
 
 def unless_all_none(items: list[Any]) -> list[Any] | None:
     """`items`, or None for nulls only."""
-    return items if any(item is not None for item in items) else None
+    return None if items.count(None) == len(items) else items
 
 
 def _microseconds(milliseconds: list[int | None], now_us: int) -> list[int] | int:

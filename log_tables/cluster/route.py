@@ -15,9 +15,9 @@ import pyarrow as pa
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord, RecordTooLarge, UnknownPartition
 from log_tables.layout import KEY
-from log_tables.topic_partition import partition_for_key
 from log_tables.record import int64s, largest_record
 from log_tables.rows import Records, Rows, count_of, numbers_array, taken
+from log_tables.topic_partition import partition_for_key
 
 Indexes: TypeAlias = Sequence[int] | np.ndarray
 
@@ -53,6 +53,11 @@ class SentRecords:
     records: Records
     named: Numbers | None = None
     indexes: Indexes | None = None
+
+    @property
+    def sticks(self) -> bool:
+        """Whether a record may have neither a partition nor a key, and goes to the sticky partition."""
+        return self.named is not None or _lacks_keys(self.records)
 
     def part(self, batches: Sequence[PartitionBatch]) -> "SentRecords":
         """The records that are in `batches`, which are batches of these records."""
@@ -173,6 +178,13 @@ def _has_keys(records: Records) -> bool:
         return records.keys is not None
     keys = records.column(KEY)
     return bool(keys.null_count < len(keys))
+
+
+def _lacks_keys(records: Records) -> bool:
+    """Whether there is a record without a key."""
+    if isinstance(records, Rows):
+        return records.keys is None or None in records.keys
+    return bool(records.column(KEY).null_count)
 
 
 def _places(partitions: list[int]) -> list[tuple[int, Indexes]]:

@@ -37,9 +37,9 @@ _ZSTD_LEVEL = 1
 class SegmentLimits:
     """The sizes by which segments are written and read.
 
-    Records of an append are compressed from `compressed_bytes` on. A row group has up to `group_rows` rows, and about `group_bytes` when uncompressed. A file of up to
-    `whole_bytes` is read in one request. The records of a segment of up to `small_bytes`, uncompressed, are
-    read whole and kept.
+    Records of an append are compressed from `compressed_bytes` on. A row group has up to `group_rows` rows,
+    and about `group_bytes` when uncompressed. A file of up to `whole_bytes` is read in one request. The
+    records of a segment of up to `small_bytes`, uncompressed, are read whole and kept.
     """
 
     compressed_bytes: int = COMPRESSED_MIN_BYTES

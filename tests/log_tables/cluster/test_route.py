@@ -12,8 +12,10 @@ from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.route import PartitionBatch, Route, SentRecords
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord, LakelogError, RecordTooLarge, UnknownPartition
-from log_tables.partition.partition import Partition, PartitionConfig, partition_for_key
+from log_tables.partition.partition import Partition
+from log_tables.partition.reader import PartitionConfig
 from log_tables.rows import Records, Rows, as_batch, count_of
+from log_tables.topic_partition import partition_for_key
 
 COUNT = 5
 LIMIT = 9
