@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from ingest.partitioner import StickyPartitioner
 from log_tables.topic_partition import partition_for_key
+
+
 @pytest.mark.parametrize(
     ("key", "hashed"),
     # murmur3's published values; Kafka's own clients use murmur2.

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from log_tables.rows import as_batch
 from log_tables.partition.partition import AppendRequest, Partition, ProducerStamp, SequencedAppend
+from log_tables.rows import as_batch
 from log_tables.testing import FaultyStore
 from tests.kit.partitions import entry
 
