@@ -14,6 +14,7 @@ from api.process.server import open_gateway
 from api.requests.hot import HotRoute
 from api.v2 import fetch, produce
 from ingest.settings import Settings
+from log_tables.cluster.topic_admin import create_topic
 from tests.kit.consumers import JSON
 
 ROUTES = [route for router in (produce.router, fetch.router) for route in router.routes]
@@ -95,7 +96,7 @@ def test_hot_routes_answer_as_fastapi_does(app: FastAPI) -> None:
     async def scenario() -> None:
         gateway = app.state.gateway
         await gateway.writer.start()
-        gateway.cluster.create_topic("t", 2)
+        create_topic(gateway.cluster, "t", 2)
         try:
             hot, plain = await answers(app), await answers(without_hot_routes(app))
         finally:

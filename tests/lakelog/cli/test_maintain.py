@@ -144,7 +144,7 @@ def test_a_dry_run_of_what_is_done_has_nothing_to_say(run: Run, root: Root) -> N
 def test_a_run_says_what_it_did(run: Run, root: Root) -> None:
     """To people here, and to programs below."""
     shown = lines(run("--once", "--job", "retention"))
-    told = r"retention old-0: 10 files to 0, [0-9,]{6} bytes to 0, 20 records in \d\.\d s"
+    told = r"retention old-0: 10 files to 0, [0-9,]{5} bytes to 0, 20 records in \d\.\d s"
     assert re.fullmatch(told, shown[0])
     assert shown[1].startswith("1 partitions changed in ")
     assert lines(run("--once", "--job", "retention"))[0].startswith("0 partitions changed in ")

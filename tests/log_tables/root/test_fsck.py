@@ -148,8 +148,15 @@ def test_a_segment_that_was_changed_is_named(
 
 
 def test_a_segment_that_is_another_or_missing_is_named(partition: Partition, store: Store) -> None:
-    store.put(segment_path(partition, 1), store.get(segment_path(partition, 0)))
-    assert any("is not the file of 2 records, offsets 2-3" in problem for problem in problems(partition))
+    append(partition, b"x")
+    append(partition, b"y")  # a segment of the same size
+    *_, last = partition.snapshot.segments
+    newest = len(partition.snapshot.segments) - 1
+    whole = store.get(segment_path(partition, newest))
+    store.put(segment_path(partition, newest), store.get(segment_path(partition, newest - 1)))
+    said = f"is not the file of 1 records, offsets {last.base_offset}-{last.base_offset}"
+    assert any(said in problem for problem in problems(partition))
+    store.put(segment_path(partition, newest), whole)
     store.delete(segment_path(partition, 1))
     (problem,) = problems(partition)
     assert f"there is no object {segment_path(partition, 1)}" in problem

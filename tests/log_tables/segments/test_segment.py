@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from log_tables.errors import CorruptSegment, StoreUnavailable
 from log_tables.limits import WHOLE_SEGMENT_BYTES
-from log_tables.record import RECORD_SCHEMA, Record, input_batch, to_records, with_offsets
+from log_tables.record import RECORD_SCHEMA, Record, batch_bytes, input_batch, to_records, with_offsets
 from log_tables.segments import segment as segments
 from log_tables.segments.segment import (
     COMPRESSIONS,
@@ -75,10 +75,15 @@ def test_what_was_written_is_read_back(store: Store, compression: str) -> None:
     assert read(store, segment) == [
         Record(r.value, r.key, r.headers, r.timestamp_us, 100 + n) for n, r in enumerate(ROWS)
     ]
-    codec = (
-        pq.ParquetFile(pa.BufferReader(encode(rows, compression))).metadata.row_group(0).column(3).compression
-    )
-    assert codec.lower() == compression
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_records_are_compressed_where_they_are_worth_it(compression: str) -> None:
+    rows = batch(ROWS)
+    for least, expected in ((batch_bytes(rows), compression), (batch_bytes(rows) + 1, "uncompressed")):
+        data = encode(rows, compression, SegmentLimits(compressed_bytes=least))
+        metadata = pq.ParquetFile(pa.BufferReader(data)).metadata
+        assert metadata.row_group(0).column(3).compression.lower() == expected
 
 
 rows_of = st.lists(
