@@ -16,7 +16,6 @@ import typer
 
 from lakelog.cli.common import Data, Json, console, pairs, print_json, print_table, progress_console
 from log_tables.clock import SystemClock, timer
-from log_tables.cluster.remote_admin import set_remote_root
 from log_tables.errors import InvalidArgument, LakelogError
 
 if TYPE_CHECKING:
@@ -74,6 +73,7 @@ def maintain(  # noqa: PLR0913, PLR0917 -- each is an option
     if find_spec("pyspark") is None:
         raise InvalidArgument("maintenance needs Spark; install it with pip install 'lakelog[spark]'")
     from jobs.maintenance import Maintenance, jobs_named
+    from log_tables.cluster.remote_admin import set_remote_root
 
     jobs = jobs_named(job)
     cluster = _open(settings)

@@ -183,7 +183,7 @@ def test_what_follows_a_wide_request_with_acks_0_comes_after_it(tmp_path: Path) 
     run(tmp_path, scenario)
 
 
-def test_a_wide_request_with_acks_0_goes_to_the_topic_that_was_made_again(tmp_path: Path) -> None:
+def test_a_wide_request_with_acks_0_goes_to_the_recreated_topic(tmp_path: Path) -> None:
     """Each of its parts spreads over so many partitions of the new one that it is wide again."""
 
     async def scenario(setup: Setup) -> None:

@@ -204,7 +204,7 @@ def test_a_gateway_takes_over_and_writes_after_the_plan(root: Root, job: Job) ->
     root.check()
 
 
-@pytest.mark.parametrize("then", ["deleted", "made again", "swept"])
+@pytest.mark.parametrize("then", ["deleted", "re-created", "swept"])
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
 def test_topics_are_deleted_after_the_plan(root: Root, job: Job, then: str) -> None:
     def delete() -> None:
@@ -217,14 +217,14 @@ def test_topics_are_deleted_after_the_plan(root: Root, job: Job, then: str) -> N
                 root.age(LOG_RETENTION_MS)
                 sweep(other)
                 assert list(root.store.list(f"topics/{name}/")) == []
-            if then == "made again":
+            if then == "re-created":
                 append(other.claim(create_topic(other, name), 0), b"another", at_us=root.clock.now_us())
 
     outcomes = run(root.opened(), jobs=[interrupted(job, delete)])
     if then == "swept" and job.name != housekeeping.NAME:
         assert errors(outcomes) != {}
     assert errors(run(root.opened())) == {}
-    left = {f"{name}/0": [b"another"] for name in (PLAIN, OLD, KEYED, FAR)} if then == "made again" else {}
+    left = {f"{name}/0": [b"another"] for name in (PLAIN, OLD, KEYED, FAR)} if then == "re-created" else {}
     assert {name: [record.value for record in found] for name, found in root.read().items()} == left
     assert fsck.check(root.store).problems == []
 

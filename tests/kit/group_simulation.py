@@ -221,7 +221,7 @@ class Simulation:
             self._handed.pop(self._incarnation(at), None)
 
     def _incarnation(self, at: TopicPartition) -> tuple[TopicPartition, str]:
-        """`at` in the topic that the group knows: one that is made again begins at its beginning."""
+        """`at` in the topic that the group knows: one that is re-created begins at its beginning."""
         topic = self.life.group.topics.get(at.topic)
         return at, "" if topic is None else topic.topic_id
 

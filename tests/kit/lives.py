@@ -1,4 +1,4 @@
-"""Compare a history with what each life of a topic held, which was deleted and made again meanwhile.
+"""Compare a history with what each life of a topic held, which was deleted and re-created meanwhile.
 
 The tables of a deleted topic stay for its `file.delete.delay.ms`: they are read at the end, as they are. One
 client alone makes and deletes the topic, so that its lives follow one another. As in the history checker

@@ -1,4 +1,4 @@
-"""Clients of what does not stay: topics deleted and made again, logs truncated, groups set back."""
+"""Clients of what does not stay: topics deleted and re-created, logs truncated, groups set back."""
 
 import threading
 from collections.abc import Mapping, Sequence

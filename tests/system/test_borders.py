@@ -1,5 +1,5 @@
 """Three gateways under clients of every kind, where nothing stays as it is: killed, paused and stopped while
-topics are deleted and made again, logs truncated, groups set back, and copies of the root started beside.
+topics are deleted and re-created, logs truncated, groups set back, and copies of the root started beside.
 """
 
 import os
@@ -23,7 +23,7 @@ from tests.kit.several import COPIERS, LONG_S, READERS, TOPIC, Load, Several, lo
 from tests.kit.workload import read_partition
 
 PHOENIX = "phoenix"
-"""The topic that is made again and again."""
+"""The topic that is re-created again and again."""
 
 ONLY_IN_THE_COPY = "only in the copy"
 

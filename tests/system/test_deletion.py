@@ -1,4 +1,4 @@
-"""A topic that is deleted, and made again, under processes that know it as it was."""
+"""A topic that is deleted, and re-created, under processes that know it as it was."""
 
 import threading
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Deletions that die, fail, and meet: the topic is gone whole, and made again whole."""
+"""Deletions that die, fail, and meet: the topic is gone whole, and re-created whole."""
 
 from collections.abc import Callable
 
@@ -31,7 +31,7 @@ def killed_in_deletion(cluster: Cluster, count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 2])
-def test_a_topic_is_made_again_only_when_the_logs_of_the_old_one_have_ended(
+def test_a_topic_is_recreated_only_when_the_logs_of_the_old_one_have_ended(
     cluster: Cluster, count: int
 ) -> None:
     create_topic(cluster, "t", 3)
@@ -144,12 +144,12 @@ def test_of_two_deletions_at_once_the_later_one_ends_the_logs_too(cluster: Clust
 def test_a_topic_that_was_re_created_is_not_deleted(cluster: Cluster) -> None:
     create_topic(cluster, "t")
 
-    def made_again() -> None:
+    def recreated() -> None:
         elsewhere = another(cluster)
         delete_topic(elsewhere, "t")
         create_topic(elsewhere, "t")
 
-    fault = Fault(1, before(made_again), COMMITS, "topics/__cluster_metadata")
+    fault = Fault(1, before(recreated), COMMITS, "topics/__cluster_metadata")
     with pytest.raises(UnknownTopic, match="re-created at the same time"):
         delete_topic(another(cluster, FaultyStore(cluster.store, [fault])), "t")
     assert looked(another(cluster).topic("t")) == []
@@ -166,7 +166,7 @@ def test_a_damaged_partition_does_not_stand_in_the_way(cluster: Cluster) -> None
 
 
 @pytest.mark.parametrize("failure", [crash_before, crash_after])
-def test_whoever_dies_at_any_write_of_a_deletion_the_topic_is_made_again_whole(
+def test_whoever_dies_at_any_write_of_a_deletion_the_topic_is_recreated_whole(
     clock: ManualClock, failure: Callable[[Callable[[], object]], object]
 ) -> None:
     for nth in range(1, 20):

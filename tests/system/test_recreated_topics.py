@@ -1,4 +1,4 @@
-"""A topic that is deleted and made again through one gateway, used through the others meanwhile."""
+"""A topic that is deleted and re-created through one gateway, used through the others meanwhile."""
 
 import json
 import os
@@ -96,7 +96,7 @@ def test_what_is_sent_with_acks_0_goes_to_the_topic_that_is_there(several: Sever
     first, second = several.gateways[:2]
     first.create_topic("unheard", 1)
     assert fetched(second.client, "unheard") == []
-    made_again(several, "unheard", there=True)
+    recreated(several, "unheard", there=True)
     for value in ("1", "2"):
         assert second.produce("unheard", value, partition=0, acks="0").status_code == 200
     assert second.produce("unheard", "3", partition=0).json()["offsets"][0]["offset"] == 3
@@ -115,7 +115,7 @@ def test_what_is_answered_early_is_where_it_was_said_or_lost_and_the_next_is_not
         name = f"acks-{acks}-{number}"
         known_to_the_second(several, name)
         assert gateway.produce(name, "old too", partition=0).status_code == 200
-        made_again(several, name, there=True)
+        recreated(several, name, there=True)
         early = gateway.produce(name, "early", partition=0, acks=acks).json()["offsets"][0]["offset"]
         wait_until(lambda: not held(gateway), "nothing is under way", LONG_S)  # noqa: B023
         sure = gateway.produce(name, "sure", partition=0).json()["offsets"][0]["offset"]
@@ -138,7 +138,7 @@ def test_a_producer_begins_its_sequences_anew(several: Several, clients: list[ht
         create(clients[0], name)
         with Producer(url, linger_ms=0) as producer:
             assert [producer.send(name, b"%d" % each).result().offset for each in range(3)] == [0, 1, 2]
-            made_again(several, name, there=True)
+            recreated(several, name, there=True)
             sent = [producer.send(name, b"%d" % each, partition=0) for each in range(3, 6)]
             assert [each.result().offset for each in sent] == [1, 2, 3]
         assert fetched(clients[0], name) == ["new", 3, 4, 5]
@@ -154,10 +154,10 @@ def test_who_follows_a_topic_by_offsets_reads_on_or_hears_that_it_is_shorter(
         with Client(url, timeout_s=LONG_S) as client:
             following = client.read(name, 0, follow=True)
             assert next(following).value == b'"old"'
-            made_again(several, name, there=True)
+            recreated(several, name, there=True)
             assert several.gateways[0].produce(name, "newer", "newest", partition=0).status_code == 200
             assert [next(following).value for _ in range(2)] == [b'"newer"', b'"newest"']
-            made_again(several, name, there=True)
+            recreated(several, name, there=True)
             with pytest.raises(OffsetOutOfRange):
                 next(following)
 
@@ -165,7 +165,7 @@ def test_who_follows_a_topic_by_offsets_reads_on_or_hears_that_it_is_shorter(
 # Every route, of a gateway that knows the topic as it was.
 
 
-def made_again(several: Several, name: str, *, there: bool) -> None:
+def recreated(several: Several, name: str, *, there: bool) -> None:
     """Let the first gateway make the topic `name` anew, or only delete it, behind the second one's back."""
     first = several.gateways[0]
     assert first.client.delete(f"{first.cluster}/topics/{name}").status_code == 204
@@ -227,7 +227,7 @@ def test_each_route_answers_for_the_topic_that_is_there(several: Several) -> Non
     assert len(listed) > 15
     for route in listed:
         known_to_the_second(several, name)
-        made_again(several, name, there=True)
+        recreated(several, name, there=True)
         before = seen(several, name)
         answer = ask(second, route, name)
         assert answer.is_success, (route, answer.text)
@@ -244,7 +244,7 @@ def test_each_route_says_that_a_topic_is_gone(several: Several) -> None:
     second, name = several.gateways[1], "gone"
     for route in of_topics(second.client):
         known_to_the_second(several, name)
-        made_again(several, name, there=False)
+        recreated(several, name, there=False)
         answer = ask(second, route, name)
         assert (answer.status_code, answer.json()["error_code"]) == (404, 40401), (route, answer.text)
 
@@ -259,7 +259,7 @@ def test_no_route_of_a_group_gives_or_keeps_anything_of_the_topic_before(
         name = f"group-{number}-{there}"
         first.create_topic(name)
         world = World(second, name)
-        made_again(several, name, there=there)
+        recreated(several, name, there=there)
         answer = world.send(route.method, route.path(**world.names), world.body_of(route))
         assert answer.status_code < 500, (route, answer.text)
         assert '"first"' not in answer.text, (route, answer.text)

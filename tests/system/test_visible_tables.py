@@ -210,7 +210,7 @@ def test_who_claims_makes_the_names_of_segments_durable_too(tmp_path: Path) -> N
     world.disk.close()
 
 
-def test_a_directory_that_was_pruned_and_made_again_is_durable_with_all_above_it(tmp_path: Path) -> None:
+def test_a_directory_that_was_pruned_and_recreated_is_durable_with_all_above_it(tmp_path: Path) -> None:
     world = World(tmp_path / "disk", lambda _: None)
     store, other = here(world), here(world)
     store.put("a/b/0", b"0")

@@ -238,7 +238,7 @@ def test_what_is_not_there_is_not_appended_to_nor_led(
     assert state(gateway, topic) == before
 
 
-def test_a_topic_that_was_made_again_is_another(gateway: RunningGateway, topic: str) -> None:
+def test_a_recreated_topic_is_another(gateway: RunningGateway, topic: str) -> None:
     old = topic_id(gateway, topic)
     assert gateway.client.delete(f"{gateway.cluster}/topics/{topic}").status_code == 204
     gateway.create_topic(topic, 2)

@@ -136,7 +136,7 @@ def test_topics_that_come_later_and_new_partitions_join_in(gateway: RunningGatew
     assert reader.send("GET", "subscription").json() == {"topics": [f"{group}-a"]}
 
 
-def test_a_topic_made_again_is_read_from_its_beginning(gateway: RunningGateway, group: str) -> None:
+def test_a_recreated_topic_is_read_from_its_beginning(gateway: RunningGateway, group: str) -> None:
     name = gateway.create_topic(f"{group}-t")
     reader = Instance(gateway.client, group, "reader")
     reader.subscribe(name)

@@ -39,7 +39,7 @@ def test_a_topic_lives_from_creation_to_deletion(gateway: RunningGateway) -> Non
     assert "life" not in gateway.client.get("/topics").json()
 
 
-def test_a_topic_made_again_is_empty(gateway: RunningGateway, topic: str) -> None:
+def test_a_recreated_topic_is_empty(gateway: RunningGateway, topic: str) -> None:
     gateway.produce(topic, 1, 2, 3, partition=0)
     gateway.client.delete(f"{gateway.cluster}/topics/{topic}")
     gateway.create_topic(topic)

@@ -21,7 +21,7 @@ from log_tables.cluster.group_log import (
 from tests.kit.driven_group import T0, T1, TWO, Driven, at
 
 
-def test_what_was_committed_of_a_topic_made_again_meanwhile_does_not_count() -> None:
+def test_what_was_committed_of_a_recreated_topic_meanwhile_does_not_count() -> None:
     driven = Driven().joined("a").stable()
     driven.happen(Commit("a", {T0: OffsetAndMetadata(7)}, 0))
     other = driven.restored({"t": TopicState("id-new", 2)})
@@ -29,7 +29,7 @@ def test_what_was_committed_of_a_topic_made_again_meanwhile_does_not_count() -> 
     assert restore(other.records, 0)["g"].offsets == {}
 
 
-def test_what_was_had_of_a_topic_made_again_while_nobody_looked_is_void() -> None:
+def test_what_was_had_of_a_recreated_topic_while_nobody_looked_is_void() -> None:
     driven = Driven().joined("a").stable()
     driven.happen(Join("b", MemberConfig()), Assign("b", at(0, 1)))
     driven.happen(Seek("a", {T0: 7}), Seek("b", {T0: 8}))

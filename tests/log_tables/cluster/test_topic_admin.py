@@ -138,7 +138,7 @@ def test_a_topic_that_was_deleted_is_gone_for_everyone_and_its_leaders_are_fence
         elsewhere.claim(topic, 0)
 
 
-def test_a_topic_that_is_made_again_has_nothing_of_the_old_one(cluster: Cluster) -> None:
+def test_a_recreated_topic_has_nothing_of_the_old_one(cluster: Cluster) -> None:
     old = create_topic(cluster, "t", 2, {"compression.type": "gzip"})
     leader = cluster.claim(old, 0)
     append(leader, b"old")

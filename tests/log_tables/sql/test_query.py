@@ -78,7 +78,7 @@ def test_records_below_the_log_start_are_not_there(cluster: Cluster) -> None:
     assert rows(cluster, "select min(offset), max(offset), count(*) from orders") == [(7, 9, 3)]
 
 
-def test_a_topic_made_again_shows_only_its_new_records(cluster: Cluster) -> None:
+def test_a_recreated_topic_shows_only_its_new_records(cluster: Cluster) -> None:
     append(create_topic(cluster, "orders").partition(0), b"old")
     delete_topic(cluster, "orders")
     append(create_topic(cluster, "orders").partition(0), b"new")

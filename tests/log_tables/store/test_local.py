@@ -131,7 +131,7 @@ def test_a_name_below_an_object_is_refused(local: LocalStore) -> None:
             put("a/b/c", b"y")
 
 
-def test_directories_pruned_by_another_are_made_again(tmp_path: Path) -> None:
+def test_directories_pruned_by_another_are_recreated(tmp_path: Path) -> None:
     first, second = LocalStore(tmp_path, SystemClock()), LocalStore(tmp_path, ManualClock())
     for _ in range(3):
         first.put_if_absent("t/a/0/x", b"x")
@@ -139,7 +139,7 @@ def test_directories_pruned_by_another_are_made_again(tmp_path: Path) -> None:
         assert os.listdir(tmp_path) == []
 
 
-def test_a_directory_made_again_under_the_same_number_is_made_durable_again(tmp_path: Path) -> None:
+def test_a_directory_recreated_under_the_same_number_is_made_durable_again(tmp_path: Path) -> None:
     synced: list[int] = []
     store = LocalStore(tmp_path, SystemClock(), sync=lambda file: synced.append(os.fstat(file).st_ino))
     for _ in range(5):

@@ -171,7 +171,7 @@ def test_a_leader_that_slept_is_not_told_wrongly_what_became_of_its_append(
             append(sleepy, b"lost")
 
 
-def test_a_claim_whose_answer_came_an_hour_late_is_made_again(store: Store, partition: Partition) -> None:
+def test_a_claim_whose_answer_came_an_hour_late_is_repeated(store: Store, partition: Partition) -> None:
     """Whether the first counted is not looked for: a second claim fences at least as well."""
     other = another(partition)
     sleepy = another(

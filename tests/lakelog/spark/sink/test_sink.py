@@ -170,7 +170,7 @@ def test_rows_name_their_topics(
         ("SELECT 'v' AS value, 1 AS colour", "append", "the column 'colour' is not a column of a record"),
         ("SELECT 'v' AS value", "overwrite", "use mode('append')"),
         ("SELECT 'v' AS value", "error", 'cannot be written in the "ErrorIfExists" mode'),
-        ("SELECT 'v' AS value, 2 AS partition", "append", "partition 2 of topic"),
+        ("SELECT 'v' AS value, 2 AS partition", "append", "has no partition 2; use 0 to 1"),
         ("SELECT 'v' AS value, NULL AS partition", "append", "the column 'partition' is void"),
     ],
 )

@@ -104,7 +104,7 @@ def test_a_loss_is_told_once_and_not_at_every_look(topics: Topics, caplog: pytes
 
 @pytest.mark.parametrize("records", [0, 3, 5, 9])
 @pytest.mark.parametrize("how", [{}, {"subscribePattern": "t"}, {"assign": {"t": [0, 1]}}])
-def test_a_topic_made_again_under_a_query_ends_it(
+def test_a_recreated_topic_under_a_query_ends_it(
     topics: Topics, how: dict[str, object], records: int
 ) -> None:
     """Kafka: silence, or an error when the new log is shorter. Here an error, running or restarted."""
@@ -135,7 +135,7 @@ def test_a_query_may_go_on_with_the_new_topic_from_its_beginning(
     assert again.restart().trigger() == {"t-0": [records]}
 
 
-def test_a_topic_made_again_during_available_now(topics: Topics) -> None:
+def test_a_recreated_topic_during_available_now(topics: Topics) -> None:
     """The records that it was to read are gone; the new topic is for the next run."""
 
     def again() -> None:
@@ -153,7 +153,7 @@ def test_a_topic_made_again_during_available_now(topics: Topics) -> None:
 
 
 @pytest.mark.parametrize("fail", ["true", "false"])
-def test_a_planned_micro_batch_of_a_topic_made_again_is_not_read_from_the_new_one(
+def test_a_planned_micro_batch_of_a_recreated_topic_is_not_read_from_the_new_one(
     topics: Topics, fail: str
 ) -> None:
     """After a crash Spark plans the last micro-batch again before it asks for a new one."""
