@@ -12,9 +12,8 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from log_tables.errors import InvalidRecord
 from log_tables.layout import TIMESTAMP
-from log_tables.limits import ROW_BYTES, ROW_HEADER_BYTES, ROWS_MAX, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+from log_tables.limits import ROW_BYTES, ROW_HEADER_BYTES, ROWS_MAX
 from log_tables.record import (
     HEADERS_TYPE,
     INPUT_SCHEMA,
@@ -106,16 +105,6 @@ def numbers_array(numbers: "Sequence[int] | np.ndarray") -> pa.Array:
     # Not pa.array: it imports pandas if that is installed, which blocks the event loop for 0.9 s.
     values = np.ascontiguousarray(numbers, np.int64)
     return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
-
-
-def check_times(timestamps_us: Sequence[int]) -> None:
-    """Raise InvalidRecord for a time before the year 1 or after 9999: other readers could not show it."""
-    for wrong in (min(timestamps_us), max(timestamps_us)):
-        if not TIMESTAMP_MIN_US <= wrong <= TIMESTAMP_MAX_US:
-            raise InvalidRecord(
-                f"the timestamp {wrong // 1000} ms is outside the years 1 to 9999; send milliseconds since "
-                "1970"
-            )
 
 
 def rows_or_batch(rows: Rows) -> Records:

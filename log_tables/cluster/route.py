@@ -65,13 +65,7 @@ class SentRecords:
             return self
         indexes = np.sort(np.concatenate([np.asarray(batch.indexes, np.int64) for batch in batches]))
         places = indexes if self.indexes is None else np.searchsorted(self.indexes, indexes)
-        named = self.named
-        if named is not None:
-            named = (
-                named.take(numbers_array(places))
-                if isinstance(named, pa.Array)
-                else [named[i] for i in places]
-            )
+        named = None if self.named is None else _taken_numbers(self.named, places)
         return SentRecords(taken(self.records, places), named, indexes)
 
     def index(self, place: int) -> int:
