@@ -18,15 +18,14 @@ from api.v3.paths import ClusterId, TopicName
 from api.v3.schema import BATCH_BODY, RECORDS_BODY
 from api.wire.json_bounds import ALONE_DEPTH, IN_LIST_DEPTH, check_fits, decoding
 from api.wire.offload import INLINE_MAX_ROWS, is_large_json, maybe_in_thread
-from api.wire.v2 import unless_all_none
-from api.wire.v3 import Row, decode_batch, decode_stream, record_answer
+from api.wire.v3 import Row, decode_batch, decode_stream, record_answer, sent_records
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, AppendOutcome
-from log_tables.cluster.route import PartitionBatch, SentRecords
+from log_tables.cluster.route import PartitionBatch
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord, LakelogError, RecordTooLarge
 from log_tables.limits import JSON_ANSWER_BYTES
-from log_tables.rows import Rows, rows_or_batch, timestamps_of
+from log_tables.rows import timestamps_of
 
 router = APIRouter(
     prefix="/v3/clusters/{cluster_id}/topics/{topic}", tags=["v3 produce"], route_class=StrictRoute
@@ -179,16 +178,6 @@ def _refusal(topic: Topic, row: Row) -> LakelogError | None:
     return None
 
 
-def _sent(rows: list[Row], now_us: int) -> SentRecords:
-    records = Rows(
-        [row.value for row in rows],
-        [now_us if row.timestamp_ms is None else row.timestamp_ms * 1000 for row in rows],
-        unless_all_none([row.key for row in rows]),
-        [row.headers for row in rows] if any(row.headers for row in rows) else None,
-    )
-    return SentRecords(rows_or_batch(records), unless_all_none([row.partition for row in rows]))
-
-
 async def _append(here: Gateway, topic: Topic, rows: list[Row], room: Room) -> list[_RecordAnswer]:
     """Append the rows; the answer to each, in order."""
     begin = here.clock.monotonic()
@@ -196,7 +185,7 @@ async def _append(here: Gateway, topic: Topic, rows: list[Row], room: Room) -> l
     room.grow(room.size_bytes + len(rows) * JSON_ANSWER_BYTES)
     large = len(rows) > INLINE_MAX_ROWS
 
-    sent = await maybe_in_thread(large, lambda: _sent(rows, here.clock.now_us()))
+    sent = await maybe_in_thread(large, lambda: sent_records(rows, here.clock.now_us()))
     result = await append(here, topic, ProduceRequest(sent, Acks.ALL), room)
     refuse_if_all_failed(result.outcomes)
     answers = await maybe_in_thread(

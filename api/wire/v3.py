@@ -9,9 +9,11 @@ import msgspec
 
 from api.errors import MalformedBody
 from api.wire.json_bounds import check_depth, check_utf8, documents, too_deep
-from api.wire.v2 import Milliseconds
+from api.wire.v2 import Milliseconds, unless_all_none
+from log_tables.cluster.route import SentRecords
 from log_tables.errors import InvalidRecord
 from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+from log_tables.rows import Rows, rows_or_batch
 
 
 class Typed(msgspec.Struct, forbid_unknown_fields=True):
@@ -166,6 +168,17 @@ def _milliseconds(timestamp: datetime | int | None) -> int | None:
     if not TIMESTAMP_MIN_US <= milliseconds * 1000 <= TIMESTAMP_MAX_US:
         raise InvalidRecord(f"the timestamp {timestamp} is outside the years 1 to 9999 UTC; send one inside")
     return milliseconds
+
+
+def sent_records(rows: list[Row], now_us: int) -> SentRecords:
+    """The records of `rows`; those without a timestamp get `now_us`."""
+    records = Rows(
+        [row.value for row in rows],
+        [now_us if row.timestamp_ms is None else row.timestamp_ms * 1000 for row in rows],
+        unless_all_none([row.key for row in rows]),
+        [row.headers for row in rows] if any(row.headers for row in rows) else None,
+    )
+    return SentRecords(rows_or_batch(records), unless_all_none([row.partition for row in rows]))
 
 
 def record_answer(

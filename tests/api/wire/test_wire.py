@@ -16,7 +16,7 @@ from api.errors import MalformedBody, NotJson, RequestTooLarge
 from api.media import Format
 from api.wire.records import encode_rows
 from api.wire.v2 import decode_records, encode_consecutive_offsets, encode_offsets
-from api.wire.v3 import Row, decode_batch, decode_stream
+from api.wire.v3 import Row, decode_batch, decode_stream, sent_records
 from log_tables.errors import InvalidRecord
 from log_tables.record import RECORD_SCHEMA, with_offsets
 from log_tables.rows import Rows, as_batch, count_of
@@ -153,6 +153,7 @@ def test_any_v3_stream_is_rows_or_a_typed_error(body: bytes) -> None:
         return
     assert all(isinstance(row, Row) for row in rows)
     assert rows != []
+    as_batch(sent_records(rows, 0).records).validate(full=True)
 
 
 @given(bodies | rows_like.map(lambda rows: json.dumps({"entries": rows}).encode()))
