@@ -37,7 +37,7 @@ MERGED, TIERED = "merged", "tiered"
 PARTITIONS = 2
 JSON = {"Content-Type": "application/vnd.kafka.json.v2+json"}
 TINY = {"segment_bytes": "32768", "merge_min_age_ms": "0"}
-WAIT_S = 180
+WAIT_S = 600
 RUN_S = 3.0
 """Within how long after a first run has begun its scheduler is killed."""
 
@@ -55,12 +55,12 @@ class Scene:
         self.gateway.create_topic(TIERED, PARTITIONS, **limits)
         self.acknowledged = {self._place(writer): 0 for writer in range(2 * PARTITIONS)}
         self.consumed: dict[tuple[str, int], list[str]] = {place: [] for place in self.acknowledged}
-        self._stop = threading.Event()
-        targets = [
-            (target, writer) for target in (self._write, self._read) for writer in range(2 * PARTITIONS)
-        ]
-        self._threads = [threading.Thread(target=target, args=(writer,)) for target, writer in targets]
-        for thread in self._threads:
+        self._stop, self._written = threading.Event(), threading.Event()
+        self._writers, self._readers = (
+            [threading.Thread(target=target, args=(writer,)) for writer in range(2 * PARTITIONS)]
+            for target in (self._write, self._read)
+        )
+        for thread in (*self._writers, *self._readers):
             thread.start()
         self.start()
 
@@ -86,7 +86,7 @@ class Scene:
         topic, partition = self._place(writer)
         found = self.consumed[topic, partition]
         with httpx.Client(base_url=self.gateway.url, timeout=60) as client:
-            while not self._stop.is_set() or len(found) < self.acknowledged[topic, partition]:
+            while not self._written.is_set() or len(found) < self.acknowledged[topic, partition]:
                 path = f"/topics/{topic}/partitions/{partition}/records"
                 answer = client.get(path, params={"offset": len(found), "timeout": 200})
                 assert answer.status_code == 200, answer.text
@@ -151,7 +151,10 @@ class Scene:
 
     def end_load(self) -> None:
         self._stop.set()
-        for thread in self._threads:
+        for thread in self._writers:
+            thread.join()
+        self._written.set()  # not before: a reader would end before the last answer of its writer
+        for thread in self._readers:
             thread.join()
 
     def partitions(self) -> dict[tuple[str, int], Partition]:

@@ -8,7 +8,7 @@ import msgspec
 
 from tests.kit.gateway import RunningGateway
 
-WAIT_S = 30.0
+WAIT_S = 180.0
 
 
 def connect(gateway: RunningGateway) -> socket.socket:

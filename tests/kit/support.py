@@ -15,7 +15,7 @@ S3_SERVER = ROOT / ".tools" / "bin" / "versitygw"
 SPARK_CLASSES = ROOT / ".tools" / "spark.jsa"
 """What a JVM need not load and check again, from scripts/tools.py; without it Spark starts more slowly."""
 
-WAIT_S = 30.0
+WAIT_S = 180.0
 """How long a condition may take on a busy machine; nothing is measured by it."""
 
 _LOOK_AGAIN_S = 0.01
