@@ -30,7 +30,7 @@ pytestmark = pytest.mark.spark
 
 PARTITIONS = 2
 KEYS = 20
-LIMIT_S = 300
+LIMIT_S = 900
 """For a job to do something once, and for readers to come to the end."""
 
 WORK = ((segment_compaction.NAME, "t"), (tiering.NAME, "t"), (key_compaction.NAME, "k"))

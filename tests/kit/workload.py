@@ -86,7 +86,7 @@ class Workload:
             since = self.history.operations()[start:]
             return sum(op.ok and isinstance(op.asked, kind) and _of(op, name) for op in since) >= more
 
-        wait_until(enough, f"{more} more acknowledged {kind.__name__} of {name or 'all'}", 120)
+        wait_until(enough, f"{more} more acknowledged {kind.__name__} of {name or 'all'}")
 
     def _check(self) -> None:
         if self._errors:
@@ -143,7 +143,7 @@ class Workload:
                 doing.ok(where)
             return None not in where.offsets
 
-        wait_until(settled, f"the transactions of {group} are applied", 60)
+        wait_until(settled, f"the transactions of {group} are applied")
 
 
 def _side(task: Task) -> str:

@@ -51,7 +51,7 @@ class Scene:
         """End the load, let the groups reach the end, and look."""
         self.load.end_writers()
         for group in (READERS, COPIERS):
-            wait_until(partial(self._is_at_the_end, group), f"{group} are at the end", 60)
+            wait_until(partial(self._is_at_the_end, group), f"{group} are at the end")
         self.load.end()
         return self.load.findings({TOPIC: PARTITIONS, COPY: PARTITIONS}, [READERS, COPIERS])
 

@@ -81,7 +81,7 @@ class Flow:
 
     def finish(self) -> Counter[bytes]:
         """Wait until all is consumed; what came out of it."""
-        wait_until(lambda: self.committed() == self.records, "all is consumed", 90)
+        wait_until(lambda: self.committed() == self.records, "all is consumed")
         self._end.set()
         for thread in self._threads:
             thread.join()

@@ -311,5 +311,5 @@ def test_a_scheduler_goes_when_its_gateway_was_killed(root: Root) -> None:
     scheduler = scheduler_of(gateway)
     family = [scheduler, *descendants(scheduler)]
     gateway.kill()
-    wait_until(lambda: not any(map(alive, family)), "the scheduler ends", 60)
+    wait_until(lambda: not any(map(alive, family)), "the scheduler ends")
     assert errors(run_all(root.opened())) == {}

@@ -133,7 +133,7 @@ def break_it(scene: Scene, draw: ManualClock, deaths: int) -> None:
             scene.kill_reader(int(draw.random() * READERS))
         scene.check_commits()
     scene.end_load()
-    wait_until(lambda: scene.lag() == 0, "all is committed", 60)
+    wait_until(lambda: scene.lag() == 0, "all is committed")
     scene.check_commits()
     ends, processed = scene.ends(), scene.processed()
     assert min(ends.values()) > 0
