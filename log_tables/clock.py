@@ -6,7 +6,7 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -90,6 +90,17 @@ class Backoff:
     def after(self, pause_s: float) -> float:
         """The pause that follows one of `pause_s`."""
         return min(pause_s * self.factor, self.max_s)
+
+    def attempts(self, clock: Clock, most: int) -> Iterator[int]:
+        """Up to `most` attempts: 0, 1, … After each of them a random part of its pause passes.
+
+        Processes that hindered one another then go on at different times.
+        """
+        pause_s = self.first_s
+        for attempt in range(most):
+            yield attempt
+            clock.pause(pause_s * clock.random())
+            pause_s = self.after(pause_s)
 
 
 class SystemClock:

@@ -251,7 +251,8 @@ TIMESTAMP_MAX_US = 253_402_300_799_000_000
 
 METADATA_ATTEMPTS_MAX = 20
 METADATA_PAUSE_S = 0.05
-"""How often, and after which pause, a change of the metadata log is retried when another process was first.
+METADATA_PAUSE_MAX_S = 1.0
+"""How often a change of the metadata log is retried when another process was first, and the pauses between.
 """
 
 STORE_RETRIES_MAX = 5

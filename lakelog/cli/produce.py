@@ -80,28 +80,19 @@ def produce(  # noqa: PLR0913, PLR0917 -- each is an option
     with connect(url, wait) as client:
         largest = int(client.topic(topic)["configs"]["max.message.bytes"])
     fill = rows.Fill(key_field, separator, timestamp_field, largest)
+    tally = Tally(skip)
     with Producer(url, acks=acks) as producer, _progress(json) as progress:
         with _nothing_sent(file):
             task = progress.add_task(topic, total=rows.total(chosen))
             if chosen.again:
                 for _ in rows.read(chosen, fill, skip):
                     pass
-        tally = Tally(skip)
-        try:
+        with _tallied(file, tally, progress):
             for row in rows.read(chosen, fill, skip):
                 tally.add(producer.send(topic, row.value, row.key, headers, row.timestamp_ms))
                 if tally.count % SHOWN_EVERY == 0:
                     progress.update(task, completed=tally.count)
             tally.advance(wait=True)
-        except LakelogError as error:
-            raise type(error)(f"{error}; {tally.sentence()}", **error.details) from None
-        except OSError as error:
-            raise LakelogError(f"{file} cannot be read ({error.strerror}); {tally.sentence()}") from None
-        except KeyboardInterrupt:
-            progress.stop()
-            print("lakelog: interrupted; waiting for the records that are on their way", file=sys.stderr)
-            print(f"lakelog: {tally.sentence()}", file=sys.stderr)
-            raise
         progress.update(task, completed=tally.count)
     seconds = clock.monotonic() - begin
     if json:
@@ -128,6 +119,22 @@ def _nothing_sent(file: Path) -> Iterator[None]:
         raise type(error)(f"{error}; nothing was sent", **error.details) from None
     except OSError as error:
         raise LakelogError(f"{file} cannot be read ({error.strerror}); nothing was sent") from None
+
+
+@contextmanager
+def _tallied(file: Path, tally: "Tally", progress: "Progress") -> Iterator[None]:
+    """Errors raised in this block say how many records were sent, and how to go on."""
+    try:
+        yield
+    except LakelogError as error:
+        raise type(error)(f"{error}; {tally.sentence()}", **error.details) from None
+    except OSError as error:
+        raise LakelogError(f"{file} cannot be read ({error.strerror}); {tally.sentence()}") from None
+    except KeyboardInterrupt:
+        progress.stop()
+        print("lakelog: interrupted; waiting for the records that are on their way", file=sys.stderr)
+        print(f"lakelog: {tally.sentence()}", file=sys.stderr)
+        raise
 
 
 class Tally:

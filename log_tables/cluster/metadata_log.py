@@ -7,12 +7,13 @@ The newest record of a key counts. The key of a topic is its name, that of a gat
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from itertools import count
 from typing import TypeVar
 
 import msgspec
 
-from log_tables.clock import Clock
+from log_tables.clock import Backoff, Clock
 from log_tables.cluster.root_location import check_finished
 from log_tables.cluster.topic import check_topic_name
 from log_tables.errors import (
@@ -31,11 +32,14 @@ from log_tables.layout import (
     partition_directory,
     topic_directory,
 )
-from log_tables.limits import BATCH_MAX_BYTES, METADATA_ATTEMPTS_MAX, METADATA_PAUSE_S
+from log_tables.limits import BATCH_MAX_BYTES, METADATA_ATTEMPTS_MAX, METADATA_PAUSE_MAX_S, METADATA_PAUSE_S
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch, to_records
 from log_tables.store.store import Store
 from log_tables.table.table import create_table
+
+WRITERS_RACE = Backoff(METADATA_PAUSE_S, max_s=METADATA_PAUSE_MAX_S)
+"""The pauses of processes that append to one internal topic at the same time."""
 
 _log = logging.getLogger(__name__)
 
@@ -281,22 +285,19 @@ class MetadataLog:
 
         Raises NotLeader when others were first too often.
         """
-        for attempt in range(METADATA_ATTEMPTS_MAX):
-            try:
-                with self._lock:
-                    if not self.partition.leading:
-                        self.partition.claim(self._url)
+        # Another process may write the metadata log at the same time.
+        for _ in WRITERS_RACE.attempts(self._clock, METADATA_ATTEMPTS_MAX):
+            with suppress(NotLeader, OffsetMismatch), self._lock:
+                if not self.partition.leading:
+                    self.partition.claim(self._url)
+                self.refresh()
+                self.make_durable()
+                made = decide()
+                if made is not None:
+                    batch = input_batch([encode(made)], self._clock.now_us())
+                    self.partition.append([AppendRequest(batch, expected_offset=self._next)])
                     self.refresh()
-                    self.make_durable()
-                    made = decide()
-                    if made is not None:
-                        batch = input_batch([encode(made)], self._clock.now_us())
-                        self.partition.append([AppendRequest(batch, expected_offset=self._next)])
-                        self.refresh()
-                    return made
-            except (NotLeader, OffsetMismatch):
-                # Another process writes the metadata log at the same time: wait for a random while.
-                self._clock.pause(METADATA_PAUSE_S * (attempt + 1) * self._clock.random())
+                return made
         raise NotLeader(
             f"too many processes change the metadata log at once, so {what} was not changed; repeat "
             "the request"

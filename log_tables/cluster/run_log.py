@@ -5,15 +5,17 @@ days.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import msgspec
 import pyarrow as pa
 
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.metadata_log import WRITERS_RACE
 from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import CorruptLog, NotLeader, TopicExists
 from log_tables.layout import MAINTENANCE
-from log_tables.limits import BATCH_MAX_BYTES, METADATA_ATTEMPTS_MAX, METADATA_PAUSE_S
+from log_tables.limits import BATCH_MAX_BYTES, METADATA_ATTEMPTS_MAX
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.partition.reader import PartitionReader
 from log_tables.record import Record, input_batch, to_records
@@ -62,15 +64,13 @@ def record_runs(cluster: Cluster, runs: Sequence[JobRun]) -> None:
         return
     partition = _partition(cluster)
     batch = input_batch([Record(msgspec.json.encode(run)) for run in runs], cluster.clock.now_us())
-    for attempt in range(METADATA_ATTEMPTS_MAX):
-        try:
+    # Another scheduler may record its runs at the same time.
+    for _ in WRITERS_RACE.attempts(cluster.clock, METADATA_ATTEMPTS_MAX):
+        with suppress(NotLeader):
             if not partition.leading:
                 partition.claim(cluster.url)
             partition.append([AppendRequest(batch)])
             return
-        except NotLeader:
-            # Another scheduler records its runs at the same time.
-            cluster.clock.pause(METADATA_PAUSE_S * (attempt + 1) * cluster.clock.random())
     raise NotLeader("too many processes record maintenance runs at once; run fewer schedulers")
 
 

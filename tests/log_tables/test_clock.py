@@ -1,6 +1,7 @@
 """Which clock goes on in sleep, and the 30-minute rule by it, whatever the wall clock says."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 
@@ -217,3 +218,12 @@ def test_pauses_grow_up_to_their_bound() -> None:
     for _ in range(4):
         pauses.append(backoff.after(pauses[-1]))
     assert pauses == [0.5, 1.0, 2.0, 3.0, 3.0]
+
+
+def test_attempts_come_at_random_times_and_end() -> None:
+    clock, backoff = ManualClock(), Backoff(1.0, max_s=2.0)
+    times = [clock.monotonic() for _ in backoff.attempts(clock, 4)]
+    pauses = [later - earlier for earlier, later in pairwise([*times, clock.monotonic()])]
+    assert len(times) == 4
+    assert all(0 < pause <= most for pause, most in zip(pauses, [1.0, 2.0, 2.0, 2.0], strict=True))
+    assert len(set(pauses)) == 4
