@@ -6,7 +6,7 @@ import statistics
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench import beside, cells, groups, maintenance, several, spark, spark_sink, steady, transactions
+from bench import beside, cells, groups, keyed, maintenance, several, spark, spark_sink, steady, transactions
 from bench.contest import OURS, Contest, Results, Rivals, Scale, contest
 from bench.peers import Peers
 
@@ -18,6 +18,8 @@ LIBRDKAFKA_CONSUME: Rivals = {"librdkafka consumer": cells.peer_librdkafka_consu
 CELLS: dict[str, Contest] = {
     "JSON produce": contest(cells.json_produce, JAVA_PRODUCE | HTTP_PRODUCE),
     "Arrow produce": contest(cells.arrow_produce, LIBRDKAFKA_PRODUCE),
+    **{f"keyed, {case}": case.contest() for case in keyed.CASES},
+    "keyed, over partitions": contest(keyed.curve),
     "one record": contest(cells.one_record),
     "freshness": contest(cells.freshness),
     "Arrow fetch": contest(cells.arrow_fetch, LIBRDKAFKA_CONSUME),

@@ -41,7 +41,8 @@ def scratch(in_memory: bool = False) -> Iterator[Path]:
         yield Path(name)
 
 
-def _body(directory: Path, data: bytes) -> Path:
+def body_file(directory: Path, data: bytes) -> Path:
+    """A file with `data`, for the load generator."""
     path = directory / "body"
     path.write_bytes(data)
     return path
@@ -60,7 +61,7 @@ def arrow_produce(seconds: int) -> Figures:
 def _produce(data: bytes, media_type: str, count: int, connections: int, seconds: int) -> Figures:
     with scratch() as directory, Gateway(directory / "data") as gateway:
         gateway.create_topic("bench", PARTITIONS)
-        url, body = f"{gateway.url}/topics/bench", _body(directory, data)
+        url, body = f"{gateway.url}/topics/bench", body_file(directory, data)
         load.post(url, body, media_type, connections, 1)
         before, held = gateway.cpu_seconds, gateway.end_offset("bench", PARTITIONS)
         measured = load.post(url, body, media_type, connections, seconds)
@@ -80,7 +81,7 @@ def one_record(seconds: int) -> Figures:
     options = ("--set", "linger_ms=0", "--set", "commits_per_second_max=0")
     with scratch() as directory, Gateway(directory / "data", *options) as gateway:
         gateway.create_topic("bench", 1)
-        body = _body(directory, load.json_body(1))
+        body = body_file(directory, load.json_body(1))
         url = f"{gateway.url}/topics/bench"
         load.post(url, body, load.JSON, 1, 1)
         measured = load.post(url, body, load.JSON, 1, seconds)
@@ -174,7 +175,7 @@ def memory(_seconds: int) -> Figures:
     """Resident memory of a gateway through which 10 million records pass, in Arrow requests of 10,000."""
     with scratch() as directory, Gateway(directory / "data") as gateway:
         gateway.create_topic("bench", PARTITIONS)
-        body = _body(directory, load.arrow_body(10_000))
+        body = body_file(directory, load.arrow_body(10_000))
         while gateway.end_offset("bench", PARTITIONS) < 10_000_000:
             load.post(f"{gateway.url}/topics/bench", body, load.ARROW, 8, 2)
         return {"peak MB": gateway.peak_mb}
@@ -215,7 +216,7 @@ def peer_librdkafka_consume(peers: Peers, _seconds: int) -> Figures:
 
 def peer_http_produce(peers: Peers, seconds: int) -> Figures:
     with scratch() as directory, peers.http_gateway() as url:
-        target, body = f"{url}/topics/{peers.topic('http')}", _body(directory, load.json_body(500))
+        target, body = f"{url}/topics/{peers.topic('http')}", body_file(directory, load.json_body(500))
         load.post(target, body, load.JSON, 16, 1)
         measured = load.post(target, body, load.JSON, 16, seconds)
         return {"records/s": measured.requests * 500 / measured.seconds}

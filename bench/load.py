@@ -40,6 +40,13 @@ def json_body(count: int) -> bytes:
     return json.dumps({"records": [{"value": value.decode()} for value in values(count)]}).encode()
 
 
+def keyed_body(count: int, keys: int = 97) -> bytes:
+    """`count` records, each with one of so many keys."""
+    named = (f"user{number % keys}" for number in range(count))
+    records = [{"key": key, "value": value.decode()} for key, value in zip(named, values(count), strict=True)]
+    return json.dumps({"records": records}).encode()
+
+
 def arrow_body(count: int) -> bytes:
     batch = pa.RecordBatch.from_arrays([binary_array(values(count))], ["value"])
     sink = pa.BufferOutputStream()
