@@ -41,17 +41,16 @@ class Case:
     def ours(self, seconds: int) -> Figures:
         with scratch() as directory, Gateway(directory / "data") as gateway:
             gateway.create_topic("keyed", self.partitions)
-            body = body_file(directory, load.keyed_body(self.records))
+            body = body_file(directory, load.keyed_bodies(self.records))
             url = f"{gateway.url}/topics/keyed"
-            load.post(url, body, load.JSON, self.connections, WARM_S)
+            load.post(url, body, load.JSON, self.connections, WARM_S, in_turn=True)
             before, held = gateway.cpu_seconds, gateway.end_offset("keyed", self.partitions)
-            measured = load.post(url, body, load.JSON, self.connections, seconds)
+            measured = load.post(url, body, load.JSON, self.connections, seconds, in_turn=True)
             cpu = gateway.cpu_seconds - before
             kept = gateway.end_offset("keyed", self.partitions) - held
             if kept < measured.requests * self.records:
-                raise RuntimeError(
-                    f"{measured.requests * self.records} records were acknowledged, {kept} are there"
-                )
+                acknowledged = measured.requests * self.records
+                raise RuntimeError(f"{acknowledged} records were acknowledged, {kept} are there")
             return {
                 **self.figures(measured),
                 "CPU µs a request": cpu / measured.requests * 1e6,
@@ -62,9 +61,9 @@ class Case:
         topic = f"keyed{self.partitions}"
         with scratch() as directory, peers.http_gateway() as url:
             target = f"{url}/topics/{peers.topic(topic, self.partitions)}"
-            body = body_file(directory, load.keyed_body(self.records))
-            load.post(target, body, load.JSON, self.connections, WARM_S)
-            return self.figures(load.post(target, body, load.JSON, self.connections, seconds))
+            body = body_file(directory, load.keyed_bodies(self.records))
+            load.post(target, body, load.JSON, self.connections, WARM_S, in_turn=True)
+            return self.figures(load.post(target, body, load.JSON, self.connections, seconds, in_turn=True))
 
 
 CASES = (

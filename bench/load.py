@@ -40,11 +40,16 @@ def json_body(count: int) -> bytes:
     return json.dumps({"records": [{"value": value.decode()} for value in values(count)]}).encode()
 
 
-def keyed_body(count: int, keys: int = 97) -> bytes:
-    """`count` records, each with one of so many keys."""
-    named = (f"user{number % keys}" for number in range(count))
-    records = [{"key": key, "value": value.decode()} for key, value in zip(named, values(count), strict=True)]
-    return json.dumps({"records": records}).encode()
+def keyed_bodies(count: int, keys: int = 97) -> bytes:
+    """A line for each key: a body of `count` records with keys, of which the first has that one."""
+    texts = [value.decode() for value in values(count)]
+
+    def body(first: int) -> str:
+        named = (f"user{(first + number) % keys}" for number in range(count))
+        records = [{"key": key, "value": text} for key, text in zip(named, texts, strict=True)]
+        return json.dumps({"records": records})
+
+    return "\n".join(body(first) for first in range(keys)).encode()
 
 
 def arrow_body(count: int) -> bytes:
@@ -55,9 +60,14 @@ def arrow_body(count: int) -> bytes:
     return bytes(sink.getvalue())
 
 
-def post(url: str, body: Path, media_type: str, connections: int, seconds: int) -> Measured:
-    """Send `body` over `connections` kept-alive connections, one thread, for `seconds`."""
-    environment = {**os.environ, "BODY": str(body), "CTYPE": media_type}
+def post(
+    url: str, body: Path, media_type: str, connections: int, seconds: int, in_turn: bool = False
+) -> Measured:
+    """Send `body` over `connections` kept-alive connections, one thread, for `seconds`.
+
+    With `in_turn` each line of the file is a body, and they are sent in turn.
+    """
+    environment = {**os.environ, "BODY": str(body), "CTYPE": media_type, "IN_TURN": "1" * in_turn}
     command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "30s", "-s", str(_SCRIPT), url]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     line = next(line for line in done.stdout.splitlines() if line.startswith("MEASURED "))

@@ -1,9 +1,26 @@
 -- wrk: POST the bytes of the file $BODY as $CTYPE, closed loop; print what was measured as one JSON line.
+-- If $IN_TURN is set, each line of the file is a body of its own, and they are sent in turn.
 local file = assert(io.open(os.getenv("BODY"), "rb"))
 wrk.method = "POST"
-wrk.body = file:read("*a")
 wrk.headers["Content-Type"] = os.getenv("CTYPE")
+local bodies = {}
+if (os.getenv("IN_TURN") or "") ~= "" then
+  for line in file:lines() do bodies[#bodies + 1] = line end
+else
+  wrk.body = file:read("*a")
+end
 file:close()
+
+if #bodies > 0 then
+  local requests, sent = {}, 0
+  init = function(_)
+    for i, body in ipairs(bodies) do requests[i] = wrk.format(nil, nil, nil, body) end
+  end
+  request = function()
+    sent = sent + 1
+    return requests[sent % #requests + 1]
+  end
+end
 
 function done(summary, latency, _)
   local e = summary.errors
