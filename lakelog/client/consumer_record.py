@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from log_tables.record import header_pairs
 from log_tables.topic_partition import TopicPartition
 
 
@@ -62,7 +63,7 @@ def to_consumer_records(table: pa.Table) -> Iterator[ConsumerRecord]:
     """The rows of a table with the columns of a poll."""
     for batch in table.to_batches():
         stamps = (us // 1000 for us in batch.column("timestamp").cast(pa.int64()).to_pylist())
-        names = ("topic", "partition", "offset", "key", "value", "headers")
-        topics, partitions, offsets, keys, values, headers = (batch.column(n).to_pylist() for n in names)
-        listed = (tuple((h["key"], h["value"]) for h in row or ()) for row in headers)
-        yield from map(ConsumerRecord, topics, partitions, offsets, stamps, keys, values, listed)
+        names = ("topic", "partition", "offset", "key", "value")
+        topics, partitions, offsets, keys, values = (batch.column(name).to_pylist() for name in names)
+        headers = header_pairs(batch.column("headers"))
+        yield from map(ConsumerRecord, topics, partitions, offsets, stamps, keys, values, headers)

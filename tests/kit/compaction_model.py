@@ -1,7 +1,9 @@
 """What compactions by key leave of a log, in plain Python and record by record."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from log_tables.limits import DELETE_HORIZON_STEPS
 from log_tables.record import Record
