@@ -6,7 +6,19 @@ import statistics
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench import beside, cells, groups, keyed, maintenance, several, spark, spark_sink, steady, transactions
+from bench import (
+    beside,
+    cells,
+    crowd,
+    groups,
+    keyed,
+    maintenance,
+    several,
+    spark,
+    spark_sink,
+    steady,
+    transactions,
+)
 from bench.contest import OURS, Contest, Results, Rivals, Scale, contest
 from bench.peers import Peers
 
@@ -20,6 +32,7 @@ CELLS: dict[str, Contest] = {
     "Arrow produce": contest(cells.arrow_produce, LIBRDKAFKA_PRODUCE),
     **{f"keyed, {case}": case.contest() for case in keyed.CASES},
     "keyed, over partitions": contest(keyed.curve),
+    "group next to 64 partitions": contest(crowd.crowd),
     "one record": contest(cells.one_record),
     "freshness": contest(cells.freshness),
     "Arrow fetch": contest(cells.arrow_fetch, LIBRDKAFKA_CONSUME),
@@ -77,16 +90,22 @@ def main() -> None:
 def _report(name: str, runs: list[Results]) -> None:
     """Our figures, then each peer's with the ratio of ours to it, run by run."""
     for contender, figures in runs[0].items():
+        title = name if contender == OURS else f"↳ {contender}"
         for figure in figures:
-            ours = [run[OURS].get(figure) for run in runs]
             measured = [run[contender][figure] for run in runs]
-            ratios = [mine / other for mine, other in zip(ours, measured, strict=True) if mine is not None]
-            title, ratio = (name, "") if contender == OURS else (f"↳ {contender}", _spread(ratios))
-            print(f"| {title} | {figure} | {_spread(measured)} | {ratio} |", flush=True)
+            ratios = [] if contender == OURS else _ratios(runs, figure, measured)
+            print(f"| {title} | {figure} | {_spread(measured)} | {_spread(ratios)} |", flush=True)
+
+
+def _ratios(runs: list[Results], figure: str, measured: list[float]) -> list[float]:
+    """Ours to `measured`, run by run; none for a figure that ours does not have."""
+    return [
+        run[OURS][figure] / other for run, other in zip(runs, measured, strict=True) if figure in run[OURS]
+    ]
 
 
 def _spread(values: list[float]) -> str:
-    return " / ".join(_number(f(values)) for f in (min, statistics.median, max))
+    return " / ".join(_number(f(values)) for f in (min, statistics.median, max)) if values else ""
 
 
 def _number(value: float) -> str:

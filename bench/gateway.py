@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from log_tables.clock import SystemClock
+from log_tables.clock import SystemClock, timer
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -39,8 +39,14 @@ class Gateway:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.stop()
+
+    def stop(self) -> float:
+        """Stop it in order; the seconds until its process has ended. Nothing to do if it has ended."""
+        begin = timer()
         self._process.terminate()
         self._process.wait(60)
+        return timer() - begin
 
     def kill(self) -> None:
         """End it at once, as a power cut would end the process."""
