@@ -22,6 +22,9 @@ from tests.kit.partitions import thin_out
 LEADER_TIMEOUT_MS = 500
 """Short, as one that is killed here and started again has another port, and so is another broker."""
 
+NEVER_MS = 600_000
+"""No machine is so slow that a gateway is silent for so long: the timeout where nobody is to take over."""
+
 
 @dataclass
 class RunningGateway:
@@ -113,6 +116,14 @@ def running_gateway(data: str | Path, **settings: object) -> Iterator[RunningGat
         yield gateway
     finally:
         gateway.stop()
+
+
+@contextmanager
+def two_gateways(data: str | Path, **settings: object) -> Iterator[tuple[RunningGateway, RunningGateway]]:
+    """Two gateways of one root that never take each other for dead, however busy the machine is."""
+    settings = {"leader_timeout_ms": NEVER_MS, **settings}
+    with running_gateway(data, **settings) as first, running_gateway(data, **settings) as second:
+        yield first, second
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ import pytest
 from log_tables.clock import ManualClock, timer
 from log_tables.root.fsck import check
 from log_tables.store.store import open_store
+from tests.kit.gateway import NEVER_MS
 from tests.kit.history import Write
 from tests.kit.several import (
     LONG_S,
@@ -35,9 +36,6 @@ BUSY = "429"
 
 CALM_MS = 2_000
 """Nobody who is busy is silent for so long."""
-
-NEVER_MS = 600_000
-"""Nor does any machine take a gateway for dead that is only slow: where nothing may move."""
 
 
 def faults(several: Several, load: Load) -> list[object]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 
 from tests.kit.consumers import Instance
-from tests.kit.gateway import RunningGateway, running_gateway
+from tests.kit.gateway import RunningGateway, two_gateways
 
 JSON = {"Content-Type": "application/vnd.kafka.json.v2+json"}
 
@@ -17,7 +17,7 @@ def read_all(gateway: RunningGateway) -> dict[int, str]:
 
 
 def test_a_reader_of_one_gateway_sees_what_the_other_committed(tmp_path: Path) -> None:
-    with running_gateway(tmp_path, linger_ms=0) as one, running_gateway(tmp_path, linger_ms=0) as two:
+    with two_gateways(tmp_path, linger_ms=0) as (one, two):
         one.create_topic("shared")
         one.produce("shared", "first")
         assert read_all(two) == {0: "first"}
@@ -34,7 +34,7 @@ def test_a_reader_of_one_gateway_sees_what_the_other_committed(tmp_path: Path) -
 
 
 def test_a_group_s_request_is_passed_on_as_it_came_slashes_and_media_types_of_old_too(tmp_path: Path) -> None:
-    with running_gateway(tmp_path, linger_ms=0) as one, running_gateway(tmp_path, linger_ms=0) as two:
+    with two_gateways(tmp_path, linger_ms=0) as (one, two):
         one.create_topic("shared")
         one.produce("shared", "first")
         Instance(one.client, "readers", "reader").subscribe("shared")
@@ -51,7 +51,7 @@ def test_a_group_s_request_is_passed_on_as_it_came_slashes_and_media_types_of_ol
 
 
 def test_an_idempotent_producer_may_go_from_one_gateway_to_the_other(tmp_path: Path) -> None:
-    with running_gateway(tmp_path / "root", linger_ms=0) as one, running_gateway(tmp_path / "root") as two:
+    with two_gateways(tmp_path / "root", linger_ms=0) as (one, two):
         one.create_topic("shared")
         for number, gateway in enumerate([one, two, one, two, two, one]):
             answer = gateway.client.post(

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.kit.gateway import RunningGateway, running_gateway, start_gateway
+from tests.kit.gateway import RunningGateway, running_gateway, start_gateway, two_gateways
 
 
 def test_an_orderly_stop_keeps_what_was_only_accepted(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_long_poll_is_answered_when_the_gateway_stops(tmp_path: Path) -> None:
 
 
 def test_two_gateways_that_create_one_topic_leave_one_that_works(tmp_path: Path) -> None:
-    with running_gateway(tmp_path) as first, running_gateway(tmp_path) as second:
+    with two_gateways(tmp_path) as (first, second):
         topics = f"{first.cluster}/topics"
 
         def create(gateway: RunningGateway, name: str) -> int:

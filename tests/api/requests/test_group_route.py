@@ -13,7 +13,7 @@ from api import v2, v3
 from api.requests.forward import STREAMED_BYTES
 from api.requests.group_route import GroupRoute
 from tests.kit.consumers import V2, Instance
-from tests.kit.gateway import RunningGateway, running_gateway
+from tests.kit.gateway import RunningGateway, two_gateways
 
 OF_ONE_CONNECTION = {"connection", "content-length", "date", "server", "transfer-encoding"}
 """Headers that may differ."""
@@ -39,7 +39,7 @@ def test_every_route_that_changes_a_group_runs_at_its_coordinator() -> None:
 def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningGateway, RunningGateway]]:
     """Two gateways of one root; the first coordinates the group of `reader`, which reads topic `t`."""
     root = tmp_path_factory.mktemp("two")
-    with running_gateway(root, linger_ms=0) as first, running_gateway(root, linger_ms=0) as second:
+    with two_gateways(root, linger_ms=0) as (first, second):
         first.create_topic("t")
         reader = Instance(first.client, "g", "reader", auto_commit_enable="false")
         reader.subscribe("t")

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.kit.consumers import V2, Instance, settle
-from tests.kit.gateway import RunningGateway, running_gateway
+from tests.kit.gateway import RunningGateway, running_gateway, two_gateways
 from tests.kit.support import wait_until
 
 
@@ -179,7 +179,7 @@ def test_a_restart_is_invisible(tmp_path: Path) -> None:
 
 
 def test_an_instance_is_the_same_at_every_gateway(tmp_path: Path) -> None:
-    with running_gateway(tmp_path, linger_ms=0) as first, running_gateway(tmp_path, linger_ms=0) as second:
+    with two_gateways(tmp_path, linger_ms=0) as (first, second):
         topic = first.create_topic("t", partitions=2)
         first.produce(topic, *range(4), partition=0)
         here = Instance(first.client, "g", "reader")
@@ -208,7 +208,7 @@ def test_a_group_goes_on_at_another_gateway_where_it_has_committed(tmp_path: Pat
 
 
 def test_a_gateway_that_stops_loses_no_place(tmp_path: Path) -> None:
-    with running_gateway(tmp_path, linger_ms=0) as first, running_gateway(tmp_path, linger_ms=0) as second:
+    with two_gateways(tmp_path, linger_ms=0) as (first, second):
         topic = first.create_topic("t", partitions=2)
         first.produce(topic, *range(4), partition=0)
         here = Instance(first.client, "g", "reader")
