@@ -17,11 +17,14 @@ RETRY_AFTER_S = 1
 class Buffer:
     """`limit_bytes` for all requests. One topic takes at most half, unless it is the only one."""
 
-    def __init__(self, limit_bytes: int, shares: str = "of topic", free_bytes: int = 0) -> None:
+    def __init__(
+        self, limit_bytes: int, shares: str = "of topic", free_bytes: int = 0, request_bytes: int = 0
+    ) -> None:
         """`shares` names the shares in the message that there is no room. The first `free_bytes` of each
-        request need no room.
+        request need no room. A request with any content takes `request_bytes` besides.
         """
-        self.limit_bytes, self._shares, self.free_bytes = limit_bytes, shares, free_bytes
+        self.limit_bytes, self._shares = limit_bytes, shares
+        self.free_bytes, self.request_bytes = free_bytes, request_bytes
         self.used = 0
         self._topics: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -39,6 +42,10 @@ class Buffer:
             self.check(topic, size_bytes, held_bytes)
             self.used += size_bytes
             self._topics[topic] += size_bytes
+
+    def needed(self, size_bytes: int) -> int:
+        """The room for a request whose content takes `size_bytes`."""
+        return max(0, size_bytes + self.request_bytes - self.free_bytes) if size_bytes else 0
 
     def check(self, topic: str, size_bytes: int, held_bytes: int = 0) -> None:
         """Raise what `reserve` would raise now."""
@@ -66,37 +73,44 @@ class Room:
     """The part of a Buffer that one request holds."""
 
     def __init__(self, buffer: Buffer, topic: str) -> None:
-        self._buffer, self._topic, self.size_bytes = buffer, topic, 0
-        self.limit_bytes = buffer.limit_bytes
+        self._buffer, self._topic, self._taken = buffer, topic, 0
+        self.size_bytes = 0
+        self.limit_bytes = buffer.limit_bytes - buffer.request_bytes + buffer.free_bytes
+
+    def settle(self, size_bytes: int) -> None:
+        """Hold exactly `size_bytes` of content. Raises BufferFull, and holds what it held before then."""
+        needed = self._buffer.needed(size_bytes)
+        if needed > self._taken:
+            self._buffer.reserve(self._topic, needed - self._taken, self._taken)
+        elif needed < self._taken:
+            self._buffer.release(self._topic, self._taken - needed)
+        self.size_bytes, self._taken = size_bytes, needed
 
     def grow(self, size_bytes: int) -> None:
         """Hold at least `size_bytes`. Raises BufferFull."""
-        size_bytes -= self._buffer.free_bytes
         if size_bytes > self.size_bytes:
-            self._buffer.reserve(self._topic, size_bytes - self.size_bytes, self.size_bytes)
-            self.size_bytes = size_bytes
+            self.settle(size_bytes)
 
     def check(self, size_bytes: int) -> None:
         """Raise BufferFull when `grow` would raise it now. Announced bytes hold no room."""
-        size_bytes -= self._buffer.free_bytes
-        if size_bytes > self.size_bytes:
-            self._buffer.check(self._topic, size_bytes - self.size_bytes, self.size_bytes)
+        more = self._buffer.needed(size_bytes) - self._taken
+        if more > 0:
+            self._buffer.check(self._topic, more, self._taken)
 
     @contextmanager
     def more(self, size_bytes: int) -> Iterator[None]:
         """Hold `size_bytes` more within the context. Raises BufferFull."""
-        before = self.size_bytes
-        self.grow(before + size_bytes)
+        self.settle(self.size_bytes + size_bytes)
         try:
             yield
         finally:
-            self._buffer.release(self._topic, self.size_bytes - before)
-            self.size_bytes = before
+            self.settle(max(0, self.size_bytes - size_bytes))
 
     def detach(self) -> "Room":
         """Move the bytes held here into a room of their own, for records that outlive their request."""
         kept = Room(self._buffer, self._topic)
-        kept.size_bytes, self.size_bytes = self.size_bytes, 0
+        kept.size_bytes, kept._taken = self.size_bytes, self._taken
+        self.size_bytes = self._taken = 0
         return kept
 
     def __enter__(self) -> "Room":
@@ -105,6 +119,4 @@ class Room:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.size_bytes:
-            self._buffer.release(self._topic, self.size_bytes)
-            self.size_bytes = 0
+        self.settle(0)

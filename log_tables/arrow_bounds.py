@@ -38,7 +38,8 @@ def check_stream(
     unpacked_max_bytes: int = BATCH_MAX_BYTES,
     one_by_one: bool = False,
 ) -> int:
-    """The bytes that the columns of an IPC stream take at most, once they are those of records.
+    """The bytes that the columns of an IPC stream take at most, once they are those of records, in addition
+    to `body`, in which columns stand that are not compressed.
 
     Raises InvalidRecord when there are more than `records_max` records (or headers of records) or
     `batches_max` batches, or when what is compressed unpacks to more than `unpacked_max_bytes`; struct.error
@@ -61,8 +62,9 @@ def check_stream(
             raise InvalidRecord(f"the stream has more than {batches_max} batches; make fewer, larger ones")
         _check_texts(message.head, _pairs(_table(message.head, 0), 4))
         rows, size, compressed = _batch(message)
-        records, rows_held, held = records + rows, rows_held + rows, held + size
-        unpacked += size if compressed else 0
+        records, rows_held = records + rows, rows_held + rows
+        if compressed:
+            unpacked, held = unpacked + size, held + size
         if records > records_max:
             raise InvalidRecord(
                 f"the stream has {records} records (or headers of records) or more, "

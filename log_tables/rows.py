@@ -100,6 +100,20 @@ def taken(records: Records, indexes: "Sequence[int] | np.ndarray") -> Records:
     return records.take(numbers_array(indexes))
 
 
+def chained(parts: Sequence[Records]) -> Records:
+    """Parts of one request, which have the same form, one after the other."""
+    rows = [part for part in parts if isinstance(part, Rows)]
+    if len(rows) < len(parts):
+        return pa.concat_batches(parts)
+    times_us = rows[0].timestamps_us
+    return Rows(
+        [*chain.from_iterable(part.values for part in rows)],
+        times_us if isinstance(times_us, int) else [*chain.from_iterable(map(timestamps_of, rows))],
+        _chained([part.keys for part in rows], rows, None),
+        _chained([part.headers for part in rows], rows, ()),
+    )
+
+
 def numbers_array(numbers: "Sequence[int] | np.ndarray") -> pa.Array:
     """`numbers` as an int64 column."""
     # Not pa.array: it imports pandas if that is installed, which blocks the event loop for 0.9 s.

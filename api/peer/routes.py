@@ -23,6 +23,7 @@ from ingest.writer import Acks, Appended, AppendOutcome
 from log_tables.cluster.route import check_sizes
 from log_tables.cluster.topic import Topic, check_writable
 from log_tables.errors import BufferFull, InvalidArgument, LakelogError, TopicDeleted
+from log_tables.limits import PART_BYTES
 from log_tables.partition.partition import AppendRequest
 from log_tables.topic_partition import TopicIdPartition
 
@@ -55,6 +56,7 @@ async def append(request: Request) -> Response:
             entries = await maybe_in_thread(
                 is_large(body, Format.ARROW), lambda: decode_entries(body, room.grow)
             )
+            room.grow(room.size_bytes + len(entries) * PART_BYTES)
         except BufferFull as error:
             return body_refused(error)
         return _answer(await _appended(here, at, entries, acks, room))

@@ -37,6 +37,7 @@ from ingest.writer import Writer
 from log_tables.clock import Clock, SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.remote_admin import set_remote_root
+from log_tables.limits import REQUEST_BYTES
 from log_tables.root.inspection import check_location
 from log_tables.store.store import open_store
 
@@ -173,7 +174,7 @@ def gateway_of(cluster: Cluster, settings: Settings, clock: Clock) -> Gateway:
     """The parts of a gateway that serves `cluster`; the settings name its URLs."""
     metrics = Metrics()
     failures = FailureLog(metrics.duty_failed)
-    buffer = Buffer(settings.buffer_memory)
+    buffer = Buffer(settings.buffer_memory, request_bytes=REQUEST_BYTES)
     writer = Writer(cluster, settings, clock, metrics.committed)
     brokers = Brokers(cluster, settings, clock, failures, _replaced)
     peers = Peers(brokers)

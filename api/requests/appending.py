@@ -6,21 +6,23 @@ Records that were appended before stay with the old topic, and the answer says s
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from api.errors import status_and_code
 from api.gateway import Gateway
 from api.requests.client_topics import current_topic, refreshed_topic
 from api.wire.offload import INLINE_MAX_ROWS, maybe_in_thread
+from api.wire.room import hold
 from api.wire.v2 import RecordResult
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, AppendOutcome
 from log_tables.cluster.config import TopicConfig
-from log_tables.cluster.route import PartitionBatch, Route, SentRecords
+from log_tables.cluster.route import PartitionBatch, Route, SentRecords, joined
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord, LakelogError, RecordTooLarge, TopicDeleted, UnknownPartition
-from log_tables.limits import APPENDS_AT_ONCE
+from log_tables.limits import APPENDS_AT_ONCE, PART_BYTES
 from log_tables.partition.partition import AppendRequest, ProducerStamp
-from log_tables.rows import count_of
+from log_tables.rows import bytes_of, count_of
 
 _REFUSED_BY_TOPIC = (InvalidRecord, RecordTooLarge, UnknownPartition)
 """Refusals that depend on the known state of the topic."""
@@ -28,22 +30,16 @@ _REFUSED_BY_TOPIC = (InvalidRecord, RecordTooLarge, UnknownPartition)
 
 @dataclass(frozen=True, slots=True)
 class ProduceRequest:
-    """Records to append to one topic, all to one partition if it is `fixed`.
+    """How to append records to one topic, all to one partition if it is `fixed`.
 
     `in_turn` says that the request was answered already (acks=0), and that later requests wait for it.
     """
 
-    sent: SentRecords
     acks: Acks
     fixed: int | None = None
     stamp: ProducerStamp | None = None
     expected_offset: int | None = None
     in_turn: bool = False
-
-    @property
-    def large(self) -> bool:
-        """Whether splitting the records by partition is a lot of work."""
-        return count_of(self.sent.records) > INLINE_MAX_ROWS
 
     def append_requests(self, batches: list[PartitionBatch]) -> list[tuple[int, AppendRequest]]:
         """(partition, request to its leader) of each batch."""
@@ -65,18 +61,23 @@ class ProduceResult:
         self.outcomes.append(outcome)
 
 
-async def append(here: Gateway, topic: Topic, request: ProduceRequest, room: Room) -> ProduceResult:
-    """Append the records of `request` to `topic`, or to the topic that has its name now.
+async def append(
+    here: Gateway, topic: Topic, sent: SentRecords, request: ProduceRequest, room: Room
+) -> ProduceResult:
+    """Append `sent`, which `room` holds, to `topic`, or to the topic that has its name now.
 
-    Raises the errors of `Route.split`, UnknownTopic and BufferFull, if nothing was appended.
+    The caller keeps no reference to `sent`: while its parts wait, it is not there besides. Raises the errors
+    of `Route.split`, UnknownTopic, RequestTooLarge and BufferFull, if nothing was appended.
     """
     result = ProduceResult([], [])
     rest: list[PartitionBatch] = []
     while True:
         try:
-            topic, batches = await _split(here, topic, request)
+            besides = max(0, room.size_bytes - bytes_of(sent.records))
+            topic, batches = await _split(here, topic, sent, request.fixed, room)
+            del sent
             partitions = topic.partition_count
-            outcomes = await _append(here, topic, batches, request, room)
+            outcomes = await _append(here, topic, batches, request, room, besides)
             rest = []  # only now: an error before this is the outcome of the whole rest
             for batch, outcome in zip(batches, outcomes, strict=True):
                 if isinstance(outcome, TopicDeleted):
@@ -85,8 +86,8 @@ async def append(here: Gateway, topic: Topic, request: ProduceRequest, room: Roo
                     result.add(batch, outcome)
             if not rest:
                 return result
-            request = replace(request, sent=request.sent.part(rest))
             topic = await current_topic(here, topic, partitions, deleted)
+            sent = joined(rest)
         except LakelogError as error:
             if not result.batches:
                 raise
@@ -95,15 +96,20 @@ async def append(here: Gateway, topic: Topic, request: ProduceRequest, room: Roo
             return result
 
 
-async def _split(here: Gateway, topic: Topic, request: ProduceRequest) -> tuple[Topic, list[PartitionBatch]]:
+async def _split(
+    here: Gateway, topic: Topic, sent: SentRecords, fixed: int | None, room: Room
+) -> tuple[Topic, list[PartitionBatch]]:
     """The batches for `topic`. If it refuses the records, those for its current state, if that differs."""
+    held = room.size_bytes
+    large = count_of(sent.records) > INLINE_MAX_ROWS
     while True:
         before = topic_state(topic)
         # Finding a sticky partition looks at who leads what.
-        sticky = here.router.sticky_partition(topic) if request.fixed is None and request.sent.sticks else 0
-        route = Route(topic, request.fixed, sticky)
+        sticky = here.router.sticky_partition(topic) if fixed is None and sent.sticks else 0
+        route = Route(topic, fixed, sticky)
         try:
-            return topic, await maybe_in_thread(request.large, lambda: route.split(request.sent))  # noqa: B023
+            hold(room, held + route.copied_bytes(sent))
+            return topic, await maybe_in_thread(large, partial(route.split, sent))
         except _REFUSED_BY_TOPIC:
             topic = await refreshed_topic(here, topic)
             if topic_state(topic) == before:
@@ -116,20 +122,29 @@ def topic_state(topic: Topic) -> tuple[str, int, TopicConfig]:
 
 
 async def _append(
-    here: Gateway, topic: Topic, batches: list[PartitionBatch], request: ProduceRequest, room: Room
+    here: Gateway,
+    topic: Topic,
+    batches: list[PartitionBatch],
+    request: ProduceRequest,
+    room: Room,
+    besides: int,
 ) -> list[AppendOutcome]:
+    """The outcome of each batch; `room` holds them, and `besides`. Raises BufferFull."""
+
     async def append_again(number: int, acks: Acks) -> None:
         """Append a batch that was answered already (acks=0) to the topic that has the name now."""
-        own = request.sent.part([batches[number]])
         with here.buffer.room(topic.name) as more:
-            later = replace(request, sent=own, acks=acks, in_turn=True)
-            result = await append(here, await refreshed_topic(here, topic), later, more)
+            later = replace(request, acks=acks, in_turn=True)
+            again = await refreshed_topic(here, topic)
+            result = await append(here, again, joined([batches[number]]), later, more)
             for outcome in result.outcomes:
                 if isinstance(outcome, LakelogError):
                     raise outcome
 
     requests = await maybe_in_thread(len(batches) > APPENDS_AT_ONCE, lambda: request.append_requests(batches))
-    room.grow(sum(each.size_bytes for _, each in requests))
+    parts_bytes = sum(each.size_bytes + PART_BYTES for _, each in requests)
+    hold(room, besides + parts_bytes)
+    room.settle(besides + parts_bytes)
     return await here.router.append(topic, requests, request.acks, room, append_again, request.in_turn)
 
 

@@ -19,8 +19,9 @@ from api.requests.envelope import V2_MEDIA_TYPE
 from api.requests.hot import HotRoute
 from api.v2.produce_schema import PRODUCE_BODY, Produced
 from api.wire.arrow import decode_stream, sent_records
-from api.wire.json_bounds import IN_LIST_DEPTH, decoding
+from api.wire.json_bounds import IN_LIST_DEPTH, decoded_within
 from api.wire.offload import INLINE_MAX_ROWS, is_large, maybe_in_thread
+from api.wire.room import batch_in, hold, stays
 from api.wire.v2 import RecordResult, decode_records, encode_consecutive_offsets, encode_offsets
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, AppendOutcome
@@ -28,7 +29,7 @@ from log_tables.cluster.route import PartitionBatch, SentRecords
 from log_tables.errors import InvalidArgument
 from log_tables.limits import PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX, SEQUENCE_MODULUS
 from log_tables.partition.partition import ProducerStamp
-from log_tables.rows import count_of
+from log_tables.rows import as_batch, bytes_of, count_of
 
 router = APIRouter(tags=["v2 produce"], route_class=HotRoute)
 
@@ -107,15 +108,11 @@ async def _produce(
     begin = here.clock.monotonic()
     acks, form = _acks(acks_name), content_format(request)
     topic = await topic_to_write(here, name)
+    wanted = ProduceRequest(acks, partition, stamp, expected)
     with room_of(request) as room:
-        body = take_body(request)
-        size = len(body)
-        decode = partial(_decode, body, form, room, here.clock.now_us())
-        sent = await maybe_in_thread(is_large(body, form), decode)
-        del body, decode
-        wanted = ProduceRequest(sent, acks, partition, stamp, expected)
-        result = await append(here, topic, wanted, room)
-        del sent, wanted
+        size = room.size_bytes
+        # Nothing here refers to the body and its records while they wait.
+        result = await append(here, topic, await _sent(request, form, room), wanted, room)
     batches, outcomes = result.batches, result.outcomes
     refuse_if_all_failed(outcomes)
     records = sum(outcome.count for outcome in outcomes if isinstance(outcome, Appended))
@@ -125,11 +122,22 @@ async def _produce(
     return Response(answer, media_type=V2_MEDIA_TYPE, headers={"Acks": acks.value})
 
 
+async def _sent(request: Request, form: Format, room: Room) -> SentRecords:
+    body = take_body(request)
+    decode = partial(_decode, body, form, room, gateway(request).clock.now_us())
+    return await maybe_in_thread(is_large(body, form), decode)
+
+
 def _decode(body: bytes, form: Format, room: Room, now_us: int) -> SentRecords:
-    if form is Format.ARROW:
-        return sent_records(decode_stream(body, room.grow), now_us)
-    with decoding(room, body, IN_LIST_DEPTH, form):
-        return decode_records(body, form, now_us)
+    if form is not Format.ARROW:
+        decode = partial(decode_records, form=form, now_us=now_us)
+        return decoded_within(room, body, IN_LIST_DEPTH, decode, _size_bytes, form)
+    sent = sent_records(decode_stream(body, partial(hold, room)), now_us)
+    return stays(room, sent, batch_in(body, as_batch(sent.records)))
+
+
+def _size_bytes(sent: SentRecords) -> int:
+    return bytes_of(sent.records)
 
 
 def _json_answer(batches: list[PartitionBatch], outcomes: list[AppendOutcome]) -> bytes:

@@ -18,6 +18,7 @@ from api.requests.group_route import GroupRoute
 from api.v2.paths import GroupName, InstanceName
 from api.v2.produce_schema import TRANSACTION_BODY
 from api.wire.offload import INLINE_MAX_ROWS, is_large, maybe_in_thread
+from api.wire.room import hold
 from api.wire.transaction import TransactionBody, decode_transaction
 from coordinator.groups.transaction_coordinator import TransactionRequest, TransactionResult
 from ingest.buffer import Room
@@ -25,7 +26,7 @@ from log_tables.cluster.group_log import AppendedRange, check_retry_key
 from log_tables.cluster.route import Route, SentRecords
 from log_tables.cluster.topic import Topic
 from log_tables.errors import RetryKeyReused, UnknownPartition, UnknownTopic
-from log_tables.rows import as_batch
+from log_tables.rows import as_batch, bytes_of
 from log_tables.segments.staging import PartitionRecords
 
 router = APIRouter(
@@ -152,9 +153,11 @@ async def _commit(
     large = is_large(body, form)
     while True:
         sent = await maybe_in_thread(large, lambda: decode_transaction(body, form, room, here.clock.now_us()))
+        records_bytes = sum(bytes_of(each.records) for each in sent.records.values())
+        hold(room, len(body) + 2 * records_bytes)  # they are copied
         request, size_bytes = await _request(here, sent, member_id, retry, large)
         del sent
-        room.grow(size_bytes)
+        room.settle(len(body) + size_bytes)
         try:
             return await here.coordinator.transact(group_id, member_id, request)
         except (UnknownTopic, UnknownPartition):

@@ -1,5 +1,6 @@
 """Version 3 of produce: concatenated records, and batches."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,7 +17,7 @@ from api.requests.client_topics import refreshed_topic, topic_to_write
 from api.requests.strict import StrictRoute
 from api.v3.paths import ClusterId, TopicName
 from api.v3.schema import BATCH_BODY, RECORDS_BODY
-from api.wire.json_bounds import ALONE_DEPTH, IN_LIST_DEPTH, check_fits, decoding
+from api.wire.json_bounds import ALONE_DEPTH, IN_LIST_DEPTH, decoded_within
 from api.wire.offload import INLINE_MAX_ROWS, is_large_json, maybe_in_thread
 from api.wire.v3 import Row, decode_batch, decode_stream, record_answer, sent_records
 from ingest.buffer import Room
@@ -65,8 +66,12 @@ async def produce_records(here: Here, request: Request, cluster_id: ClusterId, t
 
 
 def _decode_stream_within(body: bytes, room: Room) -> list[Row]:
-    with decoding(room, body, ALONE_DEPTH):
-        return decode_stream(body)
+    return decoded_within(room, body, ALONE_DEPTH, decode_stream, partial(_until_answered, body))
+
+
+def _until_answered(body: bytes, rows: Sequence[object]) -> int:
+    """The bytes of `rows`, whose content is that of `body`, and of their answers."""
+    return len(body) + len(rows) * JSON_ANSWER_BYTES
 
 
 def _lines(answers: list[_RecordAnswer]) -> bytes:
@@ -121,8 +126,7 @@ def _decode_entries(
     topic: Topic, body: bytes, room: Room
 ) -> tuple[list[tuple[str, Row]], list[dict[str, object]]]:
     """The entries of a batch that `topic` accepts, and the failures of the others."""
-    with decoding(room, body, IN_LIST_DEPTH):
-        entries = decode_batch(body)
+    entries = decoded_within(room, body, IN_LIST_DEPTH, decode_batch, partial(_until_answered, body))
     failures = [
         _failure(name, *status_and_code(row)[1:], row.message)
         for name, row in entries
@@ -181,12 +185,9 @@ def _refusal(topic: Topic, row: Row) -> LakelogError | None:
 async def _append(here: Gateway, topic: Topic, rows: list[Row], room: Room) -> list[_RecordAnswer]:
     """Append the rows; the answer to each, in order."""
     begin = here.clock.monotonic()
-    check_fits(room, len(rows) * JSON_ANSWER_BYTES)
-    room.grow(room.size_bytes + len(rows) * JSON_ANSWER_BYTES)
     large = len(rows) > INLINE_MAX_ROWS
-
-    sent = await maybe_in_thread(large, lambda: sent_records(rows, here.clock.now_us()))
-    result = await append(here, topic, ProduceRequest(sent, Acks.ALL), room)
+    made = partial(sent_records, rows, here.clock.now_us())
+    result = await append(here, topic, await maybe_in_thread(large, made), ProduceRequest(Acks.ALL), room)
     refuse_if_all_failed(result.outcomes)
     answers = await maybe_in_thread(
         large, lambda: _answers_to(here, topic, rows, result.batches, result.outcomes)

@@ -30,7 +30,9 @@ _END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
 Reserve = Callable[[int], None]
-"""Told the bytes that columns take before they are made. Raises BufferFull when there is no room for them."""
+"""Told the bytes that a body and its columns take before they are made. Raises BufferFull when there is no
+room
+for them."""
 
 
 def decode_stream(body: bytes, hold: Reserve) -> pa.RecordBatch:
@@ -47,13 +49,15 @@ def decode_stream(body: bytes, hold: Reserve) -> pa.RecordBatch:
 def open_stream(body: bytes, hold: Reserve, topics: bool = False) -> pa.RecordBatch:
     """The same of a stream that may have no records, and with `topics` names the topic of each."""
     try:
-        size = check_stream(body)
+        size = len(body) + check_stream(body)
         with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
             check_schema(reader.schema, topics)
             hold(size)
             batches = list(reader)
         for batch in batches:
             batch.validate(full=True)
+        if len(batches) > 1:
+            hold(size + sum(batch.nbytes for batch in batches))
     except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError, struct.error) as error:
         raise MalformedBody(
             f"the body is not a whole Arrow IPC stream: {error}; send all of it, with its end"

@@ -5,8 +5,7 @@ text, so that only the outer levels are counted.
 """
 
 import codecs
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from api.errors import MalformedBody, RequestTooLarge
 from api.media import Format
 from api.wire.offload import is_large_json
+from api.wire.room import Decoded, hold, stays
 from ingest.buffer import Room
 from log_tables.limits import (
     BODY_DEPTH_MAX,
@@ -82,28 +82,32 @@ def bounded_cost(body: bytes, depth: int) -> int:
     return (records + separators + fields) * JSON_FIELD_BYTES + headers * JSON_HEADER_BYTES
 
 
-@contextmanager
-def decoding(room: Room, body: bytes, depth: int, form: Format | None = None) -> Iterator[None]:
-    """Hold of `room`, besides, what the records of `body` take while they are decoded.
+def decoded_within(
+    room: Room,
+    body: bytes,
+    depth: int,
+    decode: Callable[[bytes], Decoded],
+    size_bytes: Callable[[Decoded], int],
+    form: Format | None = None,
+) -> Decoded:
+    """The records of `body`, which stand at `depth`, as `decode` makes them.
 
-    Raises RequestTooLarge when they are too many, or could never fit; BufferFull.
+    `room` holds the body and what it takes to decode it, and afterwards `size_bytes` of what was decoded.
+    Raises RequestTooLarge when the records are too many, or could never fit; BufferFull; what `decode`
+    raises.
     """
-    if not is_large_json(body):  # one at a time: on the event loop
-        yield
-        return
-    cost = bounded_cost(body, depth) + (text_cost(body) if form is Format.TEXT else len(body))
-    check_fits(room, cost)
-    with room.more(cost):
-        yield
+    hold(room, len(body) + decoding_cost(body, depth, form))
+    decoded = decode(body)
+    return stays(room, decoded, size_bytes(decoded))
 
 
-def check_fits(room: Room, more_bytes: int) -> None:
-    """Raise RequestTooLarge when there is never so much more room for a request."""
-    if room.size_bytes + more_bytes > room.limit_bytes:
-        raise RequestTooLarge(
-            f"the records take {room.size_bytes + more_bytes} bytes while they are worked on, buffer_memory "
-            f"is {room.limit_bytes}; send fewer at once, or send them as Arrow"
-        )
+def decoding_cost(text: bytes, depth: int, form: Format | None = None) -> int:
+    """About how many bytes the records of `text` take while they are decoded; 0 if those are few, which are
+    decoded one request at a time: on the event loop. Raises RequestTooLarge when there are too many of them.
+    """
+    if not is_large_json(text):
+        return 0
+    return bounded_cost(text, depth) + (text_cost(text) if form is Format.TEXT else len(text))
 
 
 def check_depth(text: bytes | memoryview) -> None:

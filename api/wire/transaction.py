@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -13,12 +14,14 @@ from api.errors import MalformedBody
 from api.media import Format
 from api.wire.arrow import open_stream
 from api.wire.arrow import sent_records as sent_as_arrow
-from api.wire.json_bounds import IN_LIST_DEPTH, check_utf8, decoding, too_deep
+from api.wire.json_bounds import IN_LIST_DEPTH, check_utf8, decoded_within, decoding_cost, too_deep
+from api.wire.room import hold
 from api.wire.v2 import BinaryRecord, JsonRecord, TextRecord, sent_records
 from coordinator.groups.events import OffsetAndMetadata
 from ingest.buffer import Room
 from log_tables.cluster.route import SentRecords
 from log_tables.errors import InvalidRecord
+from log_tables.rows import bytes_of
 from log_tables.segments.staging import StagedFile
 from log_tables.topic_partition import TopicPartition
 
@@ -101,12 +104,16 @@ class TransactionBody:
 def decode_transaction(body: bytes, form: Format, room: Room, now_us: int) -> TransactionBody:
     """The transaction in `body`; records without a timestamp get `now_us`.
 
-    Raises MalformedBody, InvalidRecord, RequestTooLarge, BufferFull.
+    `room` holds both then. Raises MalformedBody, InvalidRecord, RequestTooLarge, BufferFull.
     """
     if form is Format.ARROW:
         return _from_arrow(body, room, now_us)
-    with decoding(room, body, IN_LIST_DEPTH, form):
-        return _from_json(body, form, now_us)
+
+    def both(made: TransactionBody) -> int:
+        return len(body) + sum(bytes_of(sent.records) for sent in made.records.values())
+
+    decode = partial(_from_json, form=form, now_us=now_us)
+    return decoded_within(room, body, IN_LIST_DEPTH, decode, both, form)
 
 
 def _from_json(body: bytes, form: Format, now_us: int) -> TransactionBody:
@@ -129,12 +136,12 @@ def _from_json(body: bytes, form: Format, now_us: int) -> TransactionBody:
 
 
 def _from_arrow(body: bytes, room: Room, now_us: int) -> TransactionBody:
-    batch = open_stream(body, room.grow, topics=True)
+    batch = open_stream(body, partial(hold, room), topics=True)
     frame_json = (batch.schema.metadata or {}).get(ARROW_METADATA, b"{}")
     check_utf8(frame_json)
     try:
-        with decoding(room, frame_json, IN_LIST_DEPTH):
-            frame = _frame.decode(frame_json)
+        hold(room, room.size_bytes + decoding_cost(frame_json, IN_LIST_DEPTH))
+        frame = _frame.decode(frame_json)
     except msgspec.ValidationError as error:
         raise InvalidRecord(
             f"the schema's metadata 'transaction' is not a transaction: {error}; fix it"
@@ -149,6 +156,7 @@ def _from_arrow(body: bytes, room: Room, now_us: int) -> TransactionBody:
     rows = batch.select([name for name in batch.schema.names if name != "topic"])
     if names.null_count:
         raise InvalidRecord("a record has no topic; name one for each record")
+    hold(room, room.size_bytes + rows.nbytes)  # if they are for several topics, those of each are copied
     sent_to = {topic: sent_as_arrow(own, now_us) for topic, own in _by_topic(rows, names).items()}
     return TransactionBody(frame, sent_to)
 

@@ -80,7 +80,6 @@ _DECODERS: dict[Format, msgspec.json.Decoder[Any]] = {
     Format.TEXT: msgspec.json.Decoder(_TextBody),
 }
 _NULLS = (b"", b"null")
-_SHORT_BYTES = 256
 
 
 def decode_records(body: bytes, form: Format, now_us: int) -> SentRecords:
@@ -110,7 +109,7 @@ def sent_records(records: Sequence[Any], form: Format, now_us: int) -> SentRecor
     keys = [record.key for record in records]
     if form is Format.JSON:
         values = _json_texts(values)
-        keys = [None if text is None else bytes(text) for text in _json_texts(keys)]
+        keys = _json_texts(keys)
     elif form is Format.TEXT:
         values, keys = _utf8(values), _utf8(keys)
     rows = Rows(
@@ -122,12 +121,11 @@ def sent_records(records: Sequence[Any], form: Format, now_us: int) -> SentRecor
     return SentRecords(rows_or_batch(rows), unless_all_none([record.partition for record in records]))
 
 
-def _json_texts(raws: list[msgspec.Raw]) -> list[bytes | memoryview | None]:
-    """A view of a short text would take more memory than the text. Raises MalformedBody for one too deep."""
+def _json_texts(raws: list[msgspec.Raw]) -> list[bytes | None]:
+    """Copies: a view would keep the whole body. Raises MalformedBody for a text that is too deep."""
     for raw in raws:
         check_depth(raw)
-    texts = [bytes(raw) if len(raw) <= _SHORT_BYTES else memoryview(raw) for raw in raws]
-    return [None if text in _NULLS else text for text in texts]
+    return [None if text in _NULLS else text for text in map(bytes, raws)]
 
 
 def _utf8(texts: list[str | None]) -> list[bytes | None]:

@@ -68,13 +68,14 @@ def encode_entries(entries: Sequence[AppendRequest]) -> bytes:
 
 
 def decode_entries(body: bytes, hold: Callable[[int], None] = lambda _: None) -> list[AppendRequest]:
-    """The entries of such a body; `hold` is called with the bytes that they take, before any is decoded.
+    """The entries of such a body; `hold` is called with the bytes that they and `body` take, before
+    any is decoded.
 
     Raises InvalidArgument for any other body, InvalidRecord for too many, and what `hold` raises.
     """
     try:
         # Each of many small transactions is a batch.
-        hold(check_stream(body, batches_max=STREAM_RECORDS_MAX))
+        hold(len(body) + check_stream(body, batches_max=STREAM_RECORDS_MAX))
         with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
             stamps = _stamps.decode((reader.schema.metadata or {}).get(_STAMPS, b""))
             if not reader.schema.equals(INPUT_SCHEMA):

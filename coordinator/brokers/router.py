@@ -217,7 +217,8 @@ class Router:
             return raised(await self._writer.append(topic, [(partition, e) for e in entries], acks, room))
 
         async def there(broker: BrokerRecord) -> list[AppendOutcome]:
-            return raised(await self._peers.append(broker, topic, partition, entries, acks))
+            with room.more(sum(entry.size_bytes for entry in entries)):  # they are sent as they are copied
+                return raised(await self._peers.append(broker, topic, partition, entries, acks))
 
         try:
             return await self.at_leader(topic, partition, here, there, may_retry)

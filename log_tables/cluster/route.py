@@ -7,6 +7,7 @@ many records as columns. The whole request is checked before any of it is append
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeAlias
 
 import numpy as np
@@ -16,7 +17,7 @@ from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord, RecordTooLarge, UnknownPartition
 from log_tables.layout import KEY
 from log_tables.record import int64s, largest_record
-from log_tables.rows import Records, Rows, count_of, numbers_array, taken
+from log_tables.rows import Records, Rows, bytes_of, chained, count_of, numbers_array, taken
 from log_tables.topic_partition import partition_for_key
 
 Indexes: TypeAlias = Sequence[int] | np.ndarray
@@ -30,11 +31,13 @@ class PartitionBatch:
     """The records of one request that go to one partition.
 
     `indexes` are their positions in the request, ascending; None if they are the whole request, in order.
+    `named` are the partitions that they name; None if none names one.
     """
 
     partition: int
     records: Records
     indexes: Indexes | None = None
+    named: Numbers | None = None
 
     def positions(self) -> Sequence[int]:
         """The position of each record in the request."""
@@ -59,15 +62,6 @@ class SentRecords:
         """Whether a record may have neither a partition nor a key, and goes to the sticky partition."""
         return self.named is not None or _lacks_keys(self.records)
 
-    def part(self, batches: Sequence[PartitionBatch]) -> "SentRecords":
-        """The records that are in `batches`, which are batches of these records."""
-        if any(batch.indexes is None for batch in batches):
-            return self
-        indexes = np.sort(np.concatenate([np.asarray(batch.indexes, np.int64) for batch in batches]))
-        places = indexes if self.indexes is None else np.searchsorted(self.indexes, indexes)
-        named = None if self.named is None else _taken_numbers(self.named, places)
-        return SentRecords(taken(self.records, places), named, indexes)
-
     def index(self, place: int) -> int:
         """The position in the request of the record at `place` of these."""
         return place if self.indexes is None else int(self.indexes[place])
@@ -75,9 +69,28 @@ class SentRecords:
     def batch(self, partition: int, places: Indexes | None = None) -> PartitionBatch:
         """Those at `places`, or all, as the batch of `partition`."""
         if places is None:
-            return PartitionBatch(partition, self.records, self.indexes)
+            return PartitionBatch(partition, self.records, self.indexes, self.named)
         indexes = places if self.indexes is None else np.asarray(self.indexes)[places]
-        return PartitionBatch(partition, taken(self.records, places), indexes)
+        named = None if self.named is None else _taken_numbers(self.named, places)
+        return PartitionBatch(partition, taken(self.records, places), indexes, named)
+
+
+def joined(batches: Sequence[PartitionBatch]) -> SentRecords:
+    """The records of `batches`, some or all of those of one request, in the order of the request.
+
+    A request that is split need not be kept besides its parts: it can be made of them again.
+    """
+    if len(batches) == 1:
+        [batch] = batches
+        return SentRecords(batch.records, batch.named, batch.indexes)
+    indexes = np.concatenate([np.asarray(batch.indexes, np.int64) for batch in batches])
+    order = np.argsort(indexes)
+    named = [batch.named for batch in batches if batch.named is not None]
+    return SentRecords(
+        taken(chained([batch.records for batch in batches]), order),
+        _taken_numbers(_chained_numbers(named), order) if named else None,
+        indexes[order],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +120,12 @@ class Route:
         if len(places) == 1:
             return [sent.batch(partition) for partition, _ in places]
         return [sent.batch(partition, own) for partition, own in places]
+
+    def copied_bytes(self, sent: SentRecords) -> int:
+        """About the bytes that `split` takes besides `sent`: columns are copied, rows are not."""
+        if isinstance(sent.records, Rows) or self.topic.partition_count == 1 or self.fixed is not None:
+            return 0
+        return bytes_of(sent.records) if sent.named is not None or _has_keys(sent.records) else 0
 
     def _whole(self, sent: SentRecords) -> int | None:
         """The partition of the whole request, if there is no need to look at each record."""
@@ -209,7 +228,13 @@ def _by_key(keys: pa.Array, count: int, sticky: int) -> np.ndarray:
     return by_key
 
 
-def _taken_numbers(numbers: Numbers, places: np.ndarray) -> Numbers:
+def _chained_numbers(parts: Sequence[Numbers]) -> Numbers:
+    if isinstance(parts[0], pa.Array):
+        return pa.concat_arrays(parts)
+    return [*chain.from_iterable(parts)]
+
+
+def _taken_numbers(numbers: Numbers, places: Indexes) -> Numbers:
     if isinstance(numbers, pa.Array):
         return numbers.take(numbers_array(places))
     return [numbers[place] for place in places]

@@ -77,3 +77,25 @@ def test_never_more_than_the_limit_and_all_of_it_comes_back(
         with room:
             pass
     assert buffer.used == 0
+
+
+def test_room_is_settled_to_what_is_there_and_each_request_takes_some_of_its_own() -> None:
+    buffer = Buffer(100, request_bytes=10)
+    with buffer.room("a") as room, buffer.room("b") as other:
+        assert buffer.used == 0, "one that has sent nothing takes nothing"
+        room.settle(50)
+        assert buffer.used == 60
+        room.settle(20)
+        assert (room.size_bytes, buffer.used) == (20, 30)
+        with room.more(30), room.more(10):
+            assert buffer.used == 70
+            with pytest.raises(BufferFull):
+                other.settle(21)
+            assert buffer.used == 70
+        other.settle(21)
+        assert buffer.used == 30 + 31
+        kept = room.detach()
+    assert buffer.used == 30
+    with kept:
+        assert (kept.size_bytes, room.size_bytes) == (20, 0)
+    assert buffer.used == 0

@@ -193,12 +193,12 @@ def test_a_wide_request_with_acks_0_goes_to_the_recreated_topic(tmp_path: Path) 
         new = create_topic(elsewhere, "again", (AT_ONCE + 1) ** 2)
         gateway = replace(setup.gateway, router=setup.router)
         for value in (b"1", b"2"):
-            asked = ProduceRequest(spread(value, new.partition_count), Acks.NONE)
             with gateway.buffer.room("again") as room:
-                await append(gateway, old, asked, room)
-        asked = ProduceRequest(spread(b"3", new.partition_count), Acks.ALL)
+                sent = spread(value, new.partition_count)
+                await append(gateway, old, sent, ProduceRequest(Acks.NONE), room)
         with gateway.buffer.room("again") as room:
-            done = await append(gateway, await refreshed_topic(gateway, old), asked, room)
+            sent, now = spread(b"3", new.partition_count), await refreshed_topic(gateway, old)
+            done = await append(gateway, now, sent, ProduceRequest(Acks.ALL), room)
         assert all(isinstance(outcome, Appended) and outcome.base_offset == 2 for outcome in done.outcomes)
         for index in range(new.partition_count):
             partition = new.partition(index)

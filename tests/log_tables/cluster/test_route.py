@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from log_tables.cluster.config import TopicConfig
-from log_tables.cluster.route import PartitionBatch, Route, SentRecords
+from log_tables.cluster.route import PartitionBatch, Route, SentRecords, joined
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord, LakelogError, RecordTooLarge, UnknownPartition
 from log_tables.partition.partition import Partition
@@ -107,7 +107,7 @@ def test_a_part_of_a_request_keeps_its_positions(
         chosen = data.draw(
             st.lists(st.sampled_from(batches), min_size=1, unique_by=lambda each: each.partition)
         )
-        left = left.part(chosen)
+        left = joined(chosen)
         expected = sorted(index for batch in chosen for index in batch.positions())
         batches = Route(topic(), None, STICKY).split(left)
         assert sorted(index for batch in batches for index in batch.positions()) == expected
