@@ -88,6 +88,14 @@ def _no_process(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def _same_priority() -> Iterator[None]:
+    """A test that lowered the priority of its process would slow down all that come after it."""
+    before = os.nice(0)
+    yield
+    assert os.nice(0) == before, "the test lowered the priority of the process that runs all tests"
+
+
 def _end_the_test(*_: object, **__: object) -> None:
     pytest.skip("it starts a process")
 

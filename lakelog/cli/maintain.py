@@ -67,7 +67,6 @@ def maintain(  # noqa: PLR0913, PLR0917 -- each is an option
 
     interval_s = None if every is None else seconds(every)
     settings = load_settings(config, data=data, remote_root=remote_root, **pairs(set_, "--set"))
-    os.nice(nice)
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("py4j").setLevel(logging.WARNING)
     if find_spec("pyspark") is None:
@@ -77,6 +76,7 @@ def maintain(  # noqa: PLR0913, PLR0917 -- each is an option
 
     jobs = jobs_named(job)
     cluster = _open(settings)
+    os.nice(nice)
     if settings.remote_root and not dry_run:
         set_remote_root(cluster, settings.remote_root)
     maintenance = Maintenance(cluster, _session, jobs)
