@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat
+from itertools import accumulate, repeat
 
 import msgspec
 import numpy as np
@@ -79,8 +79,7 @@ def _binary_array(items: Sequence[Buffer], missing: np.ndarray | None) -> pa.Arr
     data = b"".join(items)
     if len(data) >= 2**31:
         raise InvalidRecord(f"{len(data)} bytes are too many for one batch; send less than 2 GiB")
-    offsets = np.zeros(len(items) + 1, dtype=np.int32)
-    np.cumsum(np.fromiter(map(len, items), np.int32, len(items)), out=offsets[1:])
+    offsets = np.fromiter(accumulate(map(len, items), initial=0), np.int32, len(items) + 1)
     validity = None
     if missing is not None:
         validity = pa.py_buffer(np.packbits(~missing, bitorder="little").tobytes())
@@ -95,7 +94,12 @@ def timestamp_array(microseconds: np.ndarray) -> pa.Array:
     """
     values = np.ascontiguousarray(microseconds, dtype=np.int64)
     check_timestamps(values)
-    return pa.Array.from_buffers(_TIMESTAMP, len(values), [None, pa.py_buffer(values)])
+    return checked_timestamps(values)
+
+
+def checked_timestamps(microseconds: np.ndarray) -> pa.Array:
+    """A timestamp column from int64 microseconds that are known to be in the years 1 to 9999."""
+    return pa.Array.from_buffers(_TIMESTAMP, len(microseconds), [None, pa.py_buffer(microseconds)])
 
 
 def check_timestamps(microseconds: np.ndarray) -> None:
@@ -220,7 +224,8 @@ def header_pairs(column: pa.Array | pa.ChunkedArray) -> Iterable[tuple[tuple[str
 
 def batch_bytes(batch: pa.RecordBatch) -> int:
     """Bytes that the rows of `batch` take in memory (only the part a slice refers to)."""
-    return int(batch.nbytes)
+    # As one array: that is the same number, and takes a third of the time.
+    return int(batch.to_struct_array().nbytes)
 
 
 def cut(batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:

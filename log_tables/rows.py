@@ -20,9 +20,9 @@ from log_tables.record import (
     Buffer,
     batch_bytes,
     binary_array,
+    checked_timestamps,
     headers_array,
     int64s,
-    timestamp_array,
 )
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -33,7 +33,8 @@ Item = TypeVar("Item")
 class Rows:
     """A few records, in order. None instead of a list stands for nulls only.
 
-    `timestamps_us` is the time of each in microseconds, or one number for all of them.
+    `timestamps_us` is the time of each in microseconds, or one number for all of them, in the years 1 to
+    9999.
     """
 
     values: Sequence[Buffer | None]
@@ -152,7 +153,7 @@ def _columns(parts: Sequence[Rows]) -> pa.RecordBatch:
         )
     count = len(rows)
     columns = [
-        timestamp_array(_times(parts, count)),
+        checked_timestamps(_times(parts, count)),
         pa.nulls(count, pa.binary()) if rows.keys is None else binary_array(rows.keys),
         binary_array(rows.values),
         pa.nulls(count, HEADERS_TYPE) if rows.headers is None else headers_array(rows.headers),

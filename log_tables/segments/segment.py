@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from log_tables.errors import CorruptSegment, ObjectMissing
-from log_tables.layout import HEADERS, KEY, OFFSET, TIMESTAMP, VALUE
+from log_tables.layout import OFFSET, TIMESTAMP, VALUE
 from log_tables.limits import (
     CACHE_BYTES,
     COMPRESSED_MIN_BYTES,
@@ -54,9 +54,9 @@ SEGMENT_LIMITS = SegmentLimits()
 
 def encode(batch: pa.RecordBatch, compression: str, limits: SegmentLimits = SEGMENT_LIMITS) -> pa.Buffer:
     """RECORD_SCHEMA rows, ordered by offset, as the bytes of a Parquet file; small ones stay plain."""
-    worth_it = batch_bytes(batch) >= limits.compressed_bytes
-    writer = SegmentWriter(compression if worth_it else "uncompressed", limits)
-    writer.add(batch)
+    size = batch_bytes(batch)
+    writer = SegmentWriter(compression if size >= limits.compressed_bytes else "uncompressed", limits)
+    writer.add(batch, size)
     return writer.finish()
 
 
@@ -86,16 +86,17 @@ class SegmentWriter:
         self._waiting: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Add `batch`; less than a row group waits for more."""
-        self._wait(batch)
+    def add(self, batch: pa.RecordBatch, size_bytes: int | None = None) -> None:
+        """Add `batch`, of `size_bytes` if that is known; less than a row group waits for more."""
+        self._wait(batch, batch_bytes(batch) if size_bytes is None else size_bytes)
         while self._rows >= (size := self._group_rows()):
             rows = pa.concat_batches(self._waiting) if len(self._waiting) > 1 else self._waiting[0]
             self._writer.write_table(pa.Table.from_batches([rows.slice(0, size)]), row_group_size=size)
             self._waiting, self._rows, self._bytes = [], 0, 0
             if rows.num_rows == size:
                 return
-            self._wait(rows.slice(size))
+            rest = rows.slice(size)
+            self._wait(rest, batch_bytes(rest))
 
     def finish(self) -> pa.Buffer:
         """Write the waiting rows as the last row group; returns the whole file."""
@@ -104,10 +105,10 @@ class SegmentWriter:
         self._writer.close()
         return self._sink.getvalue()
 
-    def _wait(self, batch: pa.RecordBatch) -> None:
+    def _wait(self, batch: pa.RecordBatch, size_bytes: int) -> None:
         self._waiting.append(batch)
         self._rows += batch.num_rows
-        self._bytes += batch_bytes(batch)
+        self._bytes += size_bytes
 
     def _group_rows(self) -> int:
         """The number of rows like the waiting ones that make a full row group."""
@@ -137,7 +138,8 @@ class SegmentStats:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count the next rows (RECORD_SCHEMA, ordered by offset)."""
-        offsets, stamps = int64s(batch.column(OFFSET)), int64s(batch.column(TIMESTAMP))
+        offset_column, timestamp_column, *nullable = batch.columns
+        offsets, stamps = int64s(offset_column), int64s(timestamp_column)
         if len(offsets) == 0:
             return
         if self.records == 0:
@@ -147,12 +149,10 @@ class SegmentStats:
         self._bytes += batch_bytes(batch)
         self._earliest = min(self._earliest, int(stamps.min()))
         self._latest = max(self._latest, int(stamps.max()))
-        keys, values, headers = self._nulls
-        self._nulls = (
-            keys + batch.column(KEY).null_count,
-            values + batch.column(VALUE).null_count,
-            headers + batch.column(HEADERS).null_count,
+        keys, values, headers = (
+            nulls + column.null_count for nulls, column in zip(self._nulls, nullable, strict=True)
         )
+        self._nulls = keys, values, headers
 
     def segment(self, path: str, size: int, modification_time: int, horizons: Horizons = ()) -> Segment:
         """The Segment of the file `path` of `size` bytes, with these stats."""
@@ -171,13 +171,11 @@ class SegmentStats:
         )
 
 
-def describe(
-    path: str, batch: pa.RecordBatch, size: int, modification_time: int, horizons: Horizons = ()
-) -> Segment:
+def describe(path: str, batch: pa.RecordBatch, size: int, modification_time: int) -> Segment:
     """The Segment (its Delta stats) of a file `path` of `size` bytes that holds `batch`."""
-    description = SegmentStats()
-    description.add(batch)
-    return description.segment(path, size, modification_time, horizons)
+    stats = SegmentStats()
+    stats.add(batch)
+    return stats.segment(path, size, modification_time)
 
 
 def read(
@@ -356,20 +354,22 @@ class SegmentCache:
     def __init__(self, limit_bytes: int = CACHE_BYTES) -> None:
         self._limit = limit_bytes
         self._lock = threading.Lock()
-        self._batches: OrderedDict[str, pa.RecordBatch] = OrderedDict()
+        self._batches: OrderedDict[str, tuple[pa.RecordBatch, int]] = OrderedDict()
         self._bytes = 0
 
     def put(self, path: str, batch: pa.RecordBatch) -> None:
         """Keep the rows of the segment file `path` (with its table)."""
+        size = batch_bytes(batch)
         with self._lock:
             if path in self._batches:
                 return  # a segment never changes
-            self._batches[path] = batch
-            self._bytes += batch_bytes(batch)
+            self._batches[path] = batch, size
+            self._bytes += size
             while self._bytes > self._limit:
-                _, oldest = self._batches.popitem(last=False)
-                self._bytes -= batch_bytes(oldest)
+                _, (_, freed) = self._batches.popitem(last=False)
+                self._bytes -= freed
 
     def get(self, path: str) -> pa.RecordBatch | None:
         with self._lock:
-            return self._batches.get(path)
+            found = self._batches.get(path)
+        return None if found is None else found[0]

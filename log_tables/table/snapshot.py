@@ -121,8 +121,8 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 def timestamp_text(microseconds: int, up: bool = False) -> str:
     """Microseconds since 1970 UTC as ISO 8601 with milliseconds; `up` rounds up instead of down."""
     milliseconds = -(-microseconds // 1000) if up else microseconds // 1000
-    seconds, rest = divmod(milliseconds, 1000)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:03}Z".rjust(24, "0")
+    time = _EPOCH + timedelta(milliseconds=milliseconds)
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def timestamp_us(text: str) -> int:
@@ -282,15 +282,8 @@ class Snapshot:
             segments = tuple(s for s in segments if s.path not in tombstones)
         if commit.adds:
             segments = _insert(segments, [segment_of(add) for add in commit.adds])
-        return replace(
-            self,
-            version=self.version + 1,
-            protocol=commit.protocol or self.protocol,
-            metadata=commit.metadata or self.metadata,
-            segments=segments,
-            txns=txns,
-            tombstones=tombstones,
-        )
+        protocol, metadata = commit.protocol or self.protocol, commit.metadata or self.metadata
+        return Snapshot(self.version + 1, protocol, metadata, segments, txns, tombstones)
 
     def pruned(self, now_ms: int, producer_expiration_ms: int) -> "Snapshot":
         """This snapshot without old tombstones and idle producers."""
