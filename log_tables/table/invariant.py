@@ -223,10 +223,13 @@ def gaps(snapshot: Snapshot, begin: int, end: int) -> Iterator[str]:
         yield f"offsets {expected}-{end - 1} are missing at the end"
 
 
-def broken_step(before: Snapshot, commit: Commit) -> Violation:
-    """The first invariant that `commit`, as the version after `before`, would violate."""
+def broken_step(before: Snapshot, commit: Commit, after: Snapshot | None = None) -> Violation:
+    """The first invariant that `commit`, as the version after `before`, would violate.
+
+    `after` is what `before.apply` makes of it, where the caller needs that too.
+    """
     kind = kind_of(before, commit)
-    after = before.apply(commit)
+    after = after or before.apply(commit)
     steps = (check(before, after) for check in _STEPS)
     if kind is CommitKind.APPEND:
         return first_broken((appends_are_contiguous(before, commit), *steps, _tail_is_monotone(after)))

@@ -226,7 +226,7 @@ class Table:
                 if commit is None:
                     return None
                 self._batch_in_flight = commit.info.batchId
-                self._check(commit)
+                after = self._checked(commit)
                 version, asked = self._snapshot.version + 1, self.clock.boottime()
                 other = put_commit(self.store, self.directory, version, commit, self.clock)
                 if other is not None:
@@ -237,7 +237,7 @@ class Table:
                     if self._counted(commit, asked):
                         return commit
                 else:
-                    self._snapshot, self._confirmed = self._snapshot.apply(commit), asked
+                    self._snapshot, self._confirmed = after, asked
                     self._note_durable()
                     return commit
 
@@ -465,7 +465,10 @@ class Table:
         classify(self.directory, self._snapshot, commit)
         self._snapshot = self._snapshot.apply(commit)
 
-    def _check(self, commit: Commit) -> None:
-        broken = broken_step(self._snapshot, commit)
+    def _checked(self, commit: Commit) -> Snapshot:
+        """The snapshot after `commit`. Raises CorruptLog if that would break an invariant."""
+        after = self._snapshot.apply(commit)
+        broken = broken_step(self._snapshot, commit, after)
         if broken is not None:
             raise CorruptLog(f"refused to commit to {self.directory}: {broken}; run `lakelog fsck`")
+        return after
