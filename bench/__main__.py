@@ -38,6 +38,7 @@ CELLS: dict[str, Contest] = {
     "Arrow fetch": contest(cells.arrow_fetch, LIBRDKAFKA_CONSUME),
     "JSON fetch": contest(cells.json_fetch),
     "memory": contest(cells.memory),
+    "one-row commit": contest(cells.commit_cpu),
     "open partition": contest(cells.open_partition),
     "group consumption, JSON": contest(groups.json_consumption),
     "group consumption, Arrow": contest(groups.arrow_consumption),

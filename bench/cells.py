@@ -1,6 +1,7 @@
 """What is measured: each function is one cell of the table and returns the figures of one run by name."""
 
 import http.client
+import resource
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from log_tables.layout import partition_directory, topic_directory
 from log_tables.limits import MIB
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import binary_array, input_batch_from_columns
+from log_tables.rows import Rows
 from log_tables.store.store import open_store
 from log_tables.table.table import create_table
 
@@ -184,21 +186,47 @@ def memory(_seconds: int) -> Figures:
 def open_partition(_seconds: int) -> Figures:
     """Opening a partition with 10,000 commits behind it and all their files there."""
     with scratch() as directory:
-        store, clock = open_store(str(directory)), SystemClock()
-        create_table(store, "table", clock)
-        partition = Partition(store, "table", clock)
-        partition.claim("bench")
-        batch = input_batch_from_columns(binary_array([b"x" * 100]), now_us=clock.now_us())
-        for index in range(10_000):
-            partition.append([AppendRequest(batch)])
-            if index == 9_949:
-                partition.checkpoint()
+        partition = _led_partition(directory)
+        _commit_rows(partition, 1, 9_950)
+        partition.checkpoint()
+        _commit_rows(partition, 1, 50)
         begin = timer()
-        opened = Partition(store, "table", clock)
+        opened = Partition(partition.table.store, partition.directory, partition.clock)
         elapsed = timer() - begin
         if opened.high_watermark != 10_000:
             raise RuntimeError(f"the partition opened at {opened.high_watermark}")
         return {"ms": elapsed * 1e3}
+
+
+def commit_cpu(_seconds: int) -> Figures:
+    """Processor time of a commit with fsync, one after the other in this process: of one row, of 300."""
+    with scratch() as directory:
+        partition = _led_partition(directory)
+        _commit_rows(partition, 1, 50)
+        times = {rows: _commit_rows(partition, rows, 500) for rows in (1, 300)}
+        return {f"CPU µs, {rows} row(s)": seconds / 500 * 1e6 for rows, seconds in times.items()}
+
+
+def _led_partition(directory: Path) -> Partition:
+    store, clock = open_store(str(directory)), SystemClock()
+    create_table(store, "table", clock)
+    partition = Partition(store, "table", clock)
+    partition.claim("bench")
+    return partition
+
+
+def _commit_rows(partition: Partition, rows: int, commits: int) -> float:
+    """Commit so often so many rows of 100 bytes with a key; returns the seconds of processor time it took."""
+    before = _cpu_seconds()
+    for _ in range(commits):
+        records = Rows([b"x" * 100] * rows, partition.clock.now_us(), [b"user-1"] * rows)
+        partition.append([AppendRequest(records)])
+    return _cpu_seconds() - before
+
+
+def _cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
 
 
 def peer_java_produce(peers: Peers, _seconds: int) -> Figures:
