@@ -23,6 +23,7 @@ from pydantic_settings import (
 
 from log_tables.errors import InvalidConfig
 from log_tables.limits import BATCH_MAX_BYTES, KIB, MIB, PARTITIONS_MAX, PEER_KEPT_S
+from log_tables.store.store import Durability
 
 CONFIG_FILE = "lakelog.toml"
 """Read from the working directory when no other file is named."""
@@ -53,6 +54,10 @@ class Settings(BaseSettings):
         default={},
         repr=False,
         description="Object store options (endpoint, region, keys), besides the store's own variables.",
+    )
+    durability: Durability = Field(
+        default="auto",
+        description="Appends to a directory rely on its file system (auto), or on POSIX alone (strict).",
     )
     remote_root: str = Field(
         default="",

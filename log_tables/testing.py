@@ -8,12 +8,13 @@ same faults. Any of it wraps any store, and one wraps another.
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 from log_tables.clock import Clock, ManualClock
 from log_tables.errors import AlreadyExists, PutRefused, StoreUnavailable
-from log_tables.store.store import Data, ObjectInfo, Store
+from log_tables.store.store import Data, ObjectInfo, PutIfAbsent, Store
 
 __all__ = [
     "WRITES",
@@ -136,6 +137,11 @@ class StoreWrapper:
 
     def put_new(self, path: str, data: Data) -> None:
         self._call("put_new", path, lambda: self.inner.put_new(path, data))
+
+    @contextmanager
+    def put_new_before(self, path: str, data: Data) -> Iterator[PutIfAbsent]:
+        self.put_new(path, data)
+        yield self.put_if_absent
 
     def make_durable(self, directory: str) -> None:
         self._call("make_durable", directory, lambda: self.inner.make_durable(directory))

@@ -162,7 +162,7 @@ def open_gateway(settings: Settings, url: str, peer_url: str = "", clock: Clock 
     }
     settings = settings.model_copy(update=urls)
     clock = clock or SystemClock()
-    store = open_store(settings.data, settings.store_options, clock=clock)
+    store = open_store(settings.data, settings.store_options, clock=clock, durability=settings.durability)
     cluster = Cluster.open(store, clock, settings.peer_url)
     check_location(cluster, settings.leader_timeout_ms / 1000)
     if settings.remote_root:

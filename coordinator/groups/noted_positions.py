@@ -13,7 +13,7 @@ from log_tables.cluster.group_log import MemberKey, MemberValue, OffsetKey, Offs
 from log_tables.cluster.topic import Topic
 from log_tables.errors import Damaged, NotFound
 from log_tables.layout import partition_directory
-from log_tables.table.table import make_table_durable
+from log_tables.table.commit import make_table_durable
 from log_tables.topic_partition import TopicPartition
 
 

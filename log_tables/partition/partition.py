@@ -194,7 +194,6 @@ class Partition(PartitionReader):
         data = segments.encode(records, self.config.compression, self.config.limits)
         path = segment_name(base, self.clock.random_hex(8))
         segment = segments.describe(path, records, data.size, 0)
-        self.table.store.put_new(f"{self.directory}/{path}", data)
         info = commit_info(self.clock, "WRITE", leader_epoch=epoch)
         txns = append_txns(fresh, base + records.num_rows, self.clock.now_ms())
 
@@ -203,7 +202,8 @@ class Partition(PartitionReader):
                 raise self._not_leader()
             return append_commit(info, txns, fresh, timed(segment, snapshot, self.clock.now_ms()))
 
-        self.table.transact(build)
+        with self.table.store.put_new_before(f"{self.directory}/{path}", data) as put:
+            self.table.transact(build, put)
         self._cache.put(f"{self.directory}/{path}", records)
         return append_time
 

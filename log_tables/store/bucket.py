@@ -21,6 +21,7 @@ from log_tables.store.objects import (
     TEMPORARY_PREFIX,
     Data,
     ObjectInfo,
+    PutIfAbsent,
     check_directory,
     check_path,
     one_spelling,
@@ -119,6 +120,11 @@ class ObjectStore:
 
     def put_new(self, path: str, data: Data) -> None:
         self.put(path, data)
+
+    @contextmanager
+    def put_new_before(self, path: str, data: Data) -> Iterator[PutIfAbsent]:
+        self.put_new(path, data)
+        yield self.put_if_absent
 
     def make_durable(self, directory: str) -> None:
         check_directory(directory)  # a visible object is durable

@@ -1,7 +1,9 @@
 """A directory as a store: POSIX files whose names appear whole and durable, or not at all.
 
 A put writes a temporary file in the directory of the final name, fsyncs it, gives it the name (`link()`,
-which fails when the name is taken; `rename()` to replace) and fsyncs the directory. So a name has its whole
+which fails when the name is taken; `rename()` to replace) and fsyncs the directory. Where the file system
+keeps order, two puts of which one relies on the other wait for both files at once, and for both directories
+(docs/decisions/0044-a-segment-and-its-commit-are-fsynced-at-once.md). So a name has its whole
 content from the first moment on, but can be seen before it is durable: a process that finds it calls
 `make_durable`. A file whose fsync failed is never used; a directory is fsynced again
 (docs/decisions/0027-visible-is-not-durable.md). Errors name objects by their path under the root and never by
@@ -9,44 +11,47 @@ a path of the machine.
 """
 
 import errno
-import fcntl
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
 
 from log_tables.clock import Clock
-from log_tables.errors import AlreadyExists, InvalidArgument, ObjectMissing, PutRefused, StoreUnavailable
+from log_tables.errors import InvalidArgument, ObjectMissing, StoreUnavailable
 from log_tables.layout import HOME_ANCHOR
-from log_tables.store.objects import TEMPORARY_PREFIX, Data, ObjectInfo, check_directory, check_path
-
-_ADVICE = {
-    errno.ESTALE: "mount it again if it was mounted, and start again",
-    errno.ENOSPC: "the disk is full: free room",
-    errno.EDQUOT: "the quota is used up: free room or raise it",
-    errno.EACCES: "give this user the permission",
-    errno.EPERM: "give this user the permission, on a file system that has hard links",
-    errno.EROFS: "mount the file system writable",
-    errno.EMFILE: "raise the limit of open files",
-    errno.ENFILE: "raise the system's limit of open files",
-    errno.ENAMETOOLONG: "choose a shorter name",
-    errno.EOPNOTSUPP: "use a file system that has hard links",
-}
+from log_tables.store.call_worker import AtOnce, CallWorker
+from log_tables.store.file import (
+    Identity,
+    NewFile,
+    exists,
+    identity_of,
+    link,
+    modified_ms,
+    older,
+    opened,
+    read,
+    reading,
+    refused,
+    refusing,
+    sync,
+    unlink,
+    unsure,
+)
+from log_tables.store.objects import (
+    TEMPORARY_PREFIX,
+    Data,
+    ObjectInfo,
+    PutIfAbsent,
+    check_directory,
+    check_path,
+)
 
 PRUNED_MAX = 10
 """How often a put re-creates its directory, which a delete that left it empty has just removed."""
-
-
-def sync(descriptor: int) -> None:
-    """Make an open file, or the names in an open directory, durable. Raises OSError."""
-    full: int | None = getattr(fcntl, "F_FULLFSYNC", None)
-    if full is None:
-        os.fsync(descriptor)
-    else:
-        fcntl.fcntl(descriptor, full)  # macOS' fsync leaves the data in the drive's cache
 
 
 class LocalStore:
@@ -58,31 +63,38 @@ class LocalStore:
         clock: Clock,
         options: Mapping[str, str] | None = None,
         sync: Callable[[int], None] = sync,
+        ordered: bool = False,
+        at_once: AtOnce | None = None,
     ) -> None:
-        """The store at `root`, the absolute path of a directory that exists. It ignores its options."""
+        """The store at `root`, the absolute path of a directory that exists. It ignores its options.
+
+        `ordered` says that on its file system the name of a new file is durable once its content is.
+        """
         self.url = root.as_uri()
         self.options: Mapping[str, str] = dict(options or {})
         self._root = str(root)
         self._clock = clock
         self._sync = sync
-        self._durable: dict[str, _Identity] = {}
-        self._identity = _identity(self._root)
+        self._ordered = ordered
+        self._at_once = at_once or CallWorker().both
+        self._durable: dict[str, Identity] = {}
+        self._identity = identity_of(self._root)
         self._anchor: str | None = None
 
     def get(self, path: str) -> bytes:
-        with _reading(path), _opened(self._locate(path)) as file:
-            return _read(file, 0, os.fstat(file).st_size)
+        with reading(path), opened(self._locate(path)) as file:
+            return read(file, 0, os.fstat(file).st_size)
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        with _reading(path), _opened(self._locate(path)) as file:
-            return _read(file, start, length)
+        with reading(path), opened(self._locate(path)) as file:
+            return read(file, start, length)
 
     def head(self, path: str) -> ObjectInfo:
-        with _reading(path):
+        with reading(path):
             found = os.stat(self._locate(path))
             if not stat.S_ISREG(found.st_mode):
                 raise FileNotFoundError(path)
-            return ObjectInfo(path, found.st_size, _modified_ms(found))
+            return ObjectInfo(path, found.st_size, modified_ms(found))
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
         return (item for item in self._walk(check_directory(prefix)) if item.path > start_after)
@@ -106,41 +118,94 @@ class LocalStore:
                     found = entry.stat()
                 except FileNotFoundError:
                     continue  # deleted since
-                yield ObjectInfo(path, found.st_size, _modified_ms(found))
+                yield ObjectInfo(path, found.st_size, modified_ms(found))
 
     def _scan(self, directory: str) -> Sequence[os.DirEntry[str]]:
         try:
-            with _reading(directory), os.scandir(os.path.join(self._root, directory)) as entries:
+            with reading(directory), os.scandir(os.path.join(self._root, directory)) as entries:
                 return list(entries)
         except ObjectMissing:
             return []
 
     def put(self, path: str, data: Data) -> None:
-        with self._temporary(path, data) as (temporary, final), _unsure(path):
-            os.replace(temporary, final)
-            self._sync_names(os.path.dirname(final))
+        with self._temporary(path, data) as temporary:
+            with refusing(path):
+                temporary.make_durable()
+            with unsure(path):
+                final = _beside(temporary, path)
+                os.replace(temporary.path, final)
+                self._sync_names(os.path.dirname(final))
 
     def put_if_absent(self, path: str, data: Data) -> None:
-        with self._temporary(path, data) as (temporary, final), _unsure(path):
-            error = _link(temporary, final)
-            if isinstance(error, FileExistsError):
-                raise _exists(path)
-            if error is not None:
-                raise _refused(path, error)
-            self._sync_names(os.path.dirname(final))
+        with self._temporary(path, data) as temporary:
+            with refusing(path):
+                temporary.make_durable()
+            with unsure(path):
+                self._sync_names(self._give_name(temporary, path))
 
     def put_new(self, path: str, data: Data) -> None:
-        with _refusing(path):
+        with self._new(path, data) as new:
+            with refusing(path):
+                new.make_durable()
+            with unsure(path):
+                self._sync_names(os.path.dirname(new.path))
+
+    @contextmanager
+    def put_new_before(self, path: str, data: Data) -> Iterator[PutIfAbsent]:
+        if not self._keeps_order(os.path.dirname(self._locate(path))):
+            self.put_new(path, data)
+            yield self.put_if_absent
+            return
+        with self._new(path, data) as first:
             try:
-                final = self._write(path, "", data)
-            except FileExistsError:
-                raise _exists(path) from None
-        with _unsure(path):
-            self._sync_names(os.path.dirname(final))
+                yield partial(self._put_after, first)
+            except Exception:
+                if not first.durable:
+                    first.remove()  # nothing names it
+                raise
+
+    def _put_after(self, first: NewFile, path: str, data: Data) -> None:
+        """Put an object if absent, which is seen only once the content of `first` and its own are durable.
+
+        The name of `first` is durable with its content then, as the file system keeps that order. All that
+        is needed for the answer is made durable here all the same.
+        """
+        directory = os.path.dirname(first.path)
+        if first.durable:  # the put is repeated
+            with unsure(path):
+                self._sync_names(directory)
+            return self.put_if_absent(path, data)
+        with self._temporary(path, data) as temporary:
+            with refusing(path):
+                self._at_once(first.make_durable, temporary.make_durable)
+            with unsure(path):
+                named = self._give_name(temporary, path)
+                self._at_once(lambda: self._sync_names(directory), lambda: self._sync_names(named))
+        return None
+
+    def _keeps_order(self, directory: str) -> bool:
+        """Whether the name of a new file in `directory` is durable with its content.
+
+        It is if the root's file system keeps that order, holds the directory, and has its name durable.
+        """
+        known = self._durable.get(directory) if self._ordered else None
+        with suppress(OSError):
+            return known is not None and known[0] == self._identity[0] and known == identity_of(directory)
+        return False
+
+    def _give_name(self, temporary: NewFile, path: str) -> str:
+        """Let a durable temporary file have the name of `path`; returns their directory."""
+        final = _beside(temporary, path)
+        error = link(temporary.path, final)
+        if isinstance(error, FileExistsError):
+            raise exists(path)
+        if error is not None:
+            raise refused(path, error)
+        return os.path.dirname(final)
 
     def make_durable(self, directory: str) -> None:
         place = os.path.join(self._root, check_directory(directory))
-        with _unsure(directory or "the root"):
+        with unsure(directory or "the root"):
             while place != self._root and not os.path.isdir(place):
                 place = os.path.dirname(place)  # it was pruned: its parent says that it is gone
             self._sync_names(place)
@@ -150,39 +215,48 @@ class LocalStore:
 
         Another process may have created the directory and died before its fsync.
         """
-        with _opened(directory) as opened:
-            self._sync(opened)
-            identity = _identity(opened)
+        with opened(directory) as names:
+            self._sync(names)
+            identity = identity_of(names)
         if directory != self._root and self._durable.get(directory) != identity:
             self._sync_names(os.path.dirname(directory))
             self._durable[directory] = identity
 
     @contextmanager
-    def _temporary(self, path: str, data: Data) -> Iterator[tuple[str, str]]:
-        """(A durable temporary file with `data`, the final name in its directory); the file is gone in the
-        end.
-        """
-        name = TEMPORARY_PREFIX + self._clock.unique_id()
-        with _refusing(path):
-            temporary = self._write(path, name, data)
+    def _temporary(self, path: str, data: Data) -> Iterator[NewFile]:
+        """A temporary file with `data` in the directory of `path`; it is gone in the end."""
+        with refusing(path):
+            temporary = self._create(path, TEMPORARY_PREFIX + self._clock.unique_id(), data)
         try:
-            yield temporary, os.path.join(os.path.dirname(temporary), os.path.basename(path))
+            yield temporary
         finally:
-            _unlink(temporary)
+            temporary.close()
+            temporary.remove()
 
-    def _write(self, path: str, name: str, data: Data) -> str:
-        """Create the file of `path`, or one called `name` in its directory; returns its path."""
+    @contextmanager
+    def _new(self, path: str, data: Data) -> Iterator[NewFile]:
+        """The file of `path`, which was absent, with `data`."""
+        with refusing(path):
+            try:
+                new = self._create(path, "", data)
+            except FileExistsError:
+                raise exists(path) from None
+        try:
+            yield new
+        finally:
+            new.close()
+
+    def _create(self, path: str, name: str, data: Data) -> NewFile:
+        """Create the file of `path`, or one called `name` in its directory, with `data`."""
         for attempt in range(PRUNED_MAX):
             try:
                 final = self._place(path)
                 file = os.path.join(os.path.dirname(final), name) if name else final
-                _write(file, data, self._sync)
+                return NewFile(file, data, self._sync)
             except FileNotFoundError:
                 # A delete has pruned the directory, empty for a moment, between making and using it.
                 if attempt == PRUNED_MAX - 1:
                     raise
-            else:
-                return file
         raise AssertionError("the loop returns or raises")
 
     def _place(self, path: str) -> str:
@@ -202,7 +276,7 @@ class LocalStore:
         from a backup while it was open, our next version would follow no other. A network mount that expired
         and came back has another device, and the same root with the same anchor.
         """
-        now = _identity(self._root)
+        now = identity_of(self._root)
         if now == self._identity:
             if self._anchor is None:
                 self._anchor = self._anchor_now()
@@ -220,7 +294,7 @@ class LocalStore:
     def delete(self, path: str) -> None:
         file = self._locate(path)
         try:
-            with _reading(path):
+            with reading(path):
                 os.unlink(file)
         except ObjectMissing:
             return
@@ -242,10 +316,10 @@ class LocalStore:
         removed = 0
         for directory, _, names in os.walk(self._root):
             for name in names:
-                if name.startswith(TEMPORARY_PREFIX) and _older(
+                if name.startswith(TEMPORARY_PREFIX) and older(
                     file := os.path.join(directory, name), horizon
                 ):
-                    _unlink(file)
+                    unlink(file)
                     removed += 1
             self._prune(directory)
         return removed
@@ -255,15 +329,15 @@ class LocalStore:
         name = TEMPORARY_PREFIX + self._clock.unique_id()
         probe = os.path.join(self._root, name)
         try:
-            with _refusing(name):
+            with refusing(name):
                 os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
-                return _modified_ms(os.stat(probe))
+                return modified_ms(os.stat(probe))
         finally:
-            _unlink(probe)
+            unlink(probe)
 
     def identity(self, path: str, directories: Sequence[str] = ()) -> str:
         file = self._locate(path)
-        with _reading(path):
+        with reading(path):
             looked_at = (self._root, os.path.dirname(file), file, *map(self._locate, directories))
             inodes = [os.stat(each).st_ino for each in looked_at]
             modified_ns = os.stat(file).st_mtime_ns
@@ -308,7 +382,8 @@ def _make_with(root: Path, path: str, data: bytes) -> None:
     """Make the directory `root` with a file in it, both at once, unless another process creates it first."""
     made = Path(mkdtemp(prefix=TEMPORARY_PREFIX, dir=root.parent))  # its owner's, as a root is
     try:
-        _write(str(made / path), data, sync)
+        with closing(NewFile(str(made / path), data, sync)) as new:
+            new.make_durable()
         _sync_name(made / path)
         with suppress(FileExistsError):
             os.rename(made, root)
@@ -326,57 +401,13 @@ def _sync_made(directory: Path) -> None:
 
 
 def _sync_name(directory: Path) -> None:
-    with _opened(str(directory.parent)) as parent:
+    with opened(str(directory.parent)) as parent:
         sync(parent)
 
 
-_Identity = tuple[int, int]
-
-
-def _identity(directory: str | int) -> _Identity:
-    """The device and the inode of the directory at a path, or of an open one."""
-    found = os.stat(directory)
-    return found.st_dev, found.st_ino
-
-
-@contextmanager
-def _reading(path: str) -> Iterator[None]:
-    try:
-        yield
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        raise ObjectMissing(f"there is no object {path}; it was never written, or deleted") from None
-    except OSError as error:
-        raise StoreUnavailable(f"{path or 'the root'} cannot be read: {_advice(error)}") from None
-
-
-@contextmanager
-def _refusing(path: str) -> Iterator[None]:
-    """Failures before anything is visible under the final name."""
-    try:
-        yield
-    except OSError as error:
-        raise _refused(path, error) from None
-
-
-@contextmanager
-def _unsure(path: str) -> Iterator[None]:
-    """Failures after which the object may be visible, and may be lost in a power cut."""
-    try:
-        yield
-    except OSError as error:
-        raise StoreUnavailable(f"{path} may not be durable: {_advice(error)}") from None
-
-
-def _refused(path: str, error: OSError) -> PutRefused:
-    return PutRefused(f"{path} was not written: {_advice(error)}")
-
-
-def _exists(path: str) -> AlreadyExists:
-    return AlreadyExists(f"there is an object {path} already; read it, or choose another name")
-
-
-def _advice(error: OSError) -> str:
-    return f"{error.strerror}; {_ADVICE.get(error.errno or 0, 'check the disk')}"
+def _beside(temporary: NewFile, path: str) -> str:
+    """The file of `path`, in whose directory the temporary one is."""
+    return os.path.join(os.path.dirname(temporary.path), os.path.basename(path))
 
 
 def _order(entry: os.DirEntry[str]) -> str:
@@ -386,74 +417,3 @@ def _order(entry: os.DirEntry[str]) -> str:
 
 def _join(directory: str, name: str) -> str:
     return f"{directory}/{name}" if directory else name
-
-
-@contextmanager
-def _opened(file: str) -> Iterator[int]:
-    descriptor = os.open(file, os.O_RDONLY)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _read(file: int, start: int, length: int) -> bytes:
-    """Up to `length` bytes; one system call gives at most 2 GiB, and may give less."""
-    data = os.pread(file, length, start)
-    if len(data) == length:
-        return data
-    parts = [data]
-    while parts[-1]:
-        start += len(parts[-1])
-        length -= len(parts[-1])
-        parts.append(os.pread(file, length, start))
-    return b"".join(parts)
-
-
-def _write(file: str, data: Data, sync: Callable[[int], None]) -> None:
-    """Create `file` with `data`, durable but for its name; no file is left when that fails.
-
-    A second fsync would prove nothing: the first may have dropped what it could not write.
-    """
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    try:
-        left = memoryview(data).cast("B")
-        while left:
-            left = left[os.write(descriptor, left) :]
-        sync(descriptor)
-    except OSError:
-        _unlink(file)
-        raise
-    finally:
-        os.close(descriptor)
-
-
-def _link(temporary: str, final: str) -> OSError | None:
-    """Give the temporary file its final name too; returns the error if that failed.
-
-    A network file system may lose the answer of a link, or answer a repeated one that the name exists. The
-    file's count of names shows whether it happened (link(2)).
-    """
-    try:
-        os.link(temporary, final)
-    except OSError as error:
-        return error if os.stat(temporary).st_nlink == 1 else None
-    return None
-
-
-def _unlink(file: str) -> None:
-    try:
-        os.unlink(file)
-    except OSError:
-        return  # it is gone, or remove_temporaries removes it later
-
-
-def _modified_ms(found: os.stat_result) -> int:
-    return found.st_mtime_ns // 1_000_000
-
-
-def _older(file: str, horizon_ms: int) -> bool:
-    try:
-        return _modified_ms(os.stat(file)) < horizon_ms
-    except OSError:
-        return False  # its put has just ended

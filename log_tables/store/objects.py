@@ -1,11 +1,15 @@
 """Objects of a store, and their paths below its root."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from log_tables.errors import InvalidArgument
 
 Data = bytes | bytearray | memoryview
 """The data of a put: anything whose bytes can be read in place."""
+
+PutIfAbsent = Callable[[str, Data], None]
+"""A put of an object that must be absent (`Store.put_if_absent`)."""
 
 TEMPORARY_PREFIX = ".tmp-"
 """The beginning of the store's own names, which no listing shows."""

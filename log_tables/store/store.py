@@ -5,16 +5,21 @@ Paths are relative to the root, with `/`; errors name them so, and never a path 
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 from urllib.parse import unquote, urlsplit
 
 from log_tables.clock import Clock, SystemClock
 from log_tables.errors import InvalidArgument
+from log_tables.store.file_system import keeps_order
 from log_tables.store.local import LocalStore, make_root
-from log_tables.store.objects import Data, ObjectInfo, one_spelling
+from log_tables.store.objects import Data, ObjectInfo, PutIfAbsent, one_spelling
 
-__all__ = ["Data", "ObjectInfo", "Store", "open_store"]
+__all__ = ["Data", "Durability", "ObjectInfo", "PutIfAbsent", "Store", "open_store"]
+
+Durability = Literal["auto", "strict"]
+"""How few waits a put may have on a directory: as few as its file system allows, or as POSIX does."""
 
 _SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "memory")
 
@@ -76,6 +81,16 @@ class Store(Protocol):
         """
         ...
 
+    def put_new_before(self, path: str, data: Data) -> AbstractContextManager[PutIfAbsent]:
+        """A `put_new` of `path`, and as the context a `put_if_absent` of objects that rely on it.
+
+        A process that sees one of these finds `path`, which is durable after a `make_durable` of its
+        directory, and when such a put returns. Where the store can, the first put makes both durable at once:
+        until then `path` may not be durable, and it is removed if the context ends by an error. Both raise
+        what `put_new` and `put_if_absent` do; the first put is PutRefused too when `path` cannot be written.
+        """
+        ...
+
     def make_durable(self, directory: str) -> None:
         """Make the objects directly in `directory` durable, of all processes, and the deletions there.
 
@@ -119,6 +134,7 @@ def open_store(
     create: bool = True,
     clock: Clock | None = None,
     first: tuple[str, bytes] | None = None,
+    durability: Durability = "auto",
 ) -> Store:
     """The store at a directory, or at an `s3://`, `gs://`, `az://` or `memory://` URL.
 
@@ -126,13 +142,16 @@ def open_store(
     win over its environment variables (`AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID` …). Unless `create` is false,
     as for a reader, a missing directory is created, and an object store has to show that it has conditional
     puts. A directory that is created has the object `first`, a path and its data, from its first moment on.
+    `durability` says what `put_new_before` may rely on in a directory.
     Raises InvalidArgument, StoreUnavailable.
     """
     text = os.fspath(url)
     parts = urlsplit(text) if "://" in text else None
     if parts is None or (parts.scheme == "file" and not parts.netloc):
         path = text if parts is None else unquote(parts.path)
-        return _open_directory(path, text, options or {}, create, clock, first)
+        root = _directory(path, text, create, first)
+        ordered = durability == "auto" and keeps_order(root)
+        return LocalStore(root, clock or SystemClock(), options, ordered=ordered)
     if parts.scheme not in _SCHEMES:
         raise InvalidArgument(
             f"the scheme {parts.scheme!r} of {text} is not supported; "
@@ -159,14 +178,7 @@ def _real(url: str) -> str:
     return one_spelling(url).rstrip("/")
 
 
-def _open_directory(
-    path: str,
-    text: str,
-    options: Mapping[str, str],
-    create: bool,
-    clock: Clock | None,
-    first: tuple[str, bytes] | None,
-) -> Store:
+def _directory(path: str, text: str, create: bool, first: tuple[str, bytes] | None) -> Path:
     if not path:
         raise InvalidArgument("the root of the tables is empty; name a directory or a URL")
     root = Path(path).absolute()
@@ -174,4 +186,4 @@ def _open_directory(
         make_root(root, text, first)
     elif not root.is_dir():
         raise InvalidArgument(f"there is no directory {text}; name the root of the tables")
-    return LocalStore(root, clock or SystemClock(), options)
+    return root

@@ -19,7 +19,7 @@ from log_tables.errors import (
 )
 from log_tables.layout import commit_path, log_directory
 from log_tables.limits import PUT_RETRY_LIMIT_S, PUT_RETRY_PAUSE_S
-from log_tables.store.store import Store
+from log_tables.store.store import PutIfAbsent, Store
 from log_tables.version import VERSION
 
 ENGINE = f"lakelog/{VERSION}"
@@ -205,8 +205,16 @@ def read_engine(store: Store, table: str, version: int) -> str | None:
     return decode(first, path).info.engineInfo
 
 
-def put_commit(store: Store, table: str, version: int, commit: Commit, clock: Clock) -> Commit | None:
-    """Put `commit` as `version` of `table` if there is none yet.
+def make_table_durable(store: Store, directory: str) -> None:
+    """Make all visible files of the table at `directory` durable. Raises StoreUnavailable."""
+    store.make_durable(directory)
+    store.make_durable(log_directory(directory))
+
+
+def put_commit(
+    store: Store, table: str, version: int, commit: Commit, clock: Clock, put: PutIfAbsent | None = None
+) -> Commit | None:
+    """Put `commit` as `version` of `table` if there is none yet, by `put` or the store's `put_if_absent`.
 
     Returns None when `commit` is there and durable; otherwise the commit that was there first, which may not
     be durable yet. While the outcome of a put is unknown, the same bytes are put again under the same
@@ -219,7 +227,7 @@ def put_commit(store: Store, table: str, version: int, commit: Commit, clock: Cl
     certain = True
     while True:
         try:
-            store.put_if_absent(path, data)
+            (put or store.put_if_absent)(path, data)
             return None
         except PutRefused:
             if certain:
@@ -251,7 +259,7 @@ def _read_back(store: Store, table: str, version: int) -> Commit | None:
 
 def _made_durable(store: Store, table: str) -> bool:
     try:
-        store.make_durable(log_directory(table))
+        make_table_durable(store, table)
     except StoreUnavailable:
         return False
     return True

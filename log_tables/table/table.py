@@ -32,7 +32,7 @@ from log_tables.limits import (
     TOMBSTONE_RETENTION_MS,
 )
 from log_tables.record import delta_schema
-from log_tables.store.store import Store
+from log_tables.store.store import PutIfAbsent, Store
 from log_tables.table.checkpoint import hinted_version, write_checkpoint
 from log_tables.table.commit import (
     ENGINE,
@@ -41,6 +41,7 @@ from log_tables.table.commit import (
     Metadata,
     Protocol,
     Txn,
+    make_table_durable,
     put_commit,
     read_commit,
     read_engine,
@@ -106,12 +107,6 @@ def commit_info(
         leaderEpoch=leader_epoch,
         leaderUrl=leader_url,
     )
-
-
-def make_table_durable(store: Store, directory: str) -> None:
-    """Make all visible files of the table at `directory` durable. Raises StoreUnavailable."""
-    store.make_durable(directory)
-    store.make_durable(log_directory(directory))
 
 
 def topic_deleted(directory: str) -> TopicDeleted:
@@ -209,13 +204,16 @@ class Table:
             return True
         return found.info.batchId == ours and read_commit(self.store, self.directory, version + 2) is None
 
-    def transact(self, build: Callable[[Snapshot], Commit | None]) -> Commit | None:
+    def transact(
+        self, build: Callable[[Snapshot], Commit | None], put: PutIfAbsent | None = None
+    ) -> Commit | None:
         """Commit what `build` makes of the newest snapshot; repeated with the next one when another was
         first.
 
-        The snapshot that `build` gets is durable. It returns None, or raises, to give up without harm.
-        Returns the commit that was made. Raises OutcomeUnknown, StoreUnavailable, ForeignCommit,
-        TopicDeleted; CorruptLog when the commit would break an invariant: then nothing is written.
+        `put` puts the commit instead of the store's `put_if_absent`. The snapshot that `build` gets is
+        durable. It returns None, or raises, to give up without harm. Returns the commit that was made. Raises
+        OutcomeUnknown, StoreUnavailable, ForeignCommit, TopicDeleted; CorruptLog when the commit would break
+        an invariant: then nothing is written.
         """
         with self._lock, self._commit_in_flight():
             while True:
@@ -228,7 +226,7 @@ class Table:
                 self._batch_in_flight = commit.info.batchId
                 after = self._checked(commit)
                 version, asked = self._snapshot.version + 1, self.clock.boottime()
-                other = put_commit(self.store, self.directory, version, commit, self.clock)
+                other = put_commit(self.store, self.directory, version, commit, self.clock, put)
                 if other is not None:
                     self._advance(other)
                 elif self._is_stale():

@@ -3,7 +3,8 @@
 A name outlasts the cut when its directory was fsynced after it was given, content when its file was; so does
 that a name is gone. What was not fsynced may be there or not, each name by itself. A file whose fsync failed
 has lost its content for good, whatever a later fsync says (Linux drops what it could not write); a
-directory that is fsynced again is whole, as where names are journaled (docs/decisions/0027).
+directory that is fsynced again is whole, as where names are journaled (docs/decisions/0027). On a disk that
+keeps order a name outlasts the cut as soon as its file was fsynced under it (docs/decisions/0044).
 """
 
 import errno
@@ -15,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from log_tables.store.file import opened
 from log_tables.store.objects import TEMPORARY_PREFIX
 from log_tables.store.store import Store, open_store
 from log_tables.testing import Crash
@@ -47,9 +49,10 @@ class Disk:
         *directories: str,
         fails: Fails = lambda _: None,
         synced: Callable[[], None] = lambda: None,
+        ordered: bool = False,
     ) -> None:
-        """`synced` is called after every fsync that was done."""
-        self.root, self.fails, self._synced = root, fails, synced
+        """`synced` is called after every fsync that was done. `ordered` is a disk that keeps order."""
+        self.root, self.fails, self._synced, self._ordered = root, fails, synced, ordered
         self._lock = threading.RLock()
         self.syncs = 0
         self.failed = False
@@ -90,6 +93,8 @@ class Disk:
                 self._take_names(descriptor)
         else:
             self._known.setdefault(found.st_ino, _File(None if failure is None else b""))
+            if self._ordered and failure is None:
+                self._take_name_of(found.st_ino)
         if failure is not None:
             self.failed = True
             raise failure
@@ -101,6 +106,14 @@ class Disk:
 
     def _take_names(self, descriptor: int) -> None:
         self._directory(descriptor).names = self._visible(descriptor)
+
+    def _take_name_of(self, inode: int) -> None:
+        """Let the name that a file was fsynced under outlast a cut, if its directory's name does."""
+        for directory, _, _ in os.walk(self.root):
+            with opened(directory) as descriptor:
+                for name, item in self._visible(descriptor).items():
+                    if item is self._known[inode]:
+                        self._directory(descriptor).names[name] = item
 
     def _visible(self, descriptor: int) -> dict[str, _File | _Directory]:
         seen = {}

@@ -12,6 +12,7 @@ from log_tables.errors import OutcomeUnknown, Retriable
 from log_tables.partition.partition import Partition
 from log_tables.partition.remote import RemoteRoot
 from log_tables.segments.segment import SegmentCache
+from log_tables.store.call_worker import AtOnce
 from log_tables.store.local import LocalStore
 from log_tables.store.store import Store
 from tests.kit.disk import Disk, Fails, Kept
@@ -65,8 +66,19 @@ class World:
     something.
     """
 
-    def __init__(self, root: Path, fails: Fails, *, watched: bool = False) -> None:
-        self.disk = Disk(root, HERE, AWAY, fails=fails, synced=self._synced)
+    def __init__(
+        self,
+        root: Path,
+        fails: Fails,
+        *,
+        watched: bool = False,
+        ordered: bool = False,
+        fast: bool | None = None,
+        at_once: AtOnce | None = None,
+    ) -> None:
+        """`ordered` is a disk that keeps order; processes rely on that if they are `fast`, or if it does."""
+        self.disk = Disk(root, HERE, AWAY, fails=fails, synced=self._synced, ordered=ordered)
+        self._fast, self._at_once = ordered if fast is None else fast, at_once
         self.clock, self.chance, self.cache = ManualClock(), ManualClock(seed=1), SegmentCache()
         self.watched = watched
         self.asked_to_delete = 0
@@ -77,7 +89,11 @@ class World:
     def stores(self) -> tuple[Store, Store]:
         """The two roots as a new process opens them."""
         sync = self.disk.process()
-        here, away = (LocalStore(self.disk.root / name, self.clock, sync=sync) for name in (HERE, AWAY))
+        roots = (self.disk.root / name for name in (HERE, AWAY))
+        here, away = (
+            LocalStore(root, self.clock, sync=sync, ordered=self._fast, at_once=self._at_once)
+            for root in roots
+        )
         return here, away
 
     def holds(self, offset: int, value: bytes) -> None:

@@ -258,12 +258,15 @@ SCENARIOS: list[Scenario] = [
 ]
 
 
-def lived(root: Path, scenario: Scenario, fails: Fails, *, watched: bool = False) -> bool:
+def lived(
+    root: Path, scenario: Scenario, fails: Fails, *, watched: bool = False, ordered: bool = False
+) -> bool:
     """Live through `scenario` and the fault; returns whether it came to that.
 
-    Where a process dies, another one begins at the beginning.
+    Where a process dies, another one begins at the beginning. `ordered` is a disk that keeps order, which the
+    processes rely on.
     """
-    world = World(root, fails, watched=watched)
+    world = World(root, fails, watched=watched, ordered=ordered)
     try:
         try:
             scenario(world, *world.stores())
@@ -298,13 +301,26 @@ def test_whichever_fsync_fails_what_was_acknowledged_survives_a_power_cut(
             return
 
 
+@ways
+def test_where_segment_and_commit_are_fsynced_at_once_it_survives_as_well(
+    tmp_path: Path, failure: Failure
+) -> None:
+    for number in count(1):
+        root = tmp_path / f"fsync-{number}"
+        if not lived(root, records_and_deletions, failure(number), watched=True, ordered=True):
+            assert number > len(FAILURES)
+            return
+
+
 @pytest.mark.torture
+@pytest.mark.parametrize("ordered", [False, True], ids=["strict", "ordered"])
 @ways
 @scenarios
 def test_however_it_fails_and_whenever_the_power_is_cut(
-    tmp_path: Path, scenario: Scenario, failure: Failure
+    tmp_path: Path, scenario: Scenario, failure: Failure, ordered: bool
 ) -> None:
     """Each fsync fails in each way, and the power is cut after every one that follows."""
     for number in count(1):
-        if not lived(tmp_path / f"fsync-{number}", scenario, failure(number), watched=True):
+        root = tmp_path / f"fsync-{number}"
+        if not lived(root, scenario, failure(number), watched=True, ordered=ordered):
             return

@@ -1,0 +1,179 @@
+"""Files of a local disk: calls of the operating system, and what their errors say.
+
+An error names an object by its path under the root and never by a path of the machine.
+"""
+
+import errno
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from log_tables.errors import AlreadyExists, ObjectMissing, PutRefused, StoreUnavailable
+from log_tables.store.objects import Data
+
+_ADVICE = {
+    errno.ESTALE: "mount it again if it was mounted, and start again",
+    errno.ENOSPC: "the disk is full: free room",
+    errno.EDQUOT: "the quota is used up: free room or raise it",
+    errno.EACCES: "give this user the permission",
+    errno.EPERM: "give this user the permission, on a file system that has hard links",
+    errno.EROFS: "mount the file system writable",
+    errno.EMFILE: "raise the limit of open files",
+    errno.ENFILE: "raise the system's limit of open files",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.EOPNOTSUPP: "use a file system that has hard links",
+}
+
+
+def sync(descriptor: int) -> None:
+    """Make an open file, or the names in an open directory, durable. Raises OSError."""
+    full: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+    if full is None:
+        os.fsync(descriptor)
+    else:
+        fcntl.fcntl(descriptor, full)  # macOS' fsync leaves the data in the drive's cache
+
+
+class NewFile:
+    """A file that was just created, with its content, still open. To be closed."""
+
+    def __init__(self, path: str, data: Data, sync: Callable[[int], None]) -> None:
+        """Create the file at `path`; none is left when that fails. Raises OSError."""
+        self.path, self.durable = path, False
+        self._sync, self._tried = sync, False
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            left = memoryview(data).cast("B")
+            while left:
+                left = left[os.write(self._descriptor, left) :]
+        except OSError:
+            self.remove()
+            self.close()
+            raise
+
+    def make_durable(self) -> None:
+        """Make the content durable, and on some file systems the name; no file is left when that fails.
+
+        A second fsync would prove nothing: the first may have dropped what it could not write.
+        Raises OSError.
+        """
+        if self.durable:
+            return
+        if self._tried:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self._tried = True
+        try:
+            self._sync(self._descriptor)
+        except OSError:
+            self.remove()
+            raise
+        self.durable = True
+
+    def remove(self) -> None:
+        unlink(self.path)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+@contextmanager
+def opened(file: str) -> Iterator[int]:
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def read(file: int, start: int, length: int) -> bytes:
+    """Up to `length` bytes; one system call gives at most 2 GiB, and may give less."""
+    data = os.pread(file, length, start)
+    if len(data) == length:
+        return data
+    parts = [data]
+    while parts[-1]:
+        start += len(parts[-1])
+        length -= len(parts[-1])
+        parts.append(os.pread(file, length, start))
+    return b"".join(parts)
+
+
+def link(temporary: str, final: str) -> OSError | None:
+    """Give the temporary file its final name too; returns the error if that failed.
+
+    A network file system may lose the answer of a link, or answer a repeated one that the name exists. The
+    file's count of names shows whether it happened (link(2)).
+    """
+    try:
+        os.link(temporary, final)
+    except OSError as error:
+        return error if os.stat(temporary).st_nlink == 1 else None
+    return None
+
+
+def unlink(file: str) -> None:
+    try:
+        os.unlink(file)
+    except OSError:
+        return  # it is gone, or remove_temporaries removes it later
+
+
+Identity = tuple[int, int]
+
+
+def identity_of(directory: str | int) -> Identity:
+    """The device and the inode of the directory at a path, or of an open one."""
+    found = os.stat(directory)
+    return found.st_dev, found.st_ino
+
+
+def modified_ms(found: os.stat_result) -> int:
+    return found.st_mtime_ns // 1_000_000
+
+
+def older(file: str, horizon_ms: int) -> bool:
+    try:
+        return modified_ms(os.stat(file)) < horizon_ms
+    except OSError:
+        return False  # its put has just ended
+
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise ObjectMissing(f"there is no object {path}; it was never written, or deleted") from None
+    except OSError as error:
+        raise StoreUnavailable(f"{path or 'the root'} cannot be read: {_advice(error)}") from None
+
+
+@contextmanager
+def refusing(path: str) -> Iterator[None]:
+    """Failures before anything is visible under the final name."""
+    try:
+        yield
+    except OSError as error:
+        raise refused(path, error) from None
+
+
+@contextmanager
+def unsure(path: str) -> Iterator[None]:
+    """Failures after which the object may be visible, and may be lost in a power cut."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreUnavailable(f"{path} may not be durable: {_advice(error)}") from None
+
+
+def refused(path: str, error: OSError) -> PutRefused:
+    return PutRefused(f"{path} was not written: {_advice(error)}")
+
+
+def exists(path: str) -> AlreadyExists:
+    return AlreadyExists(f"there is an object {path} already; read it, or choose another name")
+
+
+def _advice(error: OSError) -> str:
+    return f"{error.strerror}; {_ADVICE.get(error.errno or 0, 'check the disk')}"
