@@ -55,7 +55,7 @@ class Round(NamedTuple):
 def steady(_seconds: int) -> Figures:
     """10 commits/s of 10 small records for 3 simulated hours, all jobs every 5 minutes; the curve: stderr."""
     with scratch(in_memory=True) as directory:
-        rounds = [*_told(_life(directory))]
+        rounds = [*_told(life(directory))]
     first, last = rounds[: len(rounds) // HOURS], rounds[-len(rounds) // HOURS :]
     figures: Figures = {}
     for name, part in (("first hour", first), ("last hour", last)):
@@ -81,15 +81,16 @@ def _told(rounds: Iterator[Round]) -> Iterator[Round]:
         yield one
 
 
-def _life(directory: Path) -> Iterator[Round]:
+def life(directory: Path, step_ms: int = STEP_MS, hours: int = HOURS) -> Iterator[Round]:
+    """The rounds of so many simulated hours with a commit every `step_ms`, the jobs after each."""
     clock = ManualClock()
     store = ClockedStore(open_store(str(directory)), clock)
     cluster = Cluster.open(store, clock)
     partition = cluster.claim(create_topic(cluster, TOPIC), 0)
     maintenance = Maintenance(Cluster.open(store, clock), _no_spark, _JOBS)
-    values, appended = binary_array(load.values(ROUND_MS // STEP_MS * _RECORDS)), 0
-    for minute in range(ROUND_MS // 60_000, HOURS * 60 + 1, ROUND_MS // 60_000):
-        took = _produce(partition, values, clock)
+    values, appended = binary_array(load.values(ROUND_MS // step_ms * _RECORDS)), 0
+    for minute in range(ROUND_MS // 60_000, hours * 60 + 1, ROUND_MS // 60_000):
+        took = _produce(partition, values, clock, step_ms)
         appended += len(took) * _RECORDS
         begin = timer()
         failed = [outcome for outcome in maintenance.run() if outcome.error]
@@ -101,11 +102,11 @@ def _life(directory: Path) -> Iterator[Round]:
         )
 
 
-def _produce(partition: Partition, values: pa.Array, clock: ManualClock) -> list[float]:
+def _produce(partition: Partition, values: pa.Array, clock: ManualClock, step_ms: int) -> list[float]:
     """One round of commits, all of different values, with a gateway's duties; what each took, in ms."""
     took = []
     for start in range(0, len(values), _RECORDS):
-        clock.advance(STEP_MS)
+        clock.advance(step_ms)
         batch = input_batch_from_columns(values.slice(start, _RECORDS), now_us=clock.now_us())
         begin = timer()
         partition.append([AppendRequest(batch)])

@@ -17,7 +17,7 @@ from log_tables.cluster.group_log import pending_files
 from log_tables.cluster.sweep import sweep
 from log_tables.errors import LakelogError
 from log_tables.layout import CLUSTER_METADATA, CONSUMER_OFFSETS
-from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS
+from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS, REPLACED_FILE_RETENTION_MS, TIDY_TOMBSTONES
 from log_tables.segments import staging
 from log_tables.store.objects import ObjectInfo
 from log_tables.table.table import Table
@@ -26,7 +26,8 @@ from log_tables.table.vacuum import vacuum
 NAME = "housekeeping"
 
 TIDY_INTERVAL_MS = 60 * 60 * 1000
-"""How often a scheduler lists the files of a table: a file may go when it is an hour old, at the earliest."""
+"""How often a scheduler lists the files of a table: a file may go when it is an hour old, at the earliest.
+A table that has lost many (TIDY_TOMBSTONES) is listed by each run: they would pile up meanwhile."""
 
 TEMPORARY_MAX_AGE_MS = 60 * 60 * 1000
 """A temporary file that is older was left by a killed put."""
@@ -35,7 +36,7 @@ TEMPORARY_MAX_AGE_MS = 60 * 60 * 1000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TidyStep:
     """Tidy up a table of a partition, the remote one if `remote`. With `clean` its log and its files are
-    cleaned.
+    cleaned; files that a merge or a compaction replaced stay for `replaced_file_ms`.
     """
 
     topic: str
@@ -44,6 +45,7 @@ class TidyStep:
     remote: bool
     checkpoint: bool
     clean: bool
+    replaced_file_ms: int = REPLACED_FILE_RETENTION_MS
 
     def __str__(self) -> str:
         what = ["write a checkpoint"] if self.checkpoint else []
@@ -62,6 +64,7 @@ def plan(
 
 def _steps(state: PartitionState, now_ms: int, checkpoint_interval_commits: int) -> Iterator[TidyStep]:
     clean = state.tidied_ms is None or abs(now_ms - state.tidied_ms) >= TIDY_INTERVAL_MS
+    clean = clean or len(state.snapshot.tombstones) >= TIDY_TOMBSTONES
     checkpoint = state.snapshot.version - state.checkpointed >= checkpoint_interval_commits
     if checkpoint or clean:
         yield TidyStep(
@@ -71,6 +74,7 @@ def _steps(state: PartitionState, now_ms: int, checkpoint_interval_commits: int)
             remote=False,
             checkpoint=checkpoint,
             clean=clean,
+            replaced_file_ms=state.config.replaced_file_ms,
         )
     if state.remote is not None and clean:
         # It gets few commits, and every run opens it.
@@ -82,6 +86,7 @@ def _steps(state: PartitionState, now_ms: int, checkpoint_interval_commits: int)
             remote=True,
             checkpoint=checkpoint,
             clean=clean,
+            replaced_file_ms=state.config.replaced_file_ms,
         )
 
 
@@ -143,7 +148,7 @@ def _tidy(cluster: Cluster, step: TidyStep) -> JobOutcome | None:
         if step.checkpoint:
             table.checkpoint(partition.config.producer_expiration_ms)
         cleaned = table.delete_expired_log() if step.clean else 0
-        swept = vacuum(table) if step.clean else None
+        swept = vacuum(table, replaced_ms=step.replaced_file_ms) if step.clean else None
     except LakelogError as error:
         return JobOutcome(
             job=NAME,
@@ -174,7 +179,8 @@ def preview(cluster: Cluster, step: TidyStep) -> str | None:
     if not step.clean:
         return str(step)
     table = _table(cluster, step)
-    found, commits = vacuum(table, dry_run=True), table.delete_expired_log(dry_run=True)
+    found = vacuum(table, dry_run=True, replaced_ms=step.replaced_file_ms)
+    commits = table.delete_expired_log(dry_run=True)
     of_root = step.topic == CLUSTER_METADATA and not step.remote
     staged = _vacuum_staged(cluster, dry_run=True) if of_root else []
     if not (step.checkpoint or commits or found.deleted or found.marked or found.waiting or staged):

@@ -50,7 +50,7 @@ _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 _SEGMENT = re.compile(r"(\d{20})-[0-9a-f]{8}\.parquet")
 _DATA_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_LEDGER = re.compile(r"\d{20}-[0-9a-f]{8}\.json")
+_LEDGER = re.compile(r"\d{20}-[0-9a-f]{8}(-replaced)?\.json")
 _STAGED = re.compile(rf"{STAGING}/[0-9a-f]{{32}}-([0-9a-f]{{16}})\.arrow")
 
 
@@ -84,13 +84,18 @@ def vacuum_directory(table: str) -> str:
     return f"{table}/_vacuum"
 
 
-def ledger_path(table: str, store_ms: int, suffix: str) -> str:
-    """The ledger of a vacuum that began at `store_ms`; `suffix` is 8 hexadecimal digits."""
-    return f"{table}/_vacuum/{store_ms:020}-{suffix}.json"
+def ledger_path(table: str, store_ms: int, suffix: str, replaced: bool = False) -> str:
+    """The ledger of a vacuum that began at `store_ms`; `suffix` is 8 hexadecimal digits.
+
+    It names files that others have `replaced`, or files whose records were deleted or moved.
+    """
+    return f"{table}/_vacuum/{store_ms:020}-{suffix}{'-replaced' if replaced else ''}.json"
 
 
-def is_ledger(path: str) -> bool:
-    return _LEDGER.fullmatch(path.rsplit("/", 1)[-1]) is not None
+def is_ledger(path: str, replaced: bool | None = None) -> bool:
+    """Whether `path` is that of a ledger, of this kind if `replaced` says which."""
+    found = _LEDGER.fullmatch(path.rsplit("/", 1)[-1])
+    return found is not None and replaced in (None, found[1] is not None)
 
 
 def staging_path(unique_id: str, seal: str) -> str:

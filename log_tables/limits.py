@@ -143,7 +143,16 @@ a partition removes 1.7 million a day. It is as long as commits stay: a writer t
 whether its commit counted (`Table.transact`) finds its file in the table or among the removed ones."""
 
 FILE_RETENTION_MS = 24 * 60 * 60 * 1000
-"""How long a removed file stays on disk, for readers of an older version. A vacuum keeps to it."""
+"""How long a removed file stays on disk whose records were deleted, or moved: time to notice a mistake."""
+
+REPLACED_FILE_RETENTION_MS = LOG_RETENTION_MS
+"""How long the file of a segment stays that a merge or a compaction by key has replaced: at 20 commits a
+second that is 72,000 an hour. It is as long as commits stay, so a version whose commit is there can be read.
+lakelog's own readers need no time: they go on in the file that replaced it."""
+
+TIDY_TOMBSTONES = 5_000
+"""A table that has removed so many files within the hour is vacuumed by each run of maintenance, not by one
+an hour: at the default cadence a run meets 6,000."""
 
 REWRITE_MAX_AGE_MS = 3 * 60 * 60 * 1000
 """A rewrite is not committed when it put its first file longer ago. It is half of VACUUM_MARK_AGE_MS, so that
@@ -271,9 +280,9 @@ SQL_JSON_DEPTH_MAX = 32
 """Levels of a JSON value that SQL shows as columns: files of Arrow hold 64, and thousands overflow its stack.
 """
 
-REMOTE_LOOK_S = 60 * 60
-"""How long a reader relies on its snapshot of a remote table: a file that was merged stays there for a day.
-"""
+REMOTE_LOOK_S = REPLACED_FILE_RETENTION_MS // 2000
+"""How long a reader relies on its snapshot of a remote table: half as long as a file stays that was merged
+there."""
 
 COPIED_AT_ONCE = 4
 """Files that a copy of a root reads and writes at once; each is in memory once, whole."""

@@ -149,6 +149,10 @@ class StoreWrapper:
     def delete(self, path: str) -> None:
         self._call("delete", path, lambda: self.inner.delete(path))
 
+    def delete_objects(self, paths: Sequence[str]) -> None:
+        for path in paths:  # each is a place to fail at
+            self.delete(path)
+
     def remove_temporaries(self, older_than_ms: int) -> int:
         return self._call("remove_temporaries", "", lambda: self.inner.remove_temporaries(older_than_ms))
 

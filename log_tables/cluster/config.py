@@ -5,7 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from log_tables.errors import InvalidConfig
-from log_tables.limits import DELETE_RETENTION_MS, MIB, RECORD_HARD_MAX_BYTES, RECORD_MAX_BYTES
+from log_tables.layout import PROPERTY_FILE_RETENTION
+from log_tables.limits import (
+    DELETE_RETENTION_MS,
+    FILE_RETENTION_MS,
+    MIB,
+    RECORD_HARD_MAX_BYTES,
+    RECORD_MAX_BYTES,
+    REPLACED_FILE_RETENTION_MS,
+)
 from log_tables.partition.reader import PartitionConfig
 from log_tables.segments.segment import COMPRESSIONS
 
@@ -100,6 +108,13 @@ SETTINGS = {
             "merge.min.age.ms",
             "60000",
             "The age from which a segment may be merged or moved, in milliseconds.",
+        ),
+        Setting(
+            "compaction.file.delete.delay.ms",
+            str(REPLACED_FILE_RETENTION_MS),
+            "How long a file stays that a merge or a compaction by key has replaced, in milliseconds.",
+            low=REPLACED_FILE_RETENTION_MS,
+            high=3650 * _DAY_MS,
         ),
         Setting(
             "cleanup.policy",
@@ -233,6 +248,11 @@ class TopicConfig:
         return int(self["merge.min.age.ms"])
 
     @property
+    def replaced_file_ms(self) -> int:
+        """How long a file stays that a merge or a compaction by key has replaced."""
+        return int(self["compaction.file.delete.delay.ms"])
+
+    @property
     def compacted(self) -> bool:
         """Whether compaction by key keeps only the newest record of each key."""
         return COMPACT in self["cleanup.policy"].split(",")
@@ -293,4 +313,8 @@ class TopicConfig:
     def table_properties(self) -> dict[str, str]:
         """The table properties that show the configuration to Delta tools."""
         seconds = max(1, self.producer_expiration_ms // 1000)
-        return {"delta.setTransactionRetentionDuration": f"interval {seconds} seconds"}
+        hours = -(-max(FILE_RETENTION_MS, self.replaced_file_ms) // 3_600_000)
+        return {
+            "delta.setTransactionRetentionDuration": f"interval {seconds} seconds",
+            PROPERTY_FILE_RETENTION: f"interval {hours} hours",
+        }

@@ -62,9 +62,8 @@ def _sweep_deleted(cluster: Cluster, record: TopicRecord, number: int) -> bool:
         cluster.metadata_log.change_topic(record.name, lambda known: _swept(known or record, number))
         return True
     if age_ms >= delay_ms:
-        for item in cluster.store.list(f"{directory}/"):
-            if log_directory("") not in item.path:
-                cluster.store.delete(item.path)
+        files = (item.path for item in cluster.store.list(f"{directory}/"))
+        cluster.store.delete_objects([path for path in files if log_directory("") not in path])
     return False
 
 

@@ -17,6 +17,7 @@ from log_tables.partition.read_plan import ReadPlan, check_offset, planned
 from log_tables.partition.remote import RemoteRoot, RemoteTier
 from log_tables.record import RECORD_SCHEMA, int64s
 from log_tables.segments import segment as segments
+from log_tables.segments.replaced import read_on
 from log_tables.segments.segment import SEGMENT_LIMITS, SegmentLimits
 from log_tables.store.store import Store
 from log_tables.table.snapshot import Segment, Snapshot, timestamp_text
@@ -157,18 +158,34 @@ class PartitionReader:
         return dataclasses.replace(plan, limit=None)
 
     def read(self, plan: ReadPlan, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """The records of `plan`, lazily, one RECORD_SCHEMA batch (or its `columns`) a row group, in order."""
-        # A segment ends where the next one begins, whatever lies around the border to the remote tier.
-        ends = (*(segment.base_offset for segment in plan.segments[1:]), plan.end)
-        for segment, following in zip(plan.segments, ends, strict=False):
-            end = min(following, plan.end)
-            cached = self._in_memory(segment)
-            if cached is None:
-                yield from self._stored(segment, plan.start, end, columns)
-                continue
-            part = segments.between(cached, plan.start, end)
-            names = [name for name in RECORD_SCHEMA.names if columns is None or name in columns]
-            yield part.select(names)
+        """The records of `plan`, lazily, one RECORD_SCHEMA batch (or its `columns`) a row group, in order.
+
+        Where a file of the plan was replaced and deleted since, the partition is refreshed, and the read goes
+        on in the file that has the records now. Raises CorruptSegment, StoreUnavailable, TopicDeleted;
+        OffsetOutOfRange where they were deleted, too.
+        """
+        names = [name for name in RECORD_SCHEMA.names if columns is None or name in columns]
+
+        def read(segment: Segment, start: int, end: int) -> Iterator[pa.RecordBatch]:
+            return self._read(segment, start, end, (OFFSET, *names))
+
+        def look_up(offset: int) -> tuple[Sequence[Segment], int]:
+            self._tier.expire()
+            here = self.refresh(wait=True)
+            check_offset(here, offset)
+            return self._log_from(here, offset).between(offset, plan.end), offset
+
+        for batch in read_on(plan.segments, plan.start, plan.end, read, look_up):
+            yield batch.select(names)
+
+    def _read(
+        self, segment: Segment, start: int, end: int, columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        cached = self._in_memory(segment)
+        if cached is None:
+            yield from self._stored(segment, start, end, columns)
+        elif (part := segments.between(cached, start, end)).num_rows:
+            yield part
 
     def _in_memory(self, segment: Segment) -> pa.RecordBatch | None:
         """The records of a segment that is cached, or small: then it is read whole, and cached.

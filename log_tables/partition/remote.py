@@ -6,6 +6,7 @@ remote root asked for anything.
 """
 
 import dataclasses
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -211,6 +212,10 @@ class RemoteTier:
         """Whether to refresh the table: segments may have been merged since, and the old files vacuumed."""
         looked_ago_s = table.clock.boottime() - self._looked
         return table.snapshot.high_watermark < here.tiered or looked_ago_s > REMOTE_LOOK_S
+
+    def expire(self) -> None:
+        """Look at the remote table again at the next `joined`: a file that it named is gone."""
+        self._looked = -math.inf
 
     def joined(self, here: Snapshot) -> Snapshot:
         """`here`, the local snapshot, with the remote segments before its own.

@@ -1,7 +1,8 @@
 """A whole copy of a root that is in use: each table at a version, all of one moment (cut.py).
 
-The segments of these versions are copied, which stay for a day after they are merged or deleted. Then the
-logs are written, that of the metadata last: a table of the copy begins with one commit that holds all of it.
+The segments of these versions are copied, the small ones first: a merge replaces those soonest, and an hour
+later they are gone. If one is gone all the same, the copy looks again, and keeps what it has. Then the logs
+are written, that of the metadata last: a table of the copy begins with one commit that holds all of it.
 Records in a remote root are copied too, so that the copy never touches the original's remote root.
 
 An object at the top of the copy marks it as unfinished until the end, and no gateway serves such a root.
@@ -73,8 +74,9 @@ def copy_root(
         if cut is not None and _copy_files(source, target, cut, clock, progress):
             return _finish(target, cut, clock, keep_id)
     raise StoreUnavailable(
-        "topics of the original were created or deleted during each attempt, or the copy took more than a "
-        "day; run the command again, which continues where it stopped"
+        "topics of the original were created or deleted during each attempt, or segments were merged and "
+        "deleted before it came to them; run the command again, which continues where it stopped, or raise "
+        "compaction.file.delete.delay.ms of its topics for as long as it takes"
     )
 
 
@@ -122,7 +124,7 @@ def _copy_files(source: Store, target: Store, cut: Cut, clock: Clock, progress: 
 
     Each is checked as readers check it, also if it is in the target already. Raises CorruptSegment.
     """
-    files = [*cut.files()]
+    files = sorted(cut.files(), key=lambda file: file[1].size)
     remote = _remote_store(source, cut, clock) if cut.remote else source
     total, done = sum(item.size for _, item, _ in files), 0
 

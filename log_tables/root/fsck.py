@@ -4,7 +4,7 @@ Nothing is trusted: the log is replayed from its oldest readable version, each c
 compared with the replay, and every segment is read and compared with its stats.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -224,15 +224,26 @@ def _check_table(store: Store, directory: str, report: PartitionReport) -> Snaps
     report.log_start, report.high_watermark = snapshot.log_start, snapshot.high_watermark
     report.leader_epoch = snapshot.leader_epoch
     report.problems += broken_state(snapshot)
+    problems = {}
     for segment in snapshot.segments:
         report.records += segment.records
-        report.problems += _check_segment(store, directory, segment)
+        problems[segment] = [*_check_segment(store, directory, segment)]
+    report.problems += _lasting(store, directory, problems)
     live = {segment.path for segment in snapshot.segments}
     report.unreferenced = sum(
         segment_base_offset(item.path) is not None and item.path.rsplit("/", 1)[-1] not in live
         for item in store.list(f"{directory}/")
     )
     return snapshot
+
+
+def _lasting(store: Store, directory: str, problems: Mapping[Segment, Sequence[str]]) -> Iterator[str]:
+    """The problems of segments that are still in the table: it may be in use, and the check take hours."""
+    if any(problems.values()):
+        now = _replay(store, directory, PartitionReport(directory))
+        live = set() if now is None else {segment.path for segment in now.segments}
+        for segment, said in problems.items():
+            yield from said if segment.path in live else ()
 
 
 def _check_remote(store: Store, directory: str, here: Snapshot, cluster_id: str, report: Report) -> None:

@@ -243,6 +243,5 @@ def vacuum(store: Store, named: Collection[str], dry_run: bool = False) -> list[
     files = store.list(f"{STAGING}/")
     old = [file for file in files if file.modified_ms < oldest_ms and file.path not in named]
     if not dry_run:
-        for file in old:
-            store.delete(file.path)
+        store.delete_objects([file.path for file in old])
     return old

@@ -136,6 +136,16 @@ class ObjectStore:
         except ObjectMissing:
             return
 
+    def delete_objects(self, paths: Sequence[str]) -> None:
+        if not paths:
+            return
+        try:
+            with _asking(paths[0]):
+                obstore.delete(self._backend, [check_path(path) for path in paths])
+        except ObjectMissing:
+            for path in paths:  # GCS and Azure end at the first that is gone already
+                self.delete(path)
+
     def remove_temporaries(self, older_than_ms: int) -> int:  # noqa: ARG002 (the protocol's)
         """There are none: the lifecycle rules of the bucket end an upload that was killed."""
         return 0

@@ -300,6 +300,10 @@ class LocalStore:
             return
         self._prune(os.path.dirname(file))
 
+    def delete_objects(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self.delete(path)
+
     def _prune(self, directory: str) -> None:
         """Remove directories that became empty: an object store has none."""
         while directory != self._root:

@@ -104,6 +104,13 @@ class Store(Protocol):
         """Remove the object, if it exists. It may come back after a crash until `make_durable`."""
         ...
 
+    def delete_objects(self, paths: Sequence[str]) -> None:
+        """`delete` each of `paths`, in any order; a bucket does so in requests of many (S3: 1,000).
+
+        Where it raises, some may be there still.
+        """
+        ...
+
     def remove_temporaries(self, older_than_ms: int) -> int:
         """Remove temporary files of killed puts that are older; returns how many."""
         ...

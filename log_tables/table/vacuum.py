@@ -1,12 +1,14 @@
-"""The deletion of files that a table no longer refers to, in two runs at least a day apart.
+"""The deletion of files that a table no longer refers to, in two runs at least an hour apart.
 
 The first run marks: it notes the names of unreferenced files in a ledger, an object in the table's directory.
-A later run deletes the files of each ledger that is 24 hours old. Only the store's clock counts, which stamps
-files and ledgers alike, so a file is unreferenced for that long whatever the clocks of the machines say.
+A later run deletes them, an hour after that if the table still has their offsets, as after a merge: its
+readers go on in the file that replaced them. Files of records that were deleted or moved stay for 24 hours.
+Only the store's clock counts, which stamps files and ledgers alike, so a file is unreferenced for that long
+whatever the clocks of the machines say.
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -20,7 +22,12 @@ from log_tables.layout import (
     segment_base_offset,
     vacuum_directory,
 )
-from log_tables.limits import FILE_RETENTION_MS, LEDGER_NAMES_MAX, VACUUM_MARK_AGE_MS
+from log_tables.limits import (
+    FILE_RETENTION_MS,
+    LEDGER_NAMES_MAX,
+    REPLACED_FILE_RETENTION_MS,
+    VACUUM_MARK_AGE_MS,
+)
 from log_tables.store.store import Store
 from log_tables.table.commit import VACUUM, Commit
 from log_tables.table.snapshot import Snapshot
@@ -45,37 +52,44 @@ class VacuumResult:
 
 @dataclass(slots=True)
 class _Found:
-    """The unreferenced files of a table: names to mark, the number of marked ones that wait, and due ones
-    by size.
+    """The unreferenced files of a table: names to mark, of files that were replaced and of others, the
+    number of marked ones that wait, and due ones by size.
     """
 
     began_ms: int
-    unmarked: list[str] = field(default_factory=list)
+    replaced: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
     waiting: int = 0
     due: dict[str, int] = field(default_factory=dict)
     due_ledgers: list[str] = field(default_factory=list)
 
 
-def vacuum(table: Table, dry_run: bool = False, ledger_names_max: int = LEDGER_NAMES_MAX) -> VacuumResult:
+def vacuum(
+    table: Table,
+    dry_run: bool = False,
+    ledger_names_max: int = LEDGER_NAMES_MAX,
+    replaced_ms: int = REPLACED_FILE_RETENTION_MS,
+) -> VacuumResult:
     """Mark the unreferenced files of `table`, and delete those whose mark is old enough.
 
-    It touches only segment files below the high watermark. With `dry_run` nothing is changed. A ledger has at
-    most `ledger_names_max` names, and so many files are deleted between two looks at the table. It may be
-    killed at any point, and run at the same time as another vacuum. Raises StoreUnavailable, OutcomeUnknown,
+    It touches only segment files below the high watermark. Files that others replaced are deleted
+    `replaced_ms` after they were marked. With `dry_run` nothing is changed. A ledger has at most
+    `ledger_names_max` names, and so many files are deleted between two looks at the table. It may be killed
+    at any point, and run at the same time as another vacuum. Raises StoreUnavailable, OutcomeUnknown,
     ForeignCommit; InvalidArgument, CorruptLog for a property or a ledger that cannot be read.
     """
-    found = _look(table)
+    found = _look(table, max(replaced_ms, REPLACED_FILE_RETENTION_MS))
     if dry_run:
         deleted = list(found.due)
     else:
         _mark(table, found, ledger_names_max)
         deleted = _delete_due(table, found, ledger_names_max)
     size = sum(found.due[name] for name in deleted)
-    return VacuumResult(len(found.unmarked), found.waiting, len(deleted), size)
+    return VacuumResult(len(found.replaced) + len(found.others), found.waiting, len(deleted), size)
 
 
 def retention_ms(snapshot: Snapshot) -> int:
-    """How long a file stays after it was marked: by the table's property, and at least a day.
+    """How long a file of deleted records stays after it was marked: as the table says, and at least a day.
 
     Raises InvalidArgument.
     """
@@ -90,12 +104,13 @@ def retention_ms(snapshot: Snapshot) -> int:
     return max(FILE_RETENTION_MS, int(match[1]) * _UNIT_MS[match[2].lower()])
 
 
-def _look(table: Table) -> _Found:
+def _look(table: Table, replaced_ms: int) -> _Found:
     # In this order: a file that is committed after the log was read was put less than REWRITE_MAX_AGE_MS
     # before, and so is too young for a mark, however long the listing takes.
     found = _Found(table.store.now_ms())
     snapshot = table.refresh(wait=True)
-    due, waiting = _marked(table, found, retention_ms(snapshot))
+    begin = max(snapshot.log_start, snapshot.tiered)
+    due, waiting = _marked(table, found, replaced_ms, max(replaced_ms, retention_ms(snapshot)))
     live = {segment.path for segment in snapshot.segments}
     prefix = f"{table.directory}/"
     for item in table.store.list(prefix):
@@ -107,12 +122,13 @@ def _look(table: Table) -> _Found:
             found.due[name] = item.size
         elif name in waiting:
             found.waiting += 1
-        elif item.modified_ms < found.began_ms - VACUUM_MARK_AGE_MS:
-            found.unmarked.append(name)
+        # No rewrite can be about to commit what a commit has removed.
+        elif name in snapshot.tombstones or item.modified_ms < found.began_ms - VACUUM_MARK_AGE_MS:
+            (found.replaced if base >= begin else found.others).append(name)
     return found
 
 
-def _marked(table: Table, found: _Found, retention_ms: int) -> tuple[Collection[str], Collection[str]]:
+def _marked(table: Table, found: _Found, replaced_ms: int, kept_ms: int) -> tuple[set[str], set[str]]:
     """The names in the ledgers that are due, and in the others; notes the due ledgers in `found`."""
     due, waiting = set[str](), set[str]()
     for item in table.store.list(f"{vacuum_directory(table.directory)}/"):
@@ -120,7 +136,8 @@ def _marked(table: Table, found: _Found, retention_ms: int) -> tuple[Collection[
             continue
         with suppress(ObjectMissing):  # another vacuum has just deleted it
             # Older, not as old: some stores stamp whole seconds.
-            old = item.modified_ms < found.began_ms - retention_ms
+            stay_ms = replaced_ms if is_ledger(item.path, replaced=True) else kept_ms
+            old = item.modified_ms < found.began_ms - stay_ms
             (due if old else waiting).update(_names(table.store, item.path))
             found.due_ledgers += [item.path] if old else []
     return due, waiting
@@ -137,8 +154,12 @@ def _names(store: Store, ledger: str) -> list[str]:
 
 
 def _mark(table: Table, found: _Found, most: int) -> None:
-    for names in _parts(found.unmarked, most):
-        path = ledger_path(table.directory, found.began_ms, table.clock.random_hex(8))
+    if found.replaced or found.others:
+        table.make_durable()  # a power cut that brings a file back into the table must not leave its mark
+    parts = [(names, True) for names in _parts(found.replaced, most)]
+    parts += [(names, False) for names in _parts(found.others, most)]
+    for names, replaced in parts:
+        path = ledger_path(table.directory, found.began_ms, table.clock.random_hex(8), replaced)
         # A store that repeated the put says that it exists; if it does not, the next vacuum marks again.
         with suppress(AlreadyExists):
             table.store.put_if_absent(path, msgspec.json.encode(names))
@@ -154,10 +175,9 @@ def _delete_due(table: Table, found: _Found, most: int) -> list[str]:
         table.transact(lambda _: Commit(info))
     for names in _parts(list(found.due), most):
         live = {segment.path for segment in table.refresh(wait=True).segments}
-        for name in names:
-            if name not in live:
-                table.store.delete(f"{table.directory}/{name}")
-                deleted.append(name)
+        gone = [name for name in names if name not in live]
+        table.store.delete_objects([f"{table.directory}/{name}" for name in gone])
+        deleted += gone
     for path in found.due_ledgers:
         table.store.delete(path)
     return deleted

@@ -11,7 +11,8 @@ from log_tables.table.vacuum import VacuumResult, vacuum
 from log_tables.testing import ClockedStore
 from tests.kit.partitions import TABLE, another, append_each, new_partition
 
-DAY_MS = 24 * 60 * 60 * 1000
+HOUR_MS = 60 * 60 * 1000
+DAY_MS = 24 * HOUR_MS
 NOTHING = VacuumResult(0, 0, 0, 0)
 ORPHAN = segment_name(0, "0123abcd")
 

@@ -16,9 +16,8 @@ from lakelog.spark.source.loss import report_loss
 from lakelog.spark.source.options import Options
 from lakelog.spark.worker import freeze_gc, store_at
 from log_tables.cluster.cluster import Cluster
-from log_tables.errors import CorruptSegment
-from log_tables.layout import OFFSET, partition_directory
-from log_tables.record import int64s
+from log_tables.layout import partition_directory
+from log_tables.segments.replaced import read_on
 from log_tables.segments.segment import read as read_segment
 from log_tables.store.store import Store
 from log_tables.table.snapshot import Segment
@@ -62,22 +61,18 @@ def read(part: InputPartition, options: Options) -> Iterator[pa.RecordBatch]:
 
 
 def _records(options: Options, part: Slice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    offset, segments = part.start, part.segments
-    while segments:
-        segment, *rest = segments
-        end = min(part.end, rest[0].base_offset) if rest else part.end
-        try:
-            for batch in read_segment(
-                _store(options.location, segment, part), part.directory, segment, offset, end, columns
-            ):
-                offset = int(int64s(batch.column(OFFSET))[-1]) + 1
-                yield batch
-            offset, segments = max(offset, min(segment.last_offset + 1, end)), tuple(rest)
-        except CorruptSegment:
-            part, offset = _look_up_again(options, part, offset)
-            segments = part.segments
-            if segments and segments[0].path == segment.path:
-                raise  # it is still the one that counts
+    now = part
+
+    def read(segment: Segment, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        store = _store(options.location, segment, now)
+        return read_segment(store, part.directory, segment, start, end, columns)
+
+    def look_up(offset: int) -> tuple[Sequence[Segment], int]:
+        nonlocal now
+        now, offset = _look_up_again(options, part, offset)
+        return now.segments, offset
+
+    return read_on(part.segments, part.start, part.end, read, look_up)
 
 
 def _store(location: RootLocation, segment: Segment, part: Slice) -> Store:

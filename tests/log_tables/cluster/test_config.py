@@ -84,6 +84,19 @@ def test_a_table_property_says_how_long_producers_are_remembered() -> None:
     assert told(1) == "interval 1 seconds"
 
 
+@pytest.mark.parametrize(
+    ("delay_ms", "told"),
+    [(None, "24 hours"), (3_600_000, "24 hours"), (86_400_001, "25 hours"), (7 * 86_400_000, "168 hours")],
+)
+def test_the_vacuum_of_another_tool_is_told_to_keep_files_for_as_long_as_our_own(
+    delay_ms: int | None, told: str
+) -> None:
+    config = TopicConfig.parse({} if delay_ms is None else {"compaction.file.delete.delay.ms": str(delay_ms)})
+    assert config.table_properties()["delta.deletedFileRetentionDuration"] == f"interval {told}"
+    with pytest.raises(InvalidConfig, match="use a whole number from 3600000"):
+        TopicConfig.parse({"compaction.file.delete.delay.ms": "3599999"})
+
+
 def test_nothing_is_deleted_that_nobody_asked_to_delete() -> None:
     config = TopicConfig()
     assert (config.retention_ms, config.retention_bytes) == (None, None)

@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from log_tables.clock import ManualClock
-from log_tables.errors import NotLeader, OffsetMismatch, OutcomeUnknown, StoreUnavailable
+from log_tables.errors import NotLeader, OffsetMismatch, OffsetOutOfRange, OutcomeUnknown, StoreUnavailable
 from log_tables.partition.partition import Partition, SequencedAppend
 from log_tables.partition.reader import PartitionConfig
 from log_tables.root.fsck import check_partition
 from log_tables.segments import rewrite
 from log_tables.store.store import Store, open_store
 from log_tables.table.table import create_table
+from log_tables.table.vacuum import vacuum
 from log_tables.testing import (
     WRITES,
     ClockedStore,
@@ -317,7 +318,8 @@ class Log(RuleBasedStateMachine):
     @rule(process=who, minutes=st.integers(0, 90))
     def sleep_and_clean(self, process: int, minutes: int) -> None:
         self._sleep(minutes * 60)
-        self._attempt(process, self.processes[process].partition.table.delete_expired_log)
+        table = self.processes[process].partition.table
+        self._attempt(process, lambda: (table.delete_expired_log(), vacuum(table)))
 
     # What happens to processes.
 
@@ -355,12 +357,20 @@ class Log(RuleBasedStateMachine):
 
     @rule(process=who, max_bytes=st.integers(0, 60))
     def read(self, process: int, max_bytes: int) -> None:
-        """What a process reads may be of the past, and is never wrong."""
+        """What a process reads may be of the past, and is never wrong.
+
+        Where the files of its past are gone it reads on in the present, and may find itself out of range.
+        """
         partition = self.processes[process].partition
-        found = held(partition, max_bytes)
+        begin = partition.log_start
+        try:
+            found = held(partition, max_bytes)
+        except OffsetOutOfRange:
+            assert begin < partition.log_start == self.log_start
+            return
         assert all(value == self.log[offset] for offset, value in found.items() if offset is not None)
         expected = set(range(partition.log_start, partition.high_watermark))
-        assert expected - self.compacted <= found.keys() <= expected
+        assert expected - self.compacted <= found.keys() <= expected | set(range(begin, partition.log_start))
 
     @invariant()
     def nobody_knows_more_than_there_is(self) -> None:

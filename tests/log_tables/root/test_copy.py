@@ -18,8 +18,10 @@ from log_tables.root.adopt import adopt
 from log_tables.root.copy import copy_root, open_target
 from log_tables.root.fsck import check
 from log_tables.root.inspection import check_location, inspect
+from log_tables.segments.rewrite import commit_merge, merge
 from log_tables.store.store import Store, open_store
 from log_tables.testing import Crash, Fault, FaultyStore, crash_after, crash_before
+from tests.kit.failures import before
 from tests.kit.partitions import append_each, values
 from tests.kit.tiers import move_topic, tiered_cluster
 from tests.kit.trees import TIERED, VALUES, reopened
@@ -46,6 +48,30 @@ def test_a_copy_has_all_that_the_original_has_and_an_id_of_its_own(cluster: Clus
     ]
     assert check(made.store).problems == []
     assert locate(made.store) is RootLocation.HERE
+
+
+def test_a_copy_that_comes_too_late_for_a_merged_segment_looks_again(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """It begins with the small ones, which are merged soonest, and a merged one is the largest."""
+    partition = cluster.claim(cluster.topic("u"), 0)
+    append_each(partition, [b"%d" % number * (10 - number) for number in range(10)])
+    directory, inputs = partition.directory, partition.snapshot.segments
+
+    def meanwhile() -> None:
+        assert commit_merge(
+            partition.table, inputs, merge(cluster.store, directory, inputs, "zstd", cluster.clock)
+        )
+        cluster.store.delete_objects([f"{directory}/{item.path}" for item in inputs])
+
+    faulty = FaultyStore(cluster.store, [Fault(5, before(meanwhile), {"get"}, f"{directory}/0000")])
+    copy_root(faulty, open_store(tmp_path / "copy"), cluster.clock)
+    made = Cluster.open(open_store(tmp_path / "copy"), cluster.clock, create=False)
+    assert values(made.topic("u").partition(0)) == values(partition)
+    assert check(made.store).problems == []
+    read = [call.path for call in faulty.calls if call.operation == "get" and f"{directory}/0" in call.path]
+    sizes = {f"{directory}/{item.path}": item.size for item in inputs}
+    assert max(sizes[path] for path in read[:4]) < max(sizes.values())
 
 
 def test_a_copy_for_the_originals_place_keeps_its_id(cluster: Cluster, tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ from log_tables.store.store import Store, open_store
 from log_tables.table.checkpoint import decode, encode
 from log_tables.table.commit import Commit, ProducedBatch, Txn, put_commit
 from log_tables.table.table import commit_info
-from log_tables.testing import WRITES, ClockedStore, FaultyStore
+from log_tables.testing import WRITES, ClockedStore, Fault, FaultyStore
+from tests.kit.failures import before
 from tests.kit.partitions import append, thin_out
 
 DIRECTORY = "topics/t/0"
@@ -73,6 +74,20 @@ def appended(partition: Partition, base: int, **lies: object) -> Commit:
 
 
 # What is sound.
+
+
+def test_segments_that_are_merged_and_deleted_while_it_reads_are_no_problem(partition: Partition) -> None:
+    store, inputs = partition.table.store, partition.snapshot.segments
+
+    def meanwhile() -> None:
+        assert commit_merge(partition.table, inputs, merge(store, DIRECTORY, inputs, "zstd", partition.clock))
+        store.delete_objects([f"{DIRECTORY}/{item.path}" for item in inputs])
+
+    lost = f"{DIRECTORY}/{inputs[1].path}"
+    assert check(FaultyStore(store, [Fault(1, before(meanwhile), {"head"}, lost)])).problems == []
+    (path,) = (f"{DIRECTORY}/{item.path}" for item in partition.refresh(wait=True).segments)
+    store.delete(path)
+    assert any("there is no object" in problem for problem in problems(partition))
 
 
 def test_a_sound_root_has_no_problems_and_is_described(partition: Partition) -> None:

@@ -48,7 +48,10 @@ def test_an_object_store_that_is_down_or_refuses_is_unavailable(s3: S3Server) ->
 
 @pytest.fixture
 def impostor() -> Iterator[tuple[str, dict[int, int]]]:
-    """An S3 server that answers every put as if it were the first; and the answers it shall give by turn."""
+    """An S3 server that answers every put as if it were the first; and the answers it shall give by turn.
+
+    That of turn -1 is the number of DeleteObjects so far.
+    """
     statuses: dict[int, int] = {}
     turns = count()
 
@@ -59,6 +62,15 @@ def impostor() -> Iterator[tuple[str, dict[int, int]]]:
             self.send_header("ETag", '"0"')
             self.send_header("Content-Length", "0")
             self.end_headers()
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            statuses[-1] = statuses.get(-1, 0) + 1
+            answer = b"<DeleteResult><Deleted><Key>a</Key></Deleted></DeleteResult>"
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
 
         def log_message(self, *_: object) -> None:
             """Print nothing."""
@@ -92,6 +104,13 @@ def test_a_conditional_put_that_conflicts_may_have_left_nothing(impostor: tuple[
         with pytest.raises(AlreadyExists, match="object a already"):
             store.put_if_absent("a", b"x")
     store.put_if_absent("a", b"repeated out of sight")
+
+
+def test_a_request_deletes_a_thousand_objects(impostor: tuple[str, dict[int, int]]) -> None:
+    endpoint, counts = impostor
+    store = open_store("s3://bucket", impostor_options(endpoint), create=False)
+    store.delete_objects([f"t/{number}" for number in range(2_500)])
+    assert counts == {-1: 3}
 
 
 def test_a_bucket_has_one_identity_by_each_scheme_for_it(s3: S3Server) -> None:

@@ -120,6 +120,17 @@ def test_deleting_what_is_absent_is_fine(store: Store) -> None:
     assert store.list_dirs("") == []
 
 
+def test_many_objects_are_deleted_at_once_and_absent_ones_are_fine(store: Store) -> None:
+    put_all(store, "a/b", "a/c", "d")
+    store.delete_objects([])
+    store.delete_objects(["a/b", "never/was", "d", "a/b"])
+    assert paths(store, "") == ["a/c"]
+    store.delete_objects(["a/c"])
+    assert store.list_dirs("") == []
+    with pytest.raises(InvalidArgument):
+        store.delete_objects(["a/c", "../x"])
+
+
 def test_making_durable_changes_nothing_that_can_be_seen(store: Store) -> None:
     """Of a bucket, where what can be seen is durable, it asks nothing: nobody pays for the question."""
     put_all(store, "a/b", "c")

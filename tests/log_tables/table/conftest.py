@@ -25,6 +25,15 @@ def merged(world: World) -> World:
 
 
 @pytest.fixture
+def deleted(world: World) -> World:
+    """Three small segments whose records were deleted six hours ago."""
+    append_each(world.partition, [b"0", b"1", b"2"])
+    world.partition.truncate(3)
+    world.wait(VACUUM_MARK_AGE_MS + 1)
+    return world
+
+
+@pytest.fixture
 def store(clock: ManualClock) -> Store:
     return ClockedStore(open_store("memory://"), clock)
 

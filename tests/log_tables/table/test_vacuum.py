@@ -1,4 +1,6 @@
-"""A vacuum deletes what nobody needs, a day after it was marked by the store's clock, and nothing else.
+"""A vacuum deletes what nobody needs, in its time after it was marked by the store's clock, and nothing else.
+
+An hour is the time of what a merge has replaced, a day that of deleted records.
 
 The clock of the store and that of the machine are two, and the machine's may be wrong by days.
 """
@@ -15,7 +17,12 @@ from log_tables.cluster.sweep import sweep
 from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.errors import CorruptLog, InvalidArgument
 from log_tables.layout import PROPERTY_FILE_RETENTION, ledger_path, vacuum_directory
-from log_tables.limits import FILE_RETENTION_MS, LOG_RETENTION_MS, VACUUM_MARK_AGE_MS
+from log_tables.limits import (
+    FILE_RETENTION_MS,
+    LOG_RETENTION_MS,
+    REPLACED_FILE_RETENTION_MS,
+    VACUUM_MARK_AGE_MS,
+)
 from log_tables.root.fsck import check_partition
 from log_tables.segments.rewrite import commit_merge, merge
 from log_tables.store.store import open_store
@@ -30,29 +37,65 @@ from tests.kit.vacuums import DAY_MS, NOTHING, ORPHAN, World, due_and_unmarked
 # What goes, and when.
 
 
-def test_removed_files_go_a_day_after_they_were_marked(merged: World) -> None:
-    size = sum(remove.size or 0 for remove in merged.partition.snapshot.tombstones.values())
-    assert merged.vacuum() == VacuumResult(3, 0, 0, 0)
-    assert merged.vacuum() == VacuumResult(0, 3, 0, 0)
-    merged.wait(FILE_RETENTION_MS)
-    assert merged.vacuum() == VacuumResult(0, 3, 0, 0)
-    assert len(merged.files()) == 4
-    merged.wait(1)
-    assert merged.vacuum() == VacuumResult(0, 0, 3, size)
-    assert merged.files() == merged.live()
-    assert merged.ledgers() == []
-    assert merged.vacuum() == NOTHING
+def test_files_that_a_merge_replaced_go_an_hour_after_they_were_marked(merged: World) -> None:
+    check_goes_after(merged, REPLACED_FILE_RETENTION_MS)
     assert values(another(merged.partition)) == [b"0", b"1", b"2"]
 
 
-def test_a_file_that_may_be_about_to_be_committed_is_not_marked(world: World) -> None:
-    append_each(world.partition, [b"0", b"1"])
-    world.merge()
-    world.wait(VACUUM_MARK_AGE_MS)
-    assert world.vacuum() == NOTHING
-    assert world.ledgers() == []
+def test_files_of_deleted_records_go_a_day_after_they_were_marked(deleted: World) -> None:
+    check_goes_after(deleted, FILE_RETENTION_MS)
+
+
+def check_goes_after(world: World, stay_ms: int) -> None:
+    """The three removed files of `world` go when they were marked so long ago, and not before."""
+    size = sum(remove.size or 0 for remove in world.partition.snapshot.tombstones.values())
+    assert world.vacuum() == VacuumResult(3, 0, 0, 0)
+    assert world.vacuum() == VacuumResult(0, 3, 0, 0)
+    world.wait(stay_ms)
+    assert world.vacuum() == VacuumResult(0, 3, 0, 0)
+    assert len(world.files()) == 3 + len(world.live())
     world.wait(1)
+    assert world.vacuum() == VacuumResult(0, 0, 3, size)
+    assert world.files() == world.live()
+    assert world.ledgers() == []
+    assert world.vacuum() == NOTHING
+
+
+@pytest.mark.parametrize(("told_ms", "stay_ms"), [(2 * DAY_MS, 2 * DAY_MS), (1, REPLACED_FILE_RETENTION_MS)])
+def test_files_that_a_merge_replaced_stay_as_long_as_the_topic_says_and_an_hour_at_least(
+    merged: World, told_ms: int, stay_ms: int
+) -> None:
+    assert vacuum(merged.partition.table, replaced_ms=told_ms).marked == 3
+    merged.wait(stay_ms)
+    assert vacuum(merged.partition.table, replaced_ms=told_ms).waiting == 3
+    merged.wait(1)
+    assert vacuum(merged.partition.table, replaced_ms=told_ms).deleted == 3
+
+
+def test_what_was_replaced_goes_in_its_time_though_its_records_are_deleted_meanwhile(merged: World) -> None:
+    """They live on for a day in the file that replaced it."""
+    size = sum(remove.size or 0 for remove in merged.partition.snapshot.tombstones.values())
+    assert merged.vacuum().marked == 3
+    assert merged.partition.truncate(3) == 3
+    merged.wait(REPLACED_FILE_RETENTION_MS + 1)
+    assert merged.vacuum() == VacuumResult(1, 0, 3, size)
+    merged.wait(FILE_RETENTION_MS)
+    assert merged.vacuum().waiting == 1
+    merged.wait(1)
+    assert merged.vacuum().deleted == 1
+    assert merged.files() == set()
+
+
+def test_a_file_that_may_be_about_to_be_committed_is_not_marked(world: World) -> None:
+    """What a commit has removed is: nobody can be about to commit it."""
+    append_each(world.partition, [b"0", b"1"])
+    world.store.put_new(f"{TABLE}/{ORPHAN}", b"somebody's")
+    world.merge()
     assert world.vacuum().marked == 2
+    world.wait(VACUUM_MARK_AGE_MS)
+    assert world.vacuum().marked == 0
+    world.wait(1)
+    assert world.vacuum().marked == 1
 
 
 def test_what_leaders_left_goes_when_the_log_has_grown_beyond_it(world: World) -> None:
@@ -85,16 +128,16 @@ def test_what_is_not_a_segment_of_the_table_is_left_alone(merged: World) -> None
     assert all(merged.store.get(f"{TABLE}/{name}") == b"a stranger's" for name in strangers)
 
 
-def test_a_dry_run_says_what_would_be_and_changes_nothing(merged: World) -> None:
+def test_a_dry_run_says_what_would_be_and_changes_nothing(deleted: World) -> None:
     for _ in range(3):
-        watched = FaultyStore(merged.store)
-        table = Table(watched, TABLE, merged.clock)
+        watched = FaultyStore(deleted.store)
+        table = Table(watched, TABLE, deleted.clock)
         said = vacuum(table, dry_run=True)
         assert watched.writes() == 0
         assert vacuum(table) == said
         assert (watched.writes() > 0) == (said != VacuumResult(0, 3, 0, 0))
-        merged.wait(DAY_MS // 2 + 1)
-    assert merged.files() == merged.live()
+        deleted.wait(DAY_MS // 2 + 1)
+    assert deleted.files() == deleted.live()
 
 
 @pytest.mark.parametrize(
@@ -107,29 +150,31 @@ def test_a_dry_run_says_what_would_be_and_changes_nothing(merged: World) -> None
         ("interval 1 second", 1),
     ],
 )
-def test_files_stay_as_long_as_the_table_says_and_a_day_at_least(merged: World, text: str, days: int) -> None:
-    merged.partition.set_properties({PROPERTY_FILE_RETENTION: text})
-    assert merged.vacuum().marked == 3
-    merged.wait(days * DAY_MS)
-    assert merged.vacuum().waiting == 3
-    merged.wait(1)
-    assert merged.vacuum().deleted == 3
+def test_deleted_ones_stay_as_long_as_the_table_says_and_a_day_at_least(
+    deleted: World, text: str, days: int
+) -> None:
+    deleted.partition.set_properties({PROPERTY_FILE_RETENTION: text})
+    assert deleted.vacuum().marked == 3
+    deleted.wait(days * DAY_MS)
+    assert deleted.vacuum().waiting == 3
+    deleted.wait(1)
+    assert deleted.vacuum().deleted == 3
 
 
-def test_a_table_that_does_not_say_keeps_files_for_a_day(merged: World) -> None:
+def test_a_table_that_does_not_say_keeps_files_for_a_day(deleted: World) -> None:
     path = f"{TABLE}/_delta_log/{0:020}.json"
-    data = merged.store.get(path)
-    merged.store.put(path, data.replace(PROPERTY_FILE_RETENTION.encode(), b"delta.other"))
-    assert merged.vacuum().marked == 3
-    merged.wait(DAY_MS + 1)
-    assert merged.vacuum().deleted == 3
+    data = deleted.store.get(path)
+    deleted.store.put(path, data.replace(PROPERTY_FILE_RETENTION.encode(), b"delta.other"))
+    assert deleted.vacuum().marked == 3
+    deleted.wait(DAY_MS + 1)
+    assert deleted.vacuum().deleted == 3
 
 
-def test_a_time_that_cannot_be_read_ends_a_vacuum_before_it_does_anything(merged: World) -> None:
-    merged.partition.set_properties({PROPERTY_FILE_RETENTION: "a while"})
+def test_a_time_that_cannot_be_read_ends_a_vacuum_before_it_does_anything(deleted: World) -> None:
+    deleted.partition.set_properties({PROPERTY_FILE_RETENTION: "a while"})
     with pytest.raises(InvalidArgument, match=r"'a while'; set it to `interval 24 hours`"):
-        merged.vacuum()
-    assert merged.ledgers() == []
+        deleted.vacuum()
+    assert deleted.ledgers() == []
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[1]", b'["cut'])
@@ -166,13 +211,11 @@ def test_others_read_a_table_with_ledgers_on_a_disk(store_root: Path) -> None:
     append_each(partition, [b"0", b"1", b"2"])
     store, inputs = partition.table.store, partition.snapshot.segments
     assert commit_merge(partition.table, inputs, merge(store, TABLE, inputs, "zstd", partition.clock))
-    assert vacuum(partition.table) == NOTHING
-    age(store_root, VACUUM_MARK_AGE_MS + 1_000)
     assert vacuum(partition.table).marked == 3
     assert DeltaTable(store.delta_location(TABLE)[0]).to_pyarrow_table().num_rows == 3
     found = check_partition(store, TABLE)
     assert (found.problems, found.unreferenced) == ([], 3)
-    age(store_root, DAY_MS + 1_000)
+    age(store_root, REPLACED_FILE_RETENTION_MS + 1_000)
     assert vacuum(partition.table).deleted == 3
     assert not (store_root / vacuum_directory(TABLE)).exists()
     append(partition, b"3")

@@ -1,21 +1,31 @@
-"""No file goes before its day, whatever happens: vacuums against a model."""
+"""No file goes before its time, whatever happens: vacuums against a model.
+
+What a merge replaced stays for an hour, what was deleted for a day. Readers read what they planned long ago:
+each record once, from whichever files have it now.
+"""
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from log_tables.clock import ManualClock
+from log_tables.errors import OffsetOutOfRange
 from log_tables.layout import segment_base_offset, segment_name
 from log_tables.limits import REWRITE_MAX_AGE_MS, VACUUM_MARK_AGE_MS
+from log_tables.partition.read_plan import ReadPlan
+from log_tables.partition.reader import PartitionReader
+from log_tables.record import to_records
 from log_tables.root.fsck import check_partition
 from log_tables.segments.rewrite import commit_merge
+from log_tables.segments.segment import SegmentCache
 from log_tables.table.snapshot import Segment
 from log_tables.table.table import Table
 from log_tables.table.vacuum import vacuum
 from log_tables.testing import WRITES, Crash, Failure, Fault, FaultyStore, crash_after, crash_before
 from tests.kit.models import short_form
 from tests.kit.partitions import TABLE, another, append_each, held
-from tests.kit.vacuums import DAY_MS, World
+from tests.kit.vacuums import DAY_MS, HOUR_MS, World
 
 
 class Files(RuleBasedStateMachine):
@@ -26,7 +36,9 @@ class Files(RuleBasedStateMachine):
         self.world = World()
         self.log: list[bytes] = []
         self.log_start = 0
-        self.since: dict[str, int] = {}
+        self.since: dict[str, tuple[int, int]] = {}
+        """Since when (by the store's clock) a file is unreferenced, and how long it has to stay."""
+        self.planned: list[tuple[PartitionReader, ReadPlan]] = []
         self.merging: tuple[tuple[Segment, ...], Segment, int] | None = None
         self.vacuuming = Table(self.world.store, TABLE, self.world.clock)
 
@@ -34,13 +46,17 @@ class Files(RuleBasedStateMachine):
         return self.world.store_clock.now_ms()
 
     def _look(self) -> None:
-        """What is not in the table now is unreferenced since now, if it was not before."""
+        """What is not in the table now is unreferenced since now, if it was not before.
+
+        An hour is enough for what begins at an offset that the table still has.
+        """
         live = self.world.live()
         for name in self.world.files():
             if name in live:
                 self.since.pop(name, None)
             else:
-                self.since.setdefault(name, self._now_ms())
+                replaced = (segment_base_offset(name) or 0) >= self.log_start
+                self.since.setdefault(name, (self._now_ms(), HOUR_MS if replaced else DAY_MS))
 
     @rule(count=st.integers(1, 3))
     def append(self, count: int) -> None:
@@ -80,7 +96,7 @@ class Files(RuleBasedStateMachine):
         self.world.store.put_new(f"{TABLE}/{segment_name(base, self.world.clock.random_hex(8))}", b"left")
         self._look()
 
-    @rule(minutes=st.integers(1, 2 * 24 * 60))
+    @rule(minutes=st.integers(1, 120) | st.integers(1, 2 * 24 * 60))
     def wait(self, minutes: int) -> None:
         self.world.wait(minutes * 60_000)
 
@@ -106,7 +122,32 @@ class Files(RuleBasedStateMachine):
         except Crash:
             pass
         for name in there - self.world.files():
-            assert self._now_ms() - self.since.pop(name) >= DAY_MS
+            since_ms, stay_ms = self.since.pop(name)
+            assert self._now_ms() - since_ms >= stay_ms
+
+    @rule(part=st.floats(0, 1), awake=st.booleans())
+    def plan(self, part: float, awake: bool) -> None:
+        """A reader plans; its clock may stand still from now on."""
+        clock = self.world.clock if awake else ManualClock()
+        reader = PartitionReader(self.world.store, TABLE, clock, cache=SegmentCache(0))
+        start = max(self.log_start, round(part * len(self.log)))
+        self.planned.append((reader, reader.plan_read(start, 1 << 20)))
+
+    @rule(which=st.integers(0, 9))
+    def read_what_was_planned(self, which: int) -> None:
+        if not self.planned:
+            return
+        reader, plan = self.planned[which % len(self.planned)]
+        found: list[tuple[int | None, bytes | None]] = []
+        try:
+            for batch in reader.read(plan):
+                found += ((record.offset, record.value) for record in to_records(batch))
+        except OffsetOutOfRange:
+            assert plan.start + len(found) < self.log_start
+        else:
+            assert len(found) == plan.end - plan.start
+        end = plan.start + len(found)
+        assert found == [(offset, self.log[offset]) for offset in range(plan.start, end)]
 
     @invariant()
     def every_file_of_the_table_is_there(self) -> None:
@@ -124,12 +165,12 @@ class Files(RuleBasedStateMachine):
         assert check_partition(self.world.store, TABLE).problems == []
 
 
-def test_no_file_goes_before_its_day() -> None:
+def test_no_file_goes_before_its_time_and_no_reader_notices() -> None:
     run_state_machine_as_test(Files, settings=short_form(60, 30))
 
 
 @pytest.mark.torture
-def test_no_file_goes_before_its_day_for_long() -> None:
+def test_no_file_goes_before_its_time_for_long() -> None:
     run_state_machine_as_test(
         Files, settings=settings(settings.get_profile("torture"), stateful_step_count=60)
     )

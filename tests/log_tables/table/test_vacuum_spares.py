@@ -3,10 +3,18 @@
 import pytest
 from msgspec.structs import replace
 
-from log_tables.errors import InvalidArgument
+from log_tables.clock import ManualClock
+from log_tables.errors import CorruptSegment, InvalidArgument, OffsetOutOfRange
 from log_tables.layout import ledger_path
-from log_tables.limits import CONFIRMATION_MAX_AGE_S, REWRITE_MAX_AGE_MS, VACUUM_MARK_AGE_MS
-from log_tables.partition.partition import Partition
+from log_tables.limits import (
+    CONFIRMATION_MAX_AGE_S,
+    FILE_RETENTION_MS,
+    REPLACED_FILE_RETENTION_MS,
+    REWRITE_MAX_AGE_MS,
+    VACUUM_MARK_AGE_MS,
+)
+from log_tables.partition.read_plan import ReadPlan
+from log_tables.partition.reader import PartitionReader
 from log_tables.root.fsck import check_partition
 from log_tables.segments.rewrite import commit_compaction, commit_merge
 from log_tables.segments.segment import SegmentCache
@@ -15,28 +23,73 @@ from log_tables.table.vacuum import VacuumResult, vacuum
 from log_tables.testing import Fault, FaultyStore
 from tests.kit.failures import before
 from tests.kit.partitions import TABLE, another, append_each, values
-from tests.kit.vacuums import DAY_MS, NOTHING, ORPHAN, World
-
-HOUR_MS = 60 * 60 * 1000
+from tests.kit.vacuums import DAY_MS, HOUR_MS, NOTHING, ORPHAN, World
 
 
-def test_a_reader_that_planned_before_a_merge_reads_on_for_a_day(world: World) -> None:
+def planned(world: World, clock: ManualClock) -> tuple[PartitionReader, ReadPlan]:
+    """A reader on a clock of its own, and its plan to read all."""
+    reader = PartitionReader(world.store, TABLE, clock, cache=SegmentCache(0))
+    return reader, reader.plan_read(0, 1 << 20)
+
+
+def read(reader: PartitionReader, plan: ReadPlan) -> list[bytes]:
+    return [row for batch in reader.read(plan, ["value"]) for row in batch.column("value").to_pylist()]
+
+
+@pytest.mark.parametrize("awake", [True, False])
+def test_a_reader_that_planned_before_merges_goes_on_in_what_replaced_its_files(
+    world: World, awake: bool
+) -> None:
+    """Also one whose clock stood still, and for which the log was cleaned too early."""
     append_each(world.partition, [b"0", b"1", b"2"])
-    reader = Partition(world.store, TABLE, world.clock, cache=SegmentCache(0))
-    plan = reader.plan_read(0, 1 << 20)
-    world.wait(10 * DAY_MS)
-    world.merge()
-    for _ in range(4):
+    reader, plan = planned(world, world.clock if awake else ManualClock())
+    for value in (b"3", b"4"):
+        world.merge()
+        append_each(world.partition, [value])
         world.vacuum()
-        assert [row for batch in reader.read(plan) for row in batch.column("value").to_pylist()] == [
-            b"0",
-            b"1",
-            b"2",
-        ]
-        world.wait(DAY_MS // 4)
+        assert read(reader, plan) == [b"0", b"1", b"2"]
+        world.wait(REPLACED_FILE_RETENTION_MS + 1)
+        assert world.vacuum().deleted > 0
+        world.partition.checkpoint()
+        assert world.partition.table.delete_expired_log() > 0
+    assert read(reader, plan) == [b"0", b"1", b"2"]
+    assert values(reader) == [b"%d" % number for number in range(5)]
+
+
+def test_a_read_that_has_begun_goes_on_where_it_was(world: World) -> None:
+    append_each(world.partition, [b"0", b"1", b"2", b"3"])
+    reader, plan = planned(world, world.clock)
+    batches = reader.read(plan)
+    found = [next(batches), next(batches)]
+    world.merge()
+    world.vacuum()
+    world.wait(REPLACED_FILE_RETENTION_MS + 1)
+    assert world.vacuum().deleted == 4
+    found += batches
+    assert [row for batch in found for row in batch.column("value").to_pylist()] == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_reader_that_planned_before_a_deletion_reads_on_for_a_day(world: World) -> None:
+    append_each(world.partition, [b"0", b"1", b"2"])
+    reader, plan = planned(world, world.clock)
+    world.partition.truncate(2)
+    world.vacuum()
+    world.wait(DAY_MS)
+    assert world.vacuum().deleted == 0
+    assert read(reader, plan) == [b"0", b"1", b"2"]
     world.wait(1)
-    assert world.vacuum().deleted == 3
-    assert values(another(world.partition)) == [b"0", b"1", b"2"]
+    assert world.vacuum().deleted == 2
+    with pytest.raises(OffsetOutOfRange, match="use one from 2 to 3"):
+        read(reader, plan)
+
+
+def test_a_file_that_is_missing_and_still_counts_is_damage(world: World) -> None:
+    append_each(world.partition, [b"0", b"1", b"2"])
+    reader, plan = planned(world, world.clock)
+    (lost,) = (segment.path for segment in plan.segments[1:2])
+    world.store.delete(f"{TABLE}/{lost}")
+    with pytest.raises(CorruptSegment, match=f"{lost} is missing"):
+        read(reader, plan)
 
 
 def test_a_merge_that_is_committed_after_a_mark_stays_and_goes_a_day_after_its_end(world: World) -> None:
@@ -49,7 +102,7 @@ def test_a_merge_that_is_committed_after_a_mark_stays_and_goes_a_day_after_its_e
     assert world.vacuum() == VacuumResult(1, 0, 0, 0)
     assert commit_merge(world.partition.table, inputs, made)
     world.vacuum()
-    world.wait(DAY_MS + 1)
+    world.wait(REPLACED_FILE_RETENTION_MS + 1)
     assert world.vacuum().deleted == 4
     assert world.files() == {made.path}
 
@@ -153,14 +206,20 @@ def test_a_vacuum_that_sleeps_before_it_deletes_looks_again(merged: World) -> No
 
 
 @pytest.mark.parametrize("days", [-400, -2, -1, 1, 2, 400])
-def test_no_wrong_clock_of_a_machine_changes_anything(merged: World, days: int) -> None:
-    merged.clock.jump(days * DAY_MS)
-    assert merged.vacuum().marked == 3
-    merged.clock.jump(-2 * days * DAY_MS)
-    assert merged.vacuum() == VacuumResult(0, 3, 0, 0)
-    merged.wait(DAY_MS)
-    merged.clock.jump(days * DAY_MS)
-    assert merged.vacuum() == VacuumResult(0, 3, 0, 0)
-    merged.clock.jump(days * DAY_MS)
-    merged.wait(1)
-    assert merged.vacuum().deleted == 3
+@pytest.mark.parametrize(
+    ("removed", "stay_ms"), [("merged", REPLACED_FILE_RETENTION_MS), ("deleted", FILE_RETENTION_MS)]
+)
+def test_no_wrong_clock_of_a_machine_changes_anything(
+    request: pytest.FixtureRequest, removed: str, stay_ms: int, days: int
+) -> None:
+    world: World = request.getfixturevalue(removed)
+    world.clock.jump(days * DAY_MS)
+    assert world.vacuum().marked == 3
+    world.clock.jump(-2 * days * DAY_MS)
+    assert world.vacuum() == VacuumResult(0, 3, 0, 0)
+    world.wait(stay_ms)
+    world.clock.jump(days * DAY_MS)
+    assert world.vacuum() == VacuumResult(0, 3, 0, 0)
+    world.clock.jump(days * DAY_MS)
+    world.wait(1)
+    assert world.vacuum().deleted == 3
