@@ -262,9 +262,11 @@ async def _on_disconnect(request: Request, _: Exception) -> Response:
     return _answer(*STATUS_AND_CODE[MalformedBody], "the connection was closed before the whole body came")
 
 
-async def answer_to(request: Request, error: LakelogError | ClientDisconnect) -> Response:
+async def answer_to(request: Request, error: Exception) -> Response:
     """The answer to `request`, which failed with `error`."""
-    handle = _on_disconnect if isinstance(error, ClientDisconnect) else _on_lakelog_error
+    if isinstance(error, LakelogError):
+        return await _on_lakelog_error(request, error)
+    handle = _on_disconnect if isinstance(error, ClientDisconnect) else _on_any_other_error
     return await handle(request, error)
 
 

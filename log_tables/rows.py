@@ -5,7 +5,7 @@ at once. A request of many records, or one that came as Arrow, is a batch of INP
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, groupby, repeat
 from typing import TypeAlias, TypeVar
 
@@ -41,6 +41,7 @@ class Rows:
     timestamps_us: Sequence[int] | int
     keys: Sequence[bytes | None] | None = None
     headers: Sequence[Headers] | None = None
+    _counted: int = field(default=-1, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -64,7 +65,12 @@ class Rows:
         return [size if key is None else size + len(key) for size, key in zip(values, self.keys, strict=True)]
 
     def size_bytes(self) -> int:
-        """About the bytes that the rows take in memory, with those of Python's objects."""
+        """About the bytes that the rows take in memory, with those of Python's objects; counted once."""
+        if self._counted < 0:
+            object.__setattr__(self, "_counted", self._count())
+        return self._counted
+
+    def _count(self) -> int:
         content, count = sum(self.sizes()), len(self.values)
         pairs = [] if self.headers is None else [*chain.from_iterable(self.headers)]
         named = sum(len(name) + len(value or b"") for name, value in pairs)

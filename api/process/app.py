@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from api.errors import ANY_OTHER_ERROR, add_error_handlers
 from api.gateway import Gateway
@@ -49,6 +50,14 @@ added.
 """
 
 
+class _App(FastAPI):
+    """FastAPI, which is not asked about requests to hot routes."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        routes = [route for part in _PARTS for route in part.router.routes]
+        return HotRoutes(super().build_middleware_stack(), routes)
+
+
 def create_app(gateway: Gateway) -> FastAPI:
     """The ASGI application of `gateway`: it starts the gateway's writer, and flushes it at the end."""
 
@@ -74,7 +83,7 @@ def create_app(gateway: Gateway) -> FastAPI:
             for duty in beside:
                 await asyncio.to_thread(duty.join, DUTY_END_S)
 
-    app = FastAPI(
+    app = _App(
         redirect_slashes=False,
         docs_url=None,  # those of api/process/pages.py need no other host
         redoc_url=None,
@@ -93,7 +102,6 @@ def create_app(gateway: Gateway) -> FastAPI:
         LagMetrics(lambda: group_lags(gateway.shard_manager, gateway.cluster, gateway.clock))
     )
     add_error_handlers(app)
-    app.add_middleware(HotRoutes, routes=[route for part in _PARTS for route in part.router.routes])
     for part in _PARTS:
         app.include_router(part.router)
     app.include_router(pages.router)

@@ -41,6 +41,10 @@ _SMALLEST = b"GET / HTTP/1.1\r\n\r\n"
 _HEAD_PIECE_BYTES = PIPELINED_MAX * len(_SMALLEST)
 """Of a head at once: no more requests than PIPELINED_MAX are met before the first one counts."""
 
+_HEAD, _INTERIM = b"HTTP/1.1 ", b"HTTP/1.1 1"
+_JOINED_MAX_BYTES = 65_536
+"""A larger body is not copied to be sent with its head."""
+
 _BODY_PIECE_BYTES = 65_536
 _BODY_HEADERS = (b"content-length", b"transfer-encoding")
 _NOT_HTTP = "the request is not HTTP/1.1: check the method, the headers and the chunks, and escape the URL"
@@ -74,7 +78,8 @@ class Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._raw = transport
-        super().connection_made(_Closing(transport, self))  # type: ignore[arg-type]
+        self._answers = _Answers(transport, self)
+        super().connection_made(self._answers)  # type: ignore[arg-type]
         self.flow = self._flow = _Flow(self.transport)
         self.url = b""
         self._in_body = self._moved = self._ending = False
@@ -193,6 +198,7 @@ class Protocol(HttpToolsProtocol):
     # Output.
 
     def on_response_complete(self) -> None:
+        self._answers.flush()
         self.server_state.total_requests += 1
         self._idle_since = self.loop.time()
         if self.transport.is_closing():
@@ -234,6 +240,7 @@ class Protocol(HttpToolsProtocol):
         """Close when all is sent. A client that still sends has time to read the answer."""
         if self._ending or self._raw.is_closing():
             return
+        self._answers.flush()
         if not (self._in_body or self._flow.held):
             self._raw.close()
             return
@@ -322,12 +329,32 @@ class _Flow(FlowControl):
             super().resume_reading()
 
 
-class _Closing:
-    """A transport whose `close` is the protocol's to do."""
+class _Answers:
+    """A transport for answers: the head of one is sent with the first of its body, in one packet. Its `close`
+    is the protocol's to do.
+    """
 
     def __init__(self, transport: asyncio.Transport, protocol: Protocol) -> None:
         self._transport, self._protocol = transport, protocol
-        self.write = transport.write
+        self._head = b""
+
+    def write(self, data: bytes) -> None:
+        if self._head:
+            if len(data) <= _JOINED_MAX_BYTES:
+                data = self._head + data
+                self._head = b""
+            else:
+                self.flush()
+        elif data.startswith(_HEAD) and not data.startswith(_INTERIM):
+            self._head = data
+            return
+        self._transport.write(data)
+
+    def flush(self) -> None:
+        """Send a head that has no body, or whose body does not come."""
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.write(head)
 
     def close(self) -> None:
         self._protocol.end()

@@ -12,7 +12,7 @@ from api.errors import status_and_code
 from api.gateway import Gateway
 from api.requests.client_topics import current_topic, refreshed_topic
 from api.wire.offload import INLINE_MAX_ROWS, maybe_in_thread
-from api.wire.room import hold
+from api.wire.room import hold, settle
 from api.wire.v2 import RecordResult
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, AppendOutcome
@@ -142,9 +142,7 @@ async def _append(
                     raise outcome
 
     requests = await maybe_in_thread(len(batches) > APPENDS_AT_ONCE, lambda: request.append_requests(batches))
-    parts_bytes = sum(each.size_bytes + PART_BYTES for _, each in requests)
-    hold(room, besides + parts_bytes)
-    room.settle(besides + parts_bytes)
+    settle(room, besides + sum(each.size_bytes + PART_BYTES for _, each in requests))
     return await here.router.append(topic, requests, request.acks, room, append_again, request.in_turn)
 
 

@@ -79,7 +79,7 @@ class _Bound(NamedTuple):
 
 
 class HotRoutes:
-    """An ASGI application around FastAPI's router: it answers the hot ones of `routes` itself."""
+    """An ASGI application around all layers of FastAPI: it answers the hot ones of `routes` itself."""
 
     def __init__(self, app: ASGIApp, routes: Sequence[Any]) -> None:
         self._app = app
@@ -94,18 +94,26 @@ class HotRoutes:
             for methods, path, arguments, answer in self._bound:
                 if scope["method"] in methods and (match := path.match(scope["path"])):
                     scope["path_params"] = match.groupdict()
-                    response = await _answer(Request(scope, receive), arguments, answer)
-                    await response(scope, receive, send)
+                    await _respond(Request(scope, receive), send, arguments, answer)
                     return
         await self._app(scope, receive, send)
 
 
-async def _answer(
+async def _respond(
     request: Request,
+    send: Send,
     arguments: Callable[[Scope], Arguments],
     answer: Callable[..., Awaitable[Response]],
-) -> Response:
+) -> None:
+    response: Response | None = None
     try:
-        return await answer(request, **arguments(request.scope))
-    except (LakelogError, ClientDisconnect) as error:
-        return await answer_to(request, error)
+        try:
+            response = await answer(request, **arguments(request.scope))
+        except (LakelogError, ClientDisconnect) as error:
+            response = await answer_to(request, error)
+        await response(request.scope, request.receive, send)
+    except Exception as error:  # as Starlette's outermost layer, which is not around this
+        failed = await answer_to(request, error)
+        if response is None:
+            await failed(request.scope, request.receive, send)
+        raise

@@ -21,7 +21,7 @@ from api.v2.produce_schema import PRODUCE_BODY, Produced
 from api.wire.arrow import decode_stream, sent_records
 from api.wire.json_bounds import IN_LIST_DEPTH, decoded_within
 from api.wire.offload import INLINE_MAX_ROWS, is_large, maybe_in_thread
-from api.wire.room import batch_in, hold, stays
+from api.wire.room import batch_in, hold, settle
 from api.wire.v2 import RecordResult, decode_records, encode_consecutive_offsets, encode_offsets
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, AppendOutcome
@@ -133,7 +133,8 @@ def _decode(body: bytes, form: Format, room: Room, now_us: int) -> SentRecords:
         decode = partial(decode_records, form=form, now_us=now_us)
         return decoded_within(room, body, IN_LIST_DEPTH, decode, _size_bytes, form)
     sent = sent_records(decode_stream(body, partial(hold, room)), now_us)
-    return stays(room, sent, batch_in(body, as_batch(sent.records)))
+    settle(room, batch_in(body, as_batch(sent.records)))
+    return sent
 
 
 def _size_bytes(sent: SentRecords) -> int:

@@ -6,14 +6,14 @@ text, so that only the outer levels are counted.
 
 import codecs
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from api.errors import MalformedBody, RequestTooLarge
 from api.media import Format
 from api.wire.offload import is_large_json
-from api.wire.room import Decoded, hold, stays
+from api.wire.room import hold, settle
 from ingest.buffer import Room
 from log_tables.limits import (
     BODY_DEPTH_MAX,
@@ -23,6 +23,8 @@ from log_tables.limits import (
     SMALL_BODY_VALUES_MAX,
     SMALL_VALUE_BYTES,
 )
+
+Decoded = TypeVar("Decoded")
 
 IN_LIST_DEPTH = 3
 """The depth of a record in `{"records": [{…}]}`, or of an entry of a batch."""
@@ -98,7 +100,8 @@ def decoded_within(
     """
     hold(room, len(body) + decoding_cost(body, depth, form))
     decoded = decode(body)
-    return stays(room, decoded, size_bytes(decoded))
+    settle(room, size_bytes(decoded))
+    return decoded
 
 
 def decoding_cost(text: bytes, depth: int, form: Format | None = None) -> int:

@@ -2,33 +2,28 @@
 it afterwards.
 """
 
-from typing import TypeVar
-
 import pyarrow as pa
 
 from api.errors import RequestTooLarge
 from ingest.buffer import Room
-
-Decoded = TypeVar("Decoded")
 
 
 def hold(room: Room, size_bytes: int) -> None:
     """Hold at least `size_bytes`. Raises BufferFull; RequestTooLarge when there is never so much room for a
     request.
     """
+    if size_bytes > room.size_bytes:
+        settle(room, size_bytes)
+
+
+def settle(room: Room, size_bytes: int) -> None:
+    """Hold exactly `size_bytes`, whatever was held before. Raises as `hold`."""
     if size_bytes > room.limit_bytes:
         raise RequestTooLarge(
             f"the request takes {size_bytes} bytes while it is worked on, buffer_memory leaves "
             f"{room.limit_bytes} for one; send fewer records at once"
         )
-    room.grow(size_bytes)
-
-
-def stays(room: Room, decoded: Decoded, size_bytes: int) -> Decoded:
-    """`decoded`, of which `size_bytes` stay, whatever decoding it took. Raises as `hold`."""
-    hold(room, size_bytes)
     room.settle(size_bytes)
-    return decoded
 
 
 def batch_in(body: bytes, batch: pa.RecordBatch) -> int:

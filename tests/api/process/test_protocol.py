@@ -184,6 +184,19 @@ def test_a_request_with_expectation_is_told_to_go_on_only_if_it_may(strict: Runn
     assert tell(strict, head("POST /topics/t", Content_Length=str(2**40), **expects)).statuses == [413]
 
 
+def test_an_answer_comes_in_one_piece_and_one_without_a_body_comes_too(strict: RunningGateway) -> None:
+    with connect(strict) as connection:
+        for _ in range(20):
+            connection.sendall(head("GET /health"))
+            whole = connection.recv(65_536)
+            assert whole.startswith(b"HTTP/1.1 200")
+            assert whole.endswith(b"}")
+            connection.sendall(head("HEAD /health"))
+            alone = connection.recv(65_536)
+            assert alone.startswith(b"HTTP/1.1 405")
+            assert alone.endswith(b"\r\n\r\n")
+
+
 def test_an_answer_that_nobody_takes_is_given_up(strict: RunningGateway) -> None:
     for _ in range(4):
         assert strict.produce("t", "x" * 1_000_000, partition=0).status_code == 200

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from api.errors import RequestTooLarge
-from api.wire.room import batch_in, hold, stays
+from api.wire.room import batch_in, hold, settle
 from ingest.buffer import Buffer
 from log_tables.errors import BufferFull
 from log_tables.limits import KIB, MIB
@@ -88,14 +88,18 @@ def test_what_could_never_fit_is_too_large_and_what_does_not_fit_now_may_come_ag
         assert buffer.used == 300 + 500
 
 
-def test_what_stays_is_held_and_the_rest_given_back() -> None:
+def test_what_is_there_is_held_and_the_rest_given_back() -> None:
     buffer = Buffer(1_000)
     with buffer.room("a") as room:
         hold(room, 700)
-        assert stays(room, "decoded", 50) == "decoded"
+        hold(room, 600)
+        assert buffer.used == 700
+        settle(room, 50)
         assert (room.size_bytes, buffer.used) == (50, 50)
-        assert stays(room, "more", 80) == "more"
+        settle(room, 80)
         assert buffer.used == 80
+        with pytest.raises(RequestTooLarge):
+            settle(room, 1_001)
 
 
 @pytest.mark.parametrize("compression", [None, "zstd"])
