@@ -1,4 +1,5 @@
-"""lakelog: a streaming log whose storage is the lakehouse. Programs use `Client`, `Consumer`, `Producer`.
+"""lakelog: a streaming log whose storage is the lakehouse. Programs use `Client`, `Consumer`, `Producer`, and
+on an event loop `AsyncClient`, `AsyncProducer`.
 
 Every error that they raise on purpose is here, too: catch `lakelog.UnknownTopic`, or a whole kind, such as
 `lakelog.Retriable`. log_tables/errors.py says which kind asks the caller for what.
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING
 from log_tables.version import VERSION
 
 if TYPE_CHECKING:
+    from lakelog.client.async_client import AsyncClient
+    from lakelog.client.async_producer import AsyncProducer
     from lakelog.client.client import Client
     from lakelog.client.consumer import Consumer
     from lakelog.client.producer import Producer
@@ -48,6 +51,8 @@ if TYPE_CHECKING:
     from log_tables.topic_partition import TopicPartition
 
 __all__ = [
+    "AsyncClient",
+    "AsyncProducer",
     "BufferFull",
     "Client",
     "Conflict",
@@ -89,6 +94,8 @@ __all__ = [
 __version__ = VERSION
 
 _MODULES = {
+    "AsyncClient": "lakelog.client.async_client",
+    "AsyncProducer": "lakelog.client.async_producer",
     "Client": "lakelog.client.client",
     "Consumer": "lakelog.client.consumer",
     "Producer": "lakelog.client.producer",

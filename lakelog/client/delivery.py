@@ -5,6 +5,8 @@ import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+import msgspec
+
 from log_tables.errors import InvalidArgument, LakelogError
 
 _log = logging.getLogger(__name__)
@@ -25,16 +27,15 @@ class RecordMetadata:
 class BatchResult:
     """The result of a batch, which all its records share.
 
-    `records` is how many there are, and `unobserved` how many of their futures nobody has asked. `senders`
-    are the threads that send the batch; they must not wait for it.
+    `records` is how many there are, which the owner of the batch counts, and `unobserved` how many of their
+    futures nobody has asked. `senders` are the threads that send the batch; they must not wait for it.
     """
 
     def __init__(self, topic: str, partition: int, senders: Collection[threading.Thread] = ()) -> None:
         self.topic, self.partition, self._senders = topic, partition, senders
         self.base_offset: int | None = None
         self.error: Exception | None = None
-        self.records = 0
-        self.unobserved = 0
+        self.records = self._observed = 0
         self._done = False
         self._changed = threading.Condition()
         self._callbacks: list[Callable[[], None]] = []
@@ -43,27 +44,29 @@ class BatchResult:
     def done(self) -> bool:
         return self._done
 
+    @property
+    def unobserved(self) -> int:
+        return self.records - self._observed
+
     def join(self) -> int:
         """Add a record. Returns its index in the batch."""
-        with self._changed:
-            self.records += 1
-            self.unobserved += 1
-            return self.records - 1
+        self.records += 1
+        return self.records - 1
 
     def observe(self) -> None:
         """The future of one more record was asked."""
         with self._changed:
-            self.unobserved = max(0, self.unobserved - 1)
+            self._observed = min(self.records, self._observed + 1)
 
     def unobserve(self) -> None:
         """The caller that asked a future has stopped waiting."""
         with self._changed:
-            self.unobserved += 1
+            self._observed -= 1
 
     def observe_all(self) -> int:
         """All other records are reported. Returns how many they are."""
         with self._changed:
-            unobserved, self.unobserved = self.unobserved, 0
+            unobserved, self._observed = self.unobserved, self.records
             return unobserved
 
     def resolve(self, base_offset: int | None, error: Exception | None) -> None:
@@ -113,32 +116,48 @@ def _call(callback: Callable[[], None]) -> None:
         _log.exception("the callback of a delivery failed")
 
 
-class Delivery:
+class Handle(msgspec.Struct, eq=False):
+    """The record at `_index` of a batch. A struct, as one is made for each record that is sent."""
+
+    _result: BatchResult
+    _index: int
+    _taken: bool = False
+
+    def done(self) -> bool:
+        """Whether the result of the record is known."""
+        return self._result.done
+
+    def _placed(self) -> RecordMetadata:
+        """Where the record is, if it is known. Raises the error that kept it from the log."""
+        result = self._result
+        if result.error is not None:
+            raise result.error
+        offset = None if result.base_offset is None else result.base_offset + self._index
+        return RecordMetadata(result.topic, result.partition, offset)
+
+    def _take(self) -> None:
+        if not self._taken:
+            self._taken = True
+            self._result.observe()
+
+    def _leave(self) -> None:
+        self._taken = False
+        self._result.unobserve()
+
+
+class Delivery(Handle):
     """The future of one record, with the methods of concurrent.futures.Future that make sense for it.
 
     A call of `result`, `exception` or `add_done_callback` takes the future: `flush` and `close` of the
     producer no longer raise for this record.
     """
 
-    __slots__ = ("_index", "_result", "_taken")
-
-    def __init__(self, result: BatchResult, index: int) -> None:
-        self._result, self._index, self._taken = result, index, False
-
-    def done(self) -> bool:
-        """Whether the result of the record is known."""
-        return self._result.done
-
     def result(self, timeout_s: float | None = None) -> RecordMetadata:
         """Where the record is. Raises the error that kept it from the log, TimeoutError after `timeout_s`,
         and InvalidArgument in a callback of the producer.
         """
-        error = self.exception(timeout_s)
-        if error is not None:
-            raise error
-        result = self._result
-        offset = None if result.base_offset is None else result.base_offset + self._index
-        return RecordMetadata(result.topic, result.partition, offset)
+        self.exception(timeout_s)
+        return self._placed()
 
     def exception(self, timeout_s: float | None = None) -> Exception | None:
         """The error that kept the record from the log, or None. Raises TimeoutError and InvalidArgument."""
@@ -148,8 +167,7 @@ class Delivery:
             known = self._result.wait(timeout_s)
         finally:
             if not known:
-                self._taken = False
-                self._result.unobserve()
+                self._leave()
         if not known:
             raise TimeoutError(f"after {timeout_s:g} s the result of the record is not known; ask again")
         return self._result.error
@@ -162,11 +180,6 @@ class Delivery:
         """
         self._take()
         self._result.add_done_callback(lambda: callback(self))
-
-    def _take(self) -> None:
-        if not self._taken:
-            self._taken = True
-            self._result.observe()
 
 
 class Undelivered:

@@ -1,13 +1,52 @@
 """The checks of a record before it joins a batch, which the gateway would refuse as a whole."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from operator import index
 
 from log_tables.cluster.topic import check_public
-from log_tables.errors import InvalidRecord
+from log_tables.errors import InvalidRecord, RecordTooLarge
 from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 
 Headers = Sequence[tuple[str, bytes | None]]
+
+
+@dataclass(slots=True)
+class TopicMetadata:
+    """A topic, as it was at `fetched_s`, and the partition that records without a key go to at the moment."""
+
+    name: str
+    partitions: int
+    max_message_bytes: int
+    fetched_s: float
+    sticky: int
+    is_old: bool = False
+
+    def has(self, partition: int | None) -> bool:
+        """Whether a record can go to `partition`; None: to any one."""
+        return partition is None or (type(partition) is int and 0 <= partition < self.partitions)
+
+
+def checked_size(
+    topic: TopicMetadata, value: bytes | None, key: bytes | None, headers: Headers, timestamp_ms: int | None
+) -> int:
+    """Bytes of a record that can be sent: one that the gateway refuses would take its whole batch with it.
+
+    Raises as `check_record`, and RecordTooLarge.
+    """
+    if isinstance(value, bytes) and isinstance(key, bytes) and not headers and timestamp_ms is None:
+        size = len(value) + len(key)  # nearly every record, and nothing else to check
+    else:
+        check_record(value, key, headers, 0 if timestamp_ms is None else timestamp_ms)
+        size = len(value or b"") + len(key or b"")
+    if size > topic.max_message_bytes:
+        raise RecordTooLarge(
+            f"the record has {size} bytes, and topic {topic.name!r} takes {topic.max_message_bytes}; "
+            "send less, or raise max.message.bytes"
+        )
+    if headers:
+        size += sum(len(name.encode()) + len(content or b"") for name, content in headers)
+    return size
 
 
 def check_record(value: object, key: object, headers: Iterable[object], timestamp_ms: int) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from lakelog.client.delivery import BatchResult, Delivery
+from lakelog.client.delivery import BatchResult
 from lakelog.client.outgoing import Headers
 from log_tables.clock import Backoff
 from log_tables.errors import (
@@ -32,6 +32,9 @@ from log_tables.record import binary_array, headers_array, timestamp_array
 BACKOFF = Backoff(0.1, max_s=1.0)
 """Between repeats, doubled each time, where the gateway does not say how long (Kafka's retry.backoff)."""
 
+RECORD_OVERHEAD_BYTES = 256
+"""Bytes that Python's objects for a record take in addition to its own."""
+
 _NOT_WRITTEN = (Retriable, InvalidRequest, NotFound, Conflict)
 """After these it is certain that the request wrote nothing; after anything else it is not."""
 
@@ -41,7 +44,7 @@ class Batch:
     """Records that go to one partition in one request. Times are monotonic seconds.
 
     It is sent when `due_s` has come or it is `sealed`, and given up at `deadline_s`. `uncertain`: it may be
-    in the log, because an answer was lost. `held_bytes` is what it takes of the producer's buffer.
+    in the log, because an answer was lost.
     """
 
     result: BatchResult
@@ -50,20 +53,25 @@ class Batch:
     sealed: bool = False
     uncertain: bool = False
     size_bytes: int = 0
-    held_bytes: int = 0
     _values: list[bytes | None] = field(default_factory=list)
     _keys: list[bytes | None] = field(default_factory=list)
     _headers: list[Headers] = field(default_factory=list)
     _stamps_ms: list[int] = field(default_factory=list)
     _body: bytes = b""
 
-    def add(self, value: bytes | None, key: bytes | None, headers: Headers, timestamp_ms: int) -> Delivery:
-        """Append a record. Returns its future."""
+    def add(self, value: bytes | None, key: bytes | None, headers: Headers, timestamp_ms: int) -> int:
+        """Append a record. Returns its index."""
         self._values.append(value)
         self._keys.append(key)
         self._headers.append(headers)
         self._stamps_ms.append(timestamp_ms)
-        return Delivery(self.result, self.result.join())
+        self.result.records = records = len(self._values)
+        return records - 1
+
+    @property
+    def held_bytes(self) -> int:
+        """The room that it takes in the producer's buffer."""
+        return self.size_bytes + self.result.records * RECORD_OVERHEAD_BYTES
 
     def body(self) -> bytes:
         """The request as an Arrow IPC stream: made once, then always the same bytes."""

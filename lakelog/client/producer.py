@@ -8,32 +8,20 @@ from weakref import finalize
 
 import httpx
 
-from lakelog.client import DEFAULT_URL
+from lakelog.client.accumulator import Accumulator, ProducerConfig
 from lakelog.client.client import Client
+from lakelog.client.common_producer import CommonProducer
 from lakelog.client.delivery import Delivery, RecordMetadata
-from lakelog.client.dispatch import Dispatch, ProducerConfig, TopicMetadata
-from lakelog.client.outgoing import Headers, check_record, check_target
-from lakelog.client.serializers import Serializer
-from log_tables.clock import Clock, SystemClock
-from log_tables.errors import (
-    InvalidArgument,
-    LakelogError,
-    RecordTooLarge,
-    Retriable,
-    UnknownPartition,
-)
-from log_tables.limits import MIB
-from log_tables.partition.sequencer import client_producer_id
+from lakelog.client.dispatch import Dispatch
+from lakelog.client.outgoing import Headers
+from log_tables.errors import LakelogError
 
 __all__ = ["Producer", "RecordMetadata"]
-
-METADATA_MAX_AGE_S = 300.0
-"""How long a topic's partition count is believed (Kafka's metadata.max.age.ms)."""
 
 _log = logging.getLogger(__name__)
 
 
-class Producer:
+class Producer(CommonProducer[httpx.BaseTransport]):
     """Sends records to the gateway at `url`. Thread-safe; close it, or use it as a context manager.
 
     Each record is in the log once, and in the order of `send` within its partition, also when answers are
@@ -51,41 +39,6 @@ class Producer:
     Keys and values are bytes, or what `key_serializer` and `value_serializer` make bytes of, such as
     `lakelog.json_serializer`. None stays None: no key, and a record that deletes its key.
     """
-
-    def __init__(  # noqa: PLR0913 -- the settings of Kafka's producer
-        self,
-        url: str = DEFAULT_URL,
-        *,
-        acks: str = "all",
-        linger_ms: float = 5,
-        batch_size: int = 1 * MIB,
-        buffer_memory: int = 64 * MIB,
-        max_block_ms: float = 60_000,
-        request_timeout_ms: float = 30_000,
-        delivery_timeout_ms: float = 120_000,
-        key_serializer: Serializer | None = None,
-        value_serializer: Serializer | None = None,
-        transport: httpx.BaseTransport | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        if acks not in ("0", "1", "all"):
-            raise InvalidArgument(f"acks={acks!r} is not known; use '0', '1' or 'all'")
-        self._clock = clock or SystemClock()
-        self._key_serializer, self._value_serializer = key_serializer, value_serializer
-        config = ProducerConfig(
-            acks,
-            linger_ms / 1000,
-            batch_size,
-            buffer_memory,
-            max_block_ms / 1000,
-            request_timeout_ms / 1000,
-            delivery_timeout_ms / 1000,
-        )
-        self._client = Client(url, timeout_s=config.request_s, transport=transport, clock=self._clock)
-        self._id = client_producer_id(self._clock)
-        self._topics: dict[str, TopicMetadata] = {}
-        self._dispatch = Dispatch(self._client, self._id, self._topics, config, self._clock)
-        self._unclosed = finalize(self, _abandon, self._dispatch)
 
     def __enter__(self) -> Self:
         return self
@@ -120,18 +73,13 @@ class Producer:
         UnknownTopic, UnknownPartition, Unreachable when no gateway answers that tells about the topic, and
         BufferFull when there is no room for `max_block_ms`. An error of a serializer is raised as it is.
         """
-        self._dispatch.check_open()
-        check_target(topic, partition)
-        if key is not None and self._key_serializer is not None:
-            key = self._key_serializer(key)
-        if value is not None and self._value_serializer is not None:
-            value = self._value_serializer(value)
-        headers = tuple(headers)
-        stamp_ms = self._clock.now_ms() if timestamp_ms is None else timestamp_ms
-        check_record(value, key, headers, stamp_ms)
-        metadata = self._topic(topic, partition)
-        size = _checked_size(metadata, value, key, headers)
-        return self._dispatch.add(metadata, partition, value, key, headers, stamp_ms, size)
+        known = self._topics.get(topic)
+        if known is None or known.is_old or not known.has(partition):
+            self._check_target(topic, partition)
+            known = self._dispatch.topic(topic, partition)
+        if self._serializes:
+            value, key = self._serialized(value, key)
+        return self._dispatch.add(known, value, key, headers, timestamp_ms, partition)
 
     def flush(self) -> None:
         """Send what waits, at once, and return when all of it is acknowledged or given up.
@@ -160,30 +108,13 @@ class Producer:
         if error is not None:
             raise error
 
-    def _topic(self, name: str, partition: int | None) -> TopicMetadata:
-        """The topic, asked for when it is not known, or too old, or too small for `partition`."""
-        metadata, now_s = self._topics.get(name), self._clock.monotonic()
-        if metadata is None or (partition is not None and not 0 <= partition < metadata.partitions):
-            metadata = self._fetch_metadata(name)
-        elif now_s - metadata.fetched_s > METADATA_MAX_AGE_S:
-            metadata.fetched_s = now_s
-            try:
-                metadata = self._fetch_metadata(name)
-            except Retriable:
-                pass  # what was true five minutes ago will do until a gateway answers again
-        if partition is not None and not 0 <= partition < metadata.partitions:
-            raise UnknownPartition(
-                f"topic {name!r} has no partition {partition}; it has 0 to {metadata.partitions - 1}"
-            )
-        return metadata
-
-    def _fetch_metadata(self, name: str) -> TopicMetadata:
-        found = self._client.topic(name)
-        count, largest = len(found["partitions"]), int(found["configs"]["max.message.bytes"])
-        before = self._topics.get(name)
-        sticky = int(self._clock.random() * count) if before is None else before.sticky % count
-        metadata = self._topics[name] = TopicMetadata(name, count, largest, self._clock.monotonic(), sticky)
-        return metadata
+    def _connect(
+        self, url: str, config: ProducerConfig, transport: httpx.BaseTransport | None
+    ) -> Accumulator:
+        client = Client(url, timeout_s=config.request_s, transport=transport, clock=self._clock)
+        self._dispatch = Dispatch(client, config, self._clock)
+        self._unclosed = finalize(self, _abandon, self._dispatch)
+        return self._dispatch.accumulator
 
 
 def _abandon(dispatch: Dispatch) -> None:
@@ -196,14 +127,3 @@ def _abandon(dispatch: Dispatch) -> None:
             "with block",
             waiting,
         )
-
-
-def _checked_size(metadata: TopicMetadata, value: bytes | None, key: bytes | None, headers: Headers) -> int:
-    """Bytes of a record that can be sent: one that the gateway refuses would take its whole batch with it."""
-    size = len(value or b"") + len(key or b"")
-    if size > metadata.max_message_bytes:
-        raise RecordTooLarge(
-            f"the record has {size} bytes, and topic {metadata.name!r} takes {metadata.max_message_bytes}; "
-            "send less, or raise max.message.bytes"
-        )
-    return size + sum(len(name.encode()) + len(content or b"") for name, content in headers)

@@ -16,7 +16,7 @@ KAFKA = """
     compaction config consume consumer coordinator epoch expire fetch fetched follower generation
     group header heartbeat id join key lag leader leadership leave left log loss lost member
     membership metadata offset ops partition partitioner peer poll position produce produced
-    producer progress quota range record replica reset retention retriable retry router seek segment
+    producer progress quota range record replica reset retention retriable retry router seek segment sender
     sequence snapshot stale sticky subscribe subscription tail tier tiering timestamp tombstone
     topic transact transaction unsubscribe
 """
@@ -37,7 +37,7 @@ HTTP = """
     routed server session socket url wire
 """
 PYTHON = """
-    action admin background allowance alteration argument backoff bench bound boundary bucket cache call
+    action admin async background allowance alteration argument backoff bench bound boundary bucket cache call
     callback change choice cli clock code collection command conflict context copy count crash delete
     delivery demo description dispatch entry event exit failure fault flow format fsck handle
     housekeeping inspection interpreter interrupt item java jre kind lakelog layout line link list

@@ -8,7 +8,7 @@ import lakelog.spark
 from lakelog.client.refusal import _ERRORS
 from log_tables.errors import LakelogError
 
-CLASSES = ["Client", "Consumer", "Producer", "Record", "TopicPartition"]
+CLASSES = ["AsyncClient", "AsyncProducer", "Client", "Consumer", "Producer", "Record", "TopicPartition"]
 FUNCTIONS = ["json_deserializer", "json_serializer"]
 ERRORS = [
     "BufferFull",

@@ -7,7 +7,14 @@ import pytest
 
 from lakelog import Client, Consumer, Producer
 from tests.kit.consuming import Make
+from tests.kit.faces import FACES, Face
 from tests.kit.gateway import RunningGateway
+
+
+@pytest.fixture(scope="session", params=FACES)
+def face(request: pytest.FixtureRequest) -> Face:
+    """Each test that asks for it holds for both faces of clients and producers."""
+    return Face(request.param)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""lakelog.Client against a real gateway: topics, offsets, reading, and an error for each refusal."""
+"""Both faces of a client against a real gateway: topics, offsets, reading, an error for each refusal."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -8,35 +8,37 @@ import httpx
 import pytest
 
 from lakelog import Client, Record
-from lakelog.client.client import Offsets
+from lakelog.client.client import READ_BYTES, Offsets
 from log_tables import errors
 from log_tables.clock import ManualClock
 from log_tables.errors import LakelogError, Unreachable
 from log_tables.record import RECORD_SCHEMA
+from tests.kit.faces import Face
 from tests.kit.gateway import RunningGateway
 from tests.kit.produce import JSON, records
 from tests.kit.support import free_port
 
 
 @pytest.fixture(scope="module")
-def client(gateway: RunningGateway) -> Iterator[Client]:
-    with Client(gateway.url + "/") as running:
+def client(face: Face, gateway: RunningGateway) -> Iterator[Client]:
+    with face.client(gateway.url + "/") as running:
         yield running
 
 
-def test_a_topic_lives_from_creation_to_deletion(client: Client) -> None:
-    client.create_topic("client-life", 2, {"compression.type": "lz4"})
-    assert "client-life" in client.topics()
-    assert client.topic("client-life")["configs"]["compression.type"] == "lz4"
-    client.alter_topic("client-life", {"compression.type": None, "file.delete.delay.ms": "1000"})
-    configs = client.topic("client-life")["configs"]
+def test_a_topic_lives_from_creation_to_deletion(face: Face, client: Client) -> None:
+    name = f"client-life-{face.name}"
+    client.create_topic(name, 2, {"compression.type": "lz4"})
+    assert name in client.topics()
+    assert client.topic(name)["configs"]["compression.type"] == "lz4"
+    client.alter_topic(name, {"compression.type": None, "file.delete.delay.ms": "1000"})
+    configs = client.topic(name)["configs"]
     assert (configs["compression.type"], configs["file.delete.delay.ms"]) == ("zstd", "1000")
-    client.add_partitions("client-life", 3)
-    assert client.partition_count("client-life") == 3
-    client.delete_topic("client-life")
-    assert "client-life" not in client.topics()
-    client.create_topic("client-life")
-    assert client.partition_count("client-life") == 1
+    client.add_partitions(name, 3)
+    assert client.partition_count(name) == 3
+    client.delete_topic(name)
+    assert name not in client.topics()
+    client.create_topic(name)
+    assert client.partition_count(name) == 1
 
 
 def test_offsets_are_found_and_records_deleted(client: Client, gateway: RunningGateway, topic: str) -> None:
@@ -70,6 +72,17 @@ def test_reading_goes_from_an_offset_to_the_end(client: Client, gateway: Running
     assert [(record.offset, record.value) for record in read] == [(n, b"%d" % n) for n in range(2, 9)]
     assert list(client.read(topic, 0)) == []
     assert sum(table.num_rows for table in client.read_tables(topic, 1)) == 9
+
+
+def test_reading_goes_over_many_answers(client: Client, gateway: RunningGateway, topic: str) -> None:
+    count = 3 * READ_BYTES // 1_000_000
+    for number in range(count):
+        gateway.produce(topic, f"{number:04}" * 250_000, partition=0)
+    assert [int((record.value or b"")[1:5]) for record in client.read(topic, 0)] == [*range(count)]
+    first = next(client.read(topic, 0, count - 2))  # and nobody reads the rest
+    assert first.offset == count - 2
+    assert sum(table.num_rows for table in client.read_tables(topic, 0)) == count
+    assert len([*client.read_tables(topic, 0)]) > 1
 
 
 def test_following_sees_what_comes_later(client: Client, gateway: RunningGateway, topic: str) -> None:
@@ -151,13 +164,13 @@ def test_reading_what_is_not_there_is_an_error_of_its_own(client: Client, topic:
         client.add_partitions(topic, 1)
 
 
-def test_no_gateway_is_unreachable() -> None:
+def test_no_gateway_is_unreachable(face: Face) -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    with Client(url) as client, pytest.raises(Unreachable, match=url):
+    with face.client(url) as client, pytest.raises(Unreachable, match=url):
         client.topics()
 
 
-def answering(*answers: httpx.Response) -> tuple[Client, list[httpx.Request]]:
+def answering(face: Face, *answers: httpx.Response) -> tuple[Client, list[httpx.Request]]:
     """A client whose network gives these answers, and the requests that it has seen."""
     seen: list[httpx.Request] = []
 
@@ -165,16 +178,17 @@ def answering(*answers: httpx.Response) -> tuple[Client, list[httpx.Request]]:
         seen.append(request)
         return answers[min(len(seen), len(answers)) - 1]
 
-    return Client("http://gateway", transport=httpx.MockTransport(answer), clock=ManualClock()), seen
+    transport = httpx.MockTransport(answer)
+    return face.client("http://gateway", transport=transport, clock=ManualClock()), seen
 
 
 def refusal(status: int, code: int, **details: Any) -> httpx.Response:
     return httpx.Response(status, json={"error_code": code, "message": "said", **details})
 
 
-def test_a_request_that_may_be_repeated_is_repeated() -> None:
+def test_a_request_that_may_be_repeated_is_repeated(face: Face) -> None:
     busy = refusal(429, 42901, retry_after_s=1)
-    client, seen = answering(busy, refusal(503, 50003), busy, httpx.Response(200, json=["t"]))
+    client, seen = answering(face, busy, refusal(503, 50003), busy, httpx.Response(200, json=["t"]))
     assert client.topics() == ["t"]
     assert len(seen) == 4
 
@@ -183,25 +197,25 @@ def test_a_request_that_may_be_repeated_is_repeated() -> None:
     ("status", "code", "kind"),
     [(429, 42901, errors.BufferFull), (503, 50003, errors.NotLeader)],
 )
-def test_repeating_ends(status: int, code: int, kind: type[LakelogError]) -> None:
-    client, seen = answering(refusal(status, code, retry_after_s=1))
+def test_repeating_ends(face: Face, status: int, code: int, kind: type[LakelogError]) -> None:
+    client, seen = answering(face, refusal(status, code, retry_after_s=1))
     with pytest.raises(kind, match="said"):
         client.topics()
     assert len(seen) == 31
 
 
-def test_an_unknown_outcome_and_a_post_are_not_repeated() -> None:
-    client, seen = answering(refusal(503, 50303))
+def test_an_unknown_outcome_and_a_post_are_not_repeated(face: Face) -> None:
+    client, seen = answering(face, refusal(503, 50303))
     with pytest.raises(errors.OutcomeUnknown):
         client.topics()
-    client, posted = answering(refusal(503, 50003))
+    client, posted = answering(face, refusal(503, 50003))
     with pytest.raises(errors.NotLeader):
         client.post("/topics/t", b"", {})
     assert (len(seen), len(posted)) == (1, 1)
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"error_code": "x", "message": ""}', b"null"])
-def test_an_answer_of_something_else_is_an_error_too(body: bytes) -> None:
-    client, _ = answering(httpx.Response(502, content=body))
+def test_an_answer_of_something_else_is_an_error_too(face: Face, body: bytes) -> None:
+    client, _ = answering(face, httpx.Response(502, content=body))
     with pytest.raises(LakelogError, match="502"):
         client.topics()

@@ -1,5 +1,6 @@
-"""lakelog.Producer against a real gateway: batches, partitions, order, and records that it refuses."""
+"""Both faces of a producer against a real gateway: batches, partitions, order, records that it refuses."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -10,9 +11,16 @@ from lakelog.client.delivery import RecordMetadata
 from log_tables import errors
 from log_tables.errors import Unreachable
 from log_tables.topic_partition import partition_for_key
+from tests.kit.faces import Face
 from tests.kit.gateway import RunningGateway
 from tests.kit.producing import values
 from tests.kit.support import free_port
+
+
+@pytest.fixture
+def producer(face: Face, gateway: RunningGateway) -> Iterator[Producer]:
+    with face.producer(gateway.url, linger_ms=0) as running:
+        yield running
 
 
 class Counting(httpx.HTTPTransport):
@@ -52,9 +60,11 @@ def test_records_of_a_key_stay_in_order_on_its_partition(
         assert [each.offset for each in placed if each.partition == partition] == list(range(len(expected)))
 
 
-def test_records_go_in_batches_and_those_without_a_key_move_on(gateway: RunningGateway, topic: str) -> None:
+def test_records_go_in_batches_and_those_without_a_key_move_on(
+    face: Face, gateway: RunningGateway, topic: str
+) -> None:
     counting = Counting()
-    with Producer(gateway.url, linger_ms=60_000, batch_size=6_400, transport=counting) as producer:
+    with face.producer(gateway.url, linger_ms=60_000, batch_size=6_400, transport=counting) as producer:
         futures = [producer.send(topic, b"x" * 128) for _ in range(500)]
         producer.flush()
         partitions = [future.result().partition for future in futures]
@@ -63,9 +73,9 @@ def test_records_go_in_batches_and_those_without_a_key_move_on(gateway: RunningG
 
 
 def test_what_lingers_is_sent_by_flush_and_by_close(
-    gateway: RunningGateway, client: Client, topic: str
+    face: Face, gateway: RunningGateway, client: Client, topic: str
 ) -> None:
-    producer = Producer(gateway.url, linger_ms=60_000)
+    producer = face.producer(gateway.url, linger_ms=60_000)
     first = producer.send(topic, b"1", partition=0)
     assert not first.done()
     producer.flush()
@@ -77,8 +87,10 @@ def test_what_lingers_is_sent_by_flush_and_by_close(
     assert values(client, topic, 0) == [b"1", b"2"]
 
 
-def test_a_closed_producer_takes_nothing(gateway: RunningGateway, client: Client, topic: str) -> None:
-    producer = Producer(gateway.url)
+def test_a_closed_producer_takes_nothing(
+    face: Face, gateway: RunningGateway, client: Client, topic: str
+) -> None:
+    producer = face.producer(gateway.url)
     producer.send(topic, b"1", partition=0).result()
     producer.close()
     for name in (topic, "never-asked-for"):
@@ -89,50 +101,54 @@ def test_a_closed_producer_takes_nothing(gateway: RunningGateway, client: Client
 
 @pytest.mark.parametrize(("acks", "offset"), [("0", None), ("1", 0), ("all", 0)])
 def test_every_acks_level_delivers(
-    gateway: RunningGateway, client: Client, topic: str, acks: str, offset: int | None
+    face: Face, gateway: RunningGateway, client: Client, topic: str, acks: str, offset: int | None
 ) -> None:
-    with Producer(gateway.url, acks=acks, linger_ms=0) as producer:
+    with face.producer(gateway.url, acks=acks, linger_ms=0) as producer:
         assert producer.send(topic, b"1", partition=0).result().offset == offset
         producer.send(topic, b"2", partition=0).result()
-    with Producer(gateway.url) as producer:
+    with face.producer(gateway.url) as producer:
         assert producer.send(topic, b"3", partition=0).result().offset == 2
     assert values(client, topic, 0) == [b"1", b"2", b"3"]
 
 
-def test_what_cannot_be_sent_says_why(producer: Producer, client: Client, gateway: RunningGateway) -> None:
-    gateway.create_topic("tight", max_message_bytes="100")
+def test_what_cannot_be_sent_says_why(
+    face: Face, producer: Producer, client: Client, gateway: RunningGateway
+) -> None:
+    name = f"tight-{face.name}"
+    gateway.create_topic(name, max_message_bytes="100")
     with pytest.raises(errors.UnknownTopic, match="nowhere"):
         producer.send("nowhere", b"1")
     with pytest.raises(errors.UnknownPartition, match="no partition 1; it has 0 to 0"):
-        producer.send("tight", b"1", partition=1)
+        producer.send(name, b"1", partition=1)
     with pytest.raises(errors.InvalidArgument, match="'2'"):
-        Producer(gateway.url, acks="2")
+        face.producer(gateway.url, acks="2")
     with pytest.raises(errors.RecordTooLarge, match="takes 100"):
-        producer.send("tight", b"x" * 200)
+        producer.send(name, b"x" * 200)
     # The refused record took no place and no sequence.
-    assert producer.send("tight", b"fits").result().offset == 0
-    assert values(client, "tight", 0) == [b"fits"]
+    assert producer.send(name, b"fits").result().offset == 0
+    assert values(client, name, 0) == [b"fits"]
 
 
 def test_a_bad_record_fails_alone_and_the_others_of_its_batch_keep_their_order(
-    gateway: RunningGateway, client: Client
+    face: Face, gateway: RunningGateway, client: Client
 ) -> None:
-    gateway.create_topic("mixed", max_message_bytes="100")
+    name = f"mixed-{face.name}"
+    gateway.create_topic(name, max_message_bytes="100")
     good, futures = [b"%d" % number for number in range(20)], []
-    with Producer(gateway.url, linger_ms=60_000) as producer:
+    with face.producer(gateway.url, linger_ms=60_000) as producer:
         for number, value in enumerate(good):
-            futures.append(producer.send("mixed", value))
+            futures.append(producer.send(name, value))
             with pytest.raises(errors.RecordTooLarge if number % 2 else errors.InvalidRecord):
-                producer.send(
-                    "mixed", b"x" * (200 if number % 2 else 1), timestamp_ms=10**15 * (1 - number % 2)
-                )
+                producer.send(name, b"x" * (200 if number % 2 else 1), timestamp_ms=10**15 * (1 - number % 2))
         producer.flush()
         assert [future.result().offset for future in futures] == list(range(len(good)))
-    assert values(client, "mixed", 0) == good
+    assert values(client, name, 0) == good
 
 
-def test_a_small_buffer_only_slows_the_sender(gateway: RunningGateway, client: Client, topic: str) -> None:
-    with Producer(gateway.url, linger_ms=0, batch_size=300, buffer_memory=1_000) as producer:
+def test_a_small_buffer_only_slows_the_sender(
+    face: Face, gateway: RunningGateway, client: Client, topic: str
+) -> None:
+    with face.producer(gateway.url, linger_ms=0, batch_size=300, buffer_memory=1_000) as producer:
         futures = [producer.send(topic, b"%d" % number, partition=0) for number in range(200)]
         assert [future.result().offset for future in futures] == list(range(200))
     assert values(client, topic, 0) == [b"%d" % number for number in range(200)]
@@ -150,21 +166,22 @@ def test_a_topic_made_anew_takes_what_was_not_sent_to_the_old_one(
 
 
 def test_a_topic_made_anew_with_fewer_partitions_is_asked_for_again(
-    gateway: RunningGateway, client: Client
+    face: Face, gateway: RunningGateway, client: Client
 ) -> None:
-    gateway.create_topic("shrunk", partitions=8)
-    with Producer(gateway.url, linger_ms=0) as producer:
-        while producer.send("shrunk", b"1").result().partition != 3:
+    name = f"shrunk-{face.name}"
+    gateway.create_topic(name, partitions=8)
+    with face.producer(gateway.url, linger_ms=0) as producer:
+        while producer.send(name, b"1").result().partition != 3:
             pass
-        client.delete_topic("shrunk")
-        gateway.create_topic("shrunk")
+        client.delete_topic(name)
+        gateway.create_topic(name)
         with pytest.raises(errors.UnknownPartition, match="no partition 4"):
-            producer.send("shrunk", b"2").result()
-        assert producer.send("shrunk", b"3").result().partition == 0
+            producer.send(name, b"2").result()
+        assert producer.send(name, b"3").result().partition == 0
 
 
-def test_what_no_gateway_tells_about_is_unreachable() -> None:
-    producer = Producer(f"http://127.0.0.1:{free_port()}", max_block_ms=1)
+def test_what_no_gateway_tells_about_is_unreachable(face: Face) -> None:
+    producer = face.producer(f"http://127.0.0.1:{free_port()}", max_block_ms=1)
     with pytest.raises(Unreachable, match="no gateway answers"):
         producer.send("t", b"1")
     producer.close()

@@ -1,0 +1,163 @@
+"""The same as `Client`, for programs on an event loop."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from functools import wraps
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+
+import httpx
+
+from lakelog.client import DEFAULT_URL
+from lakelog.client.calls import Calls
+from lakelog.client.refusal import refusal
+from lakelog.client.request import Call, Request, checked_url, failure, once
+from log_tables.clock import Clock, SystemClock
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from log_tables.record import Record
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
+
+
+def _performed(
+    call: Callable[Concatenate[Calls, P], Call[Result]],
+) -> Callable[Concatenate["AsyncClient", P], Coroutine[Any, Any, Result]]:
+    """A method that makes the call of that name."""
+
+    @wraps(call)
+    async def method(self: "AsyncClient", /, *args: P.args, **options: P.kwargs) -> Result:
+        return await self.perform(call(self.calls, *args, **options))
+
+    return method
+
+
+class AsyncClient:
+    """A gateway at `url`, for one event loop. Close it, or use it with `async with`.
+
+    Its methods are those of `Client`, to be awaited, and raise the same. `transport` replaces the network, as
+    httpx has it.
+    """
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        timeout_s: float = 60.0,
+        transport: httpx.AsyncBaseTransport | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.url = checked_url(url)
+        self._clock = clock or SystemClock()
+        self.timeout_s = timeout_s
+        self.calls = Calls(timeout_s, self._clock)
+        self._http = httpx.AsyncClient(base_url=self.url, transport=transport)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    wait = _performed(Calls.wait)
+    topics = _performed(Calls.topics)
+    topic = _performed(Calls.topic)
+    create_topic = _performed(Calls.create_topic)
+    alter_topic = _performed(Calls.alter_topic)
+    add_partitions = _performed(Calls.add_partitions)
+    delete_topic = _performed(Calls.delete_topic)
+    brokers = _performed(Calls.brokers)
+    partition_count = _performed(Calls.partition_count)
+    offsets = _performed(Calls.offsets)
+    delete_records = _performed(Calls.delete_records)
+    fetch = _performed(Calls.fetch)
+    groups = _performed(Calls.groups)
+    group = _performed(Calls.group)
+    owned = _performed(Calls.owned)
+    lags = _performed(Calls.lags)
+    group_offsets = _performed(Calls.group_offsets)
+    set_offsets = _performed(Calls.set_offsets)
+    delete_group = _performed(Calls.delete_group)
+
+    async def read(
+        self, topic: str, partition: int, offset: int | str = "earliest", *, follow: bool = False
+    ) -> "AsyncGenerator[Record]":
+        """Every record from `offset` on, as `Client.read` gives them."""
+        from log_tables.record import to_records
+
+        async for records in self.read_tables(topic, partition, offset, follow=follow):
+            for record in to_records(records):
+                yield record
+
+    async def read_tables(
+        self, topic: str, partition: int, offset: int | str = "earliest", *, follow: bool = False
+    ) -> "AsyncGenerator[pa.Table]":
+        """The same as tables of RECORD_SCHEMA, about READ_BYTES each. The next one comes meanwhile."""
+        ahead = None
+        try:
+            got = await self.perform(self.calls.read_on(topic, partition, offset, follow=follow))
+            while True:
+                more = got.next_offset < got.high_watermark
+                following = self.calls.read_on(topic, partition, got.next_offset, follow=follow)
+                ahead = _started(self.perform(following)) if more else None
+                if got.records.num_rows:
+                    yield got.records
+                if ahead is None and not follow:
+                    return
+                got = await (self.perform(following) if ahead is None else ahead)
+        finally:
+            if ahead is not None:
+                ahead.cancel()
+
+    async def request(
+        self, method: str, path: str, *, timeout_s: float | None = None, **options: Any
+    ) -> httpx.Response:
+        """One request, not repeated, as `Client.request`."""
+        wait_s = self.timeout_s if timeout_s is None else timeout_s
+        return await self.perform(once(Request(method, path, wait_s, options)))
+
+    async def post(
+        self, path: str, content: bytes, headers: Mapping[str, str], timeout_s: float | None = None
+    ) -> httpx.Response:
+        """The same for a POST."""
+        return await self.request("POST", path, timeout_s=timeout_s, content=content, headers=dict(headers))
+
+    async def perform(self, call: Call[Result]) -> Result:
+        """Make a call: send its requests, let its pauses pass. Returns its result."""
+        try:
+            asked = next(call)
+            while True:
+                if isinstance(asked, float):
+                    await asyncio.to_thread(self._clock.pause, asked)
+                    asked = next(call)
+                    continue
+                answer = await self._answer(asked)
+                asked = call.throw(answer) if isinstance(answer, Exception) else call.send(answer)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+
+    async def _answer(self, request: Request) -> httpx.Response | Exception:
+        try:
+            answer = await self._http.request(
+                request.method, request.path, timeout=request.timeout, **request.options
+            )
+        except Exception as error:  # noqa: BLE001 -- the call hears of whatever it is
+            return failure(self.url, request.method, error)
+        return answer if answer.is_success else refusal(answer)
+
+
+def _started(work: Coroutine[Any, Any, Result]) -> "asyncio.Task[Result]":
+    """A task that does `work`. Its error is raised where it is awaited, and nowhere if nobody reads on."""
+    task = asyncio.ensure_future(work)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return task

@@ -1,0 +1,298 @@
+"""The questions to a gateway, each once for both faces: topics, offsets, records, groups."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from lakelog.client.request import ARROW, Call, Request, quoted
+from lakelog.client.retry import Retry
+from log_tables import errors
+from log_tables.clock import Clock
+from log_tables.errors import LakelogError, Unreachable
+from log_tables.limits import MIB
+from log_tables.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+READ_BYTES = 8 * MIB
+"""About how much one request of `read` brings. Two are in memory: that whose rows are taken, and the next."""
+
+FOLLOW_MS = 10_000
+"""How long one request of `read(follow=True)` waits for a record."""
+
+_RETRIED_S = 30.0
+"""How long a request that the gateway asks to repeat is repeated."""
+
+OffsetsOf = Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
+"""An offset for each of some partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """The offsets of a partition: `end` is the offset that the next record gets."""
+
+    beginning: int
+    end: int
+    at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Records from an offset on (RECORD_SCHEMA), where to go on, and what the partition held."""
+
+    records: "pa.Table"
+    next_offset: int
+    log_start_offset: int
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far behind a group is: in records from the log start on, in seconds since the first of them came,
+    in bytes of storage. `owner` is the member that has the partition, empty when nobody has.
+    """
+
+    topic: str
+    partition: int
+    committed: int
+    log_end_offset: int
+    lag: int
+    lag_seconds: float
+    lag_bytes: int
+    owner: str
+
+
+class Calls:
+    """The calls of one client. Their docstrings are those of its methods."""
+
+    def __init__(self, timeout_s: float, clock: Clock) -> None:
+        self.timeout_s, self._clock = timeout_s, clock
+        self._cluster = ""
+
+    def wait(self, timeout_s: float) -> Call[None]:
+        """Return when a gateway answers. Raises Unreachable when none does for `timeout_s`."""
+        away = Retry(lambda error: isinstance(error, Unreachable), timeout_s, self._clock)
+        yield from self._repeated(Request("GET", "/health", self.timeout_s, {}), away)
+
+    def topics(self) -> Call[list[str]]:
+        """The names of all topics, ordered."""
+        names: list[str] = yield from self._json("GET", "/topics")
+        return names
+
+    def topic(self, name: str) -> Call[dict[str, Any]]:
+        """`name`, `configs` (every setting) and `partitions` of a topic. Raises UnknownTopic."""
+        found: dict[str, Any] = yield from self._json("GET", f"/topics/{quoted(name)}")
+        return found
+
+    def create_topic(
+        self, name: str, partitions: int | None = None, configs: Mapping[str, str] | None = None
+    ) -> Call[None]:
+        """Create a topic. Raises InvalidRequest for a name that is taken or not allowed, or a bad setting."""
+        body: dict[str, Any] = {
+            "topic_name": name,
+            "configs": [{"name": key, "value": value} for key, value in (configs or {}).items()],
+        }
+        if partitions is not None:
+            body["partitions_count"] = partitions
+        yield from self._v3("POST", "topics", json=body)
+
+    def alter_topic(self, name: str, configs: Mapping[str, str | None]) -> Call[None]:
+        """Set settings; None puts one back to its default. Raises UnknownTopic, InvalidRequest."""
+        data = [
+            {"name": key, "operation": "DELETE"} if value is None else {"name": key, "value": value}
+            for key, value in configs.items()
+        ]
+        yield from self._v3("POST", f"topics/{quoted(name)}/configs:alter", json={"data": data})
+
+    def add_partitions(self, name: str, count: int) -> Call[None]:
+        """Grow a topic to `count` partitions in all. Raises UnknownTopic, InvalidRequest."""
+        yield from self._v3("PATCH", f"topics/{quoted(name)}", json={"partitions_count": count})
+
+    def brokers(self) -> Call[list[dict[str, Any]]]:
+        """The gateways on the root: `broker`, `url`, `since` (ms), `alive`, `leads` (topic: partitions)."""
+        names = ("url", "since", "alive", "leads")
+        listed = yield from self._list("brokers")
+        return [{"broker": each["broker_id"], **{name: each[name] for name in names}} for each in listed]
+
+    def delete_topic(self, name: str) -> Call[None]:
+        """Delete a topic. Raises UnknownTopic."""
+        yield from self._v3("DELETE", f"topics/{quoted(name)}")
+
+    def partition_count(self, topic: str) -> Call[int]:
+        """How many partitions a topic has. Raises UnknownTopic."""
+        found = yield from self.topic(topic)
+        return len(found["partitions"])
+
+    def offsets(self, topic: str, partition: int, timestamp_ms: int | None = None) -> Call[Offsets]:
+        """First and next offset; with `timestamp_ms` also the earliest offset of that time or later."""
+        query = {} if timestamp_ms is None else {"timestamp": timestamp_ms}
+        found = yield from self._json("GET", _partition(topic, partition, "offsets"), params=query)
+        return Offsets(found["beginning_offset"], found["end_offset"], found.get("offset"))
+
+    def delete_records(self, topic: str, partition: int, before: int) -> Call[int]:
+        """Delete the records below offset `before`; returns the new log start offset."""
+        path = _partition(topic, partition, "records")
+        found = yield from self._json("DELETE", path, params={"before": before})
+        return int(found["log_start_offset"])
+
+    def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int | str = "earliest",
+        *,
+        timeout_ms: int = 0,
+        max_bytes: int | None = None,
+    ) -> Call[Fetched]:
+        """Records from `offset` (a number, earliest or latest) on, as Arrow; waits `timeout_ms` for one.
+
+        Raises UnknownTopic, UnknownPartition, OffsetOutOfRange.
+        """
+        return (yield from self._fetch(topic, partition, offset, timeout_ms, max_bytes, patient=False))
+
+    def read_on(self, topic: str, partition: int, offset: int | str, *, follow: bool) -> Call[Fetched]:
+        """The next part of a read."""
+        wait_ms = FOLLOW_MS if follow else 0
+        return (yield from self._fetch(topic, partition, offset, wait_ms, READ_BYTES, patient=follow))
+
+    def _fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int | str,
+        timeout_ms: int,
+        max_bytes: int | None,
+        *,
+        patient: bool,
+    ) -> Call[Fetched]:
+        query: dict[str, str | int] = {"offset": offset, "timeout": timeout_ms}
+        if max_bytes is not None:
+            query["max_bytes"] = max_bytes
+        path, wait_s = _partition(topic, partition, "records"), self.timeout_s + timeout_ms / 1000
+        request = Request("GET", path, wait_s, {"params": query, "headers": {"Accept": ARROW}})
+        answer = yield from self._repeated(request, self._asked(patient=patient))
+        import pyarrow as pa  # the other methods, and so most commands, do not need it
+
+        with pa.ipc.open_stream(pa.BufferReader(answer.content)) as reader:
+            records = reader.read_all()
+        place = (answer.headers[name] for name in ("Next-Offset", "Log-Start-Offset", "High-Watermark"))
+        return Fetched(records, *map(int, place))
+
+    def groups(self) -> Call[list[dict[str, str]]]:
+        """`group`, `state` and `strategy` of every consumer group, ordered by group."""
+        listed = yield from self._list("consumer-groups")
+        return [_group(found) for found in listed]
+
+    def group(self, group_id: str) -> Call[dict[str, Any]]:
+        """The same of one group, and its `members`: `member` and `partitions`. Raises UnknownGroup."""
+        path, members = f"consumer-groups/{quoted(group_id)}", []
+        found = yield from self._v3("GET", path)
+        listed = yield from self._list(f"{path}/consumers")
+        for name in (each["consumer_id"] for each in listed):
+            owned = yield from self.owned(group_id, name)
+            members.append({"member": name, "partitions": owned})
+        return {**_group(found), "members": members}
+
+    def owned(self, group_id: str, member_id: str) -> Call[list[TopicPartition]]:
+        """The partitions that a member owns. Raises UnknownGroup, UnknownMember."""
+        path = f"consumer-groups/{quoted(group_id)}/consumers/{quoted(member_id)}/assignments"
+        found = yield from self._list(path)
+        return [TopicPartition(each["topic_name"], each["partition_id"]) for each in found]
+
+    def lags(self, group_id: str) -> Call[list[Lag]]:
+        """How far behind a group is in each partition of which it has committed an offset.
+
+        Raises UnknownGroup.
+        """
+        found = yield from self._list(f"consumer-groups/{quoted(group_id)}/lags")
+        return [
+            Lag(
+                each["topic_name"],
+                each["partition_id"],
+                each["current_offset"],
+                each["log_end_offset"],
+                each["lag"],
+                each["lag_seconds"],
+                each["lag_bytes"],
+                each["consumer_id"],
+            )
+            for each in found
+        ]
+
+    def group_offsets(self, group_id: str) -> Call[dict[TopicPartition, int]]:
+        """The offsets of the next records that a group reads, as committed. Raises UnknownGroup."""
+        found = yield from self._json("GET", f"/consumers/{quoted(group_id)}/offsets")
+        return {TopicPartition(each["topic"], each["partition"]): each["offset"] for each in found["offsets"]}
+
+    def set_offsets(self, group_id: str, offsets: OffsetsOf, force: bool = False) -> Call[None]:
+        """Set the offsets of the next records that a group reads, without being one of its members.
+
+        With `force` also while it has members, which go on from there. Raises Conflict, UnknownTopic,
+        UnknownPartition, OffsetOutOfRange.
+        """
+        named = [{"topic": t, "partition": p, "offset": offset} for (t, p), offset in offsets.items()]
+        path = f"/consumers/{quoted(group_id)}/offsets"
+        yield from self._call("PUT", path, params={"force": force}, json={"offsets": named})
+
+    def delete_group(self, group_id: str, force: bool = False) -> Call[None]:
+        """Forget a group and its offsets; with `force` also its members, and records of transactions whose
+        staged file is lost. Raises UnknownGroup, Conflict.
+        """
+        yield from self._call("DELETE", f"/consumers/{quoted(group_id)}", params={"force": force})
+
+    def _list(self, path: str) -> Call[list[dict[str, Any]]]:
+        """The items of a v3 collection."""
+        found = yield from self._v3("GET", path)
+        listed: list[dict[str, Any]] = found["data"]
+        return listed
+
+    def _v3(self, method: str, path: str, **options: Any) -> Call[Any]:
+        """The content of the answer to a request of v3; `path` is relative to the cluster's."""
+        if not self._cluster:
+            clusters = yield from self._json("GET", "/v3/clusters")
+            self._cluster = clusters["data"][0]["cluster_id"]
+        answer = yield from self._call(method, f"/v3/clusters/{self._cluster}/{path}", **options)
+        return answer.json() if answer.content else None
+
+    def _json(self, method: str, path: str, **options: Any) -> Call[Any]:
+        answer = yield from self._call(method, path, **options)
+        return answer.json()
+
+    def _call(self, method: str, path: str, **options: Any) -> Call[httpx.Response]:
+        request = Request(method, path, self.timeout_s, options)
+        return (yield from self._repeated(request, self._asked(patient=False)))
+
+    def _asked(self, *, patient: bool) -> Retry:
+        """Repeats what the gateway asks to repeat; if `patient`, also while no gateway answers."""
+
+        def may_repeat(error: LakelogError) -> bool:
+            return isinstance(error, errors.Retriable) and (patient or not isinstance(error, Unreachable))
+
+        return Retry(may_repeat, _RETRIED_S, self._clock)
+
+    def _repeated(self, request: Request, again: Retry) -> Call[httpx.Response]:
+        while True:
+            try:
+                answer: httpx.Response = yield request
+            except LakelogError as error:
+                pause_s = again.pause_s(error)
+                if pause_s is None:
+                    raise
+            else:
+                return answer
+            yield pause_s
+
+
+def _group(found: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "group": found["consumer_group_id"],
+        "state": found["state"],
+        "strategy": found["partition_assignor"],
+    }
+
+
+def _partition(topic: str, partition: int, what: str) -> str:
+    return f"/topics/{quoted(topic)}/partitions/{partition}/{what}"
