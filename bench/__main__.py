@@ -9,6 +9,7 @@ from pathlib import Path
 from bench import (
     beside,
     cells,
+    clients,
     crowd,
     day,
     groups,
@@ -34,6 +35,7 @@ CELLS: dict[str, Contest] = {
     **{f"keyed, {case}": case.contest() for case in keyed.CASES},
     "keyed, over partitions": contest(keyed.curve),
     "group next to 64 partitions": contest(crowd.crowd),
+    **clients.CELLS,
     "one record": contest(cells.one_record),
     "freshness": contest(cells.freshness),
     "Arrow fetch": contest(cells.arrow_fetch, LIBRDKAFKA_CONSUME),

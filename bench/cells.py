@@ -239,7 +239,7 @@ def peer_librdkafka_produce(peers: Peers, _seconds: int) -> Figures:
 
 def peer_librdkafka_consume(peers: Peers, _seconds: int) -> Figures:
     peers.librdkafka_produce(peers.topic("rd"), 1_000_000)
-    return {"records/s": peers.librdkafka_consume("rd", 1_000_000)}
+    return {"records/s": peers.librdkafka_consume("rd", 1_000_000)[0]}
 
 
 def peer_http_produce(peers: Peers, seconds: int) -> Figures:

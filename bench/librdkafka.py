@@ -1,14 +1,15 @@
 """Kafka through librdkafka, run by the peers' own Python: `librdkafka.py BOOTSTRAP VERB TOPIC COUNT`.
 
-`topic` makes the topic anew; `produce` and `consume` print records a second: 100-byte texts, acks=all.
+`topic` makes the topic anew; `produce`, `keyed` and `consume` print records a second and microseconds of the
+processor a record: 100-byte texts, with `keyed` keys of 10 bytes, acks=all.
 `send` sends a record every 10 ms and prints when each offset was acknowledged, microseconds since 1970.
 """
 
 import json
 import random
 import sys
-from collections.abc import Callable
-from time import perf_counter, sleep, time_ns  # stands alone, outside the project's packages
+from collections.abc import Callable, Sequence
+from time import perf_counter, process_time, sleep, time_ns  # stands alone, outside the project's packages
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -31,7 +32,7 @@ def topic(bootstrap: str, name: str, partitions: int) -> None:
     raise RuntimeError(f"topic {name} could not be made")
 
 
-def produce(bootstrap: str, name: str, count: int) -> None:
+def produce(bootstrap: str, name: str, count: int, keys: Sequence[bytes | None] = (None,)) -> None:
     draw = random.Random(1)
     texts = [" ".join(draw.choices(WORDS, k=17))[:100].encode() for _ in range(10_000)]
     options = {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5}
@@ -44,11 +45,12 @@ def produce(bootstrap: str, name: str, count: int) -> None:
         if error is not None:
             failed.append(error)
 
-    begin = perf_counter()
+    begin, used = perf_counter(), process_time()
     for index in range(count):
         while True:
             try:
-                producer.produce(name, texts[index % 10_000], on_delivery=delivered)
+                text, key = texts[index % 10_000], keys[index % len(keys)]
+                producer.produce(name, text, key, on_delivery=delivered)
                 break
             except BufferError:
                 producer.poll(0.05)
@@ -57,7 +59,15 @@ def produce(bootstrap: str, name: str, count: int) -> None:
     producer.flush(120)
     if failed:
         raise RuntimeError(f"{len(failed)} records failed: {failed[0]}")
-    print(count / (perf_counter() - begin))
+    report(count, begin, used)
+
+
+def keyed(bootstrap: str, name: str, count: int) -> None:
+    produce(bootstrap, name, count, [b"key%07d" % number for number in range(9_973)])
+
+
+def report(count: int, begin: float, used: float) -> None:
+    print(count / (perf_counter() - begin), (process_time() - used) / count * 1e6)
 
 
 def send(bootstrap: str, name: str, count: int) -> None:
@@ -85,10 +95,10 @@ def consume(bootstrap: str, name: str, count: int) -> None:
     consumer = Consumer({**options, "queued.max.messages.kbytes": 65536, "fetch.queue.backoff.ms": 5})
     consumer.assign([TopicPartition(name, index, 0) for index in range(PARTITIONS)])
     got = 0
-    begin = perf_counter()
+    begin, used = perf_counter(), process_time()
     while got < count:
         got += sum(message.error() is None for message in consumer.consume(10_000, 1.0))
-    print(count / (perf_counter() - begin))
+    report(count, begin, used)
     consumer.close()
 
 
@@ -96,6 +106,7 @@ if __name__ == "__main__":
     verbs: dict[str, Callable[[str, str, int], None]] = {
         "topic": topic,
         "produce": produce,
+        "keyed": keyed,
         "consume": consume,
         "send": send,
     }

@@ -59,10 +59,15 @@ class Peers:
         return name
 
     def librdkafka_produce(self, topic: str, records: int) -> float:
-        return float(self._python("produce", topic, str(records)))
+        return self._measured("produce", topic, records)[0]
 
-    def librdkafka_consume(self, topic: str, records: int) -> float:
-        return float(self._python("consume", topic, str(records)))
+    def librdkafka_keyed(self, topic: str, records: int) -> tuple[float, float]:
+        """Records a second with keys of 10 bytes, and microseconds of the client's processor a record."""
+        return self._measured("keyed", topic, records)
+
+    def librdkafka_consume(self, topic: str, records: int) -> tuple[float, float]:
+        """Records a second, and microseconds of the client's processor a record."""
+        return self._measured("consume", topic, records)
 
     def filled(self, topic: str, records: int) -> None:
         """Let the topic hold just so many records, which a later run finds there."""
@@ -79,6 +84,10 @@ class Peers:
         """The jars of Spark's Kafka source; those of Delta come with lakelog's session."""
         jars = sorted((self._home / "lib/spark-jars").glob("*.jar"))
         return [str(jar) for jar in jars if not jar.name.startswith("delta-")]
+
+    def _measured(self, verb: str, topic: str, records: int) -> tuple[float, float]:
+        rate, cpu_us = map(float, self._python(verb, topic, str(records)).split())
+        return rate, cpu_us
 
     def _python(self, *arguments: str) -> str:
         script = str(Path(__file__).with_name("librdkafka.py"))
