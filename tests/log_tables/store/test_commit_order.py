@@ -4,6 +4,8 @@
 `fast` the one for disks that keep order, where the fsync of a new file makes its name durable too.
 """
 
+from pathlib import Path
+
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
@@ -12,6 +14,8 @@ from log_tables.errors import ObjectMissing
 from tests.kit.commit_order import Appending, Fate
 from tests.kit.disk import death
 from tests.kit.models import short_form
+from tests.kit.partitions import TABLE, another, append, new_partition
+from tests.kit.power import World, everything, nothing
 
 
 class Strict(Appending):
@@ -73,3 +77,16 @@ def test_where_it_belongs_either_order_leaves_none(machine: type[Appending]) -> 
     right = machine()
     die_between_the_name_and_the_directories(right)
     look_at_many_cuts(right)
+
+
+def test_when_another_commit_was_first_the_segment_is_not_put_again(tmp_path: Path) -> None:
+    world = World(tmp_path, lambda _: None, ordered=True)
+    partition = new_partition(world.stores()[0], world.clock)
+    another(partition, world.stores()[0]).set_properties({"owner": "somebody"})
+    append(partition, b"0")
+    world.holds(0, b"0")
+    world.check(nothing, everything)
+    files = [item.path for item in partition.table.store.list(TABLE) if item.path.endswith(".parquet")]
+    assert files == [f"{TABLE}/{segment.path}" for segment in partition.snapshot.segments]
+    assert partition.snapshot.metadata.configuration["owner"] == "somebody"
+    world.disk.close()
