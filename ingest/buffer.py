@@ -108,10 +108,17 @@ class Room:
 
     def detach(self) -> "Room":
         """Move the bytes held here into a room of their own, for records that outlive their request."""
-        kept = Room(self._buffer, self._topic)
-        kept.size_bytes, kept._taken = self.size_bytes, self._taken
-        self.size_bytes = self._taken = 0
+        kept = self.part(self.size_bytes)
+        kept._taken, self._taken = kept._taken + self._taken, 0
         return kept
+
+    def part(self, size_bytes: int) -> "Room":
+        """Move `size_bytes`, or all if there are fewer, into a room of their own, for some of the records."""
+        part = Room(self._buffer, self._topic)
+        part.size_bytes = min(size_bytes, self.size_bytes)
+        part._taken = min(part.size_bytes, self._taken)
+        self.size_bytes, self._taken = self.size_bytes - part.size_bytes, self._taken - part._taken
+        return part
 
     def __enter__(self) -> "Room":
         return self

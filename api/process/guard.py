@@ -36,7 +36,10 @@ def check_codings(_: Gateway, scope: Scope) -> None:
 
 def _named(scope: Scope, header: bytes) -> set[str]:
     """The items that the lists in the headers of that name have, in lower case."""
-    listed = ",".join(value.decode("latin-1") for value in heads(scope).get(header, ()))
+    found = heads(scope).get(header)
+    if found is None:
+        return set()
+    listed = ",".join(value.decode("latin-1") for value in found)
     return {each.strip().lower() for each in listed.split(",")} - {""}
 
 

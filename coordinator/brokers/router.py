@@ -21,7 +21,7 @@ from log_tables.clock import Backoff, Clock
 from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.cluster.topic import Topic
 from log_tables.errors import LakelogError, NotLeader, OutcomeUnknown, TopicDeleted, Unreachable
-from log_tables.limits import APPENDS_AT_ONCE
+from log_tables.limits import APPENDS_AT_ONCE, PART_BYTES
 from log_tables.partition.partition import AppendRequest
 
 PATIENCE_S = 3.0
@@ -183,7 +183,9 @@ class Router:
         done = [*outcomes]
 
         async def one(number: int) -> list[AppendOutcome]:
-            return await self._append_to_one(topic, number, [parts[i][1] for i in left[number]], acks, room)
+            entries = [parts[place][1] for place in left[number]]
+            with _own_room(room, entries) if acks is Acks.LEADER else nullcontext(room) as own:
+                return await self._append_to_one(topic, number, entries, acks, own)
 
         async def in_turn(number: int) -> list[AppendOutcome]:
             async with self._wide.turn:
@@ -259,7 +261,8 @@ class Router:
         acks = Acks.ALL if wide else Acks.LEADER
         outcome: AppendOutcome | None
         async with self._wide.turn if wide else nullcontext():
-            [outcome] = await self._append(topic, [turn.part], acks, room)
+            with _own_room(room, [turn.part[1]]) as own:
+                [outcome] = await self._append(topic, [turn.part], acks, own)
         if isinstance(outcome, TopicDeleted) and turn.again is not None:
             outcome = await _raised(turn.again(acks))  # the wide turn is given back: this may need several
         if isinstance(outcome, LakelogError):
@@ -296,6 +299,11 @@ async def _raised(act: Awaitable[None]) -> LakelogError | None:
     except LakelogError as error:
         return error
     return None
+
+
+def _own_room(room: Room, entries: Sequence[AppendRequest]) -> Room:
+    """The part of `room` that is for `entries`: others may be durable long before, and give theirs back."""
+    return room.part(sum(entry.size_bytes + PART_BYTES for entry in entries))
 
 
 def _may_be_repeated(outcome: AppendOutcome, entry: AppendRequest) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +21,8 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.route import SentRecords
 from log_tables.cluster.topic import Topic
 from log_tables.cluster.topic_admin import create_topic, delete_topic
+from log_tables.layout import partition_directory
+from log_tables.limits import PART_BYTES
 from log_tables.partition.partition import AppendRequest
 from log_tables.record import Record, input_batch
 from log_tables.rows import Rows
@@ -204,6 +207,39 @@ def test_a_wide_request_with_acks_0_goes_to_the_recreated_topic(tmp_path: Path) 
             partition = new.partition(index)
             partition.refresh()
             assert values(partition) == [b"1", b"2", b"3"]
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("acks", [Acks.NONE, Acks.LEADER])
+def test_records_answered_early_hold_their_room_until_they_are_durable_themselves(
+    tmp_path: Path, acks: Acks
+) -> None:
+    """Those of a partition whose commit hangs, though others of the request are durable."""
+
+    async def scenario(setup: Setup) -> None:
+        two = create_topic(setup.gateway.cluster, "two", 3)
+        await setup.append(two, 0)
+        stuck = HoldingStore(setup.gateway.cluster.store, partition_directory(two.directory, 1))
+        setup.gateway.cluster.store = stuck
+        await setup.append(two, 1)
+        stuck.hold()
+        record = AppendRequest(input_batch([Record(bytes(5_000))], 0))
+        parts = [(0, record), (1, record), (2, record)]  # nobody leads the last one yet
+        try:
+            with setup.gateway.buffer.room("two") as room:
+                room.grow(3 * (record.size_bytes + PART_BYTES))
+                await setup.router.append(two, parts, acks, room)
+            await held(stuck, 1)
+            free = two.partition(2)
+            await asyncio.to_thread(wait_until, lambda: free.high_watermark == 1, "the last part is durable")
+            await others_first()
+            assert setup.gateway.buffer.used >= 5_000
+        finally:
+            stuck.let_go()
+        await setup.router.close()
+        await setup.gateway.writer.close()
+        assert setup.gateway.buffer.used == 0
 
     run(tmp_path, scenario)
 
