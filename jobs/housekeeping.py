@@ -57,14 +57,18 @@ def plan(
     states: Sequence[PartitionState],
     now_ms: int,
     checkpoint_interval_commits: int = CHECKPOINT_INTERVAL_COMMITS,
+    tidy_tombstones: int = TIDY_TOMBSTONES,
 ) -> tuple[TidyStep, ...]:
     """The due steps; `now_ms` is milliseconds since 1970."""
-    return tuple(step for state in states for step in _steps(state, now_ms, checkpoint_interval_commits))
+    limits = checkpoint_interval_commits, tidy_tombstones
+    return tuple(step for state in states for step in _steps(state, now_ms, *limits))
 
 
-def _steps(state: PartitionState, now_ms: int, checkpoint_interval_commits: int) -> Iterator[TidyStep]:
+def _steps(
+    state: PartitionState, now_ms: int, checkpoint_interval_commits: int, tidy_tombstones: int
+) -> Iterator[TidyStep]:
     clean = state.tidied_ms is None or abs(now_ms - state.tidied_ms) >= TIDY_INTERVAL_MS
-    clean = clean or len(state.snapshot.tombstones) >= TIDY_TOMBSTONES
+    clean = clean or len(state.snapshot.tombstones) >= tidy_tombstones
     checkpoint = state.snapshot.version - state.checkpointed >= checkpoint_interval_commits
     if checkpoint or clean:
         yield TidyStep(
