@@ -2,7 +2,7 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from log_tables.errors import CorruptSegment, ObjectMissing
-from log_tables.layout import OFFSET, TIMESTAMP, VALUE
+from log_tables.layout import HEADERS, KEY, OFFSET, TIMESTAMP, VALUE
 from log_tables.limits import (
     CACHE_BYTES,
     COMPRESSED_MIN_BYTES,
@@ -31,6 +31,15 @@ COMPRESSIONS = ("zstd", "lz4", "snappy", "gzip", "uncompressed")
 """Values of `compression.type`, by Kafka's names."""
 
 _ZSTD_LEVEL = 1
+
+_PATHS = {
+    OFFSET: (OFFSET,),
+    TIMESTAMP: (TIMESTAMP,),
+    KEY: (KEY,),
+    VALUE: (VALUE,),
+    HEADERS: (f"{HEADERS}.list.element.key", f"{HEADERS}.list.element.value"),
+}
+"""The paths in a Parquet file of each column."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +62,14 @@ SEGMENT_LIMITS = SegmentLimits()
 
 
 def encode(batch: pa.RecordBatch, compression: str, limits: SegmentLimits = SEGMENT_LIMITS) -> pa.Buffer:
-    """RECORD_SCHEMA rows, ordered by offset, as the bytes of a Parquet file; small ones stay plain."""
+    """RECORD_SCHEMA rows, ordered by offset, as the bytes of a Parquet file; small ones stay plain.
+
+    To set up a compression takes as long as the rest of a column, so it has to find something there.
+    """
     size = batch_bytes(batch)
-    writer = SegmentWriter(compression if size >= limits.compressed_bytes else "uncompressed", limits)
+    long = (KEY, VALUE, HEADERS) if size >= limits.compressed_bytes else ()
+    filled = [name for name in long if batch.column(name).null_count < batch.num_rows]
+    writer = SegmentWriter(compression, limits, filled)
     writer.add(batch, size)
     return writer.finish()
 
@@ -69,14 +83,21 @@ class SegmentWriter:
     page has a checksum, so that a byte that rots on the disk is noticed, as in Kafka's batches.
     """
 
-    def __init__(self, compression: str, limits: SegmentLimits = SEGMENT_LIMITS) -> None:
+    def __init__(
+        self,
+        compression: str,
+        limits: SegmentLimits = SEGMENT_LIMITS,
+        columns: Iterable[str] = RECORD_SCHEMA.names,
+    ) -> None:
+        """`columns` are those to which `compression` applies."""
         self._limits = limits
         self._sink = pa.BufferOutputStream()
+        paths = [path for name in columns for path in _PATHS[name]] if compression != "uncompressed" else []
         self._writer = pq.ParquetWriter(
             self._sink,
             RECORD_SCHEMA,
-            compression="none" if compression == "uncompressed" else compression,
-            compression_level=_ZSTD_LEVEL if compression == "zstd" else None,
+            compression=dict.fromkeys(paths, compression),
+            compression_level=dict.fromkeys(paths, _ZSTD_LEVEL) if compression == "zstd" else None,
             use_dictionary=False,
             column_encoding={OFFSET: "DELTA_BINARY_PACKED", TIMESTAMP: "DELTA_BINARY_PACKED"},
             write_statistics=[OFFSET, TIMESTAMP],

@@ -86,6 +86,24 @@ def test_records_are_compressed_where_they_are_worth_it(compression: str) -> Non
         assert metadata.row_group(0).column(3).compression.lower() == expected
 
 
+def test_columns_in_which_there_is_nothing_to_compress_stay_plain() -> None:
+    rows = batch([Record(b"x" * 50), Record(b"y" * 50)])
+    data = encode(rows, "lz4", SegmentLimits(compressed_bytes=1))
+    group = pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0)
+    columns = (group.column(index) for index in range(group.num_columns))
+    assert [column.path_in_schema for column in columns if column.compression != "UNCOMPRESSED"] == ["value"]
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_a_merged_file_is_compressed_in_all_columns(compression: str) -> None:
+    writer = SegmentWriter(compression)
+    writer.add(batch(ROWS))
+    group = pq.ParquetFile(pa.BufferReader(writer.finish())).metadata.row_group(0)
+    assert group.num_columns == 6
+    columns = (group.column(index) for index in range(group.num_columns))
+    assert {column.compression.lower() for column in columns} == {compression}
+
+
 rows_of = st.lists(
     st.builds(
         Record,
