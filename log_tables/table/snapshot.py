@@ -308,7 +308,7 @@ class Snapshot:
 
 def _insert(segments: tuple[Segment, ...], added: Sequence[Segment]) -> tuple[Segment, ...]:
     if len(added) == 1 and (not segments or segments[-1].base_offset < added[0].base_offset):
-        return (*segments, added[0])
+        return segments + (added[0],)  # noqa: RUF005 (that copies them twice, and there may be thousands)
     return tuple(sorted((*segments, *added), key=lambda segment: segment.base_offset))
 
 
