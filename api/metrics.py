@@ -15,10 +15,12 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
+
+from ingest.commit_budget import CommitBudget
 
 TOPIC_LABELS_MAX = 1_000
 """Topics that get a label of their own: each is about 60 time series."""
@@ -163,6 +165,20 @@ class Metrics:
             limit_bytes
         )
 
+    def watch_budget(self, budget: CommitBudget) -> None:
+        """Report how long batches wait for `budget`, and what of it is used."""
+        waits = Histogram(
+            "lakelog_commit_budget_wait_seconds",
+            "How long batches waited for the budget of commits.",
+            registry=self.registry,
+            buckets=_SECONDS,
+        )
+        budget.on_waited = waits.observe
+        Gauge(
+            "lakelog_commit_budget_limit", "How much commits may cost each second.", registry=self.registry
+        ).set(budget.limit)
+        self.registry.register(_Budget(budget))
+
     def watch_connections(self, connections: Callable[[], int], limit: int) -> None:
         """Report how many connections there are, asked whenever the metrics are read."""
         gauge = Gauge("lakelog_connections", "Connections of clients.", registry=self.registry)
@@ -187,6 +203,15 @@ class Metrics:
     def render(self) -> bytes:
         """All metrics in Prometheus' text format."""
         return generate_latest(self.registry)
+
+
+class _Budget(Collector):
+    def __init__(self, budget: CommitBudget) -> None:
+        self._budget = budget
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        text = "The cost of commits so far: seconds of a core, or paid requests."
+        yield CounterMetricFamily("lakelog_commit_budget_used", text, self._budget.used)
 
 
 class _Tables(Collector):

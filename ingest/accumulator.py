@@ -1,7 +1,10 @@
 """The records of one partition: sequenced as they come, committed in batches.
 
 While one commit is in flight the next batch fills. A batch is sealed when `linger_ms` has passed since its
-first record, or `batch_size` is reached, and the partition's commit bucket has a token.
+first record, or `batch_size` is reached, the partition's commit bucket has a token, and the budget of all
+commits has something left. A full batch does not wait for the budget: gathering would not make it cheaper.
+
+Committed transactions, hand-overs and the end of the process stand outside of the budget.
 """
 
 import asyncio
@@ -11,6 +14,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from ingest.bucket import CommitBucket
+from ingest.commit_budget import CommitBudget
 from log_tables.clock import Clock
 from log_tables.errors import LakelogError, NotLeader, OutcomeUnknown
 from log_tables.limits import BATCH_MAX_BYTES
@@ -49,16 +53,22 @@ class Accumulator:
         executor: Executor,
         sealed: Callable[[], None],
         committed: Callable[[int, float], None],
+        budget: CommitBudget | None = None,
     ) -> None:
-        """`sealed` is called when a batch is sealed, `committed` with its records and the seconds it took."""
+        """`sealed` is called when a batch is sealed, `committed` with its records and the seconds it took.
+        Without a `budget` there is no bound.
+        """
         self.partition = partition
         self._limits, self._bucket, self._clock, self._executor = limits, bucket, clock, executor
         self._on_sealed, self._on_committed = sealed, committed
         self._queue: deque[_QueuedEntry] = deque()
         self._queued_bytes = 0
-        self._full = asyncio.Event()
+        self._budget = budget
+        self._turn: asyncio.Future[float] | None = None
+        self._spent_s = 0.0
+        self._full, self._closing = asyncio.Event(), asyncio.Event()
         self._drain: asyncio.Task[None] | None = None
-        self._closing = self._released = False
+        self._outside = self._released = False
         self.committing = False
 
     @property
@@ -85,16 +95,21 @@ class Accumulator:
         size = 0 if sequenced.duplicate else entry.size_bytes
         self._queue.append(_QueuedEntry(sequenced, size, self._clock.monotonic(), done))
         self._queued_bytes += size
+        self._outside = self._outside or entry.of_transaction
         if self._queued_bytes >= self._limits.batch_size:
             self._full.set()
+        if self._outside or self._full.is_set():
+            self._wait_no_longer()
         if self._drain is None:
             self._drain = asyncio.create_task(self._drain_queue())
         return sequenced, done
 
     async def flush(self) -> None:
         """Commit all records that wait, at once."""
-        self._closing = True
+        self._outside = True
+        self._closing.set()
         self._full.set()
+        self._wait_no_longer()
         if self._drain is not None:
             await self._drain
 
@@ -108,10 +123,14 @@ class Accumulator:
         try:
             while self._queue:
                 await self._until_ripe()
-                batch = self._seal()
+                reserved = await self._until_affordable()
+                outside, batch = self._outside, self._seal()
                 self.committing = True
                 self._on_sealed()
-                await self._commit(batch)
+                try:
+                    await self._commit(batch)
+                finally:
+                    self._pay(reserved, [] if outside else batch)
                 self.committing = False
         finally:
             self.committing = False
@@ -119,14 +138,25 @@ class Accumulator:
 
     async def _until_ripe(self) -> None:
         linger = self._queue[0].arrived + self._limits.linger_s - self._clock.monotonic()
-        if linger > 0 and not self._full.is_set():
-            try:
-                await asyncio.wait_for(self._full.wait(), linger)
-            except TimeoutError:
-                pass
-        delay = self._bucket.delay_s()
-        if delay > 0 and not self._closing:
-            await asyncio.sleep(delay)
+        await _wait(self._full, linger)
+        await _wait(self._closing, self._bucket.delay_s())
+
+    async def _until_affordable(self) -> float:
+        """Wait for the budget, if this batch has to; returns what is reserved for it."""
+        if self._budget is None or self._outside or self._full.is_set():
+            return 0.0
+        self._turn = self._budget.ask(self._queue[0].arrived)
+        return await self._turn
+
+    def _wait_no_longer(self) -> None:
+        if self._turn is not None and not self._turn.done():
+            self._turn.set_result(0.0)
+
+    def _pay(self, reserved: float, batch: list[_QueuedEntry]) -> None:
+        """Give back what was `reserved`, and pay for the commit of `batch`; without entries it was free."""
+        if self._budget is not None:
+            size = sum(item.size_bytes for item in batch)
+            self._budget.spend(reserved, self._spent_s if batch else 0.0, size)
 
     def _seal(self) -> list[_QueuedEntry]:
         """Take the next batch: the records that wait, of one term of leadership, up to BATCH_MAX_BYTES."""
@@ -139,8 +169,11 @@ class Accumulator:
             batch.append(item)
             size += item.size_bytes
         self._queued_bytes -= size
-        if self._queued_bytes < self._limits.batch_size and not self._closing:
+        if self._queued_bytes < self._limits.batch_size and not self._closing.is_set():
             self._full.clear()
+        self._outside = self._closing.is_set() or any(
+            item.sequenced.request.of_transaction for item in self._queue
+        )
         if size:
             self._bucket.take()
         return batch
@@ -150,7 +183,7 @@ class Accumulator:
         begin = self._clock.monotonic()
         try:
             loop = asyncio.get_running_loop()
-            append_time = await loop.run_in_executor(self._executor, self.partition.commit, entries)
+            append_time = await loop.run_in_executor(self._executor, self._commit_in_thread, entries)
         except LakelogError as error:
             self._fail(batch, error)
         except BaseException:
@@ -163,6 +196,13 @@ class Accumulator:
             for item in batch:
                 if not item.done.done():
                     item.done.set_result(append_time)
+
+    def _commit_in_thread(self, entries: list[SequencedAppend]) -> int | None:
+        begin = self._clock.processor_s()
+        try:
+            return self.partition.commit(entries)
+        finally:
+            self._spent_s = self._clock.processor_s() - begin
 
     def _fail(self, batch: list[_QueuedEntry], error: LakelogError) -> None:
         """Fail `batch`, and all that was sequenced after it in the same term of leadership."""
@@ -180,6 +220,15 @@ def _set_error(items: list[_QueuedEntry], error: LakelogError) -> None:
     for item in items:
         if not item.done.done():
             item.done.set_exception(error)
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    """Return when `event` is set, or after `seconds`."""
+    if seconds > 0 and not event.is_set():
+        try:
+            await asyncio.wait_for(event.wait(), seconds)
+        except TimeoutError:
+            pass
 
 
 def _retrieve(done: "asyncio.Future[int | None]") -> None:

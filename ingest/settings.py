@@ -96,12 +96,23 @@ class Settings(BaseSettings):
         64 * KIB,
     )
     commits_per_second_max: float = Field(
-        default=20,
+        default=50,
         ge=0,
         description="Sustained commits per second and partition; 0 means no bound.",
     )
     commits_burst: int = Field(
         default=100, ge=1, description="Commits a partition may make at once after being idle."
+    )
+    commits_cores_max: float = Field(
+        default=0.4,
+        ge=0,
+        description="Cores that all commits together may take, 0.4 of one for example; beyond it batches "
+        "gather for up to 250 ms. 0 means no bound.",
+    )
+    commits_requests_per_second_max: float = Field(
+        default=50,
+        ge=0,
+        description="The same on an object store, in puts per second, two for a commit; 0 means no bound.",
     )
     max_request_bytes: ByteSize = _size(
         32 * MIB, "Largest request body, in bytes; a larger one answers 413.", 1 * KIB

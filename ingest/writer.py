@@ -11,14 +11,16 @@ from weakref import WeakKeyDictionary
 from ingest.accumulator import Accumulator, BatchLimits, Ticket
 from ingest.bucket import CommitBucket
 from ingest.buffer import Room
+from ingest.commit_budget import commit_budget
 from ingest.partitioner import StickyPartitioner
 from ingest.pending_tasks import PendingTasks
 from ingest.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic import Topic
+from log_tables.cluster.topic import Topic, is_internal
 from log_tables.errors import LakelogError, NotLeader, OffsetMismatch, SequenceGap, StaleProducerEpoch
 from log_tables.partition.partition import AppendRequest, SequencedAppend
+from log_tables.store.store import requests_are_paid
 
 COMMIT_THREADS = 16
 """Commits under way at once: they wait for the disk, and a slow partition must not stop the others."""
@@ -77,7 +79,7 @@ class _TopicWriter:
 
 class Writer:
     """Appends to every topic of a cluster. Used on the event loop; `claiming` has threads for what comes
-    before an append.
+    before an append. The commits of all topics but internal ones share a `budget`, if there is one.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class Writer:
         """`committed` is called for every commit: with its topic, its records, and the seconds it took."""
         self._cluster, self._settings, self._clock, self._committed = cluster, settings, clock, committed
         self._limits = BatchLimits(settings.linger_ms / 1000, settings.batch_size)
+        self.budget = commit_budget(settings, requests_are_paid(cluster.store.url), clock)
         self._executor = ThreadPoolExecutor(COMMIT_THREADS, thread_name_prefix="commit")
         self.claiming = ThreadPoolExecutor(CLAIM_THREADS, thread_name_prefix="claim")
         self._routes: WeakKeyDictionary[Topic, _TopicWriter] = WeakKeyDictionary()
@@ -120,6 +123,16 @@ class Writer:
             ticket if isinstance(ticket, LakelogError) else _appended(part[0], ticket[0], None)
             for part, ticket in zip(parts, tickets, strict=True)
         ]
+
+    def check_budget(self, topic: Topic, parts: Sequence[tuple[int, AppendRequest]]) -> None:
+        """Raise BufferFull when commits cost too much, and appending `parts` would need more of them here.
+
+        Internal topics and committed transactions stand outside: a poll must not wait behind produce.
+        """
+        if self.budget is None or not self.budget.overdrawn or is_internal(topic.name):
+            return
+        if any(self.leads(topic, index) and not entry.of_transaction for index, entry in parts):
+            raise self.budget.overdrawn_error()
 
     async def _sequence(
         self, topic: Topic, parts: Sequence[tuple[int, AppendRequest]]
@@ -252,6 +265,7 @@ class Writer:
                     self._executor,
                     lambda: route.sticky.sealed(partition, topic.partition_count, route.is_committing),
                     lambda records, seconds: self._committed(topic.name, records, seconds),
+                    None if is_internal(topic.name) else self.budget,
                 )
         finally:
             del route.claims[partition]

@@ -53,6 +53,10 @@ class Clock(Protocol):
         """Seconds that never go back, and that stand still while the machine sleeps."""
         ...
 
+    def processor_s(self) -> float:
+        """Seconds that this thread has had a processor."""
+        ...
+
     def boottime(self) -> float:
         """Seconds that never go back, and that go on while the machine sleeps. Fencing needs them.
 
@@ -115,6 +119,9 @@ class SystemClock:
     def monotonic(self) -> float:
         return time.monotonic()
 
+    def processor_s(self) -> float:
+        return time.thread_time()
+
     def boottime(self) -> float:
         return time.clock_gettime(_boottime_id())
 
@@ -165,6 +172,9 @@ class ManualClock:
 
     def monotonic(self) -> float:
         return self._elapsed_us / 1e6
+
+    def processor_s(self) -> float:
+        return 0.0
 
     def boottime(self) -> float:
         return (self._elapsed_us + self._slept_us) / 1e6

@@ -96,6 +96,8 @@ def create_app(gateway: Gateway) -> FastAPI:
     )
     app.state.gateway = gateway
     gateway.metrics.watch_buffer(lambda: gateway.buffer.used, gateway.settings.buffer_memory)
+    if gateway.writer.budget is not None:
+        gateway.metrics.watch_budget(gateway.writer.budget)
     gateway.metrics.watch_brokers(lambda: len(gateway.brokers.living()))
     gateway.metrics.watch_tables(lambda: table_sizes(gateway.cluster))
     gateway.metrics.watch(

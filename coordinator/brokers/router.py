@@ -92,7 +92,11 @@ class Router:
         TopicDeleted says that another topic has the name now. With acks 0 that is found after the answer:
         then `again` is called with the index of the part and the acks to append it with, and may raise the
         part's error. Such an append is `in_turn`: others wait for it, so it waits for nobody.
+
+        Raises BufferFull, and appends nothing, when the commits of this gateway cost too much.
         """
+        if not in_turn:
+            self._writer.check_budget(topic, parts)
         if acks is Acks.NONE:
             room = room.detach()
             turns = [
@@ -123,9 +127,11 @@ class Router:
         """The same for entries of one partition that another gateway has sent here: they go no further."""
         try:
             await self._leadership.become_leader(topic, partition, forwarded=True)
+            parts = [(partition, entry) for entry in entries]
+            self._writer.check_budget(topic, parts)
         except LakelogError as error:
             return [error] * len(entries)
-        return await self._writer.append(topic, [(partition, entry) for entry in entries], acks, room)
+        return await self._writer.append(topic, parts, acks, room)
 
     async def close(self) -> None:
         """Wait for appends that were answered before they were done."""

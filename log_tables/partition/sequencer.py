@@ -58,6 +58,11 @@ class AppendRequest:
         object.__setattr__(self, "count", count_of(self.records))
         object.__setattr__(self, "size_bytes", bytes_of(self.records))
 
+    @property
+    def of_transaction(self) -> bool:
+        """Whether a transaction with these records is committed, so that they must be appended."""
+        return self.producer is not None and self.producer.kept
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequencedAppend:

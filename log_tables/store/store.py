@@ -178,6 +178,11 @@ def overlap(one: str, other: str) -> bool:
     return first.startswith(second) or second.startswith(first)
 
 
+def requests_are_paid(url: str) -> bool:
+    """Whether each request to the store at `url` costs money: those of a cloud do."""
+    return urlsplit(url).scheme not in ("", "file", "memory")
+
+
 def _real(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme == "file":

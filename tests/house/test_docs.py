@@ -14,6 +14,7 @@ import pytest
 
 import api.errors
 from api.v2.consumer_schema import WITHOUT_EFFECT, NewConsumer
+from ingest.commit_budget import REQUESTS_PER_COMMIT
 from lakelog.spark.options import SOURCE_OPTIONS, STORAGE_PREFIX
 from lakelog.spark.session import LISTS, session_config
 from log_tables import errors
@@ -29,7 +30,9 @@ from tests.kit.support import ROOT
 DOCS = ROOT / "docs"
 HTTP = (DOCS / "http.md").read_text()
 FORMAT = (DOCS / "FORMAT.md").read_text()
+OPERATING = (DOCS / "operating.md").read_text()
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+DAY_S = 24 * 60 * 60
 METHODS = "GET|POST|PUT|PATCH|DELETE"
 
 
@@ -258,3 +261,20 @@ def test_the_examples_of_a_page_run_and_answer_as_they_say(tmp_path: Path, page:
                 assert json.loads(done.stdout) == json.loads(answer.replace(NAMED_URL, gateway.url)), code
             if kind == "text":
                 assert done.stdout.split() == answer.split(), code
+
+
+def test_the_table_of_what_commits_cost_is_right() -> None:
+    """By the rules below it; the price is S3's for 1,000 puts."""
+    table = [row for row in rows(section(OPERATING, "What commits cost")) if row[0].isdecimal()]
+    assert len(table) > 10
+    for row in table:
+        partitions, each = int(row[0]), int(row[1])
+        puts = REQUESTS_PER_COMMIT * partitions * each
+        dollars = puts * 30 * DAY_S / 1_000 * 0.005
+        computed = [
+            f"{1_000 / each / 2:g} ms",
+            f"{partitions * each * DAY_S:,}",
+            f"{puts:,}",
+            f"{dollars:,.0f}",
+        ]
+        assert row[2:] == computed

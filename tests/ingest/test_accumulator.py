@@ -10,12 +10,16 @@ import pytest
 
 from ingest.accumulator import Accumulator, BatchLimits
 from ingest.bucket import CommitBucket
-from log_tables.clock import SystemClock
+from ingest.budget import BudgetLimits
+from ingest.commit_budget import CommitBudget, processor_cost
+from log_tables.clock import ManualClock, SystemClock
 from log_tables.errors import NotLeader, OffsetMismatch, OutcomeUnknown, PutRefused
+from log_tables.limits import KEPT_PRODUCER_ID_MIN
 from log_tables.partition.partition import Partition, ProducerStamp
 from log_tables.store.store import open_store
 from log_tables.table.table import create_table
 from log_tables.testing import Fault, FaultyStore, refused
+from tests.kit.budgets import overdrawn_budget
 from tests.kit.partitions import TABLE, entry, records
 
 MIB = 1 << 20
@@ -39,7 +43,15 @@ class Gate:
 class Bench:
     """An accumulator over a real partition, whose nth segments meet the given faults."""
 
-    def __init__(self, root: Path, *faults: Fault, linger_s: float = 0, batch_size: int = MIB) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *faults: Fault,
+        linger_s: float = 0,
+        batch_size: int = MIB,
+        rate: float = 0,
+        budget: CommitBudget | None = None,
+    ) -> None:
         clock, store = SystemClock(), open_store(root)
         create_table(store, TABLE, clock)
         self.partition = Partition(FaultyStore(store, faults), TABLE, clock)
@@ -49,11 +61,12 @@ class Bench:
         self.accumulator = Accumulator(
             self.partition,
             BatchLimits(linger_s, batch_size),
-            CommitBucket(0, 1, clock),
+            CommitBucket(rate, 1, clock),
             clock,
             ThreadPoolExecutor(1),
             self._count,
             lambda count, _seconds: self.commits.append(count),
+            budget,
         )
 
     def _count(self) -> None:
@@ -202,5 +215,117 @@ def test_one_who_no_longer_waits_disturbs_nobody(store_root: Path) -> None:
         gate.open()
         await asyncio.gather(first, other)
         assert bench.values() == [b"a", b"b", b"c"]
+
+    run(scenario)
+
+
+async def waits(done: "asyncio.Future[int | None]", budget: CommitBudget) -> bool:
+    """Whether the batch of `done` has come as far as the budget, which has nothing left, and waits there."""
+    while not budget.waiting and not done.done():
+        await asyncio.wait([done], timeout=0)
+    return not done.done()
+
+
+def test_a_lone_record_of_an_idle_gateway_waits_for_no_budget(store_root: Path, clock: ManualClock) -> None:
+    async def scenario() -> None:
+        # On this clock nobody would wait for ever.
+        budget = CommitBudget(BudgetLimits(rate=0.1, burst=0.1, cost=0.001), processor_cost, clock)
+        bench = Bench(store_root, budget=budget)
+        for _ in range(3):
+            await bench.add(b"a")
+            clock.advance(60_000)
+        assert bench.commits == [1, 1, 1]
+        assert budget.used > 0
+
+    run(scenario)
+
+
+def test_batches_grow_while_they_wait_for_the_budget(store_root: Path, clock: ManualClock) -> None:
+    async def scenario() -> None:
+        budget = overdrawn_budget(clock)
+        bench = Bench(store_root, budget=budget)
+        first = bench.add(b"a")
+        assert await waits(first, budget)
+        later = [bench.add(b"b"), bench.add(b"c", b"d")]
+        budget.spend(0.001, 0.0, 0)  # the commit of the other partition is over
+        await asyncio.gather(first, *later)
+        assert bench.commits == [4]
+
+    run(scenario)
+
+
+def test_a_full_batch_waits_for_no_budget(store_root: Path, clock: ManualClock) -> None:
+    async def scenario() -> None:
+        budget = overdrawn_budget(clock)
+        bench = Bench(store_root, budget=budget, batch_size=1_000)
+        first = bench.add(b"a")
+        assert await waits(first, budget)
+        await asyncio.gather(first, bench.add(b"x" * 1_000))
+        await bench.add(b"x" * 1_000)
+        assert bench.commits == [2, 1]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("end", [Accumulator.flush, Accumulator.release])
+def test_an_end_in_order_and_a_hand_over_wait_for_no_budget(
+    store_root: Path, clock: ManualClock, end: Callable[[Accumulator], Awaitable[None]]
+) -> None:
+    async def scenario() -> None:
+        budget = overdrawn_budget(clock)
+        before = budget.used
+        bench = Bench(store_root, budget=budget)
+        first = bench.add(b"a")
+        assert await waits(first, budget)
+        await end(bench.accumulator)
+        assert first.done()
+        assert bench.values() == [b"a"]
+        assert budget.used == before, "nor do others wait for what it costs"
+
+    run(scenario)
+
+
+def test_an_end_in_order_waits_for_no_token(store_root: Path) -> None:
+    async def scenario() -> None:
+        bench = Bench(store_root, rate=1e-6)  # one in eleven days
+        await bench.add(b"a")
+        second = bench.add(b"b")
+        await bench.accumulator.flush()
+        assert second.done()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_records_of_a_committed_transaction_wait_for_no_budget(
+    store_root: Path, clock: ManualClock, behind: bool
+) -> None:
+    stamp = ProducerStamp(KEPT_PRODUCER_ID_MIN, 0, 0, kept=True)
+
+    async def scenario() -> None:
+        budget = overdrawn_budget(clock)
+        before = budget.used
+        bench = Bench(store_root, budget=budget)
+        first = bench.add(b"a") if behind else None
+        assert first is None or await waits(first, budget)
+        await bench.add(b"b", producer=stamp)
+        assert budget.used == before
+        assert bench.commits == [2 if behind else 1]
+        assert await waits(bench.add(b"c"), budget), "only they do not"
+        await bench.accumulator.flush()
+
+    run(scenario)
+
+
+def test_a_failed_commit_gives_back_what_was_reserved(store_root: Path, clock: ManualClock) -> None:
+    async def scenario() -> None:
+        limits = BudgetLimits(rate=1e-9, burst=0.5, cost=1.0)
+        budget = CommitBudget(limits, lambda _processor_s, _size: 0.0, clock)
+        bench = Bench(store_root, nth_segment(1, refused), budget=budget)
+        with pytest.raises(PutRefused):
+            await bench.add(b"a")
+        await asyncio.to_thread(bench.partition.claim, "http://here")
+        await bench.add(b"b")  # it would wait for ever
+        assert bench.values() == [b"b"]
 
     run(scenario)
