@@ -146,9 +146,10 @@ def crowd(partitions: int, seconds: int, cost: float) -> list[Batch]:
 def test_debt_is_forgotten_soon_after_what_caused_it() -> None:
     simulation = Simulation(LIMITS)
     simulation.run(crowd(partitions=400, seconds=3, cost=0.001))
-    simulation.run([Batch(GATHER_MAX_S + 0.002, 0.0, 0.001, 0.001)])
+    simulation.run([Batch(2 * GATHER_MAX_S, 0.0, 0.001, 0.001), Batch(0.0, 0.0, 0.001, 0.001)])
     last = simulation.given[-1]
-    assert last.at == last.since, "it waits for those who are gone"
+    assert not last.alone
+    assert last.at == last.since, "it waits for a load that is gone"
 
 
 def test_more_than_the_most_is_told_and_less_is_not() -> None:
@@ -172,13 +173,24 @@ def test_without_a_most_nothing_is_too_much() -> None:
     assert not simulation.budget.overdrawn(simulation.now)
 
 
-def test_a_client_that_is_alone_waits_for_nothing_however_fast_it_is() -> None:
-    """Each of its records waits for the answer to the one before: longer gathering would bring no more."""
-    simulation = Simulation(LIMITS)
-    for _ in range(1_000):
-        simulation.run([Batch(0.0, 0.0, cost=0.001, takes_s=0.0012)])
-    assert simulation.now < 1_000 * 0.02, "it got on"
-    assert all(each.at == each.since for each in simulation.given)
+def test_batches_of_one_moment_do_not_see_the_same_rest() -> None:
+    budget = Budget(LIMITS, 0.0)
+    for number in range(1_000):
+        budget.ask(0.0, number)
+    assert len(budget.give(0.0)) in (100, 101)
+    assert budget.give(0.0) == []
+
+
+def test_a_batch_that_is_alone_waits_for_nothing() -> None:
+    """A client that waits for each answer would gain nothing by gathering."""
+    budget = Budget(LIMITS, 0.0)
+    budget.spend(0.0, 1_000.0, 0.0)
+    budget.ask(0.0, 1)
+    [(_, reserved)] = budget.give(0.0)
+    budget.ask(0.0, 2)
+    assert budget.give(0.0) == [], "another commit is under way"
+    budget.spend(reserved, 0.001, 0.0)
+    assert [number for number, _ in budget.give(0.0)] == [2]
 
 
 def test_two_that_are_busy_share_the_rate() -> None:
