@@ -31,7 +31,9 @@ def beside(_peers: Peers | None, scale: Scale) -> Results:
 
 def beside_unpaced(_peers: Peers | None, scale: Scale) -> Results:
     """The same without linger and commit-rate bound, which at this load are most of the time."""
-    return _beside(scale, "--set", "linger_ms=0", "--set", "commits_per_second_max=0")
+    return _beside(
+        scale, "--set", "linger_ms=0", "--set", "commits_per_second_max=0", "--set", "commits_cores_max=0"
+    )
 
 
 def _beside(scale: Scale, *options: str) -> Results:

@@ -16,7 +16,7 @@ from log_tables.clock import SystemClock, timer
 TOPIC = "bench"
 KILLS = 3
 ONE = "one gateway"
-_UNPACED = ("--set", "linger_ms=0", "--set", "commits_per_second_max=0")
+_UNPACED = ("--set", "linger_ms=0", "--set", "commits_per_second_max=0", "--set", "commits_cores_max=0")
 _GENERATORS = 2
 """wrk processes, with half of the connections each: against one gateway too."""
 

@@ -34,7 +34,9 @@ def paced(seconds: int) -> Figures:
 
 def unpaced(seconds: int) -> Figures:
     """The same without linger and commit-rate bound."""
-    return _transactions(seconds, "--set", "linger_ms=0", "--set", "commits_per_second_max=0")
+    return _transactions(
+        seconds, "--set", "linger_ms=0", "--set", "commits_per_second_max=0", "--set", "commits_cores_max=0"
+    )
 
 
 def _transactions(seconds: int, *options: str) -> Figures:

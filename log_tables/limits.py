@@ -152,7 +152,7 @@ lakelog's own readers need no time: they go on in the file that replaced it."""
 
 TIDY_TOMBSTONES = 5_000
 """A table that has removed so many files within the hour is vacuumed by each run of maintenance, not by one
-an hour: at the default cadence a run meets 6,000."""
+an hour: at 20 commits a second a run meets 6,000."""
 
 REWRITE_MAX_AGE_MS = 3 * 60 * 60 * 1000
 """A rewrite is not committed when it put its first file longer ago. It is half of VACUUM_MARK_AGE_MS, so that

@@ -134,11 +134,15 @@ def test_a_dry_run_names_no_remote_root(run: Run, root: Root, tmp_path: Path) ->
     assert files(root) == before
 
 
-def test_a_dry_run_of_what_is_done_has_nothing_to_say(run: Run, root: Root) -> None:
+def test_a_dry_run_of_what_is_done_speaks_only_of_files_that_wait(run: Run, root: Root) -> None:
     root.clock.advance(10**12)  # to be later than now
     run_all(root.opened())
-    assert lines(run("--dry-run")) == ["there is nothing to do"]
-    assert printed(run("--dry-run", "--json")) == []
+    waiting = r".*: 0 files of the log, 0 unreferenced files \(0 bytes\); mark 0, \d+ are waiting"
+    for row in printed(run("--dry-run", "--json")):
+        assert re.fullmatch(waiting, row["what"])
+    merge = ("--dry-run", "--job", "segment_compaction")
+    assert lines(run(*merge)) == ["there is nothing to do"]
+    assert printed(run(*merge, "--json")) == []
 
 
 def test_a_run_says_what_it_did(run: Run, root: Root) -> None:
