@@ -113,7 +113,7 @@ class GroupReader:
 @contextmanager
 def scheduler(data: str, remote: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """`lakelog maintain`, one run after the other."""
-    words = ["maintain", "--data", data, "--remote-root", str(remote), "--every", "1s"]
+    words = ["maintain", "--data", data, "--remote-root", str(remote), "--every", "1s", "--nice", "0"]
     process = subprocess.Popen([sys.executable, "-m", "lakelog", *words], cwd=ROOT, stdout=subprocess.DEVNULL)
     try:
         yield process
