@@ -96,15 +96,16 @@ class Backoff:
         return min(pause_s * self.factor, self.max_s)
 
     def attempts(self, clock: Clock, most: int) -> Iterator[int]:
-        """Up to `most` attempts: 0, 1, … After each of them a random part of its pause passes.
+        """Up to `most` attempts: 0, 1, … Between two of them a random part of the pause passes.
 
         Processes that hindered one another then go on at different times.
         """
         pause_s = self.first_s
         for attempt in range(most):
+            if attempt:
+                clock.pause(pause_s * clock.random())
+                pause_s = self.after(pause_s)
             yield attempt
-            clock.pause(pause_s * clock.random())
-            pause_s = self.after(pause_s)
 
 
 class SystemClock:
