@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Struct
@@ -73,7 +73,9 @@ class Task(Struct, frozen=True):
 
 
 class Client(ABC):
-    """Does `step` again and again until `stop` is set."""
+    """Does `step` again and again until `stop` is set. It waits `timeout_s` for an answer."""
+
+    timeout_s: ClassVar[float] = 5
 
     def __init__(self, task: Task, gateways: Gateways, history: History, stop: threading.Event) -> None:
         self.task, self.gateways, self._history, self._stop = task, gateways, history, stop

@@ -33,6 +33,7 @@ from tests.kit.history import (
     Rows,
     Truncate,
 )
+from tests.kit.support import WAIT_S
 
 IMPOSSIBLE = 40002
 """Among others: the topic exists already."""
@@ -44,7 +45,13 @@ LIFE_MAX_S = 3.0
 
 
 class Again(Client):
-    """Makes a topic and deletes it, again and again; it is there in the end."""
+    """Makes a topic and deletes it, again and again; it is there in the end.
+
+    It waits for each answer: a gateway that is paused carries a request out when it goes on, and a deletion
+    that was given up would meet a later life.
+    """
+
+    timeout_s = WAIT_S
 
     def __init__(self, task: Task, gateways: Gateways, history: History, stop: threading.Event) -> None:
         super().__init__(task, gateways, history, stop)

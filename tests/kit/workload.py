@@ -39,8 +39,9 @@ class Workload:
         for task in tasks:
             self._note(task)
             stop = self._stops[_side(task)]
-            gateways = Gateways(self._urls, alternating=self._alternating)
-            client = {**CLIENTS, **LIVES_CLIENTS}[task.kind](task, gateways, self.history, stop)
+            kind = {**CLIENTS, **LIVES_CLIENTS}[task.kind]
+            gateways = Gateways(self._urls, alternating=self._alternating, timeout_s=kind.timeout_s)
+            client = kind(task, gateways, self.history, stop)
             thread = threading.Thread(target=self._run, args=(client,), name=task.name)
             self._clients.append(client)
             self._threads.append(thread)
