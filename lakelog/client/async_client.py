@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from concurrent.futures import Future
+from contextlib import closing
 from functools import wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
@@ -134,19 +136,24 @@ class AsyncClient:
     async def perform(self, call: Call[Result]) -> Result:
         """Make a call: send its requests, let its pauses pass. Returns its result."""
         try:
-            asked = next(call)
-            while True:
-                if isinstance(asked, float):
-                    await asyncio.to_thread(self._clock.pause, asked)
-                    asked = next(call)
-                    continue
-                answer = await self._answer(asked)
-                asked = call.throw(answer) if isinstance(answer, Exception) else call.send(answer)
+            with closing(call):
+                asked = next(call)
+                while True:
+                    answer = await self._answer(asked)
+                    asked = call.throw(answer) if isinstance(answer, Exception) else call.send(answer)
         except StopIteration as end:
             result: Result = end.value
             return result
 
-    async def _answer(self, request: Request) -> httpx.Response | Exception:
+    async def _answer(self, asked: Request | float | Future[None]) -> Any:
+        """What a call is sent, or thrown if it is an error."""
+        if isinstance(asked, float):
+            return await asyncio.to_thread(self._clock.pause, asked)
+        if isinstance(asked, Future):
+            return await asyncio.shield(asyncio.wrap_future(asked))  # others wait for it, too
+        return await self._response(asked)
+
+    async def _response(self, request: Request) -> httpx.Response | Exception:
         try:
             answer = await self._http.request(
                 request.method, request.path, timeout=request.timeout, **request.options

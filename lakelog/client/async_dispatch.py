@@ -24,15 +24,14 @@ class AsyncDispatch:
         self._tasks: set[asyncio.Task[None]] = set()
         self._look: asyncio.Handle | None = None
         self._woken = False
-        self._room, self._asking = asyncio.Event(), asyncio.Lock()
+        self._room = asyncio.Event()
         self.accumulator = Accumulator(config, clock, wake=self._wake, freed=self._room.set)
         self._add = self.accumulator.add
         self._sender = Sender(client.calls, self.accumulator, config, nullcontext(), clock)
 
     async def topic(self, name: str, partition: int | None) -> TopicMetadata:
         """A topic, as it is known, or as a gateway tells of it."""
-        async with self._asking:  # of many tasks that begin at once, one asks
-            return await self._client.perform(self._sender.topic(name, partition))
+        return await self._client.perform(self._sender.topic(name, partition))
 
     async def add(
         self,

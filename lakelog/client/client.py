@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import closing
 from functools import partial, wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
@@ -143,19 +144,22 @@ class Client:
     def perform(self, call: Call[Result]) -> Result:
         """Make a call: send its requests, let its pauses pass. Returns its result."""
         try:
-            asked = next(call)
-            while True:
-                if isinstance(asked, float):
-                    self._clock.pause(asked)
-                    asked = next(call)
-                    continue
-                answer = self._answer(asked)
-                asked = call.throw(answer) if isinstance(answer, Exception) else call.send(answer)
+            with closing(call):
+                asked = next(call)
+                while True:
+                    answer = self._answer(asked)
+                    asked = call.throw(answer) if isinstance(answer, Exception) else call.send(answer)
         except StopIteration as end:
             result: Result = end.value
             return result
 
-    def _answer(self, request: Request) -> httpx.Response | Exception:
+    def _answer(self, asked: Request | float | Future[None]) -> Any:
+        """What a call is sent, or thrown if it is an error."""
+        if isinstance(asked, float):
+            return self._clock.pause(asked)
+        return asked.result() if isinstance(asked, Future) else self._response(asked)
+
+    def _response(self, request: Request) -> httpx.Response | Exception:
         # An error is returned, not raised: with httpx's as its context it would keep the body as long as it
         # lives.
         try:

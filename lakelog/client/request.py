@@ -1,11 +1,12 @@
 """Requests to a gateway, apart from how they are sent: the core that the two faces of a client share.
 
 A *call* is a generator. It yields each request, or the seconds to pause before the next one, is sent the
-answer or thrown the error, and returns its result. `Client` makes calls in a thread, `AsyncClient` on an
-event loop.
+answer or thrown the error, and returns its result. Where another call asks already, it yields a future that
+is done when that has found out. `Client` makes calls in a thread, `AsyncClient` on an event loop.
 """
 
 from collections.abc import Generator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -41,8 +42,10 @@ class Request:
 
 
 Result = TypeVar("Result")
-Call = Generator[Request | float, Any, Result]
-"""Yields requests and pauses in seconds; it is sent the httpx.Response of each request."""
+Call = Generator[Request | float | Future[None], Any, Result]
+"""Yields requests, pauses in seconds, and what it waits for; it is sent the httpx.Response of each request.
+Whoever makes it closes it.
+"""
 
 
 def once(request: Request) -> Call[httpx.Response]:

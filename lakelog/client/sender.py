@@ -1,6 +1,8 @@
 """The requests of a producer, and what follows from each answer: calls for both of its faces."""
 
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
@@ -13,6 +15,17 @@ from lakelog.client.request import ARROW, Call, Request, quoted
 from log_tables.clock import Clock
 from log_tables.errors import LakelogError, NotFound, Retriable, UnknownPartition
 from log_tables.partition.sequencer import client_producer_id
+
+
+@dataclass(slots=True, eq=False)
+class _MetadataRequest:
+    """About a topic. When it is `over`, the topic is `known`, or there is an `error`; neither where its
+    caller was cancelled.
+    """
+
+    over: Future[None] = field(default_factory=Future)
+    known: TopicMetadata | None = None
+    error: Exception | None = None
 
 
 class Sender:
@@ -29,16 +42,17 @@ class Sender:
         self._calls, self._accumulator, self._config = calls, accumulator, config
         self._lock, self._clock = lock, clock
         self._id = client_producer_id(clock)
+        self._questions: dict[str, _MetadataRequest] = {}
 
     def topic(self, name: str, partition: int | None) -> Call[TopicMetadata]:
         """The topic, asked for when it is not known, or too old, or too small for `partition`."""
         known = self._accumulator.topics.get(name)
         if known is None or not known.has(partition):
-            known = yield from self._fetch_topic(name)
+            known = yield from self._asked(name, partition)
         elif known.is_old:
             known.fetched_s, known.is_old = self._clock.monotonic(), False
             try:
-                known = yield from self._fetch_topic(name)
+                known = yield from self._asked(name, partition)
             except Retriable:
                 pass  # what was true five minutes ago will do until a gateway answers again
         if not known.has(partition):
@@ -66,6 +80,34 @@ class Sender:
         else:
             queue.delivered()
         self._put_down(queue, batch, base, error)
+
+    def _asked(self, name: str, partition: int | None) -> Call[TopicMetadata]:
+        """The topic, by one question of all that ask for it at once.
+
+        What suffices is taken from a question that is under way. Anything else only from one that began
+        later than this call: the topic may have been created, or enlarged, since.
+        """
+        mine, began_later = _MetadataRequest(), False
+        while (question := self._questions.setdefault(name, mine)) is not mine:
+            yield question.over
+            if question.known is not None and (began_later or question.known.has(partition)):
+                return question.known
+            if question.error is not None and began_later:
+                raise question.error
+            began_later = True
+        return (yield from self._answered(name, mine))
+
+    def _answered(self, name: str, question: "_MetadataRequest") -> Call[TopicMetadata]:
+        """The topic, asked for by this call; those that wait for `question` hear of it."""
+        try:
+            question.known = known = yield from self._fetch_topic(name)
+        except Exception as error:
+            question.error = error
+            raise
+        finally:
+            del self._questions[name]
+            question.over.set_result(None)
+        return known
 
     def _fetch_topic(self, name: str) -> Call[TopicMetadata]:
         found = yield from self._calls.topic(name)

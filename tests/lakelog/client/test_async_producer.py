@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+from collections import Counter
 from contextlib import aclosing
 
+import httpx
 import pytest
 
 from lakelog import AsyncClient, AsyncProducer, Client
@@ -12,6 +14,7 @@ from lakelog.client.delivery import RecordMetadata
 from log_tables import errors
 from tests.kit.gateway import RunningGateway
 from tests.kit.producing import values
+from tests.kit.support import WAIT_S
 
 
 def test_many_tasks_send_at_once_and_each_is_told_where_its_record_is(
@@ -25,6 +28,59 @@ def test_many_tasks_send_at_once_and_each_is_told_where_its_record_is(
     placed = asyncio.run(send())
     found = {(p, offset): value for p in range(2) for offset, value in enumerate(values(client, topic, p))}
     assert found == {(each.partition, each.offset): b"%d" % n for n, each in enumerate(placed)}
+
+
+class Holding(httpx.AsyncHTTPTransport):
+    """The network, with a count of the questions about each topic, which wait until it is `open`."""
+
+    def __init__(self, *held: str) -> None:
+        super().__init__()
+        self._held, self.open = held, asyncio.Event()
+        self.asked = Counter[str]()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if request.method == "GET":
+            name = request.url.path.split("/")[2]
+            self.asked[name] += 1
+            if name in self._held:
+                await self.open.wait()
+        return await super().handle_async_request(request)
+
+
+def test_topics_that_are_asked_about_do_not_wait_for_one_another(gateway: RunningGateway, topic: str) -> None:
+    slow = gateway.create_topic("slow-to-tell")
+    network = Holding(slow)
+
+    async def send() -> None:
+        async with AsyncProducer(gateway.url, linger_ms=0, transport=network) as producer:
+            waiting = [asyncio.ensure_future(producer.send_and_wait(slow, b"%d" % n)) for n in range(20)]
+            await asyncio.wait(waiting, timeout=0)
+            async with asyncio.timeout(WAIT_S):
+                await producer.send_and_wait(topic, b"1")
+            assert not any(each.done() for each in waiting)
+            network.open.set()
+            assert sorted(each.offset or 0 for each in await asyncio.gather(*waiting)) == [*range(20)]
+
+    asyncio.run(send())
+    assert network.asked == {slow: 1, topic: 1}
+
+
+def test_a_task_that_asked_and_is_cancelled_leaves_the_question_to_others(
+    gateway: RunningGateway, topic: str
+) -> None:
+    network = Holding(topic)
+
+    async def send() -> None:
+        async with AsyncProducer(gateway.url, linger_ms=0, transport=network) as producer:
+            asking, *others = (asyncio.ensure_future(producer.send_and_wait(topic, b"1")) for _ in range(3))
+            await asyncio.wait(others, timeout=0)
+            asking.cancel()
+            others.pop().cancel()  # it only waits: the question is not cancelled with it
+            network.open.set()
+            async with asyncio.timeout(WAIT_S):
+                assert [each.offset for each in await asyncio.gather(*others)] == [0]
+
+    asyncio.run(send())
 
 
 def test_a_wait_that_is_cancelled_has_not_taken_the_future_and_the_record_goes_out(
