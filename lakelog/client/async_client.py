@@ -146,7 +146,7 @@ class AsyncClient:
             return result
 
     async def _answer(self, asked: Request | float | Future[None]) -> Any:
-        """What a call is sent, or thrown if it is an error."""
+        """The answer that a call is sent, or thrown if it is an error."""
         if isinstance(asked, float):
             return await asyncio.to_thread(self._clock.pause, asked)
         if isinstance(asked, Future):

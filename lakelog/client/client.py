@@ -154,7 +154,7 @@ class Client:
             return result
 
     def _answer(self, asked: Request | float | Future[None]) -> Any:
-        """What a call is sent, or thrown if it is an error."""
+        """The answer that a call is sent, or thrown if it is an error."""
         if isinstance(asked, float):
             return self._clock.pause(asked)
         return asked.result() if isinstance(asked, Future) else self._response(asked)

@@ -44,7 +44,7 @@ class Request:
 Result = TypeVar("Result")
 Call = Generator[Request | float | Future[None], Any, Result]
 """Yields requests, pauses in seconds, and what it waits for; it is sent the httpx.Response of each request.
-Whoever makes it closes it.
+Its maker closes it.
 """
 
 

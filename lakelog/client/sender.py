@@ -84,8 +84,8 @@ class Sender:
     def _asked(self, name: str, partition: int | None) -> Call[TopicMetadata]:
         """The topic, by one question of all that ask for it at once.
 
-        What suffices is taken from a question that is under way. Anything else only from one that began
-        later than this call: the topic may have been created, or enlarged, since.
+        A topic that suffices is taken from a question that is under way. Anything else is taken only from one
+        that began later than this call: the topic may have been created, or enlarged, since.
         """
         mine, began_later = _MetadataRequest(), False
         while (question := self._questions.setdefault(name, mine)) is not mine:
