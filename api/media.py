@@ -47,9 +47,8 @@ _BODIES = ("application/json", "application/octet-stream", Format.ARROW.value)
 SUPPORTED = ", ".join([*(form.value for form in Format), "application/json"])
 
 
-def content_format(request: Request) -> Format:
-    """The format of the body, by Content-Type. Raises UnsupportedMediaType."""
-    named = request.headers.get("content-type", "")
+def content_format(named: str) -> Format:
+    """The format of a body whose Content-Type is `named`. Raises UnsupportedMediaType."""
     found = _NAMED.get(named) or _NAMED.get(essence(named))
     if found is None:
         raise UnsupportedMediaType(f"the media type {essence(named)!r} is not supported; send {SUPPORTED}")

@@ -6,7 +6,8 @@ Records that were appended before stay with the old topic, and the answer says s
 """
 
 from dataclasses import dataclass, replace
-from functools import partial
+
+from fastapi.concurrency import run_in_threadpool
 
 from api.errors import status_and_code
 from api.gateway import Gateway
@@ -109,7 +110,8 @@ async def _split(
         route = Route(topic, fixed, sticky)
         try:
             hold(room, held + route.copied_bytes(sent))
-            return topic, await maybe_in_thread(large, partial(route.split, sent))
+            batches = await run_in_threadpool(route.split, sent) if large else route.split(sent)
+            return topic, batches
         except _REFUSED_BY_TOPIC:
             topic = await refreshed_topic(here, topic)
             if topic_state(topic) == before:

@@ -14,7 +14,7 @@ from pydantic import AfterValidator
 
 from api.gateway import Gateway
 from log_tables.cluster.config import TopicConfig
-from log_tables.cluster.topic import Topic, check_public, check_writable
+from log_tables.cluster.topic import Topic, check_public, check_writable, is_internal
 from log_tables.errors import LakelogError
 from log_tables.partition.partition import Partition
 
@@ -71,8 +71,11 @@ def describe_topics(here: Gateway) -> list[TopicDescription]:
 
 async def topic_to_write(here: Gateway, name: str) -> Topic:
     """A topic to which a client may write. Raises UnknownTopic, InvalidTopicName."""
+    known = here.cluster.cached_topic(name)
+    if known is not None and not is_internal(name):
+        return known
     check_writable(name)
-    return await _found(here, name)
+    return await run_in_threadpool(here.cluster.topic, name)
 
 
 async def with_topic_to_read(here: Gateway, name: str, act: Callable[[Topic], Awaitable[Result]]) -> Result:
@@ -81,7 +84,8 @@ async def with_topic_to_read(here: Gateway, name: str, act: Callable[[Topic], Aw
     Raises UnknownTopic, InvalidTopicName, and the errors of `act`.
     """
     check_public(name)
-    topic = await _found(here, name)
+    known = here.cluster.cached_topic(name)
+    topic = known if known is not None else await run_in_threadpool(here.cluster.topic, name)
     while True:
         partitions = topic.partition_count
         try:
@@ -121,8 +125,3 @@ def is_current(here: Gateway, name: str, topic_id: str) -> bool:
     """Whether the topic of this name still has this id, by the state that is known here."""
     known = here.cluster.cached_topic(name)
     return known is not None and known.topic_id == topic_id
-
-
-async def _found(here: Gateway, name: str) -> Topic:
-    found = here.cluster.cached_topic(name)
-    return found if found is not None else await run_in_threadpool(here.cluster.topic, name)

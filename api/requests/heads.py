@@ -36,3 +36,8 @@ def heads(scope: Scope) -> Mapping[bytes, Sequence[bytes]]:
             if name in _LOOKED_AT:
                 found.setdefault(name, []).append(value)
     return found
+
+
+def content_type(scope: Scope) -> str:
+    """The first Content-Type of a request, empty if there is none."""
+    return heads(scope).get(b"content-type", (b"",))[0].decode("latin-1")

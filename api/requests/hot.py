@@ -21,6 +21,14 @@ from log_tables.errors import LakelogError
 Arguments = dict[str, Any]
 
 
+class HotResponse(Response):
+    """A response with status 200 whose `headers` are bytes already; those besides its length."""
+
+    def __init__(self, body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        self.status_code, self.body, self.background = 200, body, None
+        self.raw_headers = [*headers, (b"content-length", b"%d" % len(body))]
+
+
 class _Field(NamedTuple):
     """A parameter of a function, and the name that a request has for it."""
 

@@ -16,7 +16,8 @@ from api.requests.appending import ProduceRequest, append, record_result, refuse
 from api.requests.body import room_of, take_body
 from api.requests.client_topics import topic_to_write
 from api.requests.envelope import V2_MEDIA_TYPE
-from api.requests.hot import HotRoute
+from api.requests.heads import content_type
+from api.requests.hot import HotResponse, HotRoute
 from api.v2.produce_schema import PRODUCE_BODY, Produced
 from api.wire.arrow import decode_stream, sent_records
 from api.wire.json_bounds import IN_LIST_DEPTH, decoded_within
@@ -38,6 +39,11 @@ _OF_ONE_PARTITION = {
     for name in ("Producer-Id", "Producer-Epoch", "Producer-Seq", "Expected-Offset")
 }
 """Meaningful for one partition only; the topic endpoint refuses them rather than ignore them."""
+
+_HEADERS = {
+    acks: ((b"acks", acks.value.encode()), (b"content-type", V2_MEDIA_TYPE.encode())) for acks in Acks
+}
+"""Of the answers."""
 
 _ERRORS = error_responses(400, 403, 404, 408, 409, 412, 413, 415, 422, 429, 503)
 _AcksParameter = Annotated[
@@ -106,7 +112,7 @@ async def _produce(
 ) -> Response:
     here = gateway(request)
     begin = here.clock.monotonic()
-    acks, form = _acks(acks_name), content_format(request)
+    acks, form = _acks(acks_name), content_format(content_type(request.scope))
     topic = await topic_to_write(here, name)
     wanted = ProduceRequest(acks, partition, stamp, expected)
     with room_of(request) as room:
@@ -119,7 +125,7 @@ async def _produce(
     here.metrics.topic(name).produced(records, size, here.clock.monotonic() - begin)
     encode = _arrow_answer if form is Format.ARROW else _json_answer
     answer = await maybe_in_thread(records > INLINE_MAX_ROWS, lambda: encode(batches, outcomes))
-    return Response(answer, media_type=V2_MEDIA_TYPE, headers={"Acks": acks.value})
+    return HotResponse(answer, _HEADERS[acks])
 
 
 async def _sent(request: Request, form: Format, room: Room) -> SentRecords:

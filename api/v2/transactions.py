@@ -15,6 +15,7 @@ from api.requests.body import room_of, take_body
 from api.requests.client_topics import is_current, topic_to_write
 from api.requests.envelope import V2Response
 from api.requests.group_route import GroupRoute
+from api.requests.heads import content_type
 from api.v2.paths import GroupName, InstanceName
 from api.v2.produce_schema import TRANSACTION_BODY
 from api.wire.offload import INLINE_MAX_ROWS, is_large, maybe_in_thread
@@ -100,7 +101,7 @@ async def transact(request: Request, group: GroupName, retry_key: _RetryKey = ""
 
 
 async def _transact(request: Request, group_id: str, member_id: str | None, key: str) -> Response:
-    here, form = gateway(request), content_format(request)
+    here, form = gateway(request), content_format(content_type(request.scope))
     check_retry_key(key)
     with room_of(request).detach() as room:  # given back before the wait for the result
         body = take_body(request)

@@ -32,6 +32,9 @@ IN_LIST_DEPTH = 3
 ALONE_DEPTH = 1
 """The depth of a record that stands by itself."""
 
+DEEP_MIN_BYTES = 2 * BODY_DEPTH_MAX
+"""A shorter text is not too deep: each array or object takes two bytes."""
+
 _PIECE_BYTES = 64 * 1024
 _QUOTE, _COMMA, _OPENS = ord('"'), ord(","), ord("{")
 _STEPS = np.zeros(256, np.int64)
@@ -115,8 +118,8 @@ def decoding_cost(text: bytes, depth: int, form: Format | None = None) -> int:
 
 def check_depth(text: bytes | memoryview) -> None:
     """Raise MalformedBody when arrays and objects of the JSON `text` are too deep within one another."""
-    if len(text) < 2 * BODY_DEPTH_MAX:
-        return  # each takes two bytes
+    if len(text) < DEEP_MIN_BYTES:
+        return
     whole = bytes(text)
     if whole.count(b"[") + whole.count(b"{") <= BODY_DEPTH_MAX:
         return

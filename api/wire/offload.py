@@ -43,6 +43,8 @@ def is_large_json(body: bytes) -> bool:
 
     Counting is much faster than waiting for a thread. Characters inside strings are counted as well.
     """
+    if len(body) <= INLINE_MAX_VALUES:
+        return False
     if len(body) > INLINE_MAX_BYTES:
         return True
     return body.count(b",") + body.count(b"{") + body.count(b"[") > INLINE_MAX_VALUES

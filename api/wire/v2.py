@@ -7,7 +7,7 @@ import msgspec
 
 from api.errors import MalformedBody
 from api.media import Format
-from api.wire.json_bounds import check_depth, check_utf8, too_deep
+from api.wire.json_bounds import DEEP_MIN_BYTES, check_depth, check_utf8, too_deep
 from log_tables.cluster.route import SentRecords
 from log_tables.errors import InvalidRecord
 from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
@@ -124,7 +124,8 @@ def sent_records(records: Sequence[Any], form: Format, now_us: int) -> SentRecor
 def _json_texts(raws: list[msgspec.Raw]) -> list[bytes | None]:
     """Copies: a view would keep the whole body. Raises MalformedBody for a text that is too deep."""
     for raw in raws:
-        check_depth(raw)
+        if len(raw) >= DEEP_MIN_BYTES:
+            check_depth(raw)
     return [None if text in _NULLS else text for text in map(bytes, raws)]
 
 
