@@ -5,13 +5,16 @@ first record, or `batch_size` is reached, the partition's commit bucket has a to
 commits has something left. A full batch does not wait for the budget: gathering would not make it cheaper.
 
 Committed transactions, hand-overs and the end of the process stand outside of the budget.
+
+All that wait for one commit wait for one future, because to resolve and call back one for each entry costs
+more than to sequence it. So nobody awaits it directly: a task that is cancelled cancels what it awaits.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ingest.bucket import CommitBucket
 from ingest.commit_budget import CommitBudget
@@ -21,16 +24,39 @@ from log_tables.limits import BATCH_MAX_BYTES
 from log_tables.partition.partition import AppendRequest, Partition, SequencedAppend
 
 
-@dataclass(slots=True)
-class _QueuedEntry:
-    sequenced: SequencedAppend
-    size_bytes: int
+@dataclass(slots=True, eq=False)
+class _Batch:
+    """The entries of one commit, at least one: of one term of leadership, up to BATCH_MAX_BYTES.
+
+    The first one `arrived` then. One of a committed transaction lets all stand `outside` of the budget.
+    """
+
+    term: int
     arrived: float
     done: "asyncio.Future[int | None]"
+    entries: list[SequencedAppend] = field(default_factory=list)
+    size_bytes: int = 0
+    outside: bool = False
+
+    def takes(self, term: int, size_bytes: int) -> bool:
+        """Whether an entry belongs to this batch."""
+        return self.term == term and self.size_bytes + size_bytes <= BATCH_MAX_BYTES
+
+    def add(self, sequenced: SequencedAppend, size_bytes: int) -> None:
+        self.entries.append(sequenced)
+        self.size_bytes += size_bytes
+        self.outside = self.outside or sequenced.request.of_transaction
+
+    def fail(self, error: LakelogError) -> None:
+        self.done.set_exception(error)
+        self.done.exception()  # asyncio would log it if nobody waits any more
 
 
 Ticket = tuple[SequencedAppend, "asyncio.Future[int | None]"]
-"""An entry's place, and what is done when it is durable, with the append's time in microseconds if any."""
+"""An entry's place, and what is done when it is durable, with the append's time in microseconds if any.
+
+Others wait for the same future: `asyncio.shield` it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +87,7 @@ class Accumulator:
         self.partition = partition
         self._limits, self._bucket, self._clock, self._executor = limits, bucket, clock, executor
         self._on_sealed, self._on_committed = sealed, committed
-        self._queue: deque[_QueuedEntry] = deque()
+        self._queue: deque[_Batch] = deque()
         self._queued_bytes = 0
         self._budget = budget
         self._turn: asyncio.Future[float] | None = None
@@ -89,20 +115,21 @@ class Accumulator:
         if self._released:
             raise NotLeader("the partition is being handed over; repeat the request")
         sequenced = self.partition.sequence(entry)
-        done: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
-        # Its caller may be gone by then.
-        done.add_done_callback(_retrieve)
         size = 0 if sequenced.duplicate else entry.size_bytes
-        self._queue.append(_QueuedEntry(sequenced, size, self._clock.monotonic(), done))
+        if not self._queue or not self._queue[-1].takes(sequenced.term, size):
+            done: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+            self._queue.append(_Batch(sequenced.term, self._clock.monotonic(), done))
+        batch = self._queue[-1]
+        batch.add(sequenced, size)
         self._queued_bytes += size
-        self._outside = self._outside or entry.of_transaction
+        self._outside = self._outside or batch.outside
         if self._queued_bytes >= self._limits.batch_size:
             self._full.set()
         if self._outside or self._full.is_set():
             self._wait_no_longer()
         if self._drain is None:
             self._drain = asyncio.create_task(self._drain_queue())
-        return sequenced, done
+        return sequenced, batch.done
 
     async def flush(self) -> None:
         """Commit all records that wait, at once."""
@@ -130,7 +157,7 @@ class Accumulator:
                 try:
                     await self._commit(batch)
                 finally:
-                    self._pay(reserved, [] if outside else batch)
+                    self._pay(reserved, None if outside else batch)
                 self.committing = False
         finally:
             self.committing = False
@@ -152,50 +179,39 @@ class Accumulator:
         if self._turn is not None and not self._turn.done():
             self._turn.set_result(0.0)
 
-    def _pay(self, reserved: float, batch: list[_QueuedEntry]) -> None:
-        """Give back what was `reserved`, and pay for the commit of `batch`; without entries it was free."""
-        if self._budget is not None:
-            size = sum(item.size_bytes for item in batch)
-            self._budget.spend(reserved, self._spent_s if batch else 0.0, size)
+    def _pay(self, reserved: float, batch: _Batch | None) -> None:
+        """Give back what was `reserved`, and pay for the commit of `batch`; None was free."""
+        if self._budget is not None and batch is not None:
+            self._budget.spend(reserved, self._spent_s, batch.size_bytes)
+        elif self._budget is not None:
+            self._budget.spend(reserved, 0.0, 0)
 
-    def _seal(self) -> list[_QueuedEntry]:
-        """Take the next batch: the records that wait, of one term of leadership, up to BATCH_MAX_BYTES."""
-        batch: list[_QueuedEntry] = []
-        size, term = 0, self._queue[0].sequenced.term
-        while self._queue and self._queue[0].sequenced.term == term:
-            if batch and size + self._queue[0].size_bytes > BATCH_MAX_BYTES:
-                break
-            item = self._queue.popleft()
-            batch.append(item)
-            size += item.size_bytes
-        self._queued_bytes -= size
+    def _seal(self) -> _Batch:
+        """Take the next batch."""
+        batch = self._queue.popleft()
+        self._queued_bytes -= batch.size_bytes
         if self._queued_bytes < self._limits.batch_size and not self._closing.is_set():
             self._full.clear()
-        self._outside = self._closing.is_set() or any(
-            item.sequenced.request.of_transaction for item in self._queue
-        )
-        if size:
+        self._outside = self._closing.is_set() or any(waiting.outside for waiting in self._queue)
+        if batch.size_bytes:
             self._bucket.take()
         return batch
 
-    async def _commit(self, batch: list[_QueuedEntry]) -> None:
-        entries = [item.sequenced for item in batch]
+    async def _commit(self, batch: _Batch) -> None:
         begin = self._clock.monotonic()
         try:
             loop = asyncio.get_running_loop()
-            append_time = await loop.run_in_executor(self._executor, self._commit_in_thread, entries)
+            append_time = await loop.run_in_executor(self._executor, self._commit_in_thread, batch.entries)
         except LakelogError as error:
             self._fail(batch, error)
         except BaseException:
             self._fail(batch, OutcomeUnknown("the gateway failed while it committed; read before you repeat"))
             raise
         else:
-            records = sum(item.count for item in entries if not item.duplicate)
+            records = sum(item.count for item in batch.entries if not item.duplicate)
             if records:
                 self._on_committed(records, self._clock.monotonic() - begin)
-            for item in batch:
-                if not item.done.done():
-                    item.done.set_result(append_time)
+            batch.done.set_result(append_time)
 
     def _commit_in_thread(self, entries: list[SequencedAppend]) -> int | None:
         begin = self._clock.processor_s()
@@ -204,22 +220,15 @@ class Accumulator:
         finally:
             self._spent_s = self._clock.processor_s() - begin
 
-    def _fail(self, batch: list[_QueuedEntry], error: LakelogError) -> None:
+    def _fail(self, batch: _Batch, error: LakelogError) -> None:
         """Fail `batch`, and all that was sequenced after it in the same term of leadership."""
-        term = batch[0].sequenced.term
-        void = [item for item in self._queue if item.sequenced.term == term]
-        self._queue = deque(item for item in self._queue if item.sequenced.term != term)
-        self._queued_bytes = sum(item.size_bytes for item in self._queue)
-        _set_error(batch, error)
+        batch.fail(error)
         # Records that still waited were never put: that is certain, whatever became of the batch.
         certain = isinstance(error, OutcomeUnknown)
-        _set_error(void, NotLeader("an earlier commit failed; repeat the request") if certain else error)
-
-
-def _set_error(items: list[_QueuedEntry], error: LakelogError) -> None:
-    for item in items:
-        if not item.done.done():
-            item.done.set_exception(error)
+        for void in [waiting for waiting in self._queue if waiting.term == batch.term]:
+            void.fail(NotLeader("an earlier commit failed; repeat the request") if certain else error)
+            self._queue.remove(void)
+            self._queued_bytes -= void.size_bytes
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:
@@ -229,8 +238,3 @@ async def _wait(event: asyncio.Event, seconds: float) -> None:
             await asyncio.wait_for(event.wait(), seconds)
         except TimeoutError:
             pass
-
-
-def _retrieve(done: "asyncio.Future[int | None]") -> None:
-    if not done.cancelled():
-        done.exception()

@@ -171,16 +171,17 @@ class Writer:
         self, parts: Sequence[tuple[int, AppendRequest]], tickets: Sequence[Ticket | LakelogError]
     ) -> list[AppendOutcome]:
         outcomes: list[AppendOutcome] = []
-        for (partition, _), ticket in zip(parts, tickets, strict=True):
+        # From the last one on, which is mostly durable last: then there is only one wait.
+        for (partition, _), ticket in zip(reversed(parts), reversed(tickets), strict=True):
             if isinstance(ticket, LakelogError):
                 outcomes.append(ticket)
                 continue
             sequenced, done = ticket
             try:
-                outcomes.append(_appended(partition, sequenced, await done))
+                outcomes.append(_appended(partition, sequenced, await asyncio.shield(done)))
             except LakelogError as error:
                 outcomes.append(error)
-        return outcomes
+        return outcomes[::-1]
 
     async def _finish(
         self,

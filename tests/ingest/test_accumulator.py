@@ -1,6 +1,7 @@
 """ingest/accumulator.py: one partition's batches, group commit, and what a failed commit takes with it."""
 
 import asyncio
+import gc
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -74,7 +75,7 @@ class Bench:
 
     def add(self, *values: bytes, producer: ProducerStamp | None = None) -> "asyncio.Future[int | None]":
         _, done = self.accumulator.add(entry(*values, producer=producer))
-        return done
+        return asyncio.shield(done)
 
     def values(self) -> list[bytes | None]:
         return [record.value for record in records(self.partition)]
@@ -215,6 +216,20 @@ def test_one_who_no_longer_waits_disturbs_nobody(store_root: Path) -> None:
         gate.open()
         await asyncio.gather(first, other)
         assert bench.values() == [b"a", b"b", b"c"]
+
+    run(scenario)
+
+
+def test_a_failure_that_nobody_waits_for_is_not_logged_by_asyncio(store_root: Path) -> None:
+    async def scenario() -> None:
+        logged: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: logged.append(context))
+        bench = Bench(store_root, nth_segment(1, refused))
+        bench.accumulator.add(entry(b"a"))
+        await bench.accumulator.flush()
+        gc.collect()
+        assert bench.values() == []
+        assert logged == []
 
     run(scenario)
 

@@ -66,6 +66,22 @@ def test_the_parts_of_a_request_are_answered_in_order(store_root: Path) -> None:
     run(store_root, scenario)
 
 
+def test_a_request_that_is_cancelled_does_not_fail_its_neighbours(store_root: Path) -> None:
+    async def scenario(cluster: Cluster, writer: Writer) -> None:
+        topic = cluster.topic("t")
+        log = (await writer.accumulator_for(topic, 0)).partition
+        gone, other = (asyncio.create_task(append(writer, topic, (0, value))) for value in (b"a", b"b"))
+        await asyncio.wait((gone, other), timeout=0)  # both begin
+        assert log.log_end == 2
+        gone.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await gone
+        assert await other == [Appended(0, 1, 1)]
+        assert len(log.snapshot.segments) == 1, "they waited for the same commit"
+
+    run(store_root, scenario)
+
+
 def test_a_topic_deleted_in_this_process_takes_no_more_records(store_root: Path) -> None:
     async def scenario(cluster: Cluster, writer: Writer) -> None:
         topic = cluster.topic("t")
