@@ -25,6 +25,7 @@ from api.errors import (
 )
 from api.process.reserved import ReservedConnections
 from api.process.write_buffer import WriteBuffer
+from api.requests.heads import ARRIVED
 from log_tables.errors import LakelogError
 from log_tables.limits import (
     CHUNK_MEAN_MIN_BYTES,
@@ -193,6 +194,7 @@ class Protocol(HttpToolsProtocol):
         self._moved = True
         if self._wrong is None:  # else the answer is to this request, whose end came with what is wrong
             self._in_body = False
+            self.scope[ARRIVED] = True  # type: ignore[literal-required]
             super().on_message_complete()
 
     # Output.

@@ -10,6 +10,9 @@ from coordinator.brokers.peers import ASKER, TARGET
 
 TARGETED, ASKED_BY = TARGET.encode(), ASKER.encode()
 
+ARRIVED = "lakelog.arrived"
+"""The key of an ASGI scope that says that the whole request has arrived: to receive it takes no time."""
+
 _FOUND = "lakelog.heads"
 """The key of an ASGI scope where they are."""
 

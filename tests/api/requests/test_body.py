@@ -9,6 +9,7 @@ from starlette.types import Receive
 
 from api.errors import MalformedBody, RequestTimeout, RequestTooLarge
 from api.requests.body import read_body
+from api.requests.heads import ARRIVED
 from ingest.buffer import Buffer
 from log_tables.errors import BufferFull
 from log_tables.limits import SMALL_BODIES_MAX_BYTES, SMALL_BODY_FREE_BYTES, SMALL_BODY_MAX_BYTES
@@ -54,6 +55,21 @@ def test_a_body_comes_whole_and_in_time_or_holds_nothing(
     parts: list[bytes], length: int | None, ends: bool, body: bytes | None, error: str
 ) -> None:
     assert body_of(*parts, length=length, ends=ends) == (body, error, 0)
+
+
+def test_only_a_body_that_has_arrived_has_no_deadline() -> None:
+    async def receive() -> MutableMapping[str, Any]:
+        await asyncio.sleep(0)
+        return {"type": "http.request", "body": b"a", "more_body": False}
+
+    async def read(scope: MutableMapping[str, Any]) -> bytes:
+        with Buffer(LIMIT).room("topic") as room:
+            return await read_body(scope, receive, room, LIMIT, timeout_s=0)
+
+    coming = {"type": "http", "headers": []}
+    assert asyncio.run(read({**coming, ARRIVED: True})) == b"a"
+    with pytest.raises(RequestTimeout):
+        asyncio.run(read(coming))
 
 
 @pytest.mark.parametrize("announced", [SMALL_BODY_FREE_BYTES, SMALL_BODY_MAX_BYTES])
