@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
 from weakref import WeakKeyDictionary
+
+import msgspec
 
 from ingest.accumulator import Accumulator, BatchLimits, Ticket
 from ingest.bucket import CommitBucket
@@ -42,8 +44,7 @@ class Acks(Enum):
     ALL = "all"
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(msgspec.Struct, frozen=True):
     """The offsets of appended records.
 
     `base_offset` is None for a repeat whose offset is forgotten, and with acks=0; `append_time_us` is set
@@ -75,6 +76,22 @@ class _TopicWriter:
     def is_committing(self, partition: int) -> bool:
         accumulator = self.accumulators.get(partition)
         return accumulator is not None and accumulator.committing
+
+
+async def _added(accumulator: Accumulator | None, entry: AppendRequest) -> Ticket:
+    """Raises NotLeader if there is no accumulator, and what Accumulator.add raises."""
+    if accumulator is None:
+        raise NotLeader("this gateway does not lead the partition; repeat the request")
+    term = accumulator.partition.term
+    try:
+        return accumulator.add(entry)
+    except (OffsetMismatch, SequenceGap, StaleProducerEpoch):
+        # Another gateway's appends since it took over are not known before a refresh. And the state that
+        # refused the records may have been void with its term, unknown here.
+        await asyncio.to_thread(accumulator.partition.refresh, True)
+        if not accumulator.leading or accumulator.partition.term != term:
+            raise NotLeader("leadership has moved; repeat the request") from None
+        raise
 
 
 class Writer:
@@ -131,7 +148,7 @@ class Writer:
         """
         if self.budget is None or not self.budget.overdrawn or is_internal(topic.name):
             return
-        if any(self.leads(topic, index) and not entry.of_transaction for index, entry in parts):
+        if any(not entry.of_transaction and self.leads(topic, index) for index, entry in parts):
             raise self.budget.overdrawn_error()
 
     async def _sequence(
@@ -139,33 +156,19 @@ class Writer:
     ) -> list[Ticket | LakelogError]:
         tickets: list[Ticket | LakelogError] = []
         refused: dict[int, LakelogError] = {}
+        accumulators = self._accumulators(topic)
         for partition, entry in parts:
             # After a refusal leadership may move, and with it the reason goes: to accept the later records
             # alone would say to their producer that the earlier ones are there.
-            ticket = refused.get(partition) or await self._sequence_one(topic, partition, entry)
-            if isinstance(ticket, LakelogError):
-                refused[partition] = ticket
-            tickets.append(ticket)
-        return tickets
-
-    async def _sequence_one(
-        self, topic: Topic, partition: int, entry: AppendRequest
-    ) -> Ticket | LakelogError:
-        try:
-            accumulator = self._led_accumulator(topic, partition)
-            term = accumulator.partition.term
+            if partition in refused:
+                tickets.append(refused[partition])
+                continue
             try:
-                return accumulator.add(entry)
-            except (OffsetMismatch, SequenceGap, StaleProducerEpoch):
-                # Another gateway's appends since it took over are not known before a refresh. And the state
-                # that refused the records may have been void with its term, unknown here.
-                await asyncio.to_thread(accumulator.partition.refresh, True)
-                self._led_accumulator(topic, partition)
-                if accumulator.partition.term != term:
-                    raise NotLeader("leadership has moved; repeat the request") from None
-                raise
-        except LakelogError as error:
-            return error
+                tickets.append(await _added(accumulators.get(partition), entry))
+            except LakelogError as error:
+                refused[partition] = error
+                tickets.append(error)
+        return tickets
 
     async def _durable(
         self, parts: Sequence[tuple[int, AppendRequest]], tickets: Sequence[Ticket | LakelogError]
@@ -198,11 +201,10 @@ class Writer:
                         "records of %s answered before they were durable are lost: %s", topic.name, outcome
                     )
 
-    def leads(self, topic: Topic, partition: int) -> bool:
-        """Whether records may be appended to a partition here, as far as this process knows."""
-        route = self._routes.get(topic)
-        accumulator = None if route is None else route.accumulators.get(partition)
-        return accumulator is not None and accumulator.leading
+    def leads(self, topic: Topic, *partitions: int) -> bool:
+        """Whether records may be appended to all `partitions` here, as far as this process knows."""
+        found = map(self._accumulators(topic).get, partitions)
+        return all(accumulator is not None and accumulator.leading for accumulator in found)
 
     def led_partitions(self) -> list[tuple[Topic, int]]:
         """Every partition that this process leads, as far as it knows."""
@@ -212,13 +214,6 @@ class Writer:
             for partition, accumulator in [*route.accumulators.items()]
             if accumulator.leading
         ]
-
-    def _led_accumulator(self, topic: Topic, partition: int) -> Accumulator:
-        if not self.leads(topic, partition):
-            raise NotLeader(
-                f"this gateway does not lead partition {partition} of {topic.name!r}; repeat the request"
-            )
-        return self._route(topic).accumulators[partition]
 
     async def accumulator_for(self, topic: Topic, partition: int, broker: int = 0) -> Accumulator:
         """The accumulator of a partition, claimed for `broker` now unless it is led already.
@@ -274,6 +269,10 @@ class Writer:
     async def _flush(self) -> None:
         accumulators = [a for route in self._routes.values() for a in route.accumulators.values()]
         await asyncio.gather(*(accumulator.flush() for accumulator in accumulators))
+
+    def _accumulators(self, topic: Topic) -> Mapping[int, Accumulator]:
+        route = self._routes.get(topic)
+        return {} if route is None else route.accumulators
 
     def _route(self, topic: Topic) -> _TopicWriter:
         route = self._routes.get(topic)

@@ -29,9 +29,9 @@ Headers = Sequence[tuple[str, bytes | None]]
 Item = TypeVar("Item")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # frozen, it would take longer to make than its lists
 class Rows:
-    """A few records, in order. None instead of a list stands for nulls only.
+    """A few records, in order, which nobody changes. None instead of a list stands for nulls only.
 
     `timestamps_us` is the time of each in microseconds, or one number for all of them, in the years 1 to
     9999.
@@ -67,7 +67,7 @@ class Rows:
     def size_bytes(self) -> int:
         """About the bytes that the rows take in memory, with those of Python's objects; counted once."""
         if self._counted < 0:
-            object.__setattr__(self, "_counted", self._count())
+            self._counted = self._count()
         return self._counted
 
     def _count(self) -> int:

@@ -114,7 +114,7 @@ class Router:
     ) -> list[AppendOutcome]:
         if self._is_wide(parts):
             return await self._append_left(topic, parts, Acks.ALL, room, [None] * len(parts))
-        if all(self._writer.leads(topic, partition) for partition, _ in parts):
+        if self._writer.leads(topic, *(partition for partition, _ in parts)):
             outcomes = await self._writer.append(topic, parts, acks, room)
             if not any(map(_may_be_repeated, outcomes, (entry for _, entry in parts))):
                 return outcomes

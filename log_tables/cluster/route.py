@@ -6,10 +6,10 @@ many records as columns. The whole request is checked before any of it is append
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import TypeAlias
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -26,8 +26,7 @@ Numbers: TypeAlias = Sequence[int | None] | pa.Int64Array
 """A partition for each record, or null: a list, or a column of whole numbers."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionBatch:
+class PartitionBatch(msgspec.Struct, frozen=True):
     """The records of one request that go to one partition.
 
     `indexes` are their positions in the request, ascending; None if they are the whole request, in order.
@@ -46,8 +45,7 @@ class PartitionBatch:
         return self.indexes.tolist() if isinstance(self.indexes, np.ndarray) else self.indexes
 
 
-@dataclass(frozen=True, slots=True)
-class SentRecords:
+class SentRecords(msgspec.Struct, frozen=True):
     """The records of a request to one topic, and the partitions that they name; None if none names one.
 
     `indexes` are their positions in the request, ascending; None if they are the whole request.
@@ -93,8 +91,7 @@ def joined(batches: Sequence[PartitionBatch]) -> SentRecords:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """Where the records of a request to `topic` go.
 
     All go to the partition `fixed` if the request names it; `sticky` takes those without a key.

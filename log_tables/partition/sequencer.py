@@ -8,6 +8,9 @@ clients never share an id, whatever id a client sends.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+from msgspec.structs import force_setattr
+
 from log_tables.clock import Clock
 from log_tables.errors import OffsetMismatch, ProducerTaken, SequenceGap, StaleProducerEpoch
 from log_tables.limits import KEPT_PRODUCER_ID_MIN, PRODUCER_ID_MAX, SEQUENCE_MODULUS
@@ -38,25 +41,26 @@ def kept_producer_id(clock: Clock) -> int:
     return KEPT_PRODUCER_ID_MIN | client_producer_id(clock)
 
 
-@dataclass(frozen=True, slots=True)
-class AppendRequest:
+class AppendRequest(msgspec.Struct, frozen=True):
     """An append of the records of one request to one partition.
 
     With `expected_offset` the append happens only if the log ends exactly there. The thread that commits the
     records first calls `rests_on`, which makes durable what they rely on elsewhere, or raises. `count` and
     `size_bytes` are those of the records, and counted once, when the request is made.
+
+    A request of many partitions makes many of these: C makes a Struct, in a tenth of a dataclass's time.
     """
 
     records: Records
     producer: ProducerStamp | None = None
     expected_offset: int | None = None
     rests_on: Callable[[], None] | None = None
-    count: int = field(init=False, compare=False)
-    size_bytes: int = field(init=False, compare=False)
+    count: int = 0
+    size_bytes: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "count", count_of(self.records))
-        object.__setattr__(self, "size_bytes", bytes_of(self.records))
+        force_setattr(self, "count", count_of(self.records))
+        force_setattr(self, "size_bytes", bytes_of(self.records))
 
     @property
     def of_transaction(self) -> bool:
@@ -64,8 +68,7 @@ class AppendRequest:
         return self.producer is not None and self.producer.kept
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SequencedAppend:
+class SequencedAppend(msgspec.Struct, frozen=True, kw_only=True):
     """An append and its first offset.
 
     A repeat is `duplicate` and writes nothing: its `base_offset` is that of the first time, or None when that
