@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import Any
 
 from jobs.outcome import JobOutcome
-from jobs.rewrite_commit import commit_rewrite
+from jobs.rewrite_commit import commit_rewrite, still_there
 from jobs.spread import Failure, SparkProvider, batches, halving
 from jobs.state import PartitionState, partition_of
 from log_tables.clock import timer
@@ -24,6 +24,7 @@ from log_tables.segments.key_shuffle import Borders, KeyGroup, compact_group, ne
 from log_tables.segments.rewrite import commit_compaction
 from log_tables.store.store import Store
 from log_tables.table.snapshot import Segment
+from log_tables.table.table import Table
 
 NAME = "key_compaction"
 
@@ -120,8 +121,8 @@ def run(
         begun, started = cluster.clock.boottime(), timer()
         made = halving(lambda part: compacted(spark, cluster.store, part, limits), batch)
         for step, result in zip(batch, made, strict=True):
-            commit = partial(_commit, cluster, step, begun)
-            yield commit_rewrite(NAME, step, result, commit, timer() - started)
+            commit, stands = partial(_commit, cluster, step, begun), partial(_stands, cluster, step)
+            yield commit_rewrite(NAME, step, result, commit, stands, timer() - started)
 
 
 def compacted(
@@ -211,5 +212,13 @@ def _of_step(results: Sequence[tuple[Segment | None, str]]) -> tuple[Segment, ..
 
 
 def _commit(cluster: Cluster, step: CompactStep, begun: float, made: Sequence[Segment]) -> bool:
-    table = partition_of(cluster, step.topic, step.partition, step.directory).table
-    return commit_compaction(table, step.inputs, made, step.inputs[-1].last_offset + 1, begun)
+    end = step.inputs[-1].last_offset + 1
+    return commit_compaction(_table(cluster, step), step.inputs, made, end, begun)
+
+
+def _stands(cluster: Cluster, step: CompactStep) -> bool:
+    return still_there(_table(cluster, step), step.inputs)
+
+
+def _table(cluster: Cluster, step: CompactStep) -> Table:
+    return partition_of(cluster, step.topic, step.partition, step.directory).table

@@ -7,6 +7,7 @@ from jobs.outcome import OVERTAKEN, JobOutcome, reason
 from jobs.spread import Failure
 from log_tables.errors import LakelogError
 from log_tables.table.snapshot import Segment
+from log_tables.table.table import Table
 
 
 class Rewrite(Protocol):
@@ -25,21 +26,24 @@ def commit_rewrite(
     step: Rewrite,
     made: Sequence[Segment] | Failure,
     commit: Callable[[Sequence[Segment]], bool],
+    stands: Callable[[], bool],
     seconds: float,
 ) -> JobOutcome:
     """Commit `made`, the new segments of `step`, which took `seconds`; returns the outcome.
 
-    `commit` replaces the inputs by them; it returns False when another process was faster.
+    `commit` replaces the inputs by them; it returns False when another process was faster. So it was, too,
+    when the segments could not be made because the step no longer `stands`: a vacuum deletes files that
+    were replaced.
     """
-    if isinstance(made, Failure):
-        return JobOutcome(
-            job=job, topic=step.topic, partition=step.partition, seconds=seconds, error=str(made)
-        )
+    error: str | None
     try:
-        error = None if commit(made) else OVERTAKEN
+        if isinstance(made, Failure):
+            error = str(made) if stands() else OVERTAKEN
+        else:
+            error = None if commit(made) else OVERTAKEN
     except LakelogError as raised:
         error = reason(raised)
-    if error is not None:
+    if isinstance(made, Failure) or error is not None:
         return JobOutcome(job=job, topic=step.topic, partition=step.partition, seconds=seconds, error=error)
     return JobOutcome(
         job=job,
@@ -52,3 +56,9 @@ def commit_rewrite(
         records=sum(segment.records for segment in step.inputs),
         seconds=seconds,
     )
+
+
+def still_there(table: Table, segments: Sequence[Segment]) -> bool:
+    """Whether `segments` are all in the newest version of `table`. Raises as `Table.refresh`."""
+    table.refresh(wait=True)
+    return {segment.path for segment in segments} <= {item.path for item in table.snapshot.segments}

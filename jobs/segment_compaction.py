@@ -6,7 +6,7 @@ from functools import partial
 from itertools import groupby, takewhile
 
 from jobs.outcome import JobOutcome
-from jobs.rewrite_commit import commit_rewrite
+from jobs.rewrite_commit import commit_rewrite, still_there
 from jobs.spread import Failure, SparkProvider, batches, spread
 from jobs.state import PartitionState, store_of, table_of
 from log_tables.clock import timer
@@ -15,6 +15,7 @@ from log_tables.cluster.config import TopicConfig
 from log_tables.limits import LAST_MERGE_GROWTH, MERGE_GROWTH
 from log_tables.segments.rewrite import MergeTask, commit_merge, run_merge
 from log_tables.table.snapshot import Segment
+from log_tables.table.table import Table
 
 NAME = "segment_compaction"
 
@@ -127,7 +128,8 @@ def run(spark: SparkProvider, cluster: Cluster, steps: Sequence[MergeStep]) -> I
         made = spread(spark, run_merge, [_merge_task(cluster, step) for step in batch])
         for step, result in zip(batch, made, strict=True):
             found = result if isinstance(result, Failure) else (result,)
-            yield commit_rewrite(NAME, step, found, partial(_commit, cluster, step, begun), timer() - started)
+            commit, stands = partial(_commit, cluster, step, begun), partial(_stands, cluster, step)
+            yield commit_rewrite(NAME, step, found, commit, stands, timer() - started)
 
 
 def _merge_task(cluster: Cluster, step: MergeStep) -> MergeTask:
@@ -136,5 +138,12 @@ def _merge_task(cluster: Cluster, step: MergeStep) -> MergeTask:
 
 
 def _commit(cluster: Cluster, step: MergeStep, begun: float, made: Sequence[Segment]) -> bool:
-    table = table_of(cluster, step.topic, step.partition, step.directory, step.remote)
-    return commit_merge(table, step.inputs, made[0], begun)
+    return commit_merge(_table(cluster, step), step.inputs, made[0], begun)
+
+
+def _stands(cluster: Cluster, step: MergeStep) -> bool:
+    return still_there(_table(cluster, step), step.inputs)
+
+
+def _table(cluster: Cluster, step: MergeStep) -> Table:
+    return table_of(cluster, step.topic, step.partition, step.directory, step.remote)

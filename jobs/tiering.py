@@ -8,8 +8,9 @@ table and then in the local one (log_tables/partition/tier.py).
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from jobs.outcome import JobOutcome, reason
+from jobs.outcome import OVERTAKEN, JobOutcome, reason
 from jobs.retention import too_many, too_old
+from jobs.rewrite_commit import still_there
 from jobs.segment_compaction import runs
 from jobs.spread import JOB_BYTES, Failure, SparkProvider, batches, spread
 from jobs.state import PartitionState, partition_of, remote_of
@@ -157,6 +158,8 @@ def _committed(
     there, failed = _copied_first(results)
     try:
         moved, gone = _commit(cluster, step, there)
+        if failed is not None and not _stands(cluster, step, there):
+            failed = OVERTAKEN
     except LakelogError as error:
         failed = failed or reason(error)
     if failed is not None:
@@ -172,6 +175,13 @@ def _committed(
         records=sum(segment.records for segment in moved),
         seconds=seconds,
     )
+
+
+def _stands(cluster: Cluster, step: MoveStep, there: Sequence[Segment]) -> bool:
+    """Whether the segments that were not copied are still in the partition."""
+    end = there[-1].last_offset if there else -1
+    left = [segment for segment in step.segments if segment.last_offset > end]
+    return still_there(partition_of(cluster, step.topic, step.partition, step.directory).table, left)
 
 
 def _copied_first(results: Sequence[Sequence[Segment] | Failure]) -> tuple[list[Segment], str | None]:

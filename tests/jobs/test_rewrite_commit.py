@@ -1,15 +1,22 @@
 """What became of a rewrite is told as it is: put in place, overtaken, or failed."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from jobs.outcome import GONE, OVERTAKEN, JobOutcome
-from jobs.rewrite_commit import commit_rewrite
+from jobs.rewrite_commit import commit_rewrite, still_there
 from jobs.segment_compaction import MergeStep
 from jobs.spread import Failure
+from log_tables.clock import ManualClock
 from log_tables.errors import UnknownTopic
+from log_tables.segments.rewrite import commit_merge
+from log_tables.store.store import open_store
 from log_tables.table.snapshot import Segment
+from tests.kit.partitions import another, append_each, new_partition
+from tests.kit.rewrites import merged
 from tests.kit.states import a_segment, aged
 
 STEP = MergeStep(
@@ -65,4 +72,25 @@ def in_vain(_: Sequence[Segment]) -> bool:
 def test_what_became_of_a_rewrite(
     made: Sequence[Segment] | Failure, commit: Callable[[Sequence[Segment]], bool], expected: JobOutcome
 ) -> None:
-    assert commit_rewrite("job", STEP, made, commit, 1.5) == expected
+    assert commit_rewrite("job", STEP, made, commit, lambda: True, 1.5) == expected
+
+
+@pytest.mark.parametrize(("begin", "error"), [(0, OVERTAKEN), (1, "the file is missing")])
+def test_a_rewrite_whose_inputs_were_merged_and_deleted_was_overtaken(
+    tmp_path: Path, begin: int, error: str
+) -> None:
+    partition = new_partition(open_store(tmp_path), ManualClock())
+    append_each(partition, [b"a", b"b", b"c"])
+    known = another(partition)
+    step = replace(STEP, inputs=known.snapshot.segments[begin:])
+    first = partition.snapshot.segments[:1]
+    assert commit_merge(partition.table, first, merged(partition, first))
+    found = commit_rewrite(
+        "job",
+        step,
+        Failure("the file is missing"),
+        in_time,
+        lambda: still_there(known.table, step.inputs),
+        1.5,
+    )
+    assert (found.error, found.failed) == (error, error != OVERTAKEN)
