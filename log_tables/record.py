@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, repeat
+from itertools import repeat
 
 import msgspec
 import numpy as np
@@ -79,7 +79,8 @@ def _binary_array(items: Sequence[Buffer], missing: np.ndarray | None) -> pa.Arr
     data = b"".join(items)
     if len(data) >= 2**31:
         raise InvalidRecord(f"{len(data)} bytes are too many for one batch; send less than 2 GiB")
-    offsets = np.fromiter(accumulate(map(len, items), initial=0), np.int32, len(items) + 1)
+    offsets = np.zeros(len(items) + 1, np.int32)
+    np.fromiter(map(len, items), np.int32, len(items)).cumsum(out=offsets[1:])
     validity = None
     if missing is not None:
         validity = pa.py_buffer(np.packbits(~missing, bitorder="little").tobytes())

@@ -31,4 +31,4 @@ class TopicIdPartition(NamedTuple):
 
 def partition_for_key(key: bytes, count: int) -> int:
     """The partition of `key` among `count`: murmur3 (32 bit, sign bit masked) modulo the count."""
-    return (mmh3.hash(key, signed=False) & 0x7FFFFFFF) % count
+    return (mmh3.hash(key) & 0x7FFFFFFF) % count

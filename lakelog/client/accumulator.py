@@ -49,6 +49,7 @@ class Accumulator:
     ) -> None:
         self._config, self._clock, self._senders = config, clock, senders
         self._now_ms = clock.now_ms
+        self._batch_size, self._buffer_memory = config.batch_size, config.buffer_memory
         self.wake, self.freed = wake, freed
         self.queues: dict[tuple[str, int], PartitionQueue] = {}
         self.topics: dict[str, TopicMetadata] = {}
@@ -74,14 +75,14 @@ class Accumulator:
             headers = tuple(headers)
         size = checked_size(topic, value, key, headers, timestamp_ms)
         held = size + RECORD_OVERHEAD_BYTES
-        if self._buffered + held > self._config.buffer_memory or self.closed:
+        if self._buffered + held > self._buffer_memory or self.closed:
             self.check_open()
             if not self.has_room(size):
                 return size
         batch = self._batch(topic, key, partition, size)
         batch.size_bytes += size
         self._buffered += held
-        if batch.size_bytes >= self._config.batch_size:
+        if batch.size_bytes >= self._batch_size:
             batch.sealed = True
             self.wake()
         stamp_ms = self._now_ms() if timestamp_ms is None else timestamp_ms
@@ -90,12 +91,12 @@ class Accumulator:
     def has_room(self, size: int) -> bool:
         """Whether a record need not wait. One that is larger than the buffer goes through it alone."""
         held = self._buffered
-        return not held or held + size + RECORD_OVERHEAD_BYTES <= self._config.buffer_memory or self.closed
+        return not held or held + size + RECORD_OVERHEAD_BYTES <= self._buffer_memory or self.closed
 
     def full(self, size: int) -> BufferFull:
         """The error of a record that has waited for room for too long."""
         return BufferFull(
-            f"{self._buffered} of {self._config.buffer_memory} bytes wait for the gateway, and for "
+            f"{self._buffered} of {self._buffer_memory} bytes wait for the gateway, and for "
             f"{self._config.max_block_s:g} s there was no room for {size + RECORD_OVERHEAD_BYTES} more; "
             "send less, or raise buffer_memory",
             retry_after_s=1,
@@ -144,10 +145,10 @@ class Accumulator:
         if at is None:
             at = topic.sticky if key is None else partition_for_key(key, topic.partitions)
         queue = self.queues.get((topic.name, at)) or self._queue(topic.name, at)
-        batch = queue.open_batch()
-        if batch is not None and batch.size_bytes + size <= self._config.batch_size:
-            return batch
-        if batch is not None:
+        batch = queue.batches[-1] if queue.batches else None
+        if batch is not None and not batch.sealed:
+            if batch.size_bytes + size <= self._batch_size:
+                return batch
             batch.sealed = True
             self.wake()
         if partition is None and key is None:

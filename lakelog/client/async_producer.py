@@ -56,7 +56,7 @@ class AsyncProducer(CommonProducer[httpx.AsyncBaseTransport]):
         Parameters and errors are those of `Producer.send`.
         """
         known = self._topics.get(topic)
-        if known is None or known.is_old or not known.has(partition):
+        if known is None or known.is_old or (partition is not None and not known.has(partition)):
             self._check_target(topic, partition)
             known = await self._dispatch.topic(topic, partition)
         if self._serializes:

@@ -7,7 +7,9 @@ requests of the older epoch that are still under way.
 """
 
 import math
+from array import array
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -39,6 +41,10 @@ _NOT_WRITTEN = (Retriable, InvalidRequest, NotFound, Conflict)
 """After these it is certain that the request wrote nothing; after anything else it is not."""
 
 
+def _no_stamps() -> "array[int]":
+    return array("q")  # a list would have an object for each
+
+
 @dataclass(slots=True, eq=False)
 class Batch:
     """Records that go to one partition in one request. Times are monotonic seconds.
@@ -55,18 +61,20 @@ class Batch:
     size_bytes: int = 0
     _values: list[bytes | None] = field(default_factory=list)
     _keys: list[bytes | None] = field(default_factory=list)
-    _headers: list[Headers] = field(default_factory=list)
-    _stamps_ms: list[int] = field(default_factory=list)
+    _stamps_ms: "array[int]" = field(default_factory=_no_stamps)
+    _headers: dict[int, Headers] = field(default_factory=dict)
     _body: bytes = b""
 
     def add(self, value: bytes | None, key: bytes | None, headers: Headers, timestamp_ms: int) -> int:
         """Append a record. Returns its index."""
+        index = self.result.records
         self._values.append(value)
         self._keys.append(key)
-        self._headers.append(headers)
         self._stamps_ms.append(timestamp_ms)
-        self.result.records = records = len(self._values)
-        return records - 1
+        if headers:
+            self._headers[index] = headers
+        self.result.records = index + 1
+        return index
 
     @property
     def held_bytes(self) -> int:
@@ -76,22 +84,26 @@ class Batch:
     def body(self) -> bytes:
         """The request as an Arrow IPC stream: made once, then always the same bytes."""
         if not self._body:
-            self._body = _encode(self._values, self._keys, self._headers, self._stamps_ms)
-            self._values, self._keys, self._headers, self._stamps_ms = [], [], [], []
+            self._body = _encode(self._values, self._keys, self._stamps_ms, self._headers)
+            self._values, self._keys, self._stamps_ms, self._headers = [], [], _no_stamps(), {}
         return self._body
 
 
 def _encode(
-    values: list[bytes | None], keys: list[bytes | None], headers: list[Headers], stamps_ms: list[int]
+    values: list[bytes | None],
+    keys: list[bytes | None],
+    stamps_ms: "array[int]",
+    headers: Mapping[int, Headers],
 ) -> bytes:
+    """An Arrow IPC stream; `headers` are those of records that have any, by their index."""
     columns = {
         "value": binary_array(values),
-        "timestamp": timestamp_array(np.array(stamps_ms, np.int64) * 1000),
+        "timestamp": timestamp_array(np.frombuffer(stamps_ms, np.int64) * 1000),
     }
     if any(key is not None for key in keys):
         columns["key"] = binary_array(keys)
-    if any(headers):
-        columns["headers"] = headers_array(headers)
+    if headers:
+        columns["headers"] = headers_array([headers.get(index, ()) for index in range(len(values))])
     batch = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
@@ -116,10 +128,6 @@ class PartitionQueue:
     _not_before_s: float = -math.inf
     _pause_s: float = BACKOFF.first_s
     _last_error: LakelogError | None = None
-
-    def open_batch(self) -> Batch | None:
-        """The batch that takes more records, None when there is none."""
-        return self.batches[-1] if self.batches and not self.batches[-1].sealed else None
 
     def due_s(self) -> float:
         """When the next batch is to be sent or given up; infinity when there is none."""

@@ -74,7 +74,7 @@ class Producer(CommonProducer[httpx.BaseTransport]):
         BufferFull when there is no room for `max_block_ms`. An error of a serializer is raised as it is.
         """
         known = self._topics.get(topic)
-        if known is None or known.is_old or not known.has(partition):
+        if known is None or known.is_old or (partition is not None and not known.has(partition)):
             self._check_target(topic, partition)
             known = self._dispatch.topic(topic, partition)
         if self._serializes:

@@ -2,6 +2,7 @@
 
 import math
 
+import pyarrow as pa
 import pytest
 
 from lakelog.client.delivery import BatchResult
@@ -162,3 +163,25 @@ def test_without_sequences_nothing_in_doubt_is_repeated() -> None:
 def test_a_body_is_made_once() -> None:
     batch = lane(3).batches[0]
     assert batch.body() is batch.body()
+
+
+def test_a_request_has_the_keys_headers_and_times_of_its_records_each_in_its_row() -> None:
+    batch, headers = Batch(BatchResult("t", 0), due_s=1.0, deadline_s=DEADLINE_S), (("h", b"1"), ("h", None))
+    places = [
+        batch.add(b"a", None, (), -1),
+        batch.add(None, b"k", headers, 2),
+        batch.add(b"", b"", (), 1_763_000_000_000),
+    ]
+    assert places == [0, 1, 2]
+    body = batch.body()
+    with pa.ipc.open_stream(body) as stream:
+        rows = stream.read_all()
+    assert rows["value"].to_pylist() == [b"a", None, b""]
+    assert rows["key"].to_pylist() == [None, b"k", b""]
+    assert rows["headers"].to_pylist() == [
+        None,
+        [{"key": name, "value": data} for name, data in headers],
+        None,
+    ]
+    assert rows["timestamp"].cast(pa.int64()).to_pylist() == [-1_000, 2_000, 1_763_000_000_000_000]
+    assert batch.body() is body
