@@ -55,7 +55,7 @@ class Member:
 class Group:
     """A group. Immutable; `step` returns the next one.
 
-    `committed_ms` is the time of its newest commit, in milliseconds since 1970.
+    `committed_ms` is the time of its newest commit that still counts, in milliseconds since 1970.
     """
 
     id: str
@@ -151,6 +151,11 @@ class Group:
                 f"topic {at.topic} has no partition {at.partition}; it has 0 to {topic.partitions - 1}"
             )
         return topic
+
+
+def newest_commit_ms(offsets: Mapping[TopicPartition, OffsetValue]) -> int:
+    """The time of the newest of `offsets`, in milliseconds since 1970; 0 if there are none."""
+    return max((committed.committed_ms for committed in offsets.values()), default=0)
 
 
 @lru_cache(maxsize=64)  # when a topic comes, many groups ask for the same

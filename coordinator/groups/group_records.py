@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from coordinator.groups import transaction_state
 from coordinator.groups.events import TopicState
-from coordinator.groups.group import Group, Member
+from coordinator.groups.group import Group, Member, newest_commit_ms
 from log_tables.cluster.group_log import (
     GroupKey,
     GroupValue,
@@ -94,7 +94,7 @@ def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[
             offsets[group],
             topics[group],
             idle_ms=generations.get(group, _NEW).idle_ms,
-            committed_ms=max((each.committed_ms for each in offsets[group].values()), default=0),
+            committed_ms=newest_commit_ms(offsets[group]),
             transactions=transaction_state.remember(counts.get(group), intents[group], retries[group]),
         )
         for group in sorted(groups)

@@ -32,7 +32,7 @@ from coordinator.groups.events import (
     Transact,
     Unsubscribe,
 )
-from coordinator.groups.group import NOTHING, Group, Member
+from coordinator.groups.group import NOTHING, Group, Member, newest_commit_ms
 from coordinator.groups.group_records import group_record, member_record
 from coordinator.groups.pattern import matching
 from log_tables.cluster.group_log import (
@@ -330,7 +330,8 @@ def _topics_changed(group: Group, event: TopicsChanged) -> tuple[Group, Records]
     dead = [at for at in group.offsets if group.committed(at) is None]
     records: Records = [(OffsetKey(group.id, *at), None) for at in dead]
     if dead:
-        group = replace(group, offsets={at: c for at, c in group.offsets.items() if at not in {*dead}})
+        alive = {at: committed for at, committed in group.offsets.items() if at not in {*dead}}
+        group = replace(group, offsets=alive, committed_ms=newest_commit_ms(alive))
     # Partitions of a deleted topic are not given up in order.
     losers = []
     for member in group.members.values():

@@ -249,6 +249,7 @@ def check_restored(group: Group, records: Records, now_ms: float) -> None:
     restored = restore(records, now_ms).get(GROUP, Group(GROUP))
     assert restored.generation == group.generation
     assert restored.offsets == group.offsets
+    assert restored.committed_ms == group.committed_ms
     assert restored.idle_ms == group.idle_ms
     assert restored.transactions == group.transactions
     assert {name: _lasting(m) for name, m in restored.members.items()} == {

@@ -10,6 +10,7 @@ from coordinator.groups.events import (
     Seek,
     Subscribe,
     Tick,
+    TopicsChanged,
     TopicState,
 )
 from coordinator.groups.group import Group
@@ -18,6 +19,7 @@ from coordinator.groups.step import step
 from log_tables.cluster.group_log import (
     MemberConfig,
 )
+from log_tables.topic_partition import TopicPartition
 from tests.kit.driven_group import T0, T1, TWO, Driven, at
 
 
@@ -106,3 +108,12 @@ def test_the_last_sign_of_life_of_a_group_is_its_newest_commit_also_when_it_is_r
     driven.happen(Tick(30, forget_before_ms=9))
     assert driven.group.touched_ms == 20
     assert restore(driven.records, 0)["g"].touched_ms == 20
+
+
+def test_a_commit_to_a_deleted_topic_is_no_sign_of_life() -> None:
+    driven = Driven({**TWO, "other": TopicState("id-o", 1)})
+    driven.happen(Reset({T0: OffsetAndMetadata(1)}, 5))
+    driven.happen(Reset({TopicPartition("other", 0): OffsetAndMetadata(1)}, 9))
+    driven.happen(TopicsChanged(TWO))
+    assert driven.group.touched_ms == 5
+    assert restore(driven.records, 0)["g"].touched_ms == 5
