@@ -23,7 +23,7 @@ from api.wire.arrow import decode_stream, sent_records
 from api.wire.json_bounds import IN_LIST_DEPTH, decoded_within
 from api.wire.offload import INLINE_MAX_ROWS, is_large, maybe_in_thread
 from api.wire.room import batch_in, hold, settle
-from api.wire.v2 import RecordResult, decode_records, encode_consecutive_offsets, encode_offsets
+from api.wire.v2 import decode_records, encode_offsets, record_texts
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, AppendOutcome
 from log_tables.cluster.route import PartitionBatch, SentRecords
@@ -148,14 +148,17 @@ def _size_bytes(sent: SentRecords) -> int:
 
 
 def _json_answer(batches: list[PartitionBatch], outcomes: list[AppendOutcome]) -> bytes:
-    first = outcomes[0]
-    if len(batches) == 1 and isinstance(first, Appended):
-        return encode_consecutive_offsets(first.partition, first.base_offset, first.count)
-    results: list[RecordResult | None] = [None] * sum(count_of(batch.records) for batch in batches)
-    for batch, outcome in zip(batches, outcomes, strict=True):
-        for number, index in enumerate(batch.positions()):
-            results[index] = record_result(batch.partition, outcome, number)
-    return encode_offsets([each for each in results if each is not None])
+    parts = [
+        record_texts(record_result(batch.partition, outcome, 0), count_of(batch.records))
+        for batch, outcome in zip(batches, outcomes, strict=True)
+    ]
+    if len(parts) == 1:
+        return encode_offsets(parts[0])
+    texts = [""] * sum(map(len, parts))
+    for batch, own in zip(batches, parts, strict=True):
+        for index, text in zip(batch.positions(), own, strict=True):
+            texts[index] = text
+    return encode_offsets(texts)
 
 
 def _arrow_answer(batches: list[PartitionBatch], outcomes: list[AppendOutcome]) -> bytes:

@@ -154,23 +154,19 @@ RecordResult = tuple[int, int | None, int | None, str | None]
 """(partition, offset, error_code, error) of one record of the answer."""
 
 
-def encode_consecutive_offsets(partition: int, base_offset: int | None, count: int) -> bytes:
-    """The answer to a request whose records all went to one partition, one after the other."""
-    if base_offset is None:
-        return encode_offsets([(partition, None, None, None)] * count)
+def record_texts(first: RecordResult, count: int) -> list[str]:
+    """The JSON of the `first` result of one partition, and of those after it: `count` in all."""
+    partition, offset, code, error = first
     before = f'{{"partition":{partition},"offset":'
-    after = ',"error_code":null,"error":null}'
-    offsets = f"{after},{before}".join(map(str, range(base_offset, base_offset + count)))
-    return f'{{"offsets":[{before}{offsets}{after}],{_SCHEMA_IDS}}}'.encode()
+    after = f',"error_code":{_null(code)},"error":{_text(error)}}}'
+    if offset is None:
+        return [f"{before}null{after}"] * count
+    return [f"{before}{number}{after}" for number in range(offset, offset + count)]
 
 
-def encode_offsets(placed: Sequence[RecordResult]) -> bytes:
-    """The answer in request order."""
-    rows = ",".join(
-        f'{{"partition":{partition},"offset":{_null(offset)},"error_code":{_null(code)},"error":{_text(error)}}}'
-        for partition, offset, code, error in placed
-    )
-    return f'{{"offsets":[{rows}],{_SCHEMA_IDS}}}'.encode()
+def encode_offsets(texts: Sequence[str]) -> bytes:
+    """The answer, of the texts of all records in request order."""
+    return f'{{"offsets":[{",".join(texts)}],{_SCHEMA_IDS}}}'.encode()
 
 
 _SCHEMA_IDS = '"key_schema_id":null,"value_schema_id":null'

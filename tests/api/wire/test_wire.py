@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from api.errors import MalformedBody, NotJson, RequestTooLarge
 from api.media import Format
 from api.wire.records import encode_rows
-from api.wire.v2 import decode_records, encode_consecutive_offsets, encode_offsets
+from api.wire.v2 import decode_records, encode_offsets, record_texts
 from api.wire.v3 import Row, decode_batch, decode_stream, sent_records
 from log_tables.errors import InvalidRecord
 from log_tables.record import RECORD_SCHEMA, with_offsets
@@ -168,8 +168,10 @@ def test_any_v3_batch_is_entries_or_a_typed_error(body: bytes) -> None:
 
 @pytest.mark.parametrize("base", [0, 7, 2**62])
 def test_a_run_is_answered_as_its_records_one_by_one(base: int) -> None:
-    one_by_one = encode_offsets([(1, base + place, None, None) for place in range(3)])
-    assert encode_consecutive_offsets(1, base, 3) == one_by_one
-    assert encode_consecutive_offsets(1, None, 2) == encode_offsets([(1, None, None, None)] * 2)
-    failed = json.loads(encode_offsets([(0, None, 50003, 'say "no"\n')]))["offsets"]
+    one_by_one = [record_texts((1, base + place, None, None), 1) for place in range(3)]
+    assert record_texts((1, base, None, None), 3) == [text for [text] in one_by_one]
+    assert record_texts((1, None, None, None), 2) == record_texts((1, None, None, None), 1) * 2
+    placed = json.loads(encode_offsets(record_texts((1, base, None, None), 2)))["offsets"]
+    assert placed[1] == {"partition": 1, "offset": base + 1, "error_code": None, "error": None}
+    failed = json.loads(encode_offsets(record_texts((0, None, 50003, 'say "no"\n'), 1)))["offsets"]
     assert failed == [{"partition": 0, "offset": None, "error_code": 50003, "error": 'say "no"\n'}]
