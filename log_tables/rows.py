@@ -7,6 +7,7 @@ at once. A request of many records, or one that came as Arrow, is a batch of INP
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby, repeat
+from operator import add
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -57,24 +58,53 @@ class Rows:
             None if headers is None else [headers[index] for index in indexes],
         )
 
+    def grouped(self, groups: "Sequence[Sequence[int] | np.ndarray]") -> list["Rows"]:
+        """The rows at each of `groups`; taken and counted all at once, as a group has mostly a few rows."""
+        ordered = self.take(chain.from_iterable(groups))
+        sizes, made, begin = ordered.sizes(), [], 0
+        for group in groups:
+            end = begin + len(group)
+            rows = ordered._slice(begin, end)
+            rows._counted = rows._in_memory(sum(sizes[begin:end]))
+            made.append(rows)
+            begin = end
+        return made
+
+    def _slice(self, begin: int, end: int) -> "Rows":
+        times, keys, headers = self.timestamps_us, self.keys, self.headers
+        return Rows(
+            self.values[begin:end],
+            times if isinstance(times, int) else times[begin:end],
+            None if keys is None else keys[begin:end],
+            None if headers is None else headers[begin:end],
+        )
+
     def sizes(self) -> list[int]:
         """The bytes of key and value of each row."""
-        values = [0 if value is None else len(value) for value in self.values]
-        if self.keys is None:
-            return values
-        return [size if key is None else size + len(key) for size, key in zip(values, self.keys, strict=True)]
+        values = _lengths(self.values)
+        return values if self.keys is None else [*map(add, values, _lengths(self.keys))]
 
     def size_bytes(self) -> int:
         """About the bytes that the rows take in memory, with those of Python's objects; counted once."""
         if self._counted < 0:
-            self._counted = self._count()
+            self._counted = self._in_memory(sum(self.sizes()))
         return self._counted
 
-    def _count(self) -> int:
-        content, count = sum(self.sizes()), len(self.values)
-        pairs = [] if self.headers is None else [*chain.from_iterable(self.headers)]
+    def _in_memory(self, content: int) -> int:
+        """The bytes of the rows, whose keys and values have `content` bytes."""
+        size = content + len(self.values) * ROW_BYTES
+        if self.headers is None:
+            return size
+        pairs = [*chain.from_iterable(self.headers)]
         named = sum(len(name) + len(value or b"") for name, value in pairs)
-        return content + count * ROW_BYTES + named + len(pairs) * ROW_HEADER_BYTES
+        return size + named + len(pairs) * ROW_HEADER_BYTES
+
+
+def _lengths(items: Sequence[Buffer | None]) -> list[int]:
+    try:
+        return [*map(len, items)]  # type: ignore[arg-type]
+    except TypeError:  # there are nulls, which are rare
+        return [0 if item is None else len(item) for item in items]
 
 
 Records: TypeAlias = Rows | pa.RecordBatch
@@ -105,6 +135,13 @@ def taken(records: Records, indexes: "Sequence[int] | np.ndarray") -> Records:
     if isinstance(records, Rows):
         return records.take(indexes)
     return records.take(numbers_array(indexes))
+
+
+def grouped(records: Records, groups: "Sequence[Sequence[int] | np.ndarray]") -> list[Records]:
+    """The records at each of `groups`."""
+    if isinstance(records, Rows):
+        return [*records.grouped(groups)]
+    return [records.take(numbers_array(group)) for group in groups]
 
 
 def chained(parts: Sequence[Records]) -> Records:

@@ -17,7 +17,7 @@ from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord, RecordTooLarge, UnknownPartition
 from log_tables.layout import KEY
 from log_tables.record import int64s, largest_record
-from log_tables.rows import Records, Rows, bytes_of, chained, count_of, numbers_array, taken
+from log_tables.rows import Records, Rows, bytes_of, chained, count_of, grouped, numbers_array, taken
 from log_tables.topic_partition import partition_for_key
 
 Indexes: TypeAlias = Sequence[int] | np.ndarray
@@ -64,13 +64,24 @@ class SentRecords(msgspec.Struct, frozen=True):
         """The position in the request of the record at `place` of these."""
         return place if self.indexes is None else int(self.indexes[place])
 
-    def batch(self, partition: int, places: Indexes | None = None) -> PartitionBatch:
-        """Those at `places`, or all, as the batch of `partition`."""
-        if places is None:
-            return PartitionBatch(partition, self.records, self.indexes, self.named)
-        indexes = places if self.indexes is None else np.asarray(self.indexes)[places]
-        named = None if self.named is None else _taken_numbers(self.named, places)
-        return PartitionBatch(partition, taken(self.records, places), indexes, named)
+    def batch(self, partition: int) -> PartitionBatch:
+        """All as the batch of `partition`."""
+        return PartitionBatch(partition, self.records, self.indexes, self.named)
+
+    def batches(self, places: Sequence[tuple[int, Indexes]]) -> list[PartitionBatch]:
+        """The batch of each partition, of the records at its places."""
+        if len(places) == 1:
+            return [self.batch(places[0][0])]
+        parts = grouped(self.records, [own for _, own in places])
+        return [
+            PartitionBatch(
+                partition,
+                records,
+                own if self.indexes is None else np.asarray(self.indexes)[own],
+                None if self.named is None else _taken_numbers(self.named, own),
+            )
+            for (partition, own), records in zip(places, parts, strict=True)
+        ]
 
 
 def joined(batches: Sequence[PartitionBatch]) -> SentRecords:
@@ -114,9 +125,7 @@ class Route(msgspec.Struct, frozen=True):
             places = _places(self._of_rows(sent.records, sent))
         else:
             places = _many_places(self._of_batch(sent.records.column(KEY), sent))
-        if len(places) == 1:
-            return [sent.batch(partition) for partition, _ in places]
-        return [sent.batch(partition, own) for partition, own in places]
+        return sent.batches(places)
 
     def copied_bytes(self, sent: SentRecords) -> int:
         """About the bytes that `split` takes besides `sent`: columns are copied, rows are not."""
@@ -173,7 +182,7 @@ def check_sizes(records: Records, topic: Topic) -> None:
     if isinstance(records, Rows):
         sizes = records.sizes()
         largest = max(sizes)
-        index = sizes.index(largest)
+        index = sizes.index(largest) if largest > topic.config.max_message_bytes else 0
     else:
         index, largest = largest_record(records)
     if largest > topic.config.max_message_bytes:

@@ -19,6 +19,7 @@ from log_tables.rows import (
     as_batches,
     bytes_of,
     count_of,
+    grouped,
     rows_or_batch,
     taken,
     timestamps_of,
@@ -75,6 +76,16 @@ def test_the_same_rows_are_taken_of_both_forms(given: list[Record], data: st.Dat
     indexes = data.draw(st.lists(st.integers(0, len(given) - 1), max_size=6))
     of_rows = as_batch(taken(rows_of(given), indexes))
     assert of_rows.equals(taken(input_batch(given, 0), np.array(indexes, np.int64)))
+
+
+@given(records, st.data())
+def test_groups_are_what_is_taken_one_by_one(given: list[Record], data: st.DataObject) -> None:
+    places = st.lists(st.integers(0, len(given) - 1), min_size=1, max_size=6)
+    groups = data.draw(st.lists(places, min_size=1, max_size=4))
+    for records in (rows_of(given), input_batch(given, 0)):
+        found, alone = grouped(records, groups), [taken(records, group) for group in groups]
+        assert found == alone
+        assert [bytes_of(each) for each in found] == [bytes_of(each) for each in alone]
 
 
 @pytest.mark.parametrize(("count", "form"), [(ROWS_MAX, Rows), (ROWS_MAX + 1, pa.RecordBatch)])
