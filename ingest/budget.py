@@ -18,18 +18,21 @@ class BudgetLimits:
     """`rate` each second on average, and `burst` more after idle time. A commit costs about `cost`.
 
     Commits that cost more than `most` each second, although they gather, are too many; None is no bound.
+    `paid`: a batch that is alone waits, too, as gathering saves money.
     """
 
     rate: float
     burst: float
     cost: float
     most: float | None = None
+    paid: bool = False
 
 
 class Budget:
     """Batches ask, and are given, the oldest first. The cost of a commit is reserved until it is known.
 
-    One that is alone, without other commits under way, is given at once: nobody gains if it waits.
+    One that is alone, without other commits under way, is given at once, unless commits are paid: nobody
+    gains if it waits.
     """
 
     def __init__(self, limits: BudgetLimits, now: float) -> None:
@@ -62,7 +65,7 @@ class Budget:
 
     def _is_due(self, now: float) -> bool:
         """Whether the oldest batch that waits may be committed."""
-        alone = len(self._waiting) == 1 and not self._under_way
+        alone = len(self._waiting) == 1 and not self._under_way and not self.limits.paid
         return alone or self._left >= 0 or now - self._waiting[0][0] >= GATHER_MAX_S
 
     def spend(self, reserved: float, cost: float, now: float) -> None:

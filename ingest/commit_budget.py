@@ -45,9 +45,9 @@ def commit_budget(settings: Settings, paid_requests: bool, clock: Clock) -> "Com
     cores, requests = settings.commits_cores_max, settings.commits_requests_per_second_max
     if paid_requests and requests:
         # A bill is no reason to refuse records: there is no `most`.
-        return CommitBudget(
-            BudgetLimits(requests, requests * _BURST_REQUESTS_S, REQUESTS_PER_COMMIT), request_cost, clock
-        )
+        burst = requests * _BURST_REQUESTS_S
+        limits = BudgetLimits(requests, burst, REQUESTS_PER_COMMIT, paid=True)
+        return CommitBudget(limits, request_cost, clock)
     if not paid_requests and cores:
         return CommitBudget(BudgetLimits(cores, _BURST_S, _FIRST_COST_S, 2 * cores), processor_cost, clock)
     return None

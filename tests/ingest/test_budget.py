@@ -193,6 +193,19 @@ def test_a_batch_that_is_alone_waits_for_nothing() -> None:
     assert [number for number, _ in budget.give(0.0)] == [2]
 
 
+def test_where_commits_are_paid_a_batch_that_is_alone_waits_for_the_rate() -> None:
+    budget = Budget(BudgetLimits(rate=50, burst=100, cost=2, paid=True), 0.0)
+    given = list[float]()
+    for moment in (step / 1_000 for step in range(10_000)):
+        if budget.next_s(moment) is None:  # nobody waits
+            budget.ask(moment, 0)
+        for _, reserved in budget.give(moment):
+            budget.spend(reserved, 2, moment)
+            given.append(moment)
+    assert given[0] == 0.0, "what was saved is free"
+    assert len(given) * 2 <= 100 + 50 * 10 + 2
+
+
 def test_two_that_are_busy_share_the_rate() -> None:
     simulation = Simulation(LIMITS)
     simulation.run([Batch(0.0005, 0.0, cost=0.001, takes_s=0.002) for _ in range(2_000)])

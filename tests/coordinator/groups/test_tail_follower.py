@@ -4,7 +4,6 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,41 +18,17 @@ from ingest.settings import Settings
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic_admin import create_topic, delete_topic
-from log_tables.errors import LakelogError, StoreUnavailable, TopicDeleted
+from log_tables.errors import StoreUnavailable, TopicDeleted
 from log_tables.limits import MIB
 from log_tables.partition.partition import Partition
 from log_tables.store.store import open_store
 from log_tables.testing import Fault, FaultyStore, unavailable
 from tests.coordinator.groups.test_shared_refresh import joined, no
 from tests.ingest.test_wide import others_first
+from tests.kit.clocked_loop import STEP_MS, ClockedLoop
 from tests.kit.partitions import append
 
 LONG_S = 1_000.0
-STEP_MS = 10
-
-
-class ClockedLoop(asyncio.SelectorEventLoop):
-    """An event loop by the test's clock. Work for a thread runs at once."""
-
-    def __init__(self, clock: ManualClock) -> None:
-        super().__init__()
-        self._test_clock = clock
-        self.set_default_executor(AtOnce(1))
-
-    def time(self) -> float:
-        return self._test_clock.monotonic()
-
-
-class AtOnce(ThreadPoolExecutor):
-    """A pool that needs no thread."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
-        done: Future[Any] = Future()
-        try:
-            done.set_result(fn(*args, **kwargs))
-        except LakelogError as error:
-            done.set_exception(error)
-        return done
 
 
 @dataclass
