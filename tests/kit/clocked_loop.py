@@ -41,4 +41,6 @@ class ClockedLoop(asyncio.SelectorEventLoop):
             self._test_clock.advance(STEP_MS)
             meanwhile()
             for _ in range(20):
-                await asyncio.sleep(0)
+                around = self.create_future()
+                self.call_soon(around.set_result, None)
+                await around
