@@ -82,6 +82,7 @@ class Appending(RuleBasedStateMachine):
             ordered=self.ordered,
             fast=self.fast,
             at_once=self.at_once,
+            seed=self.lives,
         )
         self.processes: list[Partition | None] = [None] * PROCESSES
 

@@ -75,11 +75,14 @@ class World:
         ordered: bool = False,
         fast: bool | None = None,
         at_once: AtOnce | None = None,
+        seed: int = 0,
     ) -> None:
-        """`ordered` is a disk that keeps order; processes rely on that if they are `fast`, or if it does."""
+        """`ordered` is a disk that keeps order; processes rely on that if they are `fast`, or if it does.
+        They draw the names of files by `seed`.
+        """
         self.disk = Disk(root, HERE, AWAY, fails=fails, synced=self._synced, ordered=ordered)
         self._fast, self._at_once = ordered if fast is None else fast, at_once
-        self.clock, self.chance, self.cache = ManualClock(), ManualClock(seed=1), SegmentCache()
+        self.clock, self.chance, self.cache = ManualClock(seed=seed), ManualClock(seed=1), SegmentCache()
         self.watched = watched
         self.asked_to_delete = 0
         self._values: dict[int, bytes] = {}
