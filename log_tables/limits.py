@@ -35,6 +35,10 @@ JSON_HEADER_BYTES = 360
 JSON_ANSWER_BYTES = 1_000
 """Memory of a record of v3 until it is answered, besides its content: its row, and its part of the answer."""
 
+READ_SEGMENTS_MAX = 256
+"""Segments that a fetch or a poll reads, and so about how many files it opens: tens of thousands of segments
+of a few records are a megabyte together, and one answer would take longer than its client waits."""
+
 HEAD_MAX_BYTES = 64 * KIB
 """The line and the headers of a request, or the bytes between two pieces of a chunked body."""
 

@@ -21,6 +21,7 @@ from api.v2.tail import wait_for_records
 from api.wire.arrow import encode_stream
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidArgument, InvalidOffset
+from log_tables.limits import READ_SEGMENTS_MAX
 from log_tables.partition.read_plan import ReadPlan
 from log_tables.partition.reader import PartitionReader
 
@@ -67,7 +68,7 @@ async def fetch(
             await wait_for_records(here, request, found, start, deadline)
         if not found.reaches(start):
             await run_in_threadpool(found.log_from, start)
-        plan = found.plan_read(start, limit)
+        plan = found.plan_read(start, limit, READ_SEGMENTS_MAX)
         if form is Format.ARROW:
             return await _arrow_answer(here, topic, found, plan)
         return await _json_answer(here, (topic, partition), found, plan, form)

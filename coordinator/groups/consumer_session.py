@@ -20,6 +20,7 @@ from ingest.wide import batched
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import Damaged, LakelogError, NotAssigned, OffsetOutOfRange, StoreUnavailable
+from log_tables.limits import READ_SEGMENTS_MAX
 from log_tables.partition.partition import Partition
 from log_tables.partition.read_plan import ReadPlan
 from log_tables.table.table import topic_deleted
@@ -339,12 +340,12 @@ class ConsumerSession:
         if not ready:
             return []
         turn = self._turn % len(ready)
-        share = max(1, max_bytes // len(ready))
+        share, segments = max(1, max_bytes // len(ready)), max(1, READ_SEGMENTS_MAX // len(ready))
         reads = []
         for at in (*ready[turn:], *ready[:turn]):
             position = self._positions[at]
             try:
-                plan = position.log.plan_read(position.offset, share)
+                plan = position.log.plan_read(position.offset, share, segments)
             except OffsetOutOfRange:
                 continue  # records were deleted just now: the next poll goes by auto.offset.reset
             if plan.segments:

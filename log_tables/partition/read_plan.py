@@ -35,10 +35,11 @@ def check_offset(snapshot: Snapshot, offset: int) -> None:
         )
 
 
-def planned(snapshot: Snapshot, offset: int, max_bytes: int) -> ReadPlan:
+def planned(snapshot: Snapshot, offset: int, max_bytes: int, max_segments: int | None = None) -> ReadPlan:
     """The plan of a read of about `max_bytes`, and of at least one record, from `offset` on.
 
-    `snapshot` has the segments from `offset` on. A segment with gaps is taken whole.
+    `snapshot` has the segments from `offset` on. A segment with gaps is taken whole. The plan has at most
+    `max_segments`, of which there is at least one; any number if it is None.
     """
     chosen: list[Segment] = []
     end, room, limit = offset, max_bytes, None
@@ -57,7 +58,7 @@ def planned(snapshot: Snapshot, offset: int, max_bytes: int) -> ReadPlan:
             # one.
             end = segment.last_offset + 1
             limit = wanted if wanted < min(available, segment.records) else None
-        if limit is not None or end <= segment.last_offset:
+        if limit is not None or end <= segment.last_offset or len(chosen) == max_segments:
             break
     else:
         end = snapshot.high_watermark

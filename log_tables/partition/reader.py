@@ -131,8 +131,9 @@ class PartitionReader:
     def _log_from(self, here: Snapshot, offset: int) -> Snapshot:
         return here if offset >= here.tiered else self._tier.joined(here)
 
-    def plan_read(self, offset: int, max_bytes: int) -> ReadPlan:
-        """A plan to read from `offset` on: about `max_bytes` of records, and at least one if there is one.
+    def plan_read(self, offset: int, max_bytes: int, max_segments: int | None = None) -> ReadPlan:
+        """A plan to read from `offset` on: about `max_bytes` of records, and at least one if there is one, in
+        at most `max_segments`.
 
         The plan is made from the snapshot (`refresh` first for newer records), without I/O if it `reaches`
         the offset. At the high watermark it is empty. It takes a segment with gaps whole, which `bound` cuts
@@ -140,7 +141,7 @@ class PartitionReader:
         """
         here = self.snapshot
         check_offset(here, offset)
-        return planned(self._log_from(here, offset), offset, max_bytes)
+        return planned(self._log_from(here, offset), offset, max_bytes, max_segments)
 
     def bound(self, plan: ReadPlan) -> ReadPlan:
         """`plan` with an end that keeps to its `limit`; this reads the offsets of one segment.

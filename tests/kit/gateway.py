@@ -17,7 +17,7 @@ from log_tables.clock import SystemClock
 from log_tables.layout import partition_directory, topic_directory
 from log_tables.partition.partition import Partition
 from log_tables.store.store import open_store
-from tests.kit.partitions import thin_out
+from tests.kit.partitions import append_each, thin_out
 
 LEADER_TIMEOUT_MS = 500
 """Short, as one that is killed here and started again has another port, and so is another broker."""
@@ -138,6 +138,14 @@ def topic(gateway: RunningGateway, request: pytest.FixtureRequest) -> str:
     """A new topic of two partitions, named after the test."""
     name = "".join(c if c.isalnum() or c in "._-" else "-" for c in request.node.name)
     return gateway.create_topic(name[:200], partitions=2)
+
+
+def append_segments(gateway: RunningGateway, topic: str, count: int) -> None:
+    """Append the values 0, 1, 2 … to partition 0 of `topic` behind the gateway's back, a segment for each."""
+    directory = partition_directory(topic_directory(topic), 0)
+    partition = Partition(open_store(gateway.data), directory, SystemClock())
+    partition.claim("http://elsewhere")
+    append_each(partition, [b"%d" % number for number in range(count)])
 
 
 def leave_every_tenth(gateway: RunningGateway, topic: str) -> None:

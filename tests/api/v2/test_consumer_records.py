@@ -4,8 +4,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from log_tables.limits import READ_SEGMENTS_MAX
 from tests.kit.consumers import JSON, Instance
-from tests.kit.gateway import RunningGateway, leave_every_tenth
+from tests.kit.gateway import RunningGateway, append_segments, leave_every_tenth
 
 
 def test_a_record_wakes_a_waiting_poll(gateway: RunningGateway, topic: str, group: str) -> None:
@@ -97,3 +98,13 @@ def test_deleted_records_are_passed_over(gateway: RunningGateway, topic: str, gr
 def test_a_poll_without_a_subscription_is_refused(gateway: RunningGateway, group: str) -> None:
     reader = Instance(gateway.client, group, "reader")
     assert reader.send("GET", "records").json()["error_code"] == 40913
+
+
+def test_a_poll_reads_a_bounded_number_of_segments_and_waits_for_no_more(
+    gateway: RunningGateway, topic: str, group: str
+) -> None:
+    append_segments(gateway, topic, READ_SEGMENTS_MAX + 4)
+    reader = Instance(gateway.client, group, "reader", fetch_min_bytes=10_000_000)
+    reader.subscribe(topic)
+    assert len(reader.poll(timeout=25_000)) == READ_SEGMENTS_MAX
+    assert len(reader.poll(timeout=50)) == 4

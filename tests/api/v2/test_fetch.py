@@ -9,8 +9,9 @@ import httpx
 import pyarrow as pa
 import pytest
 
+from log_tables.limits import READ_SEGMENTS_MAX
 from log_tables.record import RECORD_SCHEMA
-from tests.kit.gateway import RunningGateway, leave_every_tenth, running_gateway
+from tests.kit.gateway import RunningGateway, append_segments, leave_every_tenth, running_gateway
 from tests.kit.produce import ARROW, BINARY, JSON, TEXT, post, records, refused, stream
 
 
@@ -296,3 +297,11 @@ def test_a_json_answer_is_bounded_and_goes_on_where_it_ended(
             seen += got
             assert place(answer) == (0, len(seen), len(sent))
         assert seen == sent
+
+
+def test_an_answer_reads_a_bounded_number_of_segments(gateway: RunningGateway, topic: str) -> None:
+    append_segments(gateway, topic, READ_SEGMENTS_MAX + 4)
+    first = fetch(gateway, topic)
+    assert values(first) == [*range(READ_SEGMENTS_MAX)]
+    assert place(first) == (0, READ_SEGMENTS_MAX, READ_SEGMENTS_MAX + 4)
+    assert len(values(fetch(gateway, topic, offset=READ_SEGMENTS_MAX))) == 4
