@@ -215,6 +215,9 @@ async def _on_lakelog_error(request: Request, error: Exception) -> Response:
     error = cast(LakelogError, error)
     if isinstance(error, errors.ObjectMissing | errors.AlreadyExists):
         return _internal(request, error)  # their messages are paths, which no client should see
+    # The future of a thread keeps its error, whose traceback keeps the future, and the body of the request.
+    # Without it they go at once, else at some later look for garbage.
+    error.__traceback__ = error.__context__ = None
     _count(request, status_and_code(error)[1])
     return error_response(error)
 

@@ -108,7 +108,7 @@ REQUEST_BYTES = 8 * KIB
 """Memory of a request that waits for its commit, besides its records: its connection, its head, and the
 objects on its way. Measured: 11,000 bytes with acks=all, and 3,000 with acks=1, whose client is answered."""
 
-PART_BYTES = 1 * KIB
+PART_BYTES = 2 * KIB
 """The same of each partition that it has records for. Measured."""
 
 ROWS_MAX = 2_000

@@ -201,6 +201,8 @@ class Protocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         self._answers.flush()
+        if self.cycle.response_complete:
+            self.cycle.body = bytearray()  # what a refused request has sent stays else until the next one
         self.server_state.total_requests += 1
         self._idle_since = self.loop.time()
         if self.transport.is_closing():

@@ -46,7 +46,7 @@ def test_in_either_order_nothing_is_lost_on_the_disk_that_it_is_for(machine: typ
 @machines
 def test_in_either_order_nothing_is_lost_for_long(machine: type[Appending]) -> None:
     run_state_machine_as_test(
-        machine, settings=settings(settings.get_profile("torture"), stateful_step_count=40)
+        machine, settings=settings(settings.get_profile("torture"), max_examples=500, stateful_step_count=40)
     )
 
 
