@@ -114,9 +114,9 @@ PART_BYTES = 2 * KIB
 ROWS_MAX = 2_000
 """Records of a request that wait as rows. Those of a larger one become columns at once, in a thread."""
 
-APPENDS_AT_ONCE = 64
+APPENDS_AT_ONCE = 256
 """Partitions that are appended to at once, over all requests to more partitions than this. A commit takes
-some 2 ms of the machine, so a small request waits for little more than 0.1 s of them."""
+some 2 ms of the machine, so a small request waits for little more than 0.5 s of them."""
 
 COMPRESSED_MIN_BYTES = 16 * KIB
 """Records of a segment that are worth compressing: to set up the compression of all columns takes 0.4 ms,
