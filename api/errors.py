@@ -211,13 +211,20 @@ def _answer(
     return Response(msgspec.json.encode(body), status, dict(headers or {}), "application/json")
 
 
+def drop_frames(error: LakelogError) -> None:
+    """Let go of the frames that `error` came through, once it is answered.
+
+    The future of a thread keeps its error, whose traceback keeps the future, and the body of the request.
+    Without it they go at once, else at some later look for garbage.
+    """
+    error.__traceback__ = error.__context__ = None
+
+
 async def _on_lakelog_error(request: Request, error: Exception) -> Response:
     error = cast(LakelogError, error)
     if isinstance(error, errors.ObjectMissing | errors.AlreadyExists):
         return _internal(request, error)  # their messages are paths, which no client should see
-    # The future of a thread keeps its error, whose traceback keeps the future, and the body of the request.
-    # Without it they go at once, else at some later look for garbage.
-    error.__traceback__ = error.__context__ = None
+    drop_frames(error)
     _count(request, status_and_code(error)[1])
     return error_response(error)
 

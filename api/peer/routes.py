@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from api.decimals import decimal
-from api.errors import add_error_handlers, error_response
+from api.errors import add_error_handlers, drop_frames, error_response
 from api.gateway import Gateway, gateway
 from api.media import Format
 from api.requests.body import room_of, take_body
@@ -64,6 +64,7 @@ async def append(request: Request) -> Response:
 
 def body_refused(error: LakelogError) -> Response:
     """The answer to a body that is refused."""
+    drop_frames(error)
     # A full buffer is the answer for the client, and nothing was written.
     return _answer([error]) if isinstance(error, BufferFull) else error_response(error)
 
