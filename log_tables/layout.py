@@ -12,6 +12,10 @@ MAINTENANCE = "__maintenance"
 STAGING = "staging"
 BROKERS = "brokers"
 
+FORMAT = "2"
+"""The version of docs/FORMAT.md that a root follows."""
+
+PARTITION = "partition"
 OFFSET = "offset"
 TIMESTAMP = "timestamp"
 KEY = "key"
@@ -40,6 +44,7 @@ TXN_LOG_START = "lakelog.start"
 TXN_CLEANED = "lakelog.cleaned"
 TXN_TIERED = "lakelog.tiered"
 TXN_DELETED = "lakelog.deleted"
+PROPERTY_FORMAT = "lakelog.format"
 PROPERTY_CLUSTER = "lakelog.cluster"
 PROPERTY_REMOTE_ROOT = "lakelog.remoteRoot"
 PROPERTY_REMOTE_OWNER = "lakelog.remoteOwner"
@@ -60,7 +65,19 @@ def topic_directory(name: str, incarnation: int = 1) -> str:
 
 
 def partition_directory(topic_directory: str, partition: int) -> str:
+    """The directory of one partition. Its name is that of a Hive partition, so that every reader of the
+    topic's table knows the value of the column `partition`.
+    """
+    return f"{topic_directory}/{PARTITION}={partition}"
+
+
+def old_partition_directory(topic_directory: str, partition: int) -> str:
+    """The directory of a partition in format 1."""
     return f"{topic_directory}/{partition}"
+
+
+METADATA_DIRECTORY = partition_directory(topic_directory(CLUSTER_METADATA), 0)
+"""The directory of the metadata log."""
 
 
 def log_directory(table: str) -> str:

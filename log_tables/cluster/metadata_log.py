@@ -14,6 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from log_tables.clock import Backoff, Clock
+from log_tables.cluster.root_format import check_format, check_not_old
 from log_tables.cluster.root_location import check_finished
 from log_tables.cluster.topic import check_topic_name
 from log_tables.errors import (
@@ -27,10 +28,10 @@ from log_tables.errors import (
     OffsetMismatch,
 )
 from log_tables.layout import (
-    CLUSTER_METADATA,
+    FORMAT,
+    METADATA_DIRECTORY,
+    PROPERTY_FORMAT,
     TOPICS,
-    partition_directory,
-    topic_directory,
 )
 from log_tables.limits import BATCH_MAX_BYTES, METADATA_ATTEMPTS_MAX, METADATA_PAUSE_MAX_S, METADATA_PAUSE_S
 from log_tables.partition.partition import AppendRequest, Partition
@@ -100,7 +101,7 @@ def decode(record: Record) -> MetadataRecord:
         return msgspec.json.decode(record.value, type=BrokerRecord)
     except (msgspec.MsgspecError, ValueError, InvalidTopicName) as error:
         raise CorruptLog(
-            f"the record at offset {record.offset} of {topic_directory(CLUSTER_METADATA)}/0 cannot be read "
+            f"the record at offset {record.offset} of {METADATA_DIRECTORY} cannot be read "
             f"({error}); restore the metadata log from a backup"
         ) from None
 
@@ -128,24 +129,28 @@ def open_log(store: Store, clock: Clock, create: bool = True) -> Partition:
     """The partition that holds the metadata log of `store`'s root; an empty root gets one unless `create` is
     false.
 
-    Raises InvalidArgument when there is no log to open, CorruptLog when there are topics and no metadata log.
+    Raises InvalidArgument when there is no log to open, CorruptLog when there are topics and no metadata log,
+    UnsupportedTable for a root of another format.
     """
-    directory = partition_directory(topic_directory(CLUSTER_METADATA), 0)
     try:
-        return Partition(store, directory, clock)
+        log = Partition(store, METADATA_DIRECTORY, clock)
     except ObjectMissing:
-        return _first(store, clock, directory, create)
+        log = _first(store, clock, create)
+    check_format(log.snapshot)
+    return log
 
 
-def _first(store: Store, clock: Clock, directory: str, create: bool) -> Partition:
+def _first(store: Store, clock: Clock, create: bool) -> Partition:
     """The new metadata log of an empty root. Raises CorruptLog when the root is not empty.
 
     If the log was lost and began again from nothing, the tables that it named would be swept.
     """
+    directory = METADATA_DIRECTORY
     if store.list_dirs(f"{TOPICS}/"):
         try:
             return Partition(store, directory, clock)  # another process has just created it, and topics
         except ObjectMissing:
+            check_not_old(store)
             check_finished(store)
             raise CorruptLog(
                 f"there are topics, but the log of {directory}, which names them, is missing or lacks "
@@ -155,7 +160,7 @@ def _first(store: Store, clock: Clock, directory: str, create: bool) -> Partitio
     if not create:
         raise InvalidArgument(f"there is no lakelog data at {store.url}; name the root that a gateway serves")
     try:
-        create_table(store, directory, clock)
+        create_table(store, directory, clock, {PROPERTY_FORMAT: FORMAT})
     except AlreadyExists:
         pass  # another process was first, with the same table
     return Partition(store, directory, clock)

@@ -9,18 +9,16 @@ from enum import Enum
 
 from log_tables.errors import AlreadyExists, CorruptLog, ObjectMissing
 from log_tables.layout import (
-    CLUSTER_METADATA,
     HOME,
     HOME_ANCHOR,
+    METADATA_DIRECTORY,
     TOPICS,
     UNFINISHED_COPY,
     log_directory,
-    partition_directory,
-    topic_directory,
 )
 from log_tables.store.store import Store
 
-_DIRECTORIES = (TOPICS, log_directory(partition_directory(topic_directory(CLUSTER_METADATA), 0)))
+_DIRECTORIES = (TOPICS, log_directory(METADATA_DIRECTORY))
 
 
 class RootLocation(Enum):

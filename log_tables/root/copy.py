@@ -27,6 +27,7 @@ from log_tables.errors import (
 )
 from log_tables.layout import (
     HOME,
+    METADATA_DIRECTORY,
     PROPERTY_REMOTE_OWNER,
     PROPERTY_REMOTE_ROOT,
     TOPICS,
@@ -35,7 +36,7 @@ from log_tables.layout import (
     log_directory,
 )
 from log_tables.limits import COPY_ATTEMPTS_MAX
-from log_tables.root.cut import METADATA, Cut, cut_root, in_threads
+from log_tables.root.cut import Cut, cut_root, in_threads
 from log_tables.root.listed_brokers import strike_off
 from log_tables.segments import segment as segments
 from log_tables.store.store import Store, open_store, overlap
@@ -167,7 +168,7 @@ def _check(data: bytes, directory: str, item: Segment) -> None:
 
 
 def _remote_store(source: Store, cut: Cut, clock: Clock) -> Store:
-    url = cut.tables[METADATA].metadata.configuration[PROPERTY_REMOTE_ROOT]
+    url = cut.tables[METADATA_DIRECTORY].metadata.configuration[PROPERTY_REMOTE_ROOT]
     return open_store(url, source.options, create=False, clock=clock)
 
 
@@ -175,11 +176,11 @@ def _finish(target: Store, cut: Cut, clock: Clock, keep_id: bool) -> CopyResult:
     """Write the logs, that of the metadata last, and take the original's gateways off the list."""
     tables = {directory: _own(cut, directory) for directory in cut.tables}
     if not keep_id:
-        metadata = tables[METADATA].metadata
-        tables[METADATA] = replace(
-            tables[METADATA], metadata=msgspec.structs.replace(metadata, id=new_table_id(clock))
+        metadata = tables[METADATA_DIRECTORY].metadata
+        tables[METADATA_DIRECTORY] = replace(
+            tables[METADATA_DIRECTORY], metadata=msgspec.structs.replace(metadata, id=new_table_id(clock))
         )
-    for directory in sorted(tables, key=lambda directory: directory == METADATA):
+    for directory in sorted(tables, key=lambda directory: directory == METADATA_DIRECTORY):
         _write(target, directory, tables[directory], clock)
     cluster = Cluster.open(target, clock, create=False)
     strike_off(cluster)
@@ -201,7 +202,7 @@ def _finish(target: Store, cut: Cut, clock: Clock, keep_id: bool) -> CopyResult:
 def _own(cut: Cut, directory: str) -> Snapshot:
     """A table of the copy: all segments in one root, and no removed files. Raises CorruptLog."""
     here = cut.tables[directory]
-    left = (PROPERTY_REMOTE_ROOT, PROPERTY_REMOTE_OWNER) if directory == METADATA else ()
+    left = (PROPERTY_REMOTE_ROOT, PROPERTY_REMOTE_OWNER) if directory == METADATA_DIRECTORY else ()
     configuration = {name: value for name, value in here.metadata.configuration.items() if name not in left}
     made = replace(
         here,

@@ -17,11 +17,10 @@ from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import CorruptLog, ObjectMissing
 from log_tables.layout import (
-    CLUSTER_METADATA,
     CONSUMER_OFFSETS,
+    METADATA_DIRECTORY,
     TXN_LOG_START,
     partition_directory,
-    topic_directory,
 )
 from log_tables.limits import CONFIRMATION_MAX_AGE_S, COPIED_AT_ONCE, COPY_LOOKS_MAX
 from log_tables.root.group_replay import GroupReplay, applied
@@ -30,8 +29,6 @@ from log_tables.table.commit import Commit, Txn, read_commit
 from log_tables.table.invariant import classify
 from log_tables.table.snapshot import Segment, Snapshot, first_snapshot
 from log_tables.table.table import Table
-
-METADATA = partition_directory(topic_directory(CLUSTER_METADATA), 0)
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -102,7 +99,7 @@ class _Cutter:
                 return None  # a topic was deleted and swept
             if not self._is_a_group_ahead():
                 tables = {directory: self._tables[directory] for directory in (*offsets, *topics)}
-                return self._with_remote(Cut({METADATA: metadata, **tables}))
+                return self._with_remote(Cut({METADATA_DIRECTORY: metadata, **tables}))
         return None
 
     def _directories(self, only: str = "") -> list[str]:

@@ -13,13 +13,14 @@ from log_tables.cluster.group_log import Key, Value
 from log_tables.cluster.group_log import decode as decode_group
 from log_tables.cluster.metadata_log import TopicRecord
 from log_tables.cluster.metadata_log import decode as decode_record
+from log_tables.cluster.root_format import check_format, check_not_old
 from log_tables.cluster.root_location import check_finished
 from log_tables.errors import CorruptLog, Damaged, InvalidArgument, LakelogError
 from log_tables.layout import (
-    CLUSTER_METADATA,
     CONSUMER_OFFSETS,
     HEADERS,
     KEY,
+    METADATA_DIRECTORY,
     OFFSET,
     PROPERTY_REMOTE_ROOT,
     TIMESTAMP,
@@ -92,19 +93,23 @@ class Report:
 
 
 def check(store: Store) -> Report:
-    """Check the root of `store`. Raises InvalidArgument when there is no lakelog data."""
-    metadata = partition_directory(topic_directory(CLUSTER_METADATA), 0)
+    """Check the root of `store`. Raises InvalidArgument when there is no lakelog data, UnsupportedTable for a
+    root of another format.
+    """
     if not any(True for _ in store.list(f"{TOPICS}/")):
         raise InvalidArgument(f"there is no lakelog data at {store.url}; name the root that a gateway serves")
+    check_not_old(store)
     report = Report()
     try:
         check_finished(store)
     except CorruptLog as error:
         report.root_problems.append(error.message)
-    named = _checked(store, metadata, report)
+    named = _checked(store, METADATA_DIRECTORY, report)
+    if named is not None:
+        check_format(named)
     remote = None if named is None else _remote_store(store, named, report)
     producers: dict[str, kept_producers.States] = {}
-    directories = _topics(store, metadata, named, report)
+    directories = _topics(store, named, report)
     groups = [each for each in directories if each.startswith(f"{topic_directory(CONSUMER_OFFSETS)}/")]
     staged = _staged(store, groups)
     for directory in directories:
@@ -171,11 +176,11 @@ def _remote_store(store: Store, named: Snapshot, report: Report) -> Store | None
         return None
 
 
-def _topics(store: Store, metadata: str, snapshot: Snapshot | None, report: Report) -> list[str]:
+def _topics(store: Store, snapshot: Snapshot | None, report: Report) -> list[str]:
     """The tables of every live topic, by the metadata log."""
     latest: dict[str, TopicRecord] = {}
     try:
-        for record in () if snapshot is None else records(store, metadata, snapshot):
+        for record in () if snapshot is None else records(store, METADATA_DIRECTORY, snapshot):
             found = decode_record(record)
             if isinstance(found, TopicRecord):
                 latest[found.name] = found

@@ -247,4 +247,7 @@ def test_what_comes_after_a_refused_entry_is_refused_too(store_root: Path) -> No
         assert [type(outcome) for outcome in outcomes] == [NotLeader, NotLeader]
         assert topic.partition(0).high_watermark == 0
 
-    run(FaultyStore(open_store(store_root), [Fault(1, refused_late, {"put_new"}, "topics/t/0/")]), scenario)
+    run(
+        FaultyStore(open_store(store_root), [Fault(1, refused_late, {"put_new"}, "topics/t/partition=0/")]),
+        scenario,
+    )

@@ -101,10 +101,19 @@ def test_a_remote_table_gets_a_checkpoint_when_it_is_tidied_up_and_has_changed()
     """It sees a commit a run at most, and is opened by each."""
     assert remote_tidied(7, 3, NOW_MS) == []
     assert remote_tidied(7, 3, None) == [
-        TidyStep(topic="t", partition=3, directory="topics/t/3", remote=True, checkpoint=True, clean=True)
+        TidyStep(
+            topic="t", partition=3, directory="topics/t/partition=3", remote=True, checkpoint=True, clean=True
+        )
     ]
     assert remote_tidied(7, 7, None) == [
-        TidyStep(topic="t", partition=3, directory="topics/t/3", remote=True, checkpoint=False, clean=True)
+        TidyStep(
+            topic="t",
+            partition=3,
+            directory="topics/t/partition=3",
+            remote=True,
+            checkpoint=False,
+            clean=True,
+        )
     ]
 
 
@@ -122,7 +131,7 @@ def test_a_step_says_what_it_is(checkpoint: bool, clean: bool, remote: bool, say
             TidyStep(
                 topic="t",
                 partition=3,
-                directory="topics/t/3",
+                directory="topics/t/partition=3",
                 remote=remote,
                 checkpoint=checkpoint,
                 clean=clean,
@@ -158,7 +167,7 @@ def run(cluster: Cluster, tidied: dict[str, int] | None = None) -> list[JobOutco
 
 
 def segment_files(cluster: Cluster) -> int:
-    paths = [item.path for item in cluster.store.list("topics/t/0/")]
+    paths = [item.path for item in cluster.store.list("topics/t/partition=0/")]
     return sum(path.endswith(".parquet") and "_delta_log" not in path for path in paths)
 
 
@@ -184,7 +193,7 @@ def test_a_checkpoint_then_a_clean_log_then_files_that_are_gone(cluster: Cluster
 def test_nothing_is_listed_that_was_tidied_up_lately(cluster: Cluster, clock: ManualClock) -> None:
     run(cluster)
     clock.advance(LOG_RETENTION_MS + 1)
-    lately = {f"topics/{name}/0": clock.now_ms() for name in ("t", "__cluster_metadata")}
+    lately = {f"topics/{name}/partition=0": clock.now_ms() for name in ("t", "__cluster_metadata")}
     assert run(cluster, lately) == []
     assert run(cluster) != []
 
@@ -219,22 +228,22 @@ def test_a_scheduler_remembers_what_it_has_tidied_up(cluster: Cluster, clock: Ma
         list(maintenance.run())
         return {call.path for call in watched.calls if call.operation == "list"}
 
-    assert "topics/t/0/" in listed()
-    new = "topics/__maintenance/0/"
+    assert "topics/t/partition=0/" in listed()
+    new = "topics/__maintenance/partition=0/"
     assert listed() == {new, f"{new}_vacuum/", f"{new}_delta_log/", f"{STAGING}/"}
     assert listed() == set()
     clock.advance(TIDY_INTERVAL_MS)
-    assert "topics/t/0/" in listed()
+    assert "topics/t/partition=0/" in listed()
 
 
 def test_one_that_failed_is_tidied_up_by_the_next_run(cluster: Cluster, clock: ManualClock) -> None:
     maintenance = Maintenance(Cluster.open(cluster.store, clock, create=False), in_process)
-    cluster.store.put("topics/t/0/_vacuum/00000000000000000001-01234567.json", b"{")
+    cluster.store.put("topics/t/partition=0/_vacuum/00000000000000000001-01234567.json", b"{")
     (failed,) = (outcome for outcome in maintenance.run() if outcome.topic == "t")
     assert "is not a list of file names" in str(failed.error)
     (again,) = (outcome for outcome in maintenance.run() if outcome.topic == "t")
     assert again.error == failed.error
-    cluster.store.delete("topics/t/0/_vacuum/00000000000000000001-01234567.json")
+    cluster.store.delete("topics/t/partition=0/_vacuum/00000000000000000001-01234567.json")
     assert [outcome.topic for outcome in maintenance.run()] == []
 
 
@@ -297,7 +306,7 @@ def test_a_remote_table_is_tidied_up_as_well(tmp_path: Path, clock: ManualClock)
         append(partition, b"%d" % number)
     move_topic(cluster, "t", [3])
     assert [outcome.files_after for outcome in run(cluster) if outcome.topic == "t"] == [1]
-    assert [*remote.glob("topics/t/0/_delta_log/*.checkpoint.parquet")] != []
+    assert [*remote.glob("topics/t/partition=0/_delta_log/*.checkpoint.parquet")] != []
     assert run(cluster) == []
     assert check(cluster.store).problems == []
 
@@ -305,7 +314,7 @@ def test_a_remote_table_is_tidied_up_as_well(tmp_path: Path, clock: ManualClock)
 def test_what_killed_puts_left_goes_from_both_roots(tmp_path: Path, clock: ManualClock) -> None:
     cluster = tiered_cluster(tmp_path, clock)
     create_topic(cluster, "t", configs={"remote.storage.enable": "true"})
-    left = [tmp_path / side / "topics/t/0" / f"{TEMPORARY_PREFIX}x" for side in ("here", "away")]
+    left = [tmp_path / side / "topics/t/partition=0" / f"{TEMPORARY_PREFIX}x" for side in ("here", "away")]
     for path in left:
         path.write_bytes(b"half of it")
         os.utime(path, (0, 0))

@@ -136,7 +136,7 @@ def test_a_damaged_partition_fails_alone(tmp_path: Path) -> None:
 
 
 def test_a_partition_that_cannot_be_opened_fails_alone_and_is_reported_once(root: Root) -> None:
-    directory = root.directory / "here" / "topics" / PLAIN / "0"
+    directory = root.directory / "here" / "topics" / PLAIN / "partition=0"
     directory.rename(directory.with_name("away"))
     outcomes = run(root.opened())
     assert [(o.job, o.topic) for o in outcomes if o.error] == [("look", PLAIN)]
@@ -150,7 +150,7 @@ def test_a_partition_that_cannot_be_opened_fails_alone_and_is_reported_once(root
 def test_runs_that_cannot_be_recorded_are_still_done(root: Root) -> None:
     """A log of the runs that is damaged must not end the maintenance of all the others."""
     run(root.opened(), jobs=JOBS[:1])
-    log = root.directory / "here" / "topics" / MAINTENANCE / "0" / "_delta_log"
+    log = root.directory / "here" / "topics" / MAINTENANCE / "partition=0" / "_delta_log"
     log.rename(log.with_name("gone"))
     outcomes = run(root.opened())
     assert by_job(outcomes).keys() >= {"key_compaction", "segment_compaction", "tiering"}

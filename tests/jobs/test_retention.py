@@ -85,7 +85,13 @@ def test_a_log_that_starts_inside_a_segment_counts_that_segment_whole() -> None:
 def test_a_step_says_what_goes() -> None:
     (step,) = retention.plan([a_state(aged(*AGES), retention_ms=25)], NOW_MS)
     assert step == ExpireStep(
-        topic="t", partition=3, directory="topics/t/3", before=30, segments=3, records=30, size_bytes=300
+        topic="t",
+        partition=3,
+        directory="topics/t/partition=3",
+        before=30,
+        segments=3,
+        records=30,
+        size_bytes=300,
     )
     assert str(step) == "delete 3 segments (30 records, 300 bytes) below offset 30"
 

@@ -22,7 +22,7 @@ from tests.kit.states import a_segment, aged
 STEP = MergeStep(
     topic="t",
     partition=3,
-    directory="topics/t/3",
+    directory="topics/t/partition=3",
     remote=False,
     inputs=tuple(aged(0, 0, 0)),
     compression="zstd",

@@ -86,7 +86,7 @@ def test_a_log_without_a_remote_table_has_all_before_it() -> None:
     assert step == MoveStep(
         topic="t",
         partition=3,
-        directory="topics/t/3",
+        directory="topics/t/partition=3",
         segments=tuple(aged(*AGES)[:1]),
         held=0,
         compression="zstd",

@@ -2,6 +2,7 @@
 
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic
+from log_tables.layout import partition_directory
 from log_tables.store.store import Store
 from log_tables.table.table import Table
 from tests.kit.partitions import values
@@ -31,5 +32,7 @@ def looked(topic: Topic) -> list[bytes | None]:
 
 
 def ended(cluster: Cluster, directory: str, count: int) -> list[bool]:
-    tables = (Table(cluster.store, f"{directory}/{index}", cluster.clock) for index in range(count))
+    tables = (
+        Table(cluster.store, partition_directory(directory, index), cluster.clock) for index in range(count)
+    )
     return [table.snapshot.deleted for table in tables]

@@ -17,7 +17,7 @@ from log_tables.table.commit import Add, Commit, Txn
 from log_tables.table.snapshot import Segment, Snapshot
 from log_tables.table.table import commit_info, create_table
 
-TABLE = "topics/t/0"
+TABLE = "topics/t/partition=0"
 
 
 def new_partition(store: Store, clock: Clock, config: PartitionConfig | None = None) -> Partition:

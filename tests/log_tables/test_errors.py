@@ -64,7 +64,7 @@ def get(tmp_path: Path) -> Get:
         "full": errors.BufferFull("the buffer is full; wait", retry_after_s=1.2),
         "range": errors.OffsetOutOfRange("out of range", log_start_offset=3, high_watermark=8),
         "damaged": DAMAGED,
-        "missing": errors.ObjectMissing(f"{root}/topics/x/0 is not there"),
+        "missing": errors.ObjectMissing(f"{root}/topics/x/partition=0 is not there"),
         "bug": RuntimeError(f"cannot open {root}/secret"),
     }
 

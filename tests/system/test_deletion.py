@@ -32,8 +32,8 @@ def test_the_claims_of_a_deletion_end_the_logs_and_checkpoints_keep_that(cluster
     assert ended(cluster, "topics/t", 3) == [True] * 3
     table = topic.partition(0).table
     table.checkpoint(0)
-    assert cluster.store.head(checkpoint_path("topics/t/0", table.snapshot.version)).size > 0
-    cluster.store.delete(commit_path("topics/t/0", table.snapshot.version))
+    assert cluster.store.head(checkpoint_path("topics/t/partition=0", table.snapshot.version)).size > 0
+    cluster.store.delete(commit_path("topics/t/partition=0", table.snapshot.version))
     assert ended(cluster, "topics/t", 1) == [True]
 
 
@@ -62,14 +62,15 @@ def test_nothing_is_done_with_a_partition_of_a_deleted_topic(cluster: Cluster, w
     append(leader, b"a")
     append(leader, b"b")
     delete_topic(cluster, "t")
-    last = Table(cluster.store, "topics/t/0", cluster.clock).snapshot.version
+    last = Table(cluster.store, "topics/t/partition=0", cluster.clock).snapshot.version
     for _ in range(2):  # the first meets it, the second knows it
         with pytest.raises(
-            TopicDeleted, match="topics/t/0 was deleted, and may have been re-created; list the topics"
+            TopicDeleted,
+            match="topics/t/partition=0 was deleted, and may have been re-created; list the topics",
         ):
             WAYS[way](leader)
     assert not leader.leading
-    assert Table(cluster.store, "topics/t/0", cluster.clock).snapshot.version == last
+    assert Table(cluster.store, "topics/t/partition=0", cluster.clock).snapshot.version == last
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -80,10 +81,10 @@ def test_a_table_that_is_gone_when_it_is_opened_again_is_damage(
     leader = cluster.claim(create_topic(cluster, "t"), 0)
     append(leader, b"a")
     append(leader, b"b")
-    for item in [*cluster.store.list("topics/t/0/_delta_log/")]:
+    for item in [*cluster.store.list("topics/t/partition=0/_delta_log/")]:
         cluster.store.delete(item.path)
     clock.pause(CONFIRMATION_MAX_AGE_S + 1)
-    with pytest.raises(CorruptLog, match="topics/t/0 is gone"):
+    with pytest.raises(CorruptLog, match="topics/t/partition=0 is gone"):
         WAYS[way](leader)
 
 
@@ -107,7 +108,7 @@ def test_fsck_names_a_topic_that_is_there_and_whose_log_has_ended(cluster: Clust
     topic = create_topic(cluster, "t", 2)
     topic.partition(1).delete("http://first")
     assert [problem.split(";")[0] for problem in check(cluster.store).problems] == [
-        "topics/t/1: it says that its topic was deleted, and the metadata log says that it exists"
+        "topics/t/partition=1: it says that its topic was deleted, and the metadata log says that it exists"
     ]
     with pytest.raises(CorruptLog, match="run `lakelog fsck`"):
         cluster.with_current_topic("t", lambda found: found.partition(1).refresh())
@@ -140,10 +141,12 @@ def test_a_partition_that_came_with_the_new_topic_is_looked_for(cluster: Cluster
     create_topic(cluster, "t")
     stale = another(cluster)
     add_partitions(cluster, "t", 2)
-    assert stale.with_current_topic("t", lambda topic: topic.partition(1)).directory == "topics/t/1"
+    assert stale.with_current_topic("t", lambda topic: topic.partition(1)).directory == "topics/t/partition=1"
     delete_topic(cluster, "t")
     create_topic(cluster, "t", 3)
-    assert stale.with_current_topic("t", lambda topic: topic.partition(2)).directory == "topics/t~2/2"
+    assert (
+        stale.with_current_topic("t", lambda topic: topic.partition(2)).directory == "topics/t~2/partition=2"
+    )
     with pytest.raises(UnknownPartition, match="has no partition 3; it has 0 to 2"):
         stale.with_current_topic("t", lambda topic: topic.partition(3))
 
@@ -159,11 +162,13 @@ def test_a_table_that_was_swept_is_no_damage(cluster: Cluster, clock: ManualCloc
     assert sweep(cluster) == ["topics/t"]
     create_topic(cluster, "t", 2)
     topic = stale.topic("t")
-    with pytest.raises(CorruptLog, match="the table at topics/t/0 is gone"):
+    with pytest.raises(CorruptLog, match="the table at topics/t/partition=0 is gone"):
         topic.partition(0).refresh()
     with pytest.raises(TopicDeleted):
         topic.partition(1)  # which was not open
-    assert stale.with_current_topic("t", lambda topic: topic.partition(1)).directory == "topics/t~2/1"
+    assert (
+        stale.with_current_topic("t", lambda topic: topic.partition(1)).directory == "topics/t~2/partition=1"
+    )
 
 
 def test_a_segment_that_was_swept_is_no_damage(cluster: Cluster) -> None:
@@ -186,7 +191,7 @@ def test_a_segment_that_was_swept_is_no_damage(cluster: Cluster) -> None:
 def test_what_is_damaged_stays_damaged(cluster: Cluster) -> None:
     topic = create_topic(cluster, "t")
     append(cluster.claim(topic, 0), b"a")
-    cluster.store.delete(f"topics/t/0/{topic.partition(0).snapshot.segments[0].path}")
+    cluster.store.delete(f"topics/t/partition=0/{topic.partition(0).snapshot.segments[0].path}")
     with pytest.raises(Exception, match="is missing"):
         another(cluster).with_current_topic("t", looked)
 

@@ -81,7 +81,9 @@ def test_a_log_that_was_ended_late_stays_for_an_hour_by_the_clock_of_the_store(
 
 def test_a_deletion_that_the_store_interrupts_is_repeated(cluster: Cluster) -> None:
     create_topic(cluster, "t", 2)
-    faulty = FaultyStore(cluster.store, [Fault(n, unavailable, {"get"}, "topics/t/1/") for n in range(1, 3)])
+    faulty = FaultyStore(
+        cluster.store, [Fault(n, unavailable, {"get"}, "topics/t/partition=1/") for n in range(1, 3)]
+    )
     unlucky = another(cluster, faulty)
     with pytest.raises(StoreUnavailable):
         delete_topic(unlucky, "t")
@@ -103,7 +105,7 @@ def test_a_creation_is_refused_if_another_topic_of_the_name_was_created_and_dele
         create_topic(elsewhere, "t")
         delete_topic(elsewhere, "t")
 
-    fault = Fault(1, before(came_and_went), COMMITS, "topics/t/0/")
+    fault = Fault(1, before(came_and_went), COMMITS, "topics/t/partition=0/")
     with pytest.raises(TopicExists, match="created and deleted at the same time; create it again"):
         create_topic(another(cluster, FaultyStore(cluster.store, [fault])), "t")
     assert create_topic(another(cluster), "t").partition_count == 1
@@ -122,7 +124,7 @@ def test_a_topic_that_is_created_and_deleted_while_the_old_logs_end_is_noticed(
         delete_topic(elsewhere, "t")
         creating.refresh()  # as another thread of that process does
 
-    fault = Fault(1, before(came_and_went), COMMITS, "topics/t/0/")
+    fault = Fault(1, before(came_and_went), COMMITS, "topics/t/partition=0/")
     creating = another(cluster, FaultyStore(cluster.store, [fault]))
     with pytest.raises(TopicExists, match="created and deleted at the same time; create it again"):
         create_topic(creating, "t")
@@ -158,10 +160,10 @@ def test_a_topic_that_was_re_created_is_not_deleted(cluster: Cluster) -> None:
 def test_a_damaged_partition_does_not_stand_in_the_way(cluster: Cluster) -> None:
     create_topic(cluster, "t", 3)
     elsewhere = another(cluster)
-    cluster.store.delete(commit_path("topics/t/0", 0))
-    cluster.store.put(commit_path("topics/t/1", 1), b"{")
+    cluster.store.delete(commit_path("topics/t/partition=0", 0))
+    cluster.store.put(commit_path("topics/t/partition=1", 1), b"{")
     delete_topic(elsewhere, "t")
-    assert Table(cluster.store, "topics/t/2", cluster.clock).snapshot.deleted
+    assert Table(cluster.store, "topics/t/partition=2", cluster.clock).snapshot.deleted
     assert create_topic(elsewhere, "t").directory == "topics/t~2"
 
 

@@ -83,7 +83,7 @@ def test_those_who_look_beside_a_commit_in_flight_share_a_look(cluster: Cluster)
     with ThreadPoolExecutor(9) as pool:
         appending = pool.submit(append, leader, b"slow")
         assert in_flight.wait(60)
-        next_one = commit_path("topics/t/0", leader.snapshot.version + 1)
+        next_one = commit_path("topics/t/partition=0", leader.snapshot.version + 1)
         looking, go_on = threading.Event(), threading.Event()
 
         def look_late() -> None:

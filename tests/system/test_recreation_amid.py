@@ -157,7 +157,7 @@ def test_a_long_poll_goes_on_with_the_topic_that_is_there(tmp_path: Path, path: 
         await waits(setup)
         assert given(await setup.going_on(waiting, lambda: setup.again(b"1")), "json") == [1]
 
-    run(scenario, tmp_path, {"get"}, log_directory("topics/t/0"))
+    run(scenario, tmp_path, {"get"}, log_directory("topics/t/partition=0"))
 
 
 @pytest.mark.parametrize("path", [f"{MEMBER}/records", "/topics/t/partitions/0/records"])
@@ -203,7 +203,7 @@ def test_a_request_that_is_partly_written_is_answered_for_both_topics(tmp_path: 
         assert [(each["partition"], each["offset"]) for each in answer.json()["offsets"]] == [(0, 1), (1, 0)]
         assert (setup.held(2, 0), setup.held(2, 1)) == ([b"7", b"8", b"9"], [b"1"])
 
-    run(scenario, tmp_path, {"put_if_absent"}, log_directory("topics/t/1"))
+    run(scenario, tmp_path, {"put_if_absent"}, log_directory("topics/t/partition=1"))
 
 
 def test_what_was_answered_before_it_was_durable_goes_with_its_topic(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_what_was_answered_before_it_was_durable_goes_with_its_topic(tmp_path: P
         assert (await setup.produce(0)).json()["offsets"][0]["offset"] == 0
         assert setup.held(2) == [b"0"]
 
-    run(scenario, tmp_path, {"put_if_absent"}, log_directory("topics/t/0"))
+    run(scenario, tmp_path, {"put_if_absent"}, log_directory("topics/t/partition=0"))
 
 
 def test_what_was_answered_before_it_had_an_offset_goes_to_the_topic_that_is_there(tmp_path: Path) -> None:

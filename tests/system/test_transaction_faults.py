@@ -191,7 +191,7 @@ def test_records_for_a_topic_that_was_deleted_meanwhile_are_dropped(again: bool)
     asyncio.run(scenario())
 
 
-OFFSETS = f"topics/{CONSUMER_OFFSETS}/0/"
+OFFSETS = f"topics/{CONSUMER_OFFSETS}/partition=0/"
 
 
 def test_a_transaction_whose_commit_failed_for_a_moment_is_repeated_with_its_files() -> None:

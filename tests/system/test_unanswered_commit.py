@@ -28,7 +28,7 @@ from tests.kit.support import wait_until
 from tests.kit.tables import refreshes_wait
 
 AT = TopicPartition("t", 0)
-TABLE = "topics/t/0"
+TABLE = "topics/t/partition=0"
 
 T = TypeVar("T")
 

@@ -85,7 +85,7 @@ def a_topic_that_is_deleted_again(world: World) -> tuple[Step, Step]:
 
     def gone(left: Left) -> None:
         assert left.cluster.cached_topic("t") is None
-        assert Table(left.here, f"{topic.directory}/0", ManualClock()).snapshot.deleted
+        assert Table(left.here, f"{topic.directory}/partition=0", ManualClock()).snapshot.deleted
 
     def delete_again() -> None:
         ignoring(lambda: delete(world), UnknownTopic)

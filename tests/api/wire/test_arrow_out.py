@@ -36,7 +36,7 @@ def test_a_broken_segment_is_an_error_and_no_half_answer(gateway: RunningGateway
     name = gateway.create_topic("broken-segment")
     for value in range(2):
         assert gateway.produce(name, value, partition=0).status_code == 200
-    for segment in (Path(gateway.data) / "topics" / name / "0").glob("*.parquet"):
+    for segment in (Path(gateway.data) / "topics" / name / "partition=0").glob("*.parquet"):
         segment.write_bytes(b"no Parquet")
     # The leader has the records in memory: a second gateway reads the file.
     with running_gateway(gateway.data) as second:

@@ -148,8 +148,10 @@ def test_a_transaction_does_not_hear_of_the_losses_of_later_ones() -> None:
 
     async def scenario() -> None:
         third_read = Fault(3, missing, {"get_range"}, f"{STAGING}/")
-        other = HoldingStore(FaultyStore(topics_made(), [third_read]), "topics/other/0", {"put_new"})
-        out = HoldingStore(other, "topics/out/0", {"put_new"})
+        other = HoldingStore(
+            FaultyStore(topics_made(), [third_read]), "topics/other/partition=0", {"put_new"}
+        )
+        out = HoldingStore(other, "topics/out/partition=0", {"put_new"})
         gateway = Gateway(out, seed=1)
         await gateway.start()
         other.hold()

@@ -16,7 +16,7 @@ def test_fsck_finds_nothing_in_a_sound_root(run: Run, root: Path) -> None:
 def test_fsck_names_the_damage_and_ends_with_1(run: Run, root: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(root, copy)
-    (segment, *_) = sorted(copy.glob("topics/sales/0/*.parquet")) or sorted(copy.rglob("*.parquet"))
+    (segment, *_) = sorted(copy.glob("topics/sales/partition=0/*.parquet")) or sorted(copy.rglob("*.parquet"))
     segment.unlink()
     done = run("fsck", "--data", str(copy))
     assert done.exit_code == FAILED

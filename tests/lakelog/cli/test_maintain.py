@@ -163,13 +163,13 @@ def test_a_run_speaks_json_a_line_for_each_partition(run: Run, root: Root) -> No
 
 
 def test_a_run_in_which_something_fails_says_so_and_ends_with_1(run: Run, root: Root) -> None:
-    directory = root.directory / "here" / "topics" / "plain" / "0"
+    directory = root.directory / "here" / "topics" / "plain" / "partition=0"
     directory.rename(root.directory / "gone")
     done = run("--once", "--job", "retention")
     assert done.exit_code == FAILED
     failed, expired, _ = done.stdout.splitlines()
     assert failed.startswith(
-        "look plain-0: failed: the metadata log names the table topics/plain/0, which is missing"
+        "look plain-0: failed: the metadata log names the table topics/plain/partition=0, which is missing"
     )
     assert expired.startswith("retention old-0: 10 files to 0")
     assert run("--once", "--job", "retention", "--json").exit_code == FAILED

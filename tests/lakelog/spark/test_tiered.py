@@ -53,7 +53,7 @@ def test_slices_planned_before_a_move_find_what_has_moved(topics: Topics) -> Non
     slices = reader.partitions()
     before = [part.segments for part in slices if isinstance(part, Slice)]
     move_topic(topics.cluster, "t", [4, 2])
-    for directory, segments in zip(("topics/t/0", "topics/t/1"), before, strict=True):
+    for directory, segments in zip(("topics/t/partition=0", "topics/t/partition=1"), before, strict=True):
         for segment in segments[:4]:
             topics.cluster.store.delete(f"{directory}/{segment.path}")  # as a vacuum does
     with pytest.raises(CorruptSegment, match="is missing"):

@@ -67,9 +67,9 @@ def test_records_come_back_as_they_were(record: MetadataRecord, key: bytes) -> N
 def test_a_spoilt_record_is_named(cluster: Cluster, key: bytes | None, value: bytes | None) -> None:
     create_topic(cluster, "t")
     cluster.metadata_log.partition.append([AppendRequest(input_batch([Record(value, key)], 0))])
-    with pytest.raises(CorruptLog, match="offset 1 of topics/__cluster_metadata/0"):
+    with pytest.raises(CorruptLog, match="offset 1 of topics/__cluster_metadata/partition=0"):
         another(cluster)
-    with pytest.raises(CorruptLog, match="offset 1 of topics/__cluster_metadata/0"):
+    with pytest.raises(CorruptLog, match="offset 1 of topics/__cluster_metadata/partition=0"):
         cluster.refresh()
     assert "the metadata log cannot be read" in check(cluster.store).problems[0]
 
@@ -202,7 +202,10 @@ def test_a_root_with_gateways_is_sound_and_its_topics_are_checked(cluster: Clust
     cluster.claim(cluster.topic("t"), 0, cluster.metadata_log.register_broker("http://b").id)
     report = check(cluster.store)
     assert report.problems == []
-    assert [found.directory for found in report.partitions] == ["topics/__cluster_metadata/0", "topics/t/0"]
+    assert [found.directory for found in report.partitions] == [
+        "topics/__cluster_metadata/partition=0",
+        "topics/t/partition=0",
+    ]
 
 
 def test_compaction_keeps_who_is_there_and_forgets_in_the_end_who_left(

@@ -33,7 +33,7 @@ def test_the_files_of_a_deleted_topic_go_after_its_delay_and_its_log_an_hour_lat
     append(cluster.claim(topic, 0), b"a")
     create_topic(cluster, "live")
     delete_topic(cluster, "t")
-    data = f"topics/t/0/{topic.partition(0).snapshot.segments[0].path}"
+    data = f"topics/t/partition=0/{topic.partition(0).snapshot.segments[0].path}"
     clock.advance(4_999)
     assert sweep(cluster) == []
     assert store.head(data).size > 0
@@ -152,7 +152,7 @@ def test_a_sweep_that_slept_removes_nothing_that_was_half_created_before(
     cluster: Cluster, clock: ManualClock, store: Store
 ) -> None:
     """It sees a directory that no record names yet, and sleeps; the creation ends meanwhile."""
-    create_table(store, "topics/t/0", clock)
+    create_table(store, "topics/t/partition=0", clock)
 
     def created() -> None:
         cluster.metadata_log.change_topic("t", lambda _: TopicRecord("t", "id", 1, 1, {}))
@@ -168,7 +168,7 @@ def test_a_sweep_that_slept_removes_nothing_that_was_half_created_before(
 def test_a_sweep_leaves_internal_topics_and_strangers_alone(
     cluster: Cluster, clock: ManualClock, store: Store
 ) -> None:
-    store.put("topics/__consumer_offsets/0/x", b"")
+    store.put("topics/__consumer_offsets/partition=0/x", b"")
     store.put("topics/no topic/x", b"")
     store.put("elsewhere/x", b"")
     clock.advance(30 * 24 * HOUR_MS)

@@ -86,7 +86,7 @@ def test_the_remote_root_changes_only_to_where_everything_is(cluster: Cluster, t
     assert values(before.topic("t").partition(0)) == VALUES
     with pytest.raises(
         InvalidArgument,
-        match="does not hold the records that were moved: the remote root has no table topics/t/0",
+        match="does not hold the records that were moved: the remote root has no table topics/t/partition=0",
     ):
         set_remote_root(cluster, tmp_path / "further")
     assert cluster.remote_root == (tmp_path / "away").as_uri()
@@ -124,12 +124,17 @@ def test_a_topic_that_is_to_move_has_its_remote_tables_at_once(tmp_path: Path, c
     assert open_store(tmp_path / "away").list_dirs(f"{TOPICS}/") == ["topics/a"]
     alter_topic(cluster, "b", TIERED)
     assert cluster.remote is not None
-    for directory in ("topics/a/0", "topics/a/1", "topics/a/2", "topics/b/0"):
+    for directory in (
+        "topics/a/partition=0",
+        "topics/a/partition=1",
+        "topics/a/partition=2",
+        "topics/b/partition=0",
+    ):
         assert cluster.remote.table(directory).snapshot.cluster == cluster.cluster_id
 
 
 def test_a_topic_with_records_in_the_remote_root_is_not_compacted_by_key(cluster: Cluster) -> None:
-    with pytest.raises(InvalidConfig, match="offsets up to 1 of topics/t/0 are in the remote root"):
+    with pytest.raises(InvalidConfig, match="offsets up to 1 of topics/t/partition=0 are in the remote root"):
         alter_topic(cluster, "t", {"cleanup.policy": "compact", "remote.storage.enable": None})
     assert not alter_topic(cluster, "t", {"remote.storage.enable": None}).config.remote_storage
     cluster.topic("t").partition(0).truncate(2)
@@ -172,11 +177,11 @@ def test_the_remote_files_of_a_deleted_topic_go_with_it(
 def test_a_sweep_leaves_the_tables_of_another_cluster(
     cluster: Cluster, tmp_path: Path, clock: ManualClock
 ) -> None:
-    create_table(open_store(tmp_path / "away"), "topics/t/1", clock, {PROPERTY_CLUSTER: "another"})
+    create_table(open_store(tmp_path / "away"), "topics/t/partition=1", clock, {PROPERTY_CLUSTER: "another"})
     delete_topic(cluster, "t")
     clock.advance(60_000)
     sweep(cluster)
-    assert files(tmp_path / "away", "topics/t") == [f"topics/t/1/_delta_log/{0:020}.json"]
+    assert files(tmp_path / "away", "topics/t") == [f"topics/t/partition=1/_delta_log/{0:020}.json"]
 
 
 def test_a_remote_root_that_is_away_keeps_the_deleted_topic(
@@ -199,9 +204,9 @@ def test_a_tiered_root_is_sound(cluster: Cluster, tmp_path: Path) -> None:
     report = check(cluster.store)
     assert report.problems == []
     assert [(part.directory, part.records) for part in report.partitions] == [
-        ("topics/__cluster_metadata/0", 1),
-        ("topics/t/0", 2),
-        ("topics/t/0 (remote)", 2),
+        ("topics/__cluster_metadata/partition=0", 1),
+        ("topics/t/partition=0", 2),
+        ("topics/t/partition=0 (remote)", 2),
     ]
     cluster.topic("t").partition(0).truncate(1)
     assert check(cluster.store).problems == []
@@ -212,15 +217,17 @@ def test_a_tiered_root_is_sound(cluster: Cluster, tmp_path: Path) -> None:
 
 def test_what_is_missing_in_the_remote_root_is_found(cluster: Cluster, tmp_path: Path) -> None:
     assert cluster.remote is not None
-    remote, away = cluster.remote.table("topics/t/0"), tmp_path / "away" / "topics" / "t" / "0"
+    remote, away = cluster.remote.table("topics/t/partition=0"), tmp_path / "away" / "topics/t/partition=0"
     segment = away / remote.snapshot.segments[1].path
     data = segment.read_bytes()
     segment.unlink()
     (problem,) = check(cluster.store).problems
-    assert problem.startswith(f"topics/t/0 (remote): segment {segment.name}: there is no object")
+    assert problem.startswith(f"topics/t/partition=0 (remote): segment {segment.name}: there is no object")
     segment.write_bytes(data)
     (away / "_delta_log" / f"{1:020}.json").unlink()
-    assert check(cluster.store).problems == ["topics/t/0 (remote): offsets 0-1 are missing at the end"]
+    assert check(cluster.store).problems == [
+        "topics/t/partition=0 (remote): offsets 0-1 are missing at the end"
+    ]
     shutil.rmtree(away)
     (problem,) = check(cluster.store).problems
     assert "there is no table" in problem
@@ -235,14 +242,16 @@ def test_records_lost_between_the_two_roots_are_found(cluster: Cluster) -> None:
     gone = table.snapshot.segments[0]
     info = commit_info(cluster.clock, "TIER")
     table.transact(lambda _: Commit(info, (Txn(TXN_TIERED, 3),), removes=(gone.remove(0, data_change=True),)))
-    assert check(cluster.store).problems == ["topics/t/0 (remote): offsets 2-2 are missing at the end"]
+    assert check(cluster.store).problems == [
+        "topics/t/partition=0 (remote): offsets 2-2 are missing at the end"
+    ]
 
 
 def test_a_remote_table_of_another_cluster_is_found(
     cluster: Cluster, tmp_path: Path, clock: ManualClock
 ) -> None:
     shutil.rmtree(tmp_path / "away" / "topics" / "t")
-    create_table(open_store(tmp_path / "away"), "topics/t/0", clock, {PROPERTY_CLUSTER: "another"})
+    create_table(open_store(tmp_path / "away"), "topics/t/partition=0", clock, {PROPERTY_CLUSTER: "another"})
     found = check(cluster.store).problems
-    assert f"topics/t/0 (remote): it is of cluster another, not of {cluster.cluster_id}" in found[0]
+    assert f"topics/t/partition=0 (remote): it is of cluster another, not of {cluster.cluster_id}" in found[0]
     assert "offsets 0-1 are missing at the end" in found[1]

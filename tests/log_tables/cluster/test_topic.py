@@ -58,7 +58,7 @@ def test_internal_topics_are_read_and_never_written() -> None:
 def store(clock: ManualClock) -> Store:
     store = open_store("memory://")
     for index in range(2):
-        create_table(store, f"topics/t~3/{index}", clock)
+        create_table(store, f"topics/t~3/partition={index}", clock)
     return store
 
 
@@ -74,7 +74,7 @@ def test_a_partition_is_opened_at_its_first_use_and_once(topic: Topic) -> None:
     assert topic.directory == "topics/t~3"
     assert (topic.opened(), topic.is_open(1)) == ([], False)
     partition = topic.partition(1)
-    assert partition.directory == "topics/t~3/1"
+    assert partition.directory == "topics/t~3/partition=1"
     assert topic.partition(1) is partition
     assert topic.opened() == [(1, partition)]
     assert topic.partitions() == [topic.partition(0), partition]
@@ -96,8 +96,8 @@ def test_new_settings_reach_open_partitions(topic: Topic) -> None:
 
 
 def test_a_partition_whose_table_is_lost_says_so(topic: Topic, store: Store) -> None:
-    store.delete("topics/t~3/0/_delta_log/00000000000000000000.json")
-    with pytest.raises(CorruptLog, match="names the table topics/t~3/0, which is missing"):
+    store.delete("topics/t~3/partition=0/_delta_log/00000000000000000000.json")
+    with pytest.raises(CorruptLog, match="names the table topics/t~3/partition=0, which is missing"):
         topic.partition(0)
     assert isinstance(topic.partition(1).snapshot.version, int)
     with pytest.raises(LakelogError):

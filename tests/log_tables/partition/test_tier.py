@@ -278,9 +278,9 @@ def test_a_remote_table_of_another_cluster_is_refused(
     create_table(store, TABLE, clock, {PROPERTY_CLUSTER: "another"})
     with pytest.raises(CorruptLog, match="is of cluster another, not of cluster a-cluster"):
         move(partition.table, remote_root(away, clock), 1)
-    create_table(store, "topics/u/0", clock)
+    create_table(store, "topics/u/partition=0", clock)
     with pytest.raises(CorruptLog, match="is of no remote tier"):
-        remote_root(away, clock).table("topics/u/0")
+        remote_root(away, clock).table("topics/u/partition=0")
 
 
 def test_a_remote_root_that_lost_what_it_held_takes_nothing_more(

@@ -70,9 +70,11 @@ def test_a_root_with_a_gateway_that_lives_is_refused_but_by_force(tmp_path: Path
 
 
 def test_a_root_that_is_not_whole_is_refused_but_by_force(cluster: Cluster) -> None:
-    path = next(item.path for item in cluster.store.list("topics/t/0/") if item.path.endswith(".parquet"))
+    path = next(
+        item.path for item in cluster.store.list("topics/t/partition=0/") if item.path.endswith(".parquet")
+    )
     cluster.store.delete(path)
-    with pytest.raises(CorruptLog, match="not whole: topics/t/0: segment"):
+    with pytest.raises(CorruptLog, match="not whole: topics/t/partition=0: segment"):
         adopt(cluster.store, cluster.clock, 0)
     adopt(cluster.store, cluster.clock, 0, force=True)
     assert locate(cluster.store) is RootLocation.HERE
@@ -111,7 +113,7 @@ def test_a_clone_that_is_adopted_has_the_remote_root_to_itself(tmp_path: Path, c
     with pytest.raises(CorruptLog, match="belongs to another root of this cluster id"):
         move_topic(original, "t", [1])
     with pytest.raises(CorruptLog, match="belongs to another root"):
-        table_of(original, "t", 0, "topics/t/0", remote=True)
+        table_of(original, "t", 0, "topics/t/partition=0", remote=True)
     with pytest.raises(CorruptLog, match="belongs to another root"):
         create_topic(original, "u", configs=TIERED)
     with pytest.raises(CorruptLog, match="belongs to another root"):

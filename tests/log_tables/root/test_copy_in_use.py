@@ -156,9 +156,9 @@ def test_a_tree_that_was_copied_in_use_is_whole_or_refused(tmp_path: Path, clock
 
 def check_in_order(root: Path, tmp_path: Path, clock: ManualClock, traffic: Traffic) -> None:
     """Logs before what they name, and groups before topics: it is whole. Topics before groups: it is not."""
-    metadata = "topics/__cluster_metadata/0/_delta_log"
-    groups = [f"topics/{CONSUMER_OFFSETS}/{number}/_delta_log" for number in range(3)]
-    topics = [f"topics/t/{number}/_delta_log" for number in range(4)]
+    metadata = "topics/__cluster_metadata/partition=0/_delta_log"
+    groups = [f"topics/{CONSUMER_OFFSETS}/partition={number}/_delta_log" for number in range(3)]
+    topics = [f"topics/t/partition={number}/_delta_log" for number in range(4)]
     assert not Cluster.open(open_store(root), clock, create=False).cached_topic("phoenix")
     before = ends(traffic.gateway)
     copy_tree_in_use(root, tmp_path / "groups first", metadata, *groups, *topics)

@@ -173,13 +173,13 @@ def test_records_that_retention_removes_from_the_remote_root_are_not_copied(
     tiered = original.claim(create_topic(original, "t", configs={"remote.storage.enable": "true"}), 0)
     append_each(tiered, VALUES)
     move_topic(original, "t", [2])
-    following = commit_path("topics/t/0", tiered.snapshot.version + 1)
+    following = commit_path("topics/t/partition=0", tiered.snapshot.version + 1)
 
     def expire() -> None:
         tiered.truncate(1)
         remote = original.remote
         assert remote is not None
-        remove_expired(remote.table("topics/t/0"), 1)
+        remove_expired(remote.table("topics/t/partition=0"), 1)
 
     looks: list[str] = []
 

@@ -28,8 +28,8 @@ from log_tables.testing import WRITES, ClockedStore, Fault, FaultyStore
 from tests.kit.failures import before
 from tests.kit.partitions import append, thin_out
 
-DIRECTORY = "topics/t/0"
-METADATA = "topics/__cluster_metadata/0"
+DIRECTORY = "topics/t/partition=0"
+METADATA = "topics/__cluster_metadata/partition=0"
 
 
 @pytest.fixture
@@ -213,7 +213,7 @@ def test_offsets_that_were_given_twice_or_skipped_are_named(
 ) -> None:
     commit_unchecked(partition, appended(partition, base))
     (found,) = problems(partition)
-    assert "version 5 of topics/t/0 (WRITE) breaks the log" in found
+    assert "version 5 of topics/t/partition=0 (WRITE) breaks the log" in found
     assert reason in found
 
 
@@ -255,7 +255,7 @@ def test_a_commit_that_cannot_be_read_is_named_and_the_other_tables_are_looked_a
     append(cluster.claim(create_topic(cluster, "u"), 0), b"a")
     store.put(commit_path(DIRECTORY, 3), b"{")
     report = check(store)
-    assert [found.directory for found in report.partitions] == [METADATA, DIRECTORY, "topics/u/0"]
+    assert [found.directory for found in report.partitions] == [METADATA, DIRECTORY, "topics/u/partition=0"]
     assert report.partitions[2].records == 1
     (problem,) = report.problems
     assert commit_path(DIRECTORY, 3) in problem
@@ -272,7 +272,9 @@ def test_a_checkpoint_that_says_something_else_is_named(partition: Partition, st
     store.put(path, encode(changed(written, txns=[txn for txn in written.txns if txn.last_updated])))
     assert len(problems(partition)) == 1
     store.put(path, b"rotten")
-    assert any("checkpoint 4 of topics/t/0 cannot be read" in problem for problem in problems(partition))
+    assert any(
+        "checkpoint 4 of topics/t/partition=0 cannot be read" in problem for problem in problems(partition)
+    )
 
 
 def test_a_table_that_is_lost_is_named(partition: Partition, store: Store) -> None:

@@ -147,7 +147,7 @@ class Listing(StoreWrapper):
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
         before = {item.path for item in self.inner.list(prefix)}
-        if prefix == "topics/t/0/":
+        if prefix == "topics/t/partition=0/":
             self._put()
         found = [*self.inner.list(prefix, start_after)]
         new = [item.path for item in found if item.path not in before and "_delta_log" in item.path]
@@ -166,12 +166,12 @@ def newest(store: Store, directory: str) -> str:
 
 
 def without_segment(store: Store) -> None:
-    path = next(item.path for item in store.list("topics/t/0/") if item.path.endswith(".parquet"))
+    path = next(item.path for item in store.list("topics/t/partition=0/") if item.path.endswith(".parquet"))
     store.delete(path)
 
 
 def with_cut_segment(store: Store) -> None:
-    path = next(item.path for item in store.list("topics/t/0/") if item.path.endswith(".parquet"))
+    path = next(item.path for item in store.list("topics/t/partition=0/") if item.path.endswith(".parquet"))
     store.put(path, store.get(path)[:-1])
 
 
@@ -181,12 +181,12 @@ def without_table(store: Store) -> None:
 
 
 def with_hole(store: Store) -> None:
-    path = [item.path for item in store.list("topics/t/0/_delta_log/")][-3]
+    path = [item.path for item in store.list("topics/t/partition=0/_delta_log/")][-3]
     store.delete(path)
 
 
 def with_an_older_topic(store: Store) -> None:
-    store.delete(newest(store, "topics/t/0"))
+    store.delete(newest(store, "topics/t/partition=0"))
 
 
 def without_staged(store: Store) -> None:
@@ -234,6 +234,6 @@ def test_a_gateway_does_not_start_on_what_is_not_whole(cluster: Cluster, tmp_pat
     settings = {**os.environ, "LAKELOG_LEADER_TIMEOUT_MS": "200"}
     ended = subprocess.run(command, capture_output=True, text=True, check=False, env=settings)
     assert ended.returncode == 1
-    assert "cannot be served as it is: topics/t/0: segment" in ended.stderr
+    assert "cannot be served as it is: topics/t/partition=0: segment" in ended.stderr
     assert "`lakelog root copy`" in ended.stderr
     assert "Traceback" not in ended.stderr

@@ -26,7 +26,7 @@ from log_tables.store.store import Store, open_store
 from log_tables.table.snapshot import Segment
 from log_tables.testing import Fault, FaultyStore, unavailable
 
-TABLE = "topics/t/0"
+TABLE = "topics/t/partition=0"
 NAME = "00000000000000000100-0123abcd.parquet"
 ROWS = [
     Record(b"value", b"key", (("h", b"1"), ("h", None), ("", b"")), 1_000_001),

@@ -194,7 +194,13 @@ def test_a_damaged_file_is_reported_as_damaged(
 
 
 @pytest.mark.parametrize(
-    "path", ["topics/t/0/00000000000000000000-01234567.parquet", "staging/../topics", "staging/x.arrow", ""]
+    "path",
+    [
+        "topics/t/partition=0/00000000000000000000-01234567.parquet",
+        "staging/../topics",
+        "staging/x.arrow",
+        "",
+    ],
 )
 def test_only_a_staged_file_can_be_named(path: str, store: Store) -> None:
     with pytest.raises(InvalidArgument, match="is not the path of a staged file"):
@@ -283,7 +289,7 @@ def test_a_file_is_refused_long_before_it_can_be_vacuumed(store: Store, clock: M
 
 def test_a_vacuum_leaves_what_is_named_or_young_or_no_staged_file(store: Store, clock: ManualClock) -> None:
     named, unnamed = (staging.stage(store, clock, GROUP, two_parts()) for _ in range(2))
-    store.put("topics/t/0/x.parquet", b"")
+    store.put("topics/t/partition=0/x.parquet", b"")
     clock.advance(STAGING_RETENTION_MS + 1)
     young = staging.stage(store, clock, GROUP, two_parts())
     dry = staging.vacuum(store, {named.path}, dry_run=True)
@@ -291,7 +297,7 @@ def test_a_vacuum_leaves_what_is_named_or_young_or_no_staged_file(store: Store, 
     assert staging.vacuum(store, {named.path}) == dry
     assert [file.path for file in dry] == [unnamed.path]
     assert staged_in(store) == sorted([named.path, young.path])
-    assert store.get("topics/t/0/x.parquet") == b""
+    assert store.get("topics/t/partition=0/x.parquet") == b""
 
 
 def test_a_vacuum_of_a_root_without_staged_files_finds_none(store: Store) -> None:

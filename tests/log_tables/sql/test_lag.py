@@ -197,5 +197,5 @@ def test_a_log_of_groups_that_cannot_be_read_is_named(cluster: Cluster) -> None:
     create_topic(cluster, CONSUMER_OFFSETS, internal=True)
     log = cluster.claim(cluster.topic(CONSUMER_OFFSETS), 0)
     log.append([AppendRequest(input_batch([Record(b"{}", key=b"no JSON")], 0))])
-    with pytest.raises(CorruptLog, match="offset 0 of topics/__consumer_offsets/0"):
+    with pytest.raises(CorruptLog, match="offset 0 of topics/__consumer_offsets/partition=0"):
         system_tables(cluster, [LAG_TABLE])

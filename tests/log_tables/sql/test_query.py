@@ -353,13 +353,13 @@ def test_a_query_can_be_explained_and_a_view_described(cluster: Cluster) -> None
 
 def test_a_table_that_cannot_be_read_is_typed_and_names_no_path(cluster: Cluster, store_root: Path) -> None:
     append(create_topic(cluster, "orders").partition(0), b"x")
-    (segment,) = store_root.glob("topics/orders/0/*.parquet")
+    (segment,) = store_root.glob("topics/orders/partition=0/*.parquet")
     segment.unlink()
     with pytest.raises(StoreUnavailable, match="fsck") as raised:
         query(cluster, "select value from orders")
     assert segment.name in raised.value.message
     assert str(store_root).lstrip("/") not in raised.value.message
-    for version in store_root.glob("topics/orders/0/_delta_log/*"):
+    for version in store_root.glob("topics/orders/partition=0/_delta_log/*"):
         version.write_bytes(b"not JSON")
     with pytest.raises(StoreUnavailable) as raised:
         query(cluster, "select value from orders")

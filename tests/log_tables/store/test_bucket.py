@@ -17,7 +17,7 @@ def test_an_object_store_that_is_down_has_made_durable_what_it_showed(
 ) -> None:
     endpoint, statuses = impostor
     statuses.update(dict.fromkeys(range(100), 503))
-    open_store("s3://bucket", impostor_options(endpoint), create=False).make_durable("topics/t/0")
+    open_store("s3://bucket", impostor_options(endpoint), create=False).make_durable("topics/t/partition=0")
 
 
 def test_an_object_store_is_found_by_the_environment(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:

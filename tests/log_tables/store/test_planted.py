@@ -121,7 +121,7 @@ def test_a_gateway_says_damaged_and_takes_no_more_for_the_partition(tmp_path: Pa
         gateway.create_topic("t", 2)
         for partition in range(2):
             assert gateway.produce("t", 1, partition=partition).status_code == 200
-        by_a_commit(open_store(tmp_path), "topics/t/0", path)
+        by_a_commit(open_store(tmp_path), "topics/t/partition=0", path)
         for answer in (
             gateway.client.get("/topics/t/partitions/0/records"),
             gateway.produce("t", 2, partition=0),
@@ -138,7 +138,7 @@ def appended_record(cluster: Cluster, partition: Partition, record: Record) -> N
 
 
 @pytest.mark.parametrize(
-    "path", [f"topics/t/0/{NAME}", "staging/../topics/t/0/x", "/etc/passwd", "staging/x"]
+    "path", [f"topics/t/partition=0/{NAME}", "staging/../topics/t/partition=0/x", "/etc/passwd", "staging/x"]
 )
 def test_an_intent_that_names_no_staged_file_is_damage(cluster: Cluster, path: str) -> None:
     groups = create_topic(cluster, CONSUMER_OFFSETS, 1, internal=True).partition(0)

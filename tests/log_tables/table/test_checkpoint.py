@@ -139,7 +139,7 @@ def parquet(**columns: list[object]) -> bytes:
     ],
 )
 def test_a_broken_checkpoint_is_named_by_version_and_table(data: bytes) -> None:
-    with pytest.raises(CorruptLog, match="checkpoint 12 of topics/t/0 cannot be read"):
+    with pytest.raises(CorruptLog, match="checkpoint 12 of topics/t/partition=0 cannot be read"):
         decode(data, 12, TABLE)
 
 

@@ -35,7 +35,7 @@ from log_tables.testing import (
     unavailable,
 )
 
-TABLE = "topics/t/0"
+TABLE = "topics/t/partition=0"
 COMMITS = {"put_if_absent"}
 MINE = Commit(CommitInfo(batchId="mine", engineInfo="lakelog/test"), txns=(Txn("lakelog.log", 1),))
 THEIRS = Commit(CommitInfo(batchId="theirs", engineInfo="lakelog/test"), txns=(Txn("lakelog.leader", 2),))
@@ -101,7 +101,9 @@ def test_actions_that_are_not_known_are_passed_over() -> None:
     ],
 )
 def test_a_commit_that_cannot_be_read_is_named_by_its_path_under_the_root(data: bytes) -> None:
-    with pytest.raises(CorruptLog, match=r"topics/t/0/_delta_log/00000000000000000007\.json") as raised:
+    with pytest.raises(
+        CorruptLog, match=r"topics/t/partition=0/_delta_log/00000000000000000007\.json"
+    ) as raised:
         decode(data, commit_path(TABLE, 7))
     assert raised.value.message.endswith("restore the file")
 

@@ -176,7 +176,7 @@ def test_what_breaks_an_invariant_is_named_and_refused(reason: str) -> None:
     txns = {TXN_LOG_START: Txn(TXN_LOG_START, 3), TXN_CLEANED: Txn(TXN_CLEANED, 5)}
     before = changed(BEFORE, txns={**BEFORE.txns, **txns})
     assert reason in (broken_step(before, BROKEN[reason]) or "it holds")
-    with pytest.raises(ForeignCommit, match="version 8 of topics/t/0") as raised:
+    with pytest.raises(ForeignCommit, match="version 8 of topics/t/partition=0") as raised:
         classify(TABLE, before, BROKEN[reason])
     assert reason in raised.value.message
 
@@ -277,7 +277,7 @@ def test_a_commit_of_another_tool_stops_the_partition_and_is_named(partition: Pa
         lambda: another(partition),
     ]
     for attempt in attempts:
-        with pytest.raises(ForeignCommit, match="version 5 of topics/t/0") as raised:
+        with pytest.raises(ForeignCommit, match="version 5 of topics/t/partition=0") as raised:
             attempt()
         assert raised.value.details == {"version": 5, "operation": operation}
     assert not partition.leading
@@ -325,5 +325,5 @@ def test_errors_about_foreign_commits_name_no_path_of_the_machine(
     with pytest.raises(LakelogError) as raised:
         another(partition)
     assert str(store_root) not in raised.value.message
-    with pytest.raises(CorruptLog, match="refused to commit to topics/t/0"):
+    with pytest.raises(CorruptLog, match="refused to commit to topics/t/partition=0"):
         partition.table.transact(lambda _: appended(segment(9, 9)))

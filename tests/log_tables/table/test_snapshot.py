@@ -180,14 +180,14 @@ def test_a_table_that_asks_for_more_is_refused_by_the_name_of_the_feature(
 
 def test_version_0_needs_protocol_and_metadata() -> None:
     for commit in (Commit(INFO), Commit(INFO, protocol=Protocol(1, 2))):
-        with pytest.raises(CorruptLog, match="version 0 of topics/t/0 has no protocol or metadata"):
+        with pytest.raises(CorruptLog, match="version 0 of topics/t/partition=0 has no protocol or metadata"):
             first_snapshot(commit, TABLE)
 
 
 def test_where_there_is_no_log_there_is_no_table(clock: ManualClock) -> None:
     store = open_store("memory://")
-    with pytest.raises(ObjectMissing, match="there is no table at topics/t/0"):
+    with pytest.raises(ObjectMissing, match="there is no table at topics/t/partition=0"):
         open_checkpoint(store, TABLE)
     store.put(commit_path(TABLE, 5), b"{}")
-    with pytest.raises(ObjectMissing, match="there is no table at topics/t/0"):
+    with pytest.raises(ObjectMissing, match="there is no table at topics/t/partition=0"):
         open_checkpoint(store, TABLE)

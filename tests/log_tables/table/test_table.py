@@ -67,21 +67,24 @@ def test_a_claim_is_seen_by_all_though_a_clock_let_the_log_be_cleaned_too_early(
 
 def test_a_table_is_made_once(store: Store, clock: ManualClock) -> None:
     create_table(
-        store, "topics/new/0", clock, {"delta.setTransactionRetentionDuration": "interval 5 seconds"}
+        store,
+        "topics/new/partition=0",
+        clock,
+        {"delta.setTransactionRetentionDuration": "interval 5 seconds"},
     )
-    table = Table(store, "topics/new/0", clock)
+    table = Table(store, "topics/new/partition=0", clock)
     assert (table.snapshot.version, table.snapshot.high_watermark, table.snapshot.leader_epoch) == (0, 0, 0)
     configuration = table.snapshot.metadata.configuration
     assert configuration["delta.enableExpiredLogCleanup"] == "false"
     assert configuration["delta.setTransactionRetentionDuration"] == "interval 5 seconds"
     assert "delta.appendOnly" not in configuration
-    with pytest.raises(AlreadyExists, match="there is a table at topics/new/0 already"):
-        create_table(store, "topics/new/0", clock)
+    with pytest.raises(AlreadyExists, match="there is a table at topics/new/partition=0 already"):
+        create_table(store, "topics/new/partition=0", clock)
 
 
 def test_where_there_is_no_table_none_is_opened(store: Store, clock: ManualClock) -> None:
-    with pytest.raises(ObjectMissing, match="there is no table at topics/none/0"):
-        Table(store, "topics/none/0", clock)
+    with pytest.raises(ObjectMissing, match="there is no table at topics/none/partition=0"):
+        Table(store, "topics/none/partition=0", clock)
 
 
 def test_a_table_that_asks_for_more_is_not_led(partition: Partition, store: Store) -> None:
@@ -105,7 +108,7 @@ def test_a_checkpoint_that_cannot_be_read_is_named(partition: Partition, store: 
     append(partition, b"0")
     partition.checkpoint()
     store.put(checkpoint_path(TABLE, 2), b"rotten")
-    with pytest.raises(CorruptLog, match="checkpoint 2 of topics/t/0 cannot be read"):
+    with pytest.raises(CorruptLog, match="checkpoint 2 of topics/t/partition=0 cannot be read"):
         another(partition)
 
 
