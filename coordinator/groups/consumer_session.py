@@ -23,7 +23,7 @@ from log_tables.errors import Damaged, LakelogError, NotAssigned, OffsetOutOfRan
 from log_tables.limits import READ_SEGMENTS_MAX
 from log_tables.partition.partition import Partition
 from log_tables.partition.read_plan import ReadPlan
-from log_tables.table.table import topic_deleted
+from log_tables.table.delta_log import topic_deleted
 from log_tables.topic_partition import TopicPartition
 
 Item = TypeVar("Item")

@@ -31,7 +31,7 @@ from log_tables.partition.reader import PartitionConfig
 from log_tables.partition.remote import RemoteRoot
 from log_tables.segments.segment import SegmentCache
 from log_tables.store.store import Store, open_store
-from log_tables.table.table import topic_deleted
+from log_tables.table.delta_log import topic_deleted
 
 Result = TypeVar("Result")
 

@@ -27,8 +27,8 @@ from log_tables.partition.sequencer import AppendRequest, ProducerStamp, Sequenc
 from log_tables.segments import segment as segments
 from log_tables.store.store import Store
 from log_tables.table.commit import Commit, Txn
+from log_tables.table.delta_log import commit_info, topic_deleted
 from log_tables.table.snapshot import Snapshot, timestamp_us
-from log_tables.table.table import commit_info, topic_deleted
 
 __all__ = ["AppendRequest", "Partition", "ProducerStamp", "SequencedAppend"]
 

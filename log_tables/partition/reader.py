@@ -20,8 +20,9 @@ from log_tables.segments import segment as segments
 from log_tables.segments.replaced import read_on
 from log_tables.segments.segment import SEGMENT_LIMITS, SegmentLimits
 from log_tables.store.store import Store
+from log_tables.table.delta_log import topic_deleted
 from log_tables.table.snapshot import Segment, Snapshot, timestamp_text
-from log_tables.table.table import Table, topic_deleted
+from log_tables.table.table import Table
 
 
 @dataclass(frozen=True, slots=True)

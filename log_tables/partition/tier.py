@@ -23,8 +23,9 @@ from log_tables.segments import segment as segments
 from log_tables.segments.digest import Digest
 from log_tables.store.store import Data, Store, open_store
 from log_tables.table.commit import Commit, Txn
+from log_tables.table.delta_log import commit_info
 from log_tables.table.snapshot import Segment, Snapshot
-from log_tables.table.table import Table, commit_info
+from log_tables.table.table import Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,8 @@ from log_tables.root.inspection import inspect
 from log_tables.root.listed_brokers import find_living, strike_off
 from log_tables.store.store import Store
 from log_tables.table.commit import Commit
+from log_tables.table.delta_log import commit_info, new_table_id
 from log_tables.table.snapshot import Snapshot
-from log_tables.table.table import commit_info, new_table_id
 
 
 def adopt(store: Store, clock: Clock, wait_s: float, keep_id: bool = False, force: bool = False) -> str:

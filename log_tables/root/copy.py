@@ -41,9 +41,9 @@ from log_tables.root.listed_brokers import strike_off
 from log_tables.segments import segment as segments
 from log_tables.store.store import Store, open_store, overlap
 from log_tables.table.commit import Commit, put_commit
+from log_tables.table.delta_log import commit_info, new_table_id
 from log_tables.table.invariant import broken_state, gaps
 from log_tables.table.snapshot import Segment, Snapshot
-from log_tables.table.table import commit_info, new_table_id
 
 Progress = Callable[[int, int], None]
 """Called with the bytes that are in the copy, and with those of the original."""

@@ -25,8 +25,9 @@ from log_tables.segments.digest import Digest
 from log_tables.segments.segment import SEGMENT_LIMITS, SegmentLimits, SegmentStats, SegmentWriter
 from log_tables.store.store import Store, open_store
 from log_tables.table.commit import Commit, Txn
+from log_tables.table.delta_log import commit_info
 from log_tables.table.snapshot import Horizons, Segment, Snapshot
-from log_tables.table.table import Table, commit_info
+from log_tables.table.table import Table
 
 __all__ = [
     "MergeTask",

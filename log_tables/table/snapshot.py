@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from log_tables.errors import CorruptLog, ObjectMissing, UnsupportedTable
+from log_tables.errors import CorruptLog, UnsupportedTable
 from log_tables.layout import (
     HEADERS,
     KEY,
@@ -31,9 +31,8 @@ from log_tables.layout import (
     producer_sequence_txn,
 )
 from log_tables.limits import TOMBSTONE_RETENTION_MS
-from log_tables.store.store import Store
-from log_tables.table.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint
-from log_tables.table.commit import Add, Commit, Metadata, Protocol, Remove, Txn, read_commit
+from log_tables.table.checkpoint import Checkpoint
+from log_tables.table.commit import Add, Commit, Metadata, Protocol, Remove, Txn
 
 READER_VERSION = 1
 WRITER_VERSION = 2
@@ -333,23 +332,6 @@ def first_snapshot(commit: Commit, table: str) -> Snapshot:
         raise CorruptLog(f"version 0 of {table} has no protocol or metadata; restore the file")
     empty = Snapshot(-1, commit.protocol, commit.metadata)
     return empty.apply(commit)
-
-
-def open_checkpoint(store: Store, table: str, hinted: bool = True) -> Snapshot:
-    """The snapshot of the newest checkpoint, or of version 0 where there is none. Raises ObjectMissing.
-
-    The newest is the checkpoint that `_last_checkpoint` names, which may be out of date; or the newest that a
-    listing shows, unless `hinted`.
-    """
-    checkpoint = read_checkpoint(store, table) if hinted else newest_checkpoint(store, table)
-    if checkpoint is None:
-        commit = read_commit(store, table, 0)
-        if commit is not None:
-            return first_snapshot(commit, table)
-        checkpoint = newest_checkpoint(store, table)  # the first one may be new, and version 0 deleted since
-    if checkpoint is None:
-        raise ObjectMissing(f"there is no table at {table}")
-    return from_checkpoint(checkpoint)
 
 
 def from_checkpoint(checkpoint: Checkpoint) -> Snapshot:

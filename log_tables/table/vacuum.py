@@ -30,8 +30,9 @@ from log_tables.limits import (
 )
 from log_tables.store.store import Store
 from log_tables.table.commit import VACUUM, Commit
+from log_tables.table.delta_log import commit_info
 from log_tables.table.snapshot import Snapshot
-from log_tables.table.table import Table, commit_info
+from log_tables.table.table import Table
 
 _UNIT_MS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000, "week": 604_800_000}
 _INTERVAL = re.compile(rf"(?:interval\s+)?(\d+)\s+({'|'.join(_UNIT_MS)})s?", re.IGNORECASE)

@@ -14,8 +14,9 @@ from log_tables.root.fsck import check_partition
 from log_tables.segments.segment import SegmentLimits, describe, encode, read
 from log_tables.store.store import Store
 from log_tables.table.commit import Add, Commit, Txn
+from log_tables.table.delta_log import commit_info
 from log_tables.table.snapshot import Segment, Snapshot
-from log_tables.table.table import commit_info, create_table
+from log_tables.table.table import create_table
 
 TABLE = "topics/t/partition=0"
 

@@ -17,8 +17,9 @@ from log_tables.partition.partition import Partition
 from log_tables.root.fsck import check
 from log_tables.segments.rewrite import commit_merge, merge
 from log_tables.table.commit import Commit, Txn
+from log_tables.table.delta_log import commit_info
 from log_tables.table.invariant import broken_step
-from log_tables.table.table import Table, commit_info
+from log_tables.table.table import Table
 from tests.kit.clusters import another, directories, ended, looked
 from tests.kit.partitions import append, values
 

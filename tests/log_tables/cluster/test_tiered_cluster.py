@@ -17,7 +17,8 @@ from log_tables.limits import LOG_RETENTION_MS
 from log_tables.root.fsck import check
 from log_tables.store.store import open_store
 from log_tables.table.commit import Commit, Txn
-from log_tables.table.table import commit_info, create_table
+from log_tables.table.delta_log import commit_info
+from log_tables.table.table import create_table
 from tests.kit.partitions import append_each, values
 from tests.kit.tiers import move_topic, tiered_cluster
 

@@ -10,8 +10,8 @@ from log_tables.partition.partition import Partition, ProducerStamp
 from log_tables.partition.reader import PartitionConfig
 from log_tables.store.store import Store
 from log_tables.table.commit import Commit, Txn
+from log_tables.table.delta_log import commit_info
 from log_tables.table.snapshot import ProducerState
-from log_tables.table.table import commit_info
 from log_tables.testing import Fault, FaultyStore, refused
 from tests.kit.partitions import another, append, entry, new_partition, sound, values
 

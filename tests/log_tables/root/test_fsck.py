@@ -23,7 +23,7 @@ from log_tables.segments.segment import encode as encode_segment
 from log_tables.store.store import Store, open_store
 from log_tables.table.checkpoint import decode, encode
 from log_tables.table.commit import Commit, ProducedBatch, Txn, put_commit
-from log_tables.table.table import commit_info
+from log_tables.table.delta_log import commit_info
 from log_tables.testing import WRITES, ClockedStore, Fault, FaultyStore
 from tests.kit.failures import before
 from tests.kit.partitions import append, thin_out

@@ -20,11 +20,11 @@ from log_tables.table.snapshot import (
     check_supported,
     first_snapshot,
     from_checkpoint,
-    open_checkpoint,
     segment_of,
     timestamp_text,
     timestamp_us,
 )
+from log_tables.table.table import Table
 from tests.kit.partitions import TABLE
 
 INFO = CommitInfo(engineInfo="lakelog/test")
@@ -187,7 +187,7 @@ def test_version_0_needs_protocol_and_metadata() -> None:
 def test_where_there_is_no_log_there_is_no_table(clock: ManualClock) -> None:
     store = open_store("memory://")
     with pytest.raises(ObjectMissing, match="there is no table at topics/t/partition=0"):
-        open_checkpoint(store, TABLE)
+        Table(store, TABLE, clock)
     store.put(commit_path(TABLE, 5), b"{}")
     with pytest.raises(ObjectMissing, match="there is no table at topics/t/partition=0"):
-        open_checkpoint(store, TABLE)
+        Table(store, TABLE, clock)

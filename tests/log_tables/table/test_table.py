@@ -12,8 +12,9 @@ from log_tables.limits import LOG_RETENTION_MS
 from log_tables.partition.partition import Partition
 from log_tables.store.store import Store
 from log_tables.table.commit import Commit, Txn
+from log_tables.table.delta_log import commit_info
 from log_tables.table.snapshot import Snapshot
-from log_tables.table.table import Table, commit_info, create_table
+from log_tables.table.table import Table, create_table
 from log_tables.testing import Fault, FaultyStore, ManualClock
 from tests.kit.failures import before
 from tests.kit.partitions import TABLE, another, append, append_each, bury, values
