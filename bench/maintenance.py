@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
 from bench.cells import Figures, scratch
 from bench.contest import OURS, Results, Scale
 from bench.maintenance_load import Events, append, fill
@@ -12,6 +10,7 @@ from bench.peers import Peers
 from bench.spark_job import Job, Worker
 from bench.spark_load import TOPIC
 from jobs import retention
+from jobs.local_engine import LocalEngine
 from jobs.state import look
 from log_tables.clock import SystemClock, timer
 from log_tables.cluster.cluster import Cluster
@@ -71,7 +70,7 @@ def expire(_seconds: int) -> Figures:
         cluster = Cluster.open(store)
         states, _ = look(cluster)
         steps = retention.plan(states, cluster.clock.now_ms())
-        done = [*retention.run(_no_spark, cluster, steps)]
+        done = [*retention.run(LocalEngine(), cluster, steps)]
         elapsed = timer() - begin
         segments = (call for call in store.calls if segment_base_offset(call.path) is not None)
         touched = [call for call in segments if f"/{TOPIC}/" in call.path]
@@ -89,7 +88,3 @@ def _fill_expired(root: Path) -> None:
     partition = cluster.claim(create_topic(cluster, TOPIC, 1, {"retention.ms": f"{hour_us // 1_000}"}), 0)
     append(partition, EXPIRED, 10, events, clock.now_us() - 2 * hour_us)
     append(partition, KEPT, 10, events, clock.now_us())
-
-
-def _no_spark() -> SparkSession:
-    raise RuntimeError("retention needs no Spark")

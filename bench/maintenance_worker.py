@@ -17,27 +17,32 @@ from bench.maintenance_load import content, files, table
 from bench.spark_job import Job
 from bench.spark_worker import work
 from jobs import key_compaction, segment_compaction
+from jobs.engine import Engine
+from jobs.local_engine import LocalEngine
 from jobs.outcome import JobOutcome
+from jobs.spark_engine import SparkEngine
 from jobs.state import look
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
 from log_tables.store.store import open_store
 
 OPTIMIZE = "Delta's OPTIMIZE"
+LOCAL = "the local engine"
 CORES = 2
 """Of the session: `local[2]`."""
 _WARM_TABLES = 4
 
 
 def merge(spark: SparkSession, job: Job) -> Results:
-    """Segment compaction of all partitions, and OPTIMIZE of one table after the other."""
+    """Segment compaction of all partitions by both engines, and OPTIMIZE of one table after the other."""
     before, held = content(job.source, job.partitions), files(job.source, job.partitions)
     _merge(spark, job, _copy(job, "warm"))
     _optimize(spark, _copy(job, "warm-optimize"), range(min(_WARM_TABLES, job.partitions)))
-    ours, theirs = _copy(job, "merged"), _copy(job, "optimized")
+    ours, local, theirs = _copy(job, "merged"), _copy(job, "local"), _copy(job, "optimized")
     seconds, done = _merge(spark, job, ours)
+    local_seconds, _ = _merged(LocalEngine(), job, local)
     optimize_seconds = _optimize(spark, theirs, range(job.partitions))
-    for root in (ours, theirs):
+    for root in (ours, local, theirs):
         if content(root, job.partitions) != before or files(root, job.partitions) >= held:
             raise RuntimeError(f"{root.name}: the tables do not hold the same records in fewer files")
     share = seconds * min(CORES, len(done)) * 1e6
@@ -47,6 +52,10 @@ def merge(spark: SparkSession, job: Job) -> Results:
             "files after": files(ours, job.partitions),
             "MB of values/s per core": sum(size for *_, size in before) / share,
             "MB of files/s per core": sum(outcome.bytes_before for outcome in done) / share,
+        },
+        LOCAL: {
+            "records/s": job.records / local_seconds,
+            "files after": files(local, job.partitions),
         },
         OPTIMIZE: {
             "records/s": job.records / optimize_seconds,
@@ -61,18 +70,26 @@ def _copy(job: Job, name: str) -> Path:
 
 
 def _merge(spark: SparkSession, job: Job, root: Path) -> tuple[float, list[JobOutcome]]:
-    """Seconds from opening the root, and what was done, which was one Spark job."""
+    """`_merged` in one Spark job."""
     tracker = spark.sparkContext.statusTracker()
     spark.sparkContext.setJobGroup(root.name, root.name)
+    seconds, done = _merged(SparkEngine(lambda: spark), job, root)
+    if len(tracker.getJobIdsForGroup(root.name)) != 1:
+        raise RuntimeError(f"not one Spark job for all partitions: {done}")
+    return seconds, done
+
+
+def _merged(engine: Engine, job: Job, root: Path) -> tuple[float, list[JobOutcome]]:
+    """Seconds from opening the root, and what was done, in all partitions."""
     begin = timer()
     cluster = Cluster.open(open_store(str(root)))
     states, _ = look(cluster)
     steps = segment_compaction.plan(states, cluster.clock.now_ms())
-    done = [*segment_compaction.run(lambda: spark, cluster, steps)]
+    done = [*segment_compaction.run(engine, cluster, steps)]
     seconds = timer() - begin
     _check(done)
-    if len(tracker.getJobIdsForGroup(root.name)) != 1 or len({o.partition for o in done}) != job.partitions:
-        raise RuntimeError(f"not one Spark job for all partitions: {done}")
+    if len({outcome.partition for outcome in done}) != job.partitions:
+        raise RuntimeError(f"not all partitions are merged: {done}")
     return seconds, done
 
 
@@ -138,7 +155,7 @@ def _clean(spark: SparkSession, root: Path) -> float:
     cluster = Cluster.open(open_store(str(root)))
     states, _ = look(cluster)
     steps = key_compaction.plan(states, cluster.clock.now_ms())
-    done = [*key_compaction.run(lambda: spark, cluster, steps)]
+    done = [*key_compaction.run(SparkEngine(lambda: spark), cluster, steps)]
     seconds = timer() - begin
     _check(done)
     return seconds

@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from bench import load
 from bench.cells import Figures, scratch
 from bench.spark_load import TOPIC
 from jobs import housekeeping, retention, segment_compaction
+from jobs.engine import Engine
+from jobs.local_engine import LocalEngine
 from jobs.maintenance import Job, Maintenance
 from jobs.outcome import JobOutcome
 from jobs.segment_compaction import MergeStep
-from jobs.spread import SparkProvider
 from jobs.state import table_of
 from log_tables.clock import ManualClock, timer
 from log_tables.cluster.cluster import Cluster
@@ -87,7 +87,7 @@ def life(directory: Path, step_ms: int = STEP_MS, hours: int = HOURS) -> Iterato
     store = ClockedStore(open_store(str(directory)), clock)
     cluster = Cluster.open(store, clock)
     partition = cluster.claim(create_topic(cluster, TOPIC), 0)
-    maintenance = Maintenance(Cluster.open(store, clock), _no_spark, _JOBS)
+    maintenance = Maintenance(Cluster.open(store, clock), lambda _: LocalEngine(), _JOBS)
     values, appended = binary_array(load.values(ROUND_MS // step_ms * _RECORDS)), 0
     for minute in range(ROUND_MS // 60_000, hours * 60 + 1, ROUND_MS // 60_000):
         took = _produce(partition, values, clock, step_ms)
@@ -133,7 +133,7 @@ def _round(store: Store, partition: Partition, clock: ManualClock, appended: int
     )
 
 
-def _merge(_: SparkProvider, cluster: Cluster, steps: Sequence[MergeStep]) -> Iterator[JobOutcome]:
+def _merge(_: Engine, cluster: Cluster, steps: Sequence[MergeStep]) -> Iterator[JobOutcome]:
     """What `segment_compaction.run` does, step by step in this process."""
     for step in steps:
         begun = cluster.clock.boottime()
@@ -149,10 +149,6 @@ def _merge(_: SparkProvider, cluster: Cluster, steps: Sequence[MergeStep]) -> It
             files_after=1,
             error=error,
         )
-
-
-def _no_spark() -> SparkSession:
-    raise RuntimeError("these jobs need no Spark")
 
 
 _JOBS = (

@@ -3,7 +3,7 @@ r"""The maintenance of a root as an application for spark-submit: all jobs, or t
     pip wheel --no-deps --wheel-dir dist .
     spark-submit --py-files dist/lakelog-0.1.0-py3-none-any.whl \
         --packages io.delta:delta-spark_4.2_2.13:4.4.0 \
-        examples/maintain.py --once --job segment_compaction --data ./lakelog-data
+        examples/maintain.py --once --engine spark --job segment_compaction --data ./lakelog-data
 
 It takes what `lakelog maintain` takes; docs/maintenance.md has the settings and other schedulers.
 """

@@ -207,6 +207,15 @@ class Settings(BaseSettings):
         ge=1_000,
         description="How often, in ms, `lakelog serve --maintain` begins a run of the maintenance jobs.",
     )
+    maintain_engine: Literal["auto", "local", "spark"] = Field(
+        default="auto",
+        description="Where maintenance rewrites: processes of its machine (local), Spark, or by size (auto).",
+    )
+    maintain_local_max_bytes: ByteSize = _size(
+        4 * 1024 * MIB,
+        "Bytes that one job of a maintenance run rewrites by local processes when the engine is auto.",
+        0,
+    )
     shutdown_timeout_ms: int = Field(
         default=30_000,
         ge=0,

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from jobs.engine import Engine
 from jobs.outcome import JobOutcome, reason
-from jobs.spread import SparkProvider
 from jobs.state import OPENED_AT_ONCE, PartitionState, partition_of, remote_of, table_of
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
@@ -94,7 +94,7 @@ def _steps(
         )
 
 
-def run(_: SparkProvider, cluster: Cluster, steps: Sequence[TidyStep]) -> Iterator[JobOutcome]:
+def run(_: Engine, cluster: Cluster, steps: Sequence[TidyStep]) -> Iterator[JobOutcome]:
     """Do `steps` at once; then remove the files of deleted topics and of killed puts, and staged files of
     transactions that were never committed.
     """

@@ -1,26 +1,25 @@
 """Compaction by key: the newest record of each key stays, with its offset (Kafka's cleanup.policy=compact).
 
-A Spark shuffle brings the keys of a partition together (log_tables/segments/key_shuffle.py), so a partition
-may be larger than memory. log_tables/segments/cleaner.py selects the records that stay. A partition is
+A shuffle brings the keys of a partition together (log_tables/segments/key_shuffle.py), so a partition may be
+larger than memory. log_tables/segments/cleaner.py selects the records that stay. A partition is
 compacted in one commit: a tombstone may go only together with the records that it deletes.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from typing import Any
 
+from jobs.engine import Engine, batches
 from jobs.outcome import JobOutcome
 from jobs.rewrite_commit import commit_rewrite, still_there
-from jobs.spread import Failure, SparkProvider, batches, halving
 from jobs.state import PartitionState, partition_of
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import is_internal
 from log_tables.limits import COMPACTED_SEGMENT_BYTES, DIRTY_RECORDS_MIN
 from log_tables.segments.cleaner import Cleaning, cleanable, groups, is_dirty
-from log_tables.segments.key_shuffle import Borders, KeyGroup, compact_group, newest_here, newest_of_bucket
+from log_tables.segments.key_shuffle import Borders, KeyGroup
 from log_tables.segments.rewrite import commit_compaction
 from log_tables.store.store import Store
 from log_tables.table.snapshot import Segment
@@ -29,7 +28,7 @@ from log_tables.table.table import Table
 NAME = "key_compaction"
 
 BUCKET_RECORDS = 2_000_000
-"""Records whose keys one task brings together: at some 100 bytes each, they fit into a small executor."""
+"""Records whose keys one task brings together: at some 100 bytes each, they fit into a small worker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,66 +110,15 @@ def dirty_ratio(segments: Sequence[Segment], cleaned: int) -> float:
 
 
 def run(
-    spark: SparkProvider,
-    cluster: Cluster,
-    steps: Sequence[CompactStep],
-    limits: ShuffleLimits = SHUFFLE_LIMITS,
+    engine: Engine, cluster: Cluster, steps: Sequence[CompactStep], limits: ShuffleLimits = SHUFFLE_LIMITS
 ) -> Iterator[JobOutcome]:
-    """Do `steps` in one Spark job, or several for many bytes; then commit each."""
-    for batch in batches(steps, lambda step: step.size_bytes):
+    """Do `steps` by a shuffle of `engine`, then commit each; many bytes go to it in parts."""
+    for batch in batches(steps, lambda step: step.size_bytes, engine.job_bytes):
         begun, started = cluster.clock.boottime(), timer()
-        made = halving(lambda part: compacted(spark, cluster.store, part, limits), batch)
+        made = engine.shuffle(key_groups(cluster.store, batch, limits))
         for step, result in zip(batch, made, strict=True):
             commit, stands = partial(_commit, cluster, step, begun), partial(_stands, cluster, step)
             yield commit_rewrite(NAME, step, result, commit, stands, timer() - started)
-
-
-def compacted(
-    spark: SparkProvider, store: Store, steps: Sequence[CompactStep], limits: ShuffleLimits = SHUFFLE_LIMITS
-) -> list[tuple[Segment, ...] | Failure]:
-    """Write the new segments of each step; nothing is committed."""
-    by_step = key_groups(store, steps, limits)
-    tasks = [group for groups_ in by_step for group in groups_]
-    buckets = sum(groups_[0].buckets for groups_ in by_step)
-
-    def newest_of_group(group: KeyGroup) -> Iterator[tuple[int, object]]:
-        try:
-            yield from newest_here(group)
-        except Exception as error:  # noqa: BLE001 -- it is the partition's failure
-            for bucket in range(group.buckets):
-                yield group.first_bucket + bucket, (group.borders, str(error))
-
-    def newest_of_gathered(gathered: tuple[int, Iterable[Any]]) -> Iterator[tuple[int, object]]:
-        parts = [*gathered[1]]
-        failed = next((part for part in parts if isinstance(part, tuple)), None)
-        if failed is None:
-            yield from newest_of_bucket(parts)
-            return
-        borders, reason = failed
-        for index in range(len(borders.begins)):
-            yield borders.first_group + index, reason
-
-    def compact_with_newest(
-        gathered: tuple[int, tuple[Iterable[KeyGroup], Iterable[Any]]],
-    ) -> tuple[int, Segment | None, str]:
-        number, ((group,), newest) = gathered
-        parts = [*newest]
-        try:
-            reason = next((part for part in parts if isinstance(part, str)), "")
-            return number, None if reason else compact_group(group, parts), reason
-        except Exception as error:  # noqa: BLE001 -- it is the partition's failure
-            return number, None, str(error)
-
-    context = spark().sparkContext
-    groups_of_keys = context.parallelize(tasks, len(tasks)).flatMap(newest_of_group).groupByKey(buckets, int)
-    pairs = context.parallelize([(group.number, group) for group in tasks], len(tasks))
-    found = (
-        pairs.cogroup(groups_of_keys.flatMap(newest_of_gathered), len(tasks))
-        .map(compact_with_newest)
-        .collect()
-    )
-    results = {number: (segment, reason) for number, segment, reason in found}
-    return [_of_step([results[group.number] for group in groups_]) for groups_ in by_step]
 
 
 def key_groups(
@@ -202,13 +150,6 @@ def key_groups(
             ]
         )
     return made
-
-
-def _of_step(results: Sequence[tuple[Segment | None, str]]) -> tuple[Segment, ...] | Failure:
-    failed = next((reason for _, reason in results if reason), None)
-    if failed is not None:
-        return Failure(failed)
-    return tuple(segment for segment, _ in results if segment is not None)
 
 
 def _commit(cluster: Cluster, step: CompactStep, begun: float, made: Sequence[Segment]) -> bool:

@@ -1,17 +1,20 @@
 """One run of maintenance: every job in turn, each planned on the result of the one before."""
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple, Protocol
 
 from jobs import housekeeping, key_compaction, retention, segment_compaction, tiering
+from jobs.engine import Engine, EngineChoice
 from jobs.outcome import JobOutcome
-from jobs.spread import SparkProvider
 from jobs.state import PartitionState, UnreadablePartition, look
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.run_log import JobRun, record_runs
 from log_tables.errors import InvalidArgument, LakelogError
 from log_tables.layout import MAINTENANCE
+
+_log = logging.getLogger(__name__)
 
 
 class Step(Protocol):
@@ -29,22 +32,26 @@ class Step(Protocol):
 class Job(NamedTuple):
     """`plan` gives the steps, from values alone; `run` does them, and gives an outcome for each.
 
-    `preview` says what a step would do, if that takes a look at the store; None when it is nothing.
+    `rewritten` is the number of bytes that a step rewrites or copies. `preview` says what a step would do, if
+    that takes a look at the store; None when it is nothing.
     """
 
     name: str
     plan: Callable[[Sequence[PartitionState], int], Sequence[Step]]
-    run: Callable[[SparkProvider, Cluster, Sequence[Any]], Iterable[JobOutcome]]
+    run: Callable[[Engine, Cluster, Sequence[Any]], Iterable[JobOutcome]]
+    rewritten: Callable[[Any], int] = lambda _: 0
     preview: Callable[[Cluster, Any], str | None] = lambda _, step: str(step)
 
 
 # Deleted records need no rewrite, and merged segments move in fewer files.
 JOBS = (
     Job(retention.NAME, retention.plan, retention.run),
-    Job(key_compaction.NAME, key_compaction.plan, key_compaction.run),
-    Job(segment_compaction.NAME, segment_compaction.plan, segment_compaction.run),
-    Job(tiering.NAME, tiering.plan, tiering.run),
-    Job(housekeeping.NAME, housekeeping.plan, housekeeping.run, housekeeping.preview),
+    Job(key_compaction.NAME, key_compaction.plan, key_compaction.run, lambda step: step.size_bytes),
+    Job(
+        segment_compaction.NAME, segment_compaction.plan, segment_compaction.run, lambda step: step.size_bytes
+    ),
+    Job(tiering.NAME, tiering.plan, tiering.run, lambda step: step.size_bytes),
+    Job(housekeeping.NAME, housekeeping.plan, housekeeping.run, preview=housekeeping.preview),
 )
 """In the order in which they run."""
 
@@ -67,22 +74,26 @@ def jobs_named(names: Sequence[str]) -> tuple[Job, ...]:
 class Maintenance:
     """The jobs of one root, for one scheduler process. Not thread-safe."""
 
-    def __init__(self, cluster: Cluster, spark: SparkProvider, jobs: Sequence[Job] = JOBS) -> None:
-        self._cluster, self._spark, self._jobs = cluster, spark, jobs
+    def __init__(self, cluster: Cluster, choose: EngineChoice, jobs: Sequence[Job] = JOBS) -> None:
+        self._cluster, self._choose, self._jobs = cluster, choose, jobs
         self._tidied: dict[str, int] = {}
 
-    def previews(self) -> Iterator[tuple[str, Step, str]]:
-        """(Job, step, sentence on what it would do) for all steps that are due now, as far as can be planned.
+    def previews(self) -> Iterator[tuple[str, Step, str, str]]:
+        """(Job, step, sentence on what it would do, name of the engine) for all steps that are due now, as
+        far as can be planned. A job that rewrites nothing has no engine.
 
         Raises what the metadata log raises when it cannot be read.
         """
         states, unreadable = look(self._cluster)
         for job in self._jobs:
-            for step in job.plan(states, self._cluster.clock.now_ms()):
+            steps = job.plan(states, self._cluster.clock.now_ms())
+            size = sum(map(job.rewritten, steps))
+            engine = self._choose(size).name if size else ""
+            for step in steps:
                 what = self._preview(job, step)
                 if what is not None:
-                    yield job.name, step, what
-        yield from ((LOOK, found, found.reason) for found in unreadable)
+                    yield job.name, step, what, engine
+        yield from ((LOOK, found, found.reason, "") for found in unreadable)
 
     def _preview(self, job: Job, step: Step) -> str | None:
         try:
@@ -106,7 +117,8 @@ class Maintenance:
             states, unreadable = look(self._cluster, self._tidied)
             self._cluster.metadata_log.make_durable()  # its settings say what is to be deleted
             steps = job.plan(states, now_ms)
-            done = [*_failed({*unreadable} - reported), *job.run(self._spark, self._cluster, steps)]
+            engine = self._engine(job, steps)
+            done = [*_failed({*unreadable} - reported), *job.run(engine, self._cluster, steps)]
             reported |= {*unreadable}
             self._remember(steps, done, now_ms)
             try:
@@ -116,6 +128,13 @@ class Maintenance:
             yield from done
         if unrecorded is not None:
             yield JobOutcome(job=RECORD, topic=MAINTENANCE, partition=0, error=unrecorded)
+
+    def _engine(self, job: Job, steps: Sequence[Step]) -> Engine:
+        size = sum(map(job.rewritten, steps))
+        engine = self._choose(size)
+        if size:
+            _log.info("%s rewrites %s bytes with --engine %s", job.name, f"{size:,}", engine.name)
+        return engine
 
     def _remember(self, steps: Sequence[Step], done: Sequence[JobOutcome], now_ms: int) -> None:
         """Note the directories that were tidied up: listing them costs too much for every run."""

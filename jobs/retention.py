@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from jobs.engine import Engine
 from jobs.outcome import JobOutcome, reason
-from jobs.spread import SparkProvider
 from jobs.state import OPENED_AT_ONCE, PartitionState, partition_of
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
@@ -89,8 +89,8 @@ def _expire(state: PartitionState, gone: Sequence[Segment]) -> ExpireStep:
     )
 
 
-def run(_: SparkProvider, cluster: Cluster, steps: Sequence[ExpireStep]) -> Iterator[JobOutcome]:
-    """Do `steps`, each in one commit, without Spark: there is nothing to compute."""
+def run(_: Engine, cluster: Cluster, steps: Sequence[ExpireStep]) -> Iterator[JobOutcome]:
+    """Do `steps`, each in one commit, without workers: there is nothing to compute."""
 
     def expire(step: ExpireStep) -> JobOutcome:
         started = timer()

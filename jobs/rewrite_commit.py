@@ -1,10 +1,10 @@
-"""The commit of a rewrite: the segments that a Spark job has written replace others, or are dropped."""
+"""The commit of a rewrite: segments that the tasks of a job wrote replace others, or are dropped."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from jobs.engine import Failure
 from jobs.outcome import OVERTAKEN, JobOutcome, reason
-from jobs.spread import Failure
 from log_tables.errors import LakelogError
 from log_tables.table.snapshot import Segment
 from log_tables.table.table import Table

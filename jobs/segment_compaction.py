@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, takewhile
 
+from jobs.engine import Engine, Failure, batches
 from jobs.outcome import JobOutcome
 from jobs.rewrite_commit import commit_rewrite, still_there
-from jobs.spread import Failure, SparkProvider, batches, spread
 from jobs.state import PartitionState, store_of, table_of
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
@@ -121,11 +121,11 @@ def _merge(state: PartitionState, remote: bool, inputs: tuple[Segment, ...]) -> 
     )
 
 
-def run(spark: SparkProvider, cluster: Cluster, steps: Sequence[MergeStep]) -> Iterator[JobOutcome]:
-    """Do `steps`, each a task of a Spark job, then commit them; many bytes take several jobs."""
-    for batch in batches(steps, lambda step: step.size_bytes):
+def run(engine: Engine, cluster: Cluster, steps: Sequence[MergeStep]) -> Iterator[JobOutcome]:
+    """Do `steps`, each a task of `engine`, then commit them; many bytes go to it in parts."""
+    for batch in batches(steps, lambda step: step.size_bytes, engine.job_bytes):
         begun, started = cluster.clock.boottime(), timer()
-        made = spread(spark, run_merge, [_merge_task(cluster, step) for step in batch])
+        made = engine.spread(run_merge, [_merge_task(cluster, step) for step in batch])
         for step, result in zip(batch, made, strict=True):
             found = result if isinstance(result, Failure) else (result,)
             commit, stands = partial(_commit, cluster, step, begun), partial(_stands, cluster, step)

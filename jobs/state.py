@@ -18,7 +18,7 @@ from log_tables.table.table import Table
 _COMPACTED = TopicConfig.parse({"cleanup.policy": COMPACT})
 
 OPENED_AT_ONCE = 16
-"""Partitions that are opened, or changed without Spark, at once: each waits for the store."""
+"""Partitions that are opened, or changed without workers, at once: each waits for the store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

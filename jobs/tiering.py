@@ -8,11 +8,11 @@ table and then in the local one (log_tables/partition/tier.py).
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from jobs.engine import JOB_BYTES, Engine, Failure, batches
 from jobs.outcome import OVERTAKEN, JobOutcome, reason
 from jobs.retention import too_many, too_old
 from jobs.rewrite_commit import still_there
 from jobs.segment_compaction import runs
-from jobs.spread import JOB_BYTES, Failure, SparkProvider, batches, spread
 from jobs.state import PartitionState, partition_of, remote_of
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
@@ -44,10 +44,13 @@ class MoveStep:
     log_start: int
     expired: int
 
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
     def __str__(self) -> str:
-        size = sum(segment.size for segment in self.segments)
         return (
-            f"move {len(self.segments)} segments ({size:,} bytes) to the remote root, delete "
+            f"move {len(self.segments)} segments ({self.size_bytes:,} bytes) to the remote root, delete "
             f"{self.expired} there"
         )
 
@@ -107,18 +110,18 @@ def _up_to(most_bytes: int, segments: Iterable[Segment]) -> Iterator[Segment]:
 
 
 def run(
-    spark: SparkProvider, cluster: Cluster, steps: Sequence[MoveStep], copy_bytes: int = COPY_BYTES
+    engine: Engine, cluster: Cluster, steps: Sequence[MoveStep], copy_bytes: int = COPY_BYTES
 ) -> Iterator[JobOutcome]:
-    """Copy the segments of `steps` in one Spark job, or several for many bytes; then commit each.
+    """Copy the segments of `steps` by tasks of `engine`, then commit each; many bytes go to it in parts.
 
     A task copies about `copy_bytes`.
     """
-    for batch in batches(steps, lambda step: sum(segment.size for segment in step.segments)):
+    for batch in batches(steps, lambda step: step.size_bytes, engine.job_bytes):
         started = timer()
         tasks = [
             (at, task) for at, step in enumerate(batch) for task in _copy_tasks(cluster, step, copy_bytes)
         ]
-        made = spread(spark, run_copy, [task for _, task in tasks])
+        made = engine.spread(run_copy, [task for _, task in tasks])
         of_step: list[list[Sequence[Segment] | Failure]] = [[] for _ in batch]
         for (at, _), result in zip(tasks, made, strict=True):
             of_step[at].append(result)

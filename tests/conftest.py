@@ -12,13 +12,14 @@ import pytest
 from hypothesis import settings
 
 from log_tables.clock import ManualClock
+from tests.kit.engines import engine
 from tests.kit.gateway import gateway, topic
 from tests.kit.support import ROOT, S3_SERVER, SPARK_CLASSES, S3Server, s3_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["clock", "gateway", "process", "s3", "seed", "spark", "store_root", "topic", "wheel"]
+__all__ = ["clock", "engine", "gateway", "process", "s3", "seed", "spark", "store_root", "topic", "wheel"]
 
 
 # Nothing is timed: a slow machine fails no test.
@@ -37,7 +38,7 @@ if SPARK_CLASSES.exists():
     # A JVM that is another one, or has other jars, would say that it cannot use them.
     os.environ["JAVA_TOOL_OPTIONS"] += f" -XX:SharedArchiveFile={SPARK_CLASSES} -Xlog:disable"
 
-STARTERS = {"gateway", "process", "s3", "spark", "wheel"}
+STARTERS = {"engine", "gateway", "process", "s3", "spark", "wheel"}
 """Fixtures that start a process, or build for long."""
 
 LONG = ("house", "jobs", "lakelog", "log_tables/root", "system")

@@ -4,12 +4,9 @@ import logging
 import os
 import re
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,8 +16,6 @@ from log_tables.clock import SystemClock, timer
 from log_tables.errors import InvalidArgument, LakelogError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from ingest.settings import Settings
     from jobs.maintenance import Maintenance
     from jobs.metrics import Metrics
@@ -40,6 +35,14 @@ def maintain(  # noqa: PLR0913, PLR0917 -- each is an option
         str | None, typer.Option(metavar="TIME", help="A run at least this often: 30s, 5m, 1h.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what a run would do.")] = False,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="auto|local|spark",
+            help="Processes of this machine rewrite, or Spark; auto: the former up to "
+            "maintain_local_max_bytes (4 GiB) a job, Spark beyond.",
+        ),
+    ] = None,
     job: Annotated[list[str], typer.Option(metavar="JOB", help="Only this job; may be repeated.")] = [],  # noqa: B006 -- typer copies it
     remote_root: Annotated[
         str | None, typer.Option(help="Where remote.storage.enable moves segments: a directory or a URL.")
@@ -66,20 +69,20 @@ def maintain(  # noqa: PLR0913, PLR0917 -- each is an option
     from ingest.settings import load_settings
 
     interval_s = None if every is None else seconds(every)
-    settings = load_settings(config, data=data, remote_root=remote_root, **pairs(set_, "--set"))
+    named = {"data": data, "remote_root": remote_root, "maintain_engine": engine}
+    settings = load_settings(config, **{**named, **pairs(set_, "--set")})
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    if find_spec("pyspark") is None:
-        raise InvalidArgument("maintenance needs Spark; install it with pip install 'lakelog[spark]'")
     from jobs.maintenance import Maintenance, jobs_named
+    from lakelog.cli.engine import choice
     from log_tables.cluster.remote_admin import set_remote_root
 
-    jobs = jobs_named(job)
+    jobs, choose = jobs_named(job), choice(settings)
     cluster = _open(settings)
     os.nice(nice)
     if settings.remote_root and not dry_run:
         set_remote_root(cluster, settings.remote_root)
-    maintenance = Maintenance(cluster, _session, jobs)
+    maintenance = Maintenance(cluster, choose, jobs)
     if dry_run:
         _print_plans(maintenance, json)
         return
@@ -111,21 +114,6 @@ def _open(settings: "Settings") -> "Cluster":
     return cluster
 
 
-@cache
-def _session() -> "SparkSession":
-    """The one Spark session of this process, started when a job first has something for it."""
-    from lakelog.spark import session
-
-    progress = str(sys.stderr.isatty()).lower()
-    interrupt = signal.getsignal(signal.SIGINT)
-    made = session(
-        "lakelog maintain", **{"spark.ui.showConsoleProgress": progress, "spark.log.level": "ERROR"}
-    )
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, interrupt)  # PySpark puts one in its place that ends the job
-    return made
-
-
 class _Runner:
     """Runs maintenance again and again, and says what became of it."""
 
@@ -143,14 +131,12 @@ class _Runner:
     def run(self) -> bool:
         """One run; returns whether anything failed. The next run tries again.
 
-        Raises typer.Exit when Spark cannot be had, or not again in this process.
+        Raises typer.Exit when its engine cannot be had, or not again in this process.
         """
         began = timer()
         outcomes: list[JobOutcome] = []
         error: Exception | None = None
-        from jobs.spread import SparkGone
-        from lakelog.spark.jre import JavaMissing
-        from lakelog.spark.session import SparkMissing
+        from jobs.engine import EngineGone
 
         try:
             for outcome in self._maintenance.run(self._stopping.is_set):
@@ -159,7 +145,7 @@ class _Runner:
         except LakelogError as raised:
             error = raised
             progress_console().print(f"lakelog: the run ended early: {raised}")
-        except (JavaMissing, SparkGone, SparkMissing) as raised:
+        except EngineGone as raised:
             progress_console().print(f"lakelog: {raised}")
             raise typer.Exit(_FAILED) from None
         except Exception as raised:  # noqa: BLE001 -- logged, and the next run is a new attempt
@@ -199,8 +185,9 @@ def _sentence(outcome: "JobOutcome") -> str:
 
 
 def _print_plans(maintenance: "Maintenance", json: bool) -> None:
-    rows = [(job, step.topic, step.partition, what) for job, step, what in maintenance.previews()]
-    columns = ("job", "topic", "partition", "what")
+    found = maintenance.previews()
+    rows = [(job, step.topic, step.partition, engine, what) for job, step, what, engine in found]
+    columns = ("job", "topic", "partition", "engine", "what")
     if json:
         print_json([dict(zip(columns, row, strict=True)) for row in rows])
     elif rows:

@@ -1,6 +1,5 @@
 """The scheduler that `lakelog serve --maintain` runs next to the gateway, in a process of its own."""
 
-import importlib.util
 import json
 import logging
 import os
@@ -9,9 +8,9 @@ import sys
 import threading
 
 from ingest.settings import Settings
+from lakelog.cli.engine import check_installed
 from log_tables.clock import Backoff, timer
 from log_tables.cluster.cluster import Cluster
-from log_tables.errors import InvalidArgument
 from log_tables.store.store import open_store
 
 STOP_S = 5.0
@@ -32,14 +31,17 @@ class Maintainer:
     """
 
     def __init__(self, settings: Settings, restarts: Backoff = RESTARTS) -> None:
-        """Makes the root if there is none. Raises InvalidArgument without Spark, StoreUnavailable."""
-        if importlib.util.find_spec("pyspark") is None:
-            raise InvalidArgument("--maintain needs Spark: install it with pip install 'lakelog[spark]'")
+        """Makes the root if there is none. Raises InvalidArgument when the engine is Spark and is not
+        installed, StoreUnavailable.
+        """
+        check_installed(settings)
         Cluster.open(open_store(settings.data, settings.store_options))  # the scheduler makes none
         every_s = max(1, settings.maintain_interval_ms // 1000)
         self._command = [
             *(sys.executable, "-m", "lakelog", "maintain", "--with-stdin"),
             *("--data", settings.data, "--every", f"{every_s}s"),
+            *("--engine", settings.maintain_engine),
+            *("--set", f"maintain_local_max_bytes={int(settings.maintain_local_max_bytes)}"),
             *("--set", f"log_level={settings.log_level}"),
             *(("--remote-root", settings.remote_root) if settings.remote_root else ()),
         ]

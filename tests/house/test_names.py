@@ -25,7 +25,7 @@ DELTA = """
     row schema size stat store table txn vacuum version
 """
 SPARK = """
-    driver job limit merge option plan planned pyspark query reader shuffle sink source spark spread
+    driver engine job limit merge option plan planned pyspark query reader shuffle sink source spark spread
     sql stage state stream system task view worker writer
 """
 ARROW = """

@@ -14,7 +14,7 @@ from log_tables.partition.partition import Partition
 from log_tables.root.fsck import check
 from log_tables.store.store import open_store
 from log_tables.testing import ClockedStore
-from tests.kit.no_spark import in_process
+from tests.kit.engines import always, in_process
 from tests.kit.partitions import another, append, values
 
 ROUND_MS = 5 * 60_000
@@ -38,7 +38,9 @@ def test_replaced_files_and_commits_stay_for_an_hour_and_a_run(tmp_path: Path, c
     partition = cluster.claim(create_topic(cluster, "t"), 0)
     merging = Job(segment_compaction.NAME, segment_compaction.plan, segment_compaction.run)
     tidying = Job(housekeeping.NAME, PLAN, housekeeping.run)
-    maintenance = Maintenance(Cluster.open(store, clock, create=False), in_process, (merging, tidying))
+    maintenance = Maintenance(
+        Cluster.open(store, clock, create=False), always(in_process), (merging, tidying)
+    )
     found = []
     for _ in range(HOURS * 3_600_000 // ROUND_MS):
         for _ in range(PER_ROUND):

@@ -29,7 +29,7 @@ from log_tables.store.objects import TEMPORARY_PREFIX
 from log_tables.store.store import open_store
 from log_tables.table.commit import Remove
 from log_tables.testing import ClockedStore, FaultyStore
-from tests.kit.no_spark import in_process, no_spark
+from tests.kit.engines import always, in_process, no_engine
 from tests.kit.partitions import another, append, append_each, log_versions, values
 from tests.kit.states import NOW_MS, a_segment, a_snapshot, a_state
 from tests.kit.tiers import move_topic, tiered_cluster
@@ -163,7 +163,7 @@ def run(cluster: Cluster, tidied: dict[str, int] | None = None) -> list[JobOutco
     states, unreadable = look(cluster, tidied or {})
     assert unreadable == []
     steps = housekeeping.plan(states, cluster.clock.now_ms())
-    return list(housekeeping.run(no_spark, cluster, steps))
+    return list(housekeeping.run(no_engine, cluster, steps))
 
 
 def segment_files(cluster: Cluster) -> int:
@@ -200,11 +200,11 @@ def test_nothing_is_listed_that_was_tidied_up_lately(cluster: Cluster, clock: Ma
 
 def test_a_preview_says_what_would_go_and_changes_nothing(cluster: Cluster, clock: ManualClock) -> None:
     (job,) = (job for job in JOBS if job.name == housekeeping.NAME)
-    maintenance = Maintenance(Cluster.open(cluster.store, clock, create=False), no_spark, [job])
+    maintenance = Maintenance(Cluster.open(cluster.store, clock, create=False), always(no_engine), [job])
 
     def previewed() -> str:
         before = [*cluster.store.list("")]
-        found = {step.topic: said for _, step, said in maintenance.previews()}
+        found = {step.topic: said for _, step, said, _ in maintenance.previews()}
         assert [*cluster.store.list("")] == before
         return found["t"]
 
@@ -221,7 +221,7 @@ def test_a_preview_says_what_would_go_and_changes_nothing(cluster: Cluster, cloc
 
 def test_a_scheduler_remembers_what_it_has_tidied_up(cluster: Cluster, clock: ManualClock) -> None:
     watched = FaultyStore(cluster.store)
-    maintenance = Maintenance(Cluster.open(watched, clock, create=False), in_process)
+    maintenance = Maintenance(Cluster.open(watched, clock, create=False), always(in_process))
 
     def listed() -> set[str]:
         watched.calls.clear()
@@ -237,7 +237,7 @@ def test_a_scheduler_remembers_what_it_has_tidied_up(cluster: Cluster, clock: Ma
 
 
 def test_one_that_failed_is_tidied_up_by_the_next_run(cluster: Cluster, clock: ManualClock) -> None:
-    maintenance = Maintenance(Cluster.open(cluster.store, clock, create=False), in_process)
+    maintenance = Maintenance(Cluster.open(cluster.store, clock, create=False), always(in_process))
     cluster.store.put("topics/t/partition=0/_vacuum/00000000000000000001-01234567.json", b"{")
     (failed,) = (outcome for outcome in maintenance.run() if outcome.topic == "t")
     assert "is not a list of file names" in str(failed.error)
@@ -287,7 +287,9 @@ def test_what_a_transaction_still_needs_stays_however_old(cluster: Cluster, cloc
     key = IntentKey("g", 1)
     groups.append([AppendRequest(input_batch([encode(key, Intent(1, 1, (kept,)))], 0))])
     clock.advance(DAY_MS + 1)
-    previews = [said for _, _, said in Maintenance(cluster, no_spark).previews() if "staged" in said]
+    previews = [
+        said for _, _, said, _ in Maintenance(cluster, always(in_process)).previews() if "staged" in said
+    ]
     assert len(previews) == 1
     assert previews[0].endswith(f"; 1 staged files ({cluster.store.head(old.path).size:,} bytes)")
     run(cluster)

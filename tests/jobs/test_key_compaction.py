@@ -3,15 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from jobs import key_compaction
+from jobs.engine import Engine
 from jobs.key_compaction import ShuffleLimits
 from jobs.outcome import OVERTAKEN
-from jobs.spread import SparkProvider
 from jobs.state import PartitionState, look
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
@@ -27,13 +26,10 @@ from log_tables.store.local import LocalStore
 from log_tables.store.store import Store, open_store
 from log_tables.testing import ClockedStore
 from tests.kit.compaction_model import Model
-from tests.kit.no_spark import in_process
+from tests.kit.engines import in_process
 from tests.kit.partitions import records
 from tests.kit.states import NOW_MS, a_segment, a_state, aged, bases
 from tests.log_tables.segments.test_cleaner import Compaction
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def planned(state: PartitionState) -> list[int] | None:
@@ -213,9 +209,9 @@ class Keyed:
         states = [state for state in look(self.cluster)[0] if state.topic == "t"]
         return key_compaction.plan(states, self.clock.now_ms())
 
-    def compact(self, spark: SparkProvider, steps: Sequence[key_compaction.CompactStep]) -> list[str | None]:
+    def compact(self, engine: Engine, steps: Sequence[key_compaction.CompactStep]) -> list[str | None]:
         """Do `steps`, and the same with the models of those that succeed; returns the errors."""
-        outcomes = list(key_compaction.run(spark, self.cluster, steps, SMALL))
+        outcomes = list(key_compaction.run(engine, self.cluster, steps, SMALL))
         for step, outcome in zip(steps, outcomes, strict=True):
             assert (outcome.job, outcome.topic, outcome.partition) == ("key_compaction", "t", step.partition)
             if outcome.error is None:
@@ -288,15 +284,14 @@ def test_internal_topics_are_compacted_when_they_cost_time_to_read(keyed: Keyed)
     assert opened.topic("u").partition_count == 1
 
 
-@pytest.mark.spark
-def test_spark_leaves_what_the_model_leaves(keyed: Keyed, spark: "SparkSession") -> None:
+def test_an_engine_leaves_what_the_model_leaves(keyed: Keyed, engine: Engine) -> None:
     """Three partitions at once, each of several groups and buckets, twice, while time passes."""
     for turn in range(2):
         steps = keyed.plan()
         groups = key_compaction.key_groups(keyed.cluster.store, steps, SMALL)
         assert len(steps) == 3
         assert min(min(len(found), found[0].buckets) for found in groups) > (1 - turn)
-        assert keyed.compact(lambda: spark, steps) == [None] * 3
+        assert keyed.compact(engine, steps) == [None] * 3
         keyed.check()
         keyed.clock.advance(1_200)
         keyed.write(7, 30)

@@ -1,20 +1,18 @@
 """All jobs on one root: what they leave, whoever comes between, and whatever fails."""
 
-import os
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from jobs import housekeeping, key_compaction
+from jobs.engine import Engine
 from jobs.maintenance import JOBS, Job, Maintenance, jobs_named
 from jobs.outcome import OVERTAKEN, JobOutcome
-from jobs.spread import Failure, spread
 from log_tables.clock import ManualClock
 from log_tables.cluster.sweep import sweep
 from log_tables.cluster.topic_admin import alter_topic, create_topic, delete_topic
@@ -36,14 +34,11 @@ from log_tables.testing import (
 from log_tables.testing import (
     Failure as Fails,
 )
+from tests.kit.engines import always, in_process
 from tests.kit.groups import commit
 from tests.kit.killed import killed
 from tests.kit.maintenance import FAR, KEYED, OLD, PLAIN, Root, errors, interrupted, newest_of_each_key, run
-from tests.kit.no_spark import in_process
 from tests.kit.partitions import append
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @pytest.fixture
@@ -59,17 +54,14 @@ def by_job(outcomes: list[JobOutcome]) -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.spark
-def test_a_run_does_all_there_is_to_do_and_the_next_has_nothing(
-    tmp_path: Path, spark: "SparkSession"
-) -> None:
+def test_a_run_does_all_there_is_to_do_and_the_next_has_nothing(tmp_path: Path, engine: Engine) -> None:
     internal_too = partial(key_compaction.plan, dirty_records_min=0)
     jobs = [job._replace(plan=internal_too) if job.name == key_compaction.NAME else job for job in JOBS]
     root = Root(tmp_path, partitions=3)
     create_topic(root.cluster, CONSUMER_OFFSETS, 2, {"cleanup.policy": "compact"}, internal=True)
     for offset in range(4):
         commit(root.cluster, "group", PLAIN, 0, offset)
-    outcomes = run(root.opened(), lambda: spark, jobs)
+    outcomes = run(root.opened(), engine, jobs)
     assert errors(outcomes) == {}
     assert by_job(outcomes) == {
         "retention": {OLD},
@@ -105,7 +97,7 @@ def test_jobs_are_chosen_by_name_and_run_in_their_order() -> None:
 
 def test_a_run_that_is_stopped_ends_between_two_jobs(root: Root) -> None:
     answers = iter([False, True])
-    done = [*Maintenance(root.opened(), in_process).run(lambda: next(answers))]
+    done = [*Maintenance(root.opened(), always(in_process)).run(lambda: next(answers))]
     assert by_job(done) == {"retention": {OLD}}
     assert errors(run(root.opened())) == {}
     root.check_done()
@@ -114,7 +106,7 @@ def test_a_run_that_is_stopped_ends_between_two_jobs(root: Root) -> None:
 # What fails, fails alone.
 
 
-def test_a_damaged_partition_fails_alone(tmp_path: Path) -> None:
+def test_a_damaged_partition_fails_alone(tmp_path: Path, engine: Engine) -> None:
     root = Root(tmp_path, partitions=2)
     lost = []
     for name in (PLAIN, KEYED, FAR):
@@ -122,16 +114,16 @@ def test_a_damaged_partition_fails_alone(tmp_path: Path) -> None:
         path = f"{partition.directory}/{partition.snapshot.segments[2].path}"
         lost.append((path, root.store.get(path)))
         root.store.delete(path)
-    outcomes = run(root.opened())
+    outcomes = run(root.opened(), engine)
     failed = errors(outcomes)
     assert sorted(failed) == ["far-1", "keyed-1", "plain-1"]
     for name, (path, _) in zip(("plain-1", "keyed-1", "far-1"), lost, strict=True):
         assert path in failed[name]
-    again = run(root.opened())
+    again = run(root.opened(), engine)
     assert errors(again).keys() == failed.keys()
     for path, data in lost:
         root.store.put(path, data)
-    assert errors(run(root.opened())) == {}
+    assert errors(run(root.opened(), engine)) == {}
     root.check_done()
 
 
@@ -157,22 +149,6 @@ def test_runs_that_cannot_be_recorded_are_still_done(root: Root) -> None:
     assert sorted(errors(outcomes)) == ["__maintenance-0"]
     log.with_name("gone").rename(log)
     root.check_done()
-
-
-@pytest.mark.spark
-def test_a_worker_that_dies_takes_only_its_own_item_with_it(spark: "SparkSession") -> None:
-    def half(number: int) -> int:
-        if number == 6:
-            os._exit(1)
-        if number % 2:
-            raise InvalidArgument(f"{number} is odd; name another")
-        return number // 2
-
-    made = spread(lambda: spark, half, [2, 3, 4, 6, 8])
-    assert [made[0], made[2], made[4]] == [1, 2, 4]
-    assert made[1] == Failure("3 is odd; name another")
-    assert isinstance(made[3], Failure)
-    assert "the task failed in Spark" in made[3]
 
 
 def test_a_remote_root_that_is_away_is_reported_and_stops_no_other_job(root: Root) -> None:

@@ -1,4 +1,7 @@
-"""`kill -9` of `lakelog maintain`, its JVM and its workers under load: every record is there, once."""
+"""`kill -9` of `lakelog maintain`, its JVM and its workers under load: every record is there, once.
+
+The seed chooses the engine of each scheduler.
+"""
 
 import json
 import signal
@@ -38,6 +41,9 @@ PARTITIONS = 2
 JSON = {"Content-Type": "application/vnd.kafka.json.v2+json"}
 TINY = {"segment_bytes": "32768", "merge_min_age_ms": "0"}
 WAIT_S = 600
+WORKERS = {"local": "jobs.local_worker", "spark": WORKER}
+"""What the command of a worker has in it, by engine."""
+
 RUN_S = 3.0
 """Within how long after a first run has begun its scheduler is killed."""
 
@@ -62,7 +68,6 @@ class Scene:
         )
         for thread in (*self._writers, *self._readers):
             thread.start()
-        self.start()
 
     @staticmethod
     def _place(writer: int) -> tuple[str, int]:
@@ -94,8 +99,11 @@ class Scene:
                     assert record["offset"] == len(found)
                     found.append(record["value"])
 
-    def start(self) -> None:
+    def start(self, draw: ManualClock) -> None:
+        """Start a scheduler with the engine that is drawn."""
+        self._engine = sorted(WORKERS)[int(draw.random() * len(WORKERS))]
         words = ["--data", str(self._data), "--every", "1s", "--nice", "0", "--set", "log_level=warning"]
+        words += ["--engine", self._engine]
         with self._log.open("ab") as log:
             self.scheduler = subprocess.Popen(
                 [sys.executable, "-m", "lakelog", "maintain", *words],
@@ -110,7 +118,7 @@ class Scene:
         return self._log.read_text(errors="replace")
 
     def await_workers(self) -> None:
-        """Wait until a Spark job of the scheduler has its workers."""
+        """Wait until a job of the scheduler has its workers."""
         self._await(lambda: bool(self._workers()), "there are workers")
 
     def await_run(self) -> None:
@@ -122,7 +130,7 @@ class Scene:
         assert self.scheduler.poll() is None, self._said()[-4_000:]
 
     def _workers(self) -> list[int]:
-        found = [pid for pid in descendants(self.scheduler.pid) if WORKER in command(pid)]
+        found = [pid for pid in descendants(self.scheduler.pid) if WORKERS[self._engine] in command(pid)]
         return [pid for pid in found if not set(children(pid)) & set(found)]
 
     def kill_worker(self) -> None:
@@ -139,7 +147,7 @@ class Scene:
 
     def maintain_once(self) -> None:
         """A complete run, in which nothing fails."""
-        words = ["--data", str(self._data), "--once", "--nice", "0"]
+        words = ["--data", str(self._data), "--once", "--nice", "0", "--engine", self._engine]
         done = subprocess.run(
             [sys.executable, "-m", "lakelog", "maintain", *words],
             cwd=ROOT,
@@ -189,11 +197,10 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 
 def survive(scene: Scene, draw: ManualClock, kills: int) -> None:
-    """Kill the scheduler so often, in the midst of its first Spark jobs; once before that a worker alone."""
+    """Kill the scheduler so often, in the midst of its first jobs; once before that a worker alone."""
     never = threading.Event()
     for number in range(kills):
-        if number:
-            scene.start()
+        scene.start(draw)
         scene.await_workers()
         if number == kills - 1:
             scene.kill_worker()

@@ -16,7 +16,7 @@ from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.root.fsck import check
 from log_tables.store.store import open_store
 from log_tables.testing import FaultyStore
-from tests.kit.no_spark import no_spark
+from tests.kit.engines import no_engine
 from tests.kit.partitions import append, values
 from tests.kit.states import NOW_MS, a_segment, a_state, aged
 
@@ -162,7 +162,7 @@ def expire(cluster: Cluster) -> list[JobOutcome]:
     states, unreadable = look(cluster)
     assert unreadable == []
     steps = retention.plan(states, cluster.clock.now_ms())
-    return list(retention.run(no_spark, cluster, steps))
+    return list(retention.run(no_engine, cluster, steps))
 
 
 def test_a_run_moves_the_log_start_and_the_next_has_nothing_to_do(cluster: Cluster) -> None:
@@ -193,7 +193,7 @@ def test_the_log_start_never_goes_back(cluster: Cluster) -> None:
     states, _ = look(cluster)
     steps = retention.plan(states, cluster.clock.now_ms())
     cluster.topic("t").partition(0).truncate(4)
-    assert [outcome.error for outcome in retention.run(no_spark, cluster, steps)] == [None, None]
+    assert [outcome.error for outcome in retention.run(no_engine, cluster, steps)] == [None, None]
     assert cluster.topic("t").partition(0).log_start == 4
 
 
@@ -201,7 +201,7 @@ def test_a_partition_that_fails_stands_in_nobodys_way(cluster: Cluster) -> None:
     states, _ = look(cluster)
     steps = retention.plan(states, cluster.clock.now_ms())
     delete_topic(cluster, "t")
-    failed, done = retention.run(no_spark, cluster, steps)
+    failed, done = retention.run(no_engine, cluster, steps)
     assert (failed.error, failed.failed) == (GONE, False)
     assert (done.topic, done.error) == ("u", None)
     assert values(cluster.topic("u").partition(0)) == [b"3"]

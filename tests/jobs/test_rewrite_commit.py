@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from jobs.engine import Failure
 from jobs.outcome import GONE, OVERTAKEN, JobOutcome
 from jobs.rewrite_commit import commit_rewrite, still_there
 from jobs.segment_compaction import MergeStep
-from jobs.spread import Failure
 from log_tables.clock import ManualClock
 from log_tables.errors import UnknownTopic
 from log_tables.segments.rewrite import commit_merge

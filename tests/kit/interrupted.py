@@ -6,9 +6,11 @@
 import os
 import signal
 
-from jobs.spread import SparkGone, spread
+from jobs.engine import EngineGone
+from jobs.spark_engine import SparkEngine
 from lakelog.cli.common import print_json
-from lakelog.cli.maintain import _session, _stopping
+from lakelog.cli.engine import session
+from lakelog.cli.maintain import _stopping
 
 
 def main() -> None:
@@ -22,15 +24,15 @@ def main() -> None:
 
     with _stopping(False) as stopping:
         try:
-            done = spread(_session, interrupted, [0, 1, 2])
+            done = SparkEngine(session).spread(interrupted, [0, 1, 2])
         except KeyboardInterrupt:
             done = "interrupted"
-        spark = _session()
+        spark = session()
         assert spark.sparkContext._jsc is not None
         spark.sparkContext._jsc.sc().stop()
         try:
-            gone = f"{spread(lambda: spark, str, [0, 1])}"
-        except SparkGone as error:
+            gone = f"{SparkEngine(lambda: spark).spread(str, [0, 1])}"
+        except EngineGone as error:
             gone = str(error)
         print_json({"done": done, "stopping": stopping.is_set(), "gone": gone})
 

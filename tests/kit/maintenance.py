@@ -6,9 +6,9 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from jobs.engine import Engine
 from jobs.maintenance import JOBS, Job, Maintenance
 from jobs.outcome import JobOutcome
-from jobs.spread import SparkProvider
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.remote_admin import set_remote_root
@@ -18,7 +18,7 @@ from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch
 from log_tables.root.fsck import check
 from log_tables.store.store import Store, open_store
-from tests.kit.no_spark import in_process
+from tests.kit.engines import always, in_process
 from tests.kit.partitions import records
 
 Found = dict[str, list[Record]]
@@ -132,19 +132,17 @@ class Root:
         assert run(self.opened()) == []
 
 
-def run(cluster: Cluster, spark: SparkProvider = in_process, jobs: Sequence[Job] = JOBS) -> list[JobOutcome]:
+def run(cluster: Cluster, engine: Engine = in_process, jobs: Sequence[Job] = JOBS) -> list[JobOutcome]:
     """One run of a scheduler that has just been started."""
-    return list(Maintenance(cluster, spark, jobs).run())
+    return list(Maintenance(cluster, always(engine), jobs).run())
 
 
 def interrupted(job: Job, meanwhile: Callable[[], None]) -> Job:
     """`job`, with something that another process does after it has planned."""
 
-    def interrupted_run(
-        spark: SparkProvider, cluster: Cluster, steps: Sequence[object]
-    ) -> Sequence[JobOutcome]:
+    def interrupted_run(engine: Engine, cluster: Cluster, steps: Sequence[object]) -> Sequence[JobOutcome]:
         meanwhile()
-        return list(job.run(spark, cluster, steps))
+        return list(job.run(engine, cluster, steps))
 
     return job._replace(run=interrupted_run)
 

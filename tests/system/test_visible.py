@@ -24,7 +24,7 @@ from log_tables.record import Record, input_batch
 from log_tables.segments import staging
 from log_tables.segments.staging import PartitionRecords, StagedFile
 from log_tables.table.table import Table
-from tests.kit.no_spark import no_spark
+from tests.kit.engines import always, no_engine
 from tests.kit.partitions import append, held
 from tests.kit.power import Left, World
 from tests.kit.visible import Case, Step, died_in, here, ignoring
@@ -126,7 +126,7 @@ def a_setting_by_which_records_are_deleted(world: World) -> tuple[Step, Step]:
     with_a_record(world)
 
     def maintain() -> None:
-        list(Maintenance(cluster_of(world), no_spark, jobs_named(["retention"])).run())
+        list(Maintenance(cluster_of(world), always(no_engine), jobs_named(["retention"])).run())
 
     return lambda: alter_topic(cluster_of(world), "t", {"retention.ms": "1"}), maintain
 
@@ -170,7 +170,7 @@ def a_transaction_that_is_done_with_its_files(world: World) -> tuple[Step, Step]
             checkpoint=False,
             clean=True,
         )
-        list(housekeeping.run(no_spark, cluster, [step]))
+        list(housekeeping.run(no_engine, cluster, [step]))
         world.check(lambda path: f"/{STAGING}" in path)  # nobody has fsynced that deletion, and it may last
 
     return lambda: write_intent(partition, None), tidy

@@ -121,8 +121,11 @@ def test_a_dry_run_prints_the_plan_and_changes_nothing(run: Run, root: Root) -> 
     assert said["key_compaction", "keyed"] == "compact 10 segments (20 records) by key"
     assert said["segment_compaction", "plain"].startswith("merge 10 segments (")
     assert said["tiering", "far"].startswith("move 9 segments (")
+    engines = {step["job"]: step["engine"] for step in plan}
+    rewriting = ("key_compaction", "segment_compaction", "tiering")
+    assert engines == {"retention": "", **dict.fromkeys(rewriting, "local")}
     shown = lines(run("--dry-run"))
-    assert shown[0].split() == ["job", "topic", "partition", "what"]
+    assert shown[0].split() == ["job", "topic", "partition", "engine", "what"]
     assert len(shown) == 1 + len(plan)
     assert len(lines(run("--dry-run", "--job", "tiering"))) == 2
     assert files(root) == before

@@ -28,8 +28,8 @@ from log_tables.root.fsck import check
 from log_tables.store.store import open_store
 from log_tables.testing import Fault, FaultyStore
 from tests.kit.clusters import another, names
+from tests.kit.engines import in_process
 from tests.kit.failures import before
-from tests.kit.no_spark import in_process
 from tests.kit.partitions import entry, records
 
 HOUR_MS = 60 * 60 * 1000

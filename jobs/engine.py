@@ -1,0 +1,79 @@
+"""Where the tasks of a job run: the seam between its plan and Spark, or processes of this machine.
+
+A job rewrites, copies and compacts with functions of `log_tables` alone: workers import nothing of `jobs`.
+Only the process that planned commits.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
+
+from log_tables.limits import MIB
+from log_tables.segments.key_shuffle import KeyGroup
+from log_tables.table.snapshot import Segment
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+JOB_BYTES = 64 * 1024 * MIB
+"""Bytes that one job rewrites at most: they are committed in time, and not lost when the next is killed."""
+
+
+class EngineGone(RuntimeError):
+    """The engine cannot be had in this process, or not any longer; the message says what to do."""
+
+
+class Failure(str):
+    """Why an item could not be done."""
+
+    __slots__ = ()
+
+
+class Engine(Protocol):
+    """Runs functions of `log_tables` over many items, in workers.
+
+    An item that raises has a Failure as its result. When a worker dies, in the end only items fail that let
+    a worker die alone.
+    """
+
+    @property
+    def name(self) -> str:
+        """As `--engine` names it."""
+
+    @property
+    def job_bytes(self) -> int:
+        """Bytes of segments to hand over at once: what is done is committed before the next."""
+
+    def spread(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result | Failure]:
+        """`function` of each item, in order. Raises EngineGone."""
+
+    def shuffle(self, parts: Sequence[Sequence[KeyGroup]]) -> list[tuple[Segment, ...] | Failure]:
+        """The new segments of each partition of `parts`, which are groups (log_tables/segments/key_shuffle).
+
+        A partition of which a group fails has that Failure; the others are done. Raises EngineGone.
+        """
+
+
+EngineChoice = Callable[[int], Engine]
+"""The engine for a job that rewrites so many bytes."""
+
+
+def batches(items: Sequence[Item], size: Callable[[Item], int], job_bytes: int) -> Iterator[Sequence[Item]]:
+    """`items` in order, in as few parts as possible of up to `job_bytes` each."""
+    part: list[Item] = []
+    room = job_bytes
+    for item in items:
+        if part and size(item) > room:
+            yield part
+            part, room = [], job_bytes
+        part.append(item)
+        room -= size(item)
+    if part:
+        yield part
+
+
+def whole(results: Sequence[Result | Failure]) -> tuple[Result, ...] | Failure:
+    """All `results`, or the first Failure among them."""
+    failed = next((result for result in results if isinstance(result, Failure)), None)
+    return (
+        tuple(result for result in results if not isinstance(result, Failure)) if failed is None else failed
+    )

@@ -1,0 +1,58 @@
+"""The engine for small roots: worker processes of this machine. No JVM, and nothing that has to run before.
+
+A worker holds what a Spark task holds: one input, one output and about a row group; in a compaction by key
+the keys of a bucket. The keys that it shuffles are in files, in the machine's directory for temporary ones.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from tempfile import TemporaryDirectory
+from typing import TypeVar
+
+from jobs.engine import Failure
+from jobs.local_shuffle import shuffled
+from jobs.local_workers import Workers
+from log_tables.limits import MIB
+from log_tables.segments.key_shuffle import KeyGroup
+from log_tables.table.snapshot import Segment
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+WORKERS_MAX = 8
+"""However many cores there are: a worker may take 300 MB, and a larger machine has other work, too."""
+
+LOCAL_JOB_BYTES = 1024 * MIB
+"""Some ten seconds of work for two cores: so much is lost when a run is killed."""
+
+
+class LocalEngine:
+    """`workers` processes at most, by default one for each core; they live as long as a call."""
+
+    name = "local"
+    job_bytes = LOCAL_JOB_BYTES
+
+    def __init__(self, workers: int | None = None) -> None:
+        self._count = workers or min(WORKERS_MAX, _cores())
+
+    def spread(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result | Failure]:
+        if not items:
+            return []
+        with _scratch() as directory, Workers(min(self._count, len(items)), directory) as workers:
+            return workers.spread(function, items)
+
+    def shuffle(self, parts: Sequence[Sequence[KeyGroup]]) -> list[tuple[Segment, ...] | Failure]:
+        groups = sum(map(len, parts))
+        if not groups:
+            return []
+        with _scratch() as directory, Workers(min(self._count, groups), directory) as workers:
+            return shuffled(workers.spread, parts, directory)
+
+
+def _scratch() -> "TemporaryDirectory[str]":
+    return TemporaryDirectory(prefix="lakelog-", ignore_cleanup_errors=True)
+
+
+def _cores() -> int:
+    """Those that this process may use, where the operating system says so."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
