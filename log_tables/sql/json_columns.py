@@ -4,10 +4,11 @@ pyarrow reads lines of JSON, fast, and refuses all of them for one that it does 
 refuses are read row by row and written again in the form that it takes.
 """
 
-from collections.abc import Iterable
-from itertools import chain
+from collections.abc import Callable, Collection, Iterable
+from functools import cache
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
@@ -37,20 +38,103 @@ def typed_columns(values: pa.ChunkedArray) -> tuple[pa.Table, pa.ChunkedArray]:
     anything else as JSON. A value gives nulls when it is null, no JSON object, or deeper than
     SQL_JSON_DEPTH_MAX.
     """
-    lines = pa.chunked_array([_lines(chunk) for chunk in values.chunks], pa.binary())
+    return typed_lines(pa.chunked_array([object_lines(chunk) for chunk in values.chunks], pa.binary()))
+
+
+def typed_lines(lines: pa.ChunkedArray) -> tuple[pa.Table, pa.ChunkedArray]:
+    """`typed_columns` of lines that `object_lines` or `field_lines` made."""
     table = _read(lines)
     if table is None:
-        chunks = [[_decode(value) for value in chunk.to_pylist()] for chunk in values.chunks]
-        lines = _even(chunks, nested=True)
+        rows = [_decode(line) for line in lines.to_pylist()]
+        kinds = _kinds(rows)
+        texts = {name for name, found in kinds.items() if len(found - {"null"}) > 1}
+        lines = _with_text(rows, texts)
         table = _read(lines)
-        if table is None:
-            lines = _even(chunks, nested=False)
+        if table is None:  # what is nested in a field has several kinds
+            nested = {name for name, found in kinds.items() if found & {"object", "array"}} - texts
+            texts |= {name for name in nested if _read(_with_text(_only(rows, name), ())) is None}
+            lines = _with_text(rows, texts)
             table = _read(lines)
-            assert table is not None, "rows of numbers, booleans and text, each field of one kind"
+            assert table is not None, "each field can be read, or is text"
     return table, lines.is_valid()
 
 
-def _lines(values: pa.Array) -> pa.Array:
+def field_lines(values: pa.Array, names: Collection[str]) -> pa.Array:
+    """Each JSON object as a line that has only those of its fields that `names` names; null for no object.
+
+    Of other fields only the syntax is looked at, so a number there may be larger than a double. Raises
+    ValueError for names that cannot be looked for: those with quotes, backslashes or control characters.
+    """
+    decode = _decoder(tuple(sorted(names))).decode
+    items, utf8 = values.to_pylist(), _is_utf8(values)
+    if utf8 and not _may_be_deep(values):
+        try:
+            lines = binary_array([*map(_encoder.encode, map(decode, items))])
+        except (msgspec.MsgspecError, RecursionError, TypeError):
+            pass  # one of them is no object
+        else:
+            if not _has_line_ends(lines):
+                return lines
+    return binary_array([_fields(value, names, decode if utf8 else _decode) for value in items])
+
+
+def _fields(value: bytes | None, names: Collection[str], decode: Callable[[bytes], object]) -> bytes | None:
+    """The line of one value; `decode` finds out whether it is an object."""
+    if value is None:
+        return None
+    try:
+        line = _encoder.encode(decode(value))
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    brackets = value.count(b"{") + value.count(b"[")
+    if decode is not _decode and brackets <= SQL_JSON_DEPTH_MAX and b"\n" not in line and b"\r" not in line:
+        return line
+    row = _decode(value)
+    return None if row is None else _encode({name: row[name] for name in row if name in names})
+
+
+_encoder = msgspec.json.Encoder()
+
+
+@cache
+def _decoder(names: tuple[str, ...]) -> "msgspec.json.Decoder[msgspec.Struct]":
+    """A decoder of objects, which keeps the text of the fields `names` and skips the others."""
+    slots = {f"field_{index}": name for index, name in enumerate(names)}
+    fields = [(slot, msgspec.Raw | msgspec.UnsetType, msgspec.UNSET) for slot in slots]
+    return msgspec.json.Decoder(msgspec.defstruct("_Fields", fields, rename=slots, gc=False))
+
+
+def _is_utf8(values: pa.Array) -> bool:
+    try:
+        values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _may_be_deep(values: pa.Array) -> bool:
+    """Whether an object among them may be deeper than SQL_JSON_DEPTH_MAX: then it has more brackets than
+    that, and every other object has one.
+    """
+    data, objects = _data(values), pc.sum(pc.starts_with(values, "{")).as_py() or 0
+    return data.count(b"{") + data.count(b"[") - objects >= SQL_JSON_DEPTH_MAX
+
+
+def _has_line_ends(values: pa.Array) -> bool:
+    data = _data(values)
+    return b"\n" in data or b"\r" in data
+
+
+def _data(values: pa.Array) -> bytes:
+    """The bytes of all values."""
+    _, offsets, data = values.buffers()
+    if data is None:
+        return b""
+    ends = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
+    return bytes(data[int(ends[0]) : int(ends[-1])]) if len(ends) else b""
+
+
+def object_lines(values: pa.Array) -> pa.Array:
     """Each value that is one line and may be an object as it is, other objects in one line, else null."""
     brackets = pc.add(pc.count_substring(values, "["), pc.count_substring(values, "{"))
     flat = pc.less_equal(brackets, SQL_JSON_DEPTH_MAX)
@@ -107,27 +191,29 @@ def _encode(row: _Row) -> bytes | None:
     return None if row is None else msgspec.json.encode(row)
 
 
-def _even(chunks: list[list[_Row]], nested: bool) -> pa.ChunkedArray:
-    """The rows as lines, with text for every value of a field of several kinds and, unless `nested`, of a
-    field that holds objects or arrays.
-    """
-    texts = _text_fields(chain.from_iterable(chunks), nested)
+def _with_text(rows: Iterable[_Row], texts: Collection[str]) -> pa.ChunkedArray:
+    """The rows as lines, with text for every value of the fields `texts`."""
 
     def line(row: _Row) -> bytes | None:
-        if row is None or texts.isdisjoint(row):
+        if row is None or not any(name in row for name in texts):
             return _encode(row)
         return _encode({name: _text(value) if name in texts else value for name, value in row.items()})
 
-    return pa.chunked_array([binary_array([line(row) for row in rows]) for rows in chunks], pa.binary())
+    return pa.chunked_array([binary_array([line(row) for row in rows])], pa.binary())
 
 
-def _text_fields(rows: Iterable[_Row], nested: bool) -> set[str]:
+def _only(rows: Iterable[_Row], name: str) -> list[_Row]:
+    """The rows with no other field than `name`."""
+    return [{name: row[name]} if row is not None and name in row else None for row in rows]
+
+
+def _kinds(rows: Iterable[_Row]) -> dict[str, set[str]]:
+    """The kinds of the values of each field."""
     kinds: dict[str, set[str]] = {}
     for row in rows:
         for name, value in (row or {}).items():
             kinds.setdefault(name, set()).add(_KINDS[type(value)])
-    deep = set() if nested else {"object", "array"}
-    return {name for name, found in kinds.items() if len(found - {"null"}) > 1 or found & deep}
+    return kinds
 
 
 def _text(value: object) -> str | None:

@@ -1,0 +1,163 @@
+"""`<topic>_json`: the fields of JSON values as typed columns, of the rows and the fields that a query needs.
+
+Which these are, DataFusion says: it plans the query over columns of unknown types, and how far its filters
+reach down to partition, offset and timestamp is noted. Then the rows are read and their fields decoded. Their
+types may change the plan, so it is made again with them, until it needs what was read.
+"""
+
+import functools
+import operator
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from datafusion import DataFrame, SessionContext
+
+from log_tables.layout import KEY, OFFSET, TIMESTAMP, VALUE
+from log_tables.record import RECORD_SCHEMA
+from log_tables.sql.file_slices import PARTITION, SCAN_SCHEMA, TOPIC, file_slices
+from log_tables.sql.json_columns import field_lines, object_lines, typed_lines
+from log_tables.sql.scan import Batches, read_slices
+from log_tables.sql.topic_files import TopicFiles
+from log_tables.sql.topic_view import KEY_TEXT, column, computed, quoted, text_array
+
+SUFFIX = "_json"
+RAW = "_raw"
+
+_SCANNED = (TOPIC, PARTITION, OFFSET, TIMESTAMP, KEY)
+_KEPT = (*_SCANNED, KEY_TEXT)
+_EVERY = "lakelog/every"
+"""A column of a probe that nobody names: where it is wanted, `*` wants all columns."""
+
+Types = Mapping[str, pa.DataType]
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """The rows for which `where` is true, all without it; of them `columns`, all where they are None."""
+
+    where: pc.Expression | None = None
+    columns: frozenset[str] | None = None
+
+    def covers(self, other: "Needed") -> bool:
+        """Whether what was read for this one is what `other` needs."""
+        rows = self.where is None or (other.where is not None and self.where.equals(other.where))
+        return rows and (self.columns is None or self.columns == other.columns)
+
+
+def named(words: Collection[str]) -> frozenset[str] | None:
+    """The columns among the words of a statement; None when only all fields tell which they are.
+
+    A field that has the name of another column gets the suffix `_json`, as often as it takes, and so may take
+    the name of a third.
+    """
+    if RAW in words or "natural" in {word.lower() for word in words}:
+        return None
+    if any(_without_suffix(word) in (*_KEPT, RAW) for word in words if word.endswith(SUFFIX)):
+        return None
+    return frozenset(words)
+
+
+def _without_suffix(word: str) -> str:
+    while word.endswith(SUFFIX):
+        word = word.removesuffix(SUFFIX)
+    return word
+
+
+def json_table(files: TopicFiles, needed: Needed) -> pa.Table:
+    """The rows of the view, as far as they are needed. Raises CorruptSegment, StoreUnavailable."""
+    fields = None if needed.columns is None else needed.columns.difference(_KEPT)
+    kept = [name for name in _KEPT if needed.columns is None or name in needed.columns or name == OFFSET]
+    scanned = {KEY if name == KEY_TEXT else name for name in kept} | ({VALUE} if fields != set() else set())
+    read = [name for name in SCAN_SCHEMA.names if name in scanned]
+    rows, lines, values = [], [], []
+    slices = file_slices(files, needed.where)
+    for batch in read_slices(files.name, slices, read, needed.where):
+        rows.append(_kept_rows(batch, kept))
+        if fields is None:
+            values.append(batch.column(VALUE))
+            lines.append(object_lines(values[-1]))
+        elif fields:
+            lines.append(field_lines(batch.column(VALUE), fields))
+    table = pa.Table.from_batches(rows, pa.schema([_field(name) for name in kept]))
+    columns, objects = typed_lines(pa.chunked_array(lines, pa.binary()))
+    for name, data in zip(columns.schema.names, columns.columns, strict=True):
+        table = table.append_column(_free_name(name, table.schema.names), data)
+    if fields is None:
+        raw = pc.if_else(objects, pa.scalar(None, pa.binary()), pa.chunked_array(values, pa.binary()))
+        table = table.append_column(_free_name(RAW, table.schema.names), raw)
+    return table
+
+
+def _kept_rows(batch: pa.RecordBatch, kept: Sequence[str]) -> pa.RecordBatch:
+    arrays = [text_array(batch.column(KEY)) if name == KEY_TEXT else batch.column(name) for name in kept]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([_field(name) for name in kept]))
+
+
+def _field(name: str) -> pa.Field:
+    return pa.field(name, pa.string()) if name == KEY_TEXT else SCAN_SCHEMA.field(name)
+
+
+def _free_name(name: str, taken: Sequence[str]) -> str:
+    """`name`, with as many suffixes as it takes to differ from those `taken`."""
+    while name in taken:
+        name += SUFFIX
+    return name
+
+
+class Probe(ds.Dataset):
+    """A view without rows in the place of `<topic>_json`, which notes what plans want of it."""
+
+    def __init__(self, types: Types) -> None:
+        """`types` are those of the fields, as far as they are known."""
+        fields = {name: kind for name, kind in types.items() if name not in _KEPT}
+        self._computed = {KEY_TEXT: pa.string(), **fields, _EVERY: pa.null()}
+        scanned = [SCAN_SCHEMA.field(name) for name in _SCANNED]
+        self._schema = pa.schema([*scanned, *self._computed.items()])
+        self._asked: list[tuple[Sequence[str], pc.Expression | None]] = []
+
+    def view(self, context: SessionContext, name: str) -> DataFrame:
+        """The view for `context`, over this table, which is registered there as `name`."""
+        context.register_dataset(quoted(name), self)
+        # A filter over a field is left to DataFusion, so those that arrive here are over the other columns.
+        fields = [computed(field, kind) for field, kind in self._computed.items()]
+        return context.table(quoted(name)).select(*map(column, _SCANNED), *fields)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def scanner(
+        self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None, **_: object
+    ) -> Batches:
+        names = self._schema.names if columns is None else columns
+        self._asked.append((names, filter))
+        return Batches(pa.schema([self._schema.field(name) for name in names]), iter(()))
+
+    def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[ds.Fragment]:  # noqa: ARG002
+        return iter(())
+
+    def needed(self, named: frozenset[str] | None) -> Needed:
+        """What the scans want together, of a statement that names these columns."""
+        if not self._asked:  # it was optimized away, or the plan is no query
+            return Needed()
+        filters = [where for _, where in self._asked]
+        known = [where for where in filters if where is not None]
+        every = any(_EVERY in columns for columns, _ in self._asked)
+        where = functools.reduce(operator.or_, known) if len(known) == len(filters) else None
+        return Needed(where, None if every else named)
+
+
+def newest_types(files: TopicFiles, named: frozenset[str] | None, records: int) -> Types:
+    """The types of the fields in the newest `records` of one partition."""
+    part = max(files.partitions, key=lambda item: item.end - item.log_start)
+    where = (pc.field(PARTITION) == pa.scalar(part.partition, pa.int32())) & (
+        pc.field(OFFSET) >= part.end - records
+    )
+    return types_of(json_table(files, Needed(where, named)))
+
+
+def types_of(table: pa.Table) -> Types:
+    return {field.name: field.type for field in table.schema}

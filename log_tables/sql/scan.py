@@ -1,0 +1,128 @@
+"""A topic as DataFusion reads it: it hands over the columns and the filter of a query, and takes batches.
+
+DataFusion knows pyarrow's datasets, so a scan is one. What a filter leaves out is not read, and what is read
+comes through the partition's own reader: with checksums, from both tiers, and further in another file where a
+merge has replaced one.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from log_tables.errors import LakelogError, OffsetOutOfRange, StoreUnavailable, TopicDeleted
+from log_tables.layout import OFFSET
+from log_tables.partition.read_plan import ReadPlan
+from log_tables.sql.file_slices import PARTITION, SCAN_SCHEMA, TOPIC, FileSlice, file_slices, spread
+from log_tables.sql.topic_files import TopicFiles
+
+Failures = list[LakelogError]
+"""The errors of scans, which DataFusion would show as text only."""
+
+
+def read_slices(
+    topic: str, slices: Sequence[FileSlice], columns: Collection[str], where: pc.Expression | None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of `slices` for which `where` is true, lazily: `columns` of SCAN_SCHEMA, in this order.
+
+    Raises CorruptSegment, StoreUnavailable; the latter also for records that were deleted meanwhile.
+    """
+    mentioned = set() if where is None else set(re.findall(r"\w+", str(where)))
+    read = [name for name in SCAN_SCHEMA.names if name in mentioned or name in columns or name == OFFSET]
+    try:
+        for item in slices:
+            for batch in _records(item, read):
+                rows = _with_place(batch, topic, item.files.partition, read)
+                yield (rows if where is None else rows.filter(where)).select(columns)
+    except (OffsetOutOfRange, TopicDeleted):
+        raise StoreUnavailable(
+            f"records of topic {topic} were deleted while the query read them; repeat the query"
+        ) from None
+
+
+def _records(item: FileSlice, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
+    plan = ReadPlan(
+        start=item.start,
+        end=item.end,
+        log_start=item.files.log_start,
+        high_watermark=item.files.end,
+        segments=(item.segment,),
+    )
+    return item.files.reader.read(plan, columns)
+
+
+def _with_place(batch: pa.RecordBatch, topic: str, partition: int, columns: Sequence[str]) -> pa.RecordBatch:
+    """`columns` of the rows, with the two that no file has."""
+    place = {TOPIC: topic, PARTITION: partition}
+    schema = pa.schema([SCAN_SCHEMA.field(name) for name in columns])
+    arrays = [
+        pa.repeat(pa.scalar(place[field.name], field.type), batch.num_rows)
+        if field.name in place
+        else batch.column(field.name)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+class TopicScan(ds.Dataset):
+    """The records of a topic, in the columns of SCAN_SCHEMA."""
+
+    def __init__(self, files: TopicFiles, failures: Failures) -> None:
+        self._files, self._failures = files, failures
+
+    @property
+    def schema(self) -> pa.Schema:
+        return SCAN_SCHEMA
+
+    def scanner(
+        self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None, **_: object
+    ) -> "Batches":
+        """What a plan looks at: the schema of the columns."""
+        return self.batches((), columns, filter)
+
+    def get_fragments(self, filter: pc.Expression | None = None) -> list["_Fragment"]:
+        """The parts that are read at the same time."""
+        return [_Fragment(self, part) for part in spread(file_slices(self._files, filter))]
+
+    def batches(
+        self, slices: Sequence[FileSlice], columns: Sequence[str] | None, where: pc.Expression | None
+    ) -> "Batches":
+        names = SCAN_SCHEMA.names if columns is None else columns
+        schema = pa.schema([SCAN_SCHEMA.field(name) for name in names])
+        return Batches(schema, self._noted(read_slices(self._files.name, slices, names, where)))
+
+    def _noted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from batches
+        except LakelogError as error:
+            self._failures.append(error)
+            raise
+
+
+class Batches(NamedTuple):
+    """The part of pyarrow's Scanner that DataFusion uses."""
+
+    projected_schema: pa.Schema
+    found: Iterator[pa.RecordBatch]
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        return self.found
+
+
+class _Fragment:
+    """The part of pyarrow's Fragment that DataFusion uses."""
+
+    def __init__(self, scan: TopicScan, slices: Sequence[FileSlice]) -> None:
+        self._scan, self._slices = scan, slices
+
+    def scanner(
+        self,
+        _schema: pa.Schema,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,
+        **_: object,
+    ) -> Batches:
+        return self._scan.batches(self._slices, columns, filter)

@@ -1,0 +1,198 @@
+"""One query in DataFusion: the tables that its statement names, and no others, opened for it."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from datafusion import DataFrame, SessionConfig, SessionContext, SQLOptions
+from datafusion.catalog import SchemaProvider
+
+from log_tables.cluster.cluster import Cluster
+from log_tables.errors import InvalidArgument, LakelogError
+from log_tables.sql.json_view import SUFFIX, Needed, Probe, Types, json_table, named, newest_types, types_of
+from log_tables.sql.scan import Failures
+from log_tables.sql.statement import describes_table, words
+from log_tables.sql.system_tables import SYSTEM_TABLES, system_tables
+from log_tables.sql.topic_files import TopicFiles, topic_files, topic_names
+from log_tables.sql.topic_view import quoted, topic_view
+
+_SETTINGS = {
+    "datafusion.sql_parser.dialect": "PostgreSQL",  # in others `select key, offset` ends at the comma
+    "datafusion.sql_parser.enable_ident_normalization": "false",
+}
+_NAMED_MAX = 20
+_SAID_MAX_CHARS = 500
+_SAMPLED_RECORDS = 1_000
+_PLANS_MAX = 3
+
+_UNKNOWN_TABLE = re.compile(r"table '(?:datafusion\.)?(?:public\.)?(?P<name>[^']*)' not found")
+_WRAPPED = re.compile(r"^((DataFusion error|External error|Arrow error|Exception): )+")
+
+
+class _NamesOnly(SchemaProvider):
+    """A schema without tables, which notes for which ones it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def table_names(self) -> set[str]:
+        return set()
+
+    def table(self, name: str) -> None:
+        self.asked.append(name)
+
+    def table_exist(self, name: str) -> bool:  # noqa: ARG002
+        return False
+
+
+class Session:
+    """The tables of one query. The topics are as last refreshed."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._context = SessionContext(SessionConfig(_SETTINGS))
+        self._topics = topic_names(cluster)
+        self._failures: Failures = []
+
+    def tables(self) -> pa.Table:
+        """The answer to SHOW TABLES: each name, and what it is."""
+        kinds = {name: "table" for name in SYSTEM_TABLES}
+        kinds |= {name + SUFFIX: "fields of JSON" for name in self._topics}
+        kinds |= {name: "topic" for name in self._topics}
+        rows = [{"name": name, "kind": kind} for name, kind in sorted(kinds.items())]
+        return pa.Table.from_pylist(rows, pa.schema([("name", pa.string()), ("kind", pa.string())]))
+
+    def plan(self, sql: str) -> DataFrame:
+        """The plan of a query, with its tables open. Raises as `query_stream` does."""
+        asked = _tables_of(sql)
+        views = {name: name for name in asked if name in self._topics}
+        views |= {
+            name: name.removesuffix(SUFFIX)
+            for name in asked
+            if name not in views and name.endswith(SUFFIX) and name.removesuffix(SUFFIX) in self._topics
+        }
+        files = {topic: topic_files(self._cluster, topic) for topic in dict.fromkeys(views.values())}
+        for name, topic in views.items():
+            if name == topic:
+                view = topic_view(self._context, files[topic], self._failures)
+                self._context.register_view(quoted(name), view)
+        groups = [name for name in SYSTEM_TABLES if name in asked and name not in views]
+        for name, table in system_tables(self._cluster, groups).items():
+            self._register(name, table)
+        of_json = {name: files[topic] for name, topic in views.items() if name != topic}
+        if not of_json:
+            return self._planned(sql)
+        return self._planned_json(sql, of_json, words(sql) - set(asked))
+
+    def _planned_json(self, sql: str, files: Mapping[str, TopicFiles], words: Collection[str]) -> DataFrame:
+        """The plan, with the `_json` views that it reads made of what it needs of them."""
+        columns = None if describes_table(sql) else named(words)
+        needed = self._first_needed(sql, files, words, columns)
+        for _ in range(_PLANS_MAX):
+            tables = {name: json_table(files[name], needed[name]) for name in files}
+            again = self._needed(sql, {name: types_of(table) for name, table in tables.items()}, columns)
+            if again is None:
+                break
+            if all(needed[name].covers(again[name]) for name in files):
+                try:
+                    return self._planned_over(sql, tables)
+                except InvalidArgument:
+                    break
+            needed = again
+        # A field that no row has so far may be in others, and a type may be another one there.
+        rest = {name: Needed(None, item.columns) for name, item in needed.items()}
+        if rest != needed:
+            tables = {name: json_table(files[name], item) for name, item in rest.items()}
+        return self._planned_over(sql, tables)
+
+    def _first_needed(
+        self,
+        sql: str,
+        files: Mapping[str, TopicFiles],
+        words: Collection[str],
+        columns: frozenset[str] | None,
+    ) -> dict[str, Needed]:
+        """What the statement needs, as far as can be said before a type is known."""
+        for kind in (pa.null(), pa.float64()):  # most functions take nulls, and `sum` takes numbers
+            found = self._needed(sql, dict.fromkeys(files, dict.fromkeys(words, kind)), columns)
+            if found is not None:
+                return found
+        types = {name: newest_types(files[name], columns, _SAMPLED_RECORDS) for name in files}
+        return self._needed(sql, types, columns) or {name: Needed(None, None) for name in files}
+
+    def _needed(
+        self, sql: str, types: Mapping[str, Types], columns: frozenset[str] | None
+    ) -> dict[str, Needed] | None:
+        """What the statement needs of each view if its fields have these types; None if it has no plan."""
+        probes = {name: Probe(of_fields) for name, of_fields in types.items()}
+        for name, probe in probes.items():
+            self._forget(name)
+            self._forget(f"{name}/probe")
+            self._context.register_view(quoted(name), probe.view(self._context, f"{name}/probe"))
+        try:
+            self._planned(sql).execution_plan()
+        except Exception:  # noqa: BLE001 (DataFusion has no class for them; the last plan says what it was)
+            return None
+        return {name: probe.needed(columns) for name, probe in probes.items()}
+
+    def _planned_over(self, sql: str, tables: Mapping[str, pa.Table]) -> DataFrame:
+        for name, table in tables.items():
+            self._forget(name)
+            self._register(name, table)
+        return self._planned(sql)
+
+    def _register(self, name: str, table: pa.Table) -> None:
+        batches = table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
+        self._context.register_record_batches(quoted(name), [batches])
+
+    def _forget(self, name: str) -> None:
+        if self._context.table_exist(quoted(name)):
+            self._context.deregister_table(quoted(name))
+
+    def _planned(self, sql: str) -> DataFrame:
+        try:
+            return self._context.sql_with_options(sql, _reads_only())
+        except Exception as error:  # noqa: BLE001 (as above)
+            raise self._unanswered(error) from None
+
+    def batches(self, answer: DataFrame) -> Iterator[pa.RecordBatch]:
+        """The rows of the answer. Raises as `query_stream` does."""
+        try:
+            for batch in answer.execute_stream():
+                yield batch.to_pyarrow()
+        except LakelogError:
+            raise
+        except Exception as error:  # noqa: BLE001 (as above)
+            raise self._unanswered(error) from None
+
+    def _unanswered(self, error: Exception) -> LakelogError:
+        if self._failures:  # what DataFusion says is the text of this one
+            return self._failures[0]
+        said = " ".join(_WRAPPED.sub("", str(error)).split())[:_SAID_MAX_CHARS]
+        unknown = _UNKNOWN_TABLE.search(said)
+        if unknown is None:
+            return InvalidArgument(f"the SQL cannot be answered: {said}; correct it")
+        return InvalidArgument(
+            f"there is no topic {unknown['name']!r}; there are {_listed(sorted(self._topics))}, and the tables "
+            f"{' and '.join(SYSTEM_TABLES)}; put double quotes around a name that has dots or dashes"
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    return ", ".join(names[:_NAMED_MAX]) + more
+
+
+def _reads_only() -> SQLOptions:
+    return SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
+
+
+def _tables_of(sql: str) -> list[str]:
+    """The names that DataFusion finds in the places of tables; none where it cannot parse the statement."""
+    context, names = SessionContext(SessionConfig(_SETTINGS)), _NamesOnly()
+    context.catalog().register_schema("public", names)
+    try:
+        context.sql_with_options(sql, _reads_only())
+    except Exception:  # noqa: BLE001 (there are no tables yet; the plan with them says what is wrong)
+        pass
+    return names.asked

@@ -1,0 +1,57 @@
+"""What the text of a statement says before DataFusion plans it: its words, and that it writes nothing.
+
+DataFusion's parser decides what is a table. The words here only bound which fields of JSON a statement can
+name: there may be more of them than fields, and never less.
+"""
+
+import re
+
+from log_tables.errors import InvalidArgument
+
+_INTO = re.compile(r"\binto\b", re.IGNORECASE)
+_QUOTED = re.compile(
+    r"""(?<!\w)[eE]'(?:[^'\\]|\\.|'')*'  # text with backslashes
+    |'(?:[^']|'')*'|"(?:[^"]|"")*"  # text, and names
+    |(?<![\w$])\$(?P<tag>\w*)\$.*?\$(?P=tag)\$  # text between dollars
+    |--[^\n]*|/\*.*?\*/  # comments""",
+    re.DOTALL | re.VERBOSE,
+)
+"""The parts of SQL in PostgreSQL's dialect that are no keywords: texts, quoted names, comments."""
+
+_SHOW_TABLES = re.compile(r"\s*show\s+tables\s*;?\s*", re.IGNORECASE)
+_DESCRIBED = re.compile(r'\s*(?:describe|desc)\s+([\w.]+|"[^"]+")\s*;?\s*', re.IGNORECASE)
+_WORD = re.compile(r"(?<![\w$])[^\W\d][\w$]*(?![\w$]|\s*\()")
+_PHRASE = re.compile(r"\b(?:group|order|partition)\s+by\b|\b(?:limit|offset)\s+\d+", re.IGNORECASE)
+_NEVER_NAMES = frozenset(
+    "and as between case distinct else end explain from in is like not null on or select then when where with"
+    .split()
+)
+
+
+def check_reads_only(sql: str) -> None:
+    """Raise InvalidArgument for INTO, which would create a table, and which DataFusion overlooks in places."""
+    if _INTO.search(_QUOTED.sub(" ", sql)):
+        raise InvalidArgument("the SQL writes INTO a table, and only queries are answered; leave it out")
+
+
+def is_show_tables(sql: str) -> bool:
+    return _SHOW_TABLES.fullmatch(_QUOTED.sub(_kept, sql)) is not None
+
+
+def describes_table(sql: str) -> bool:
+    """Whether the statement is the DESCRIBE of a table, which shows all columns."""
+    return _DESCRIBED.fullmatch(_QUOTED.sub(_kept, sql)) is not None
+
+
+def words(sql: str) -> set[str]:
+    """Every word of the statement that can be the name of a column, as it is written."""
+    quoted = {
+        match[0][1:-1].replace('""', '"') for match in _QUOTED.finditer(sql) if match[0].startswith('"')
+    }
+    plain = _PHRASE.sub(" ", _QUOTED.sub(" ", sql))
+    return quoted | {word for word in _WORD.findall(plain) if word.lower() not in _NEVER_NAMES}
+
+
+def _kept(match: re.Match[str]) -> str:
+    """A comment as a space, and anything else as it is."""
+    return " " if match[0].startswith(("--", "/*")) else match[0]
