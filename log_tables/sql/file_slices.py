@@ -99,7 +99,7 @@ def _possible(topic: str, slices: Sequence[FileSlice], where: pc.Expression) -> 
 
 
 def _known(topic: str, item: FileSlice) -> pc.Expression:
-    """What is true of all records of a slice."""
+    """The stats of a slice, as a filter that is true of all its records."""
     low, high = timestamp_us(item.segment.min_timestamp), timestamp_us(item.segment.max_timestamp)
     known = (
         pc.field(TOPIC) == topic,

@@ -62,7 +62,7 @@ def typed_lines(lines: pa.ChunkedArray) -> tuple[pa.Table, pa.ChunkedArray]:
 def field_lines(values: pa.Array, names: Collection[str]) -> pa.Array:
     """Each JSON object as a line that has only those of its fields that `names` names; null for no object.
 
-    Of other fields only the syntax is looked at, so a number there may be larger than a double. Raises
+    Other fields are not decoded, so a number there may be larger than a double. Raises
     ValueError for names that cannot be looked for: those with quotes, backslashes or control characters.
     """
     decode = _decoder(tuple(sorted(names))).decode

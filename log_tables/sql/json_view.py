@@ -1,8 +1,8 @@
 """`<topic>_json`: the fields of JSON values as typed columns, of the rows and the fields that a query needs.
 
-Which these are, DataFusion says: it plans the query over columns of unknown types, and how far its filters
-reach down to partition, offset and timestamp is noted. Then the rows are read and their fields decoded. Their
-types may change the plan, so it is made again with them, until it needs what was read.
+DataFusion says which these are: it plans the query over columns of unknown types, and the filters that reach
+partition, offset and timestamp are noted. Then the rows are read and their fields decoded. Their types may
+change the plan, so a plan is made with them, and so on until it asks for what was read.
 """
 
 import functools
@@ -16,7 +16,6 @@ import pyarrow.dataset as ds
 from datafusion import DataFrame, SessionContext
 
 from log_tables.layout import KEY, OFFSET, TIMESTAMP, VALUE
-from log_tables.record import RECORD_SCHEMA
 from log_tables.sql.file_slices import PARTITION, SCAN_SCHEMA, TOPIC, file_slices
 from log_tables.sql.json_columns import field_lines, object_lines, typed_lines
 from log_tables.sql.scan import Batches, read_slices
@@ -35,13 +34,13 @@ Types = Mapping[str, pa.DataType]
 
 
 @dataclass(frozen=True, slots=True)
-class Needed:
+class ScanRequest:
     """The rows for which `where` is true, all without it; of them `columns`, all where they are None."""
 
     where: pc.Expression | None = None
     columns: frozenset[str] | None = None
 
-    def covers(self, other: "Needed") -> bool:
+    def covers(self, other: "ScanRequest") -> bool:
         """Whether what was read for this one is what `other` needs."""
         rows = self.where is None or (other.where is not None and self.where.equals(other.where))
         return rows and (self.columns is None or self.columns == other.columns)
@@ -66,11 +65,13 @@ def _without_suffix(word: str) -> str:
     return word
 
 
-def json_table(files: TopicFiles, needed: Needed) -> pa.Table:
+def json_table(files: TopicFiles, needed: ScanRequest) -> pa.Table:
     """The rows of the view, as far as they are needed. Raises CorruptSegment, StoreUnavailable."""
     fields = None if needed.columns is None else needed.columns.difference(_KEPT)
     kept = [name for name in _KEPT if needed.columns is None or name in needed.columns or name == OFFSET]
-    scanned = {KEY if name == KEY_TEXT else name for name in kept} | ({VALUE} if fields != set() else set())
+    scanned = {KEY if name == KEY_TEXT else name for name in kept}
+    if fields is None or fields:
+        scanned.add(VALUE)
     read = [name for name in SCAN_SCHEMA.names if name in scanned]
     rows, lines, values = [], [], []
     slices = file_slices(files, needed.where)
@@ -107,7 +108,7 @@ def _free_name(name: str, taken: Sequence[str]) -> str:
     return name
 
 
-class Probe(ds.Dataset):
+class PlannedScan(ds.Dataset):  # type: ignore[misc] # pyarrow ships no types
     """A view without rows in the place of `<topic>_json`, which notes what plans want of it."""
 
     def __init__(self, types: Types) -> None:
@@ -130,24 +131,27 @@ class Probe(ds.Dataset):
         return self._schema
 
     def scanner(
-        self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None, **_: object
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,  # noqa: A002 (DataFusion calls it so)
+        **_: object,
     ) -> Batches:
         names = self._schema.names if columns is None else columns
         self._asked.append((names, filter))
         return Batches(pa.schema([self._schema.field(name) for name in names]), iter(()))
 
-    def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[ds.Fragment]:  # noqa: ARG002
+    def get_fragments(self, where: pc.Expression | None = None) -> Iterator[ds.Fragment]:  # noqa: ARG002
         return iter(())
 
-    def needed(self, named: frozenset[str] | None) -> Needed:
-        """What the scans want together, of a statement that names these columns."""
+    def needed(self, named: frozenset[str] | None) -> ScanRequest:
+        """The request of all scans together, for a statement that names these columns."""
         if not self._asked:  # it was optimized away, or the plan is no query
-            return Needed()
+            return ScanRequest()
         filters = [where for _, where in self._asked]
         known = [where for where in filters if where is not None]
         every = any(_EVERY in columns for columns, _ in self._asked)
         where = functools.reduce(operator.or_, known) if len(known) == len(filters) else None
-        return Needed(where, None if every else named)
+        return ScanRequest(where, None if every else named)
 
 
 def newest_types(files: TopicFiles, named: frozenset[str] | None, records: int) -> Types:
@@ -156,7 +160,7 @@ def newest_types(files: TopicFiles, named: frozenset[str] | None, records: int) 
     where = (pc.field(PARTITION) == pa.scalar(part.partition, pa.int32())) & (
         pc.field(OFFSET) >= part.end - records
     )
-    return types_of(json_table(files, Needed(where, named)))
+    return types_of(json_table(files, ScanRequest(where, named)))
 
 
 def types_of(table: pa.Table) -> Types:

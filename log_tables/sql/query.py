@@ -1,10 +1,10 @@
 """SQL over topics without a JVM, in DataFusion: each topic is a view over its files.
 
 A view has the columns `topic`, `partition` and those of the records, keys and values as text, and begins at
-the log start offset. Beside it, `<topic>_json` has the fields of JSON values as typed columns, and
-`consumer_offsets`, `consumer_lag` and `maintenance_runs` are tables (log_tables/sql/system_tables.py). A query
-sees each partition as it is when the query begins, and reads of it what it needs. The dialect is PostgreSQL's,
-but for names, which are as they are written: only dots, dashes and the like need double quotes.
+the log start offset. Beside it, `<topic>_json` has the fields of JSON values as typed columns, and the tables
+of log_tables/sql/system_tables.py say where the consumer groups are. A query sees each partition as it is
+when the query begins, and reads of it what it needs. The dialect is PostgreSQL's, but for names, which are as
+they are written: only dots, dashes and the like need double quotes.
 """
 
 from collections.abc import Iterator

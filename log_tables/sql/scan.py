@@ -1,8 +1,8 @@
 """A topic as DataFusion reads it: it hands over the columns and the filter of a query, and takes batches.
 
-DataFusion knows pyarrow's datasets, so a scan is one. What a filter leaves out is not read, and what is read
-comes through the partition's own reader: with checksums, from both tiers, and further in another file where a
-merge has replaced one.
+DataFusion knows pyarrow's datasets, so a scan is one. It reads no file that the filter leaves out. The others
+it reads through the reader of their partition: with checksums, from both tiers, and on in another file where
+a merge has replaced one.
 """
 
 import re
@@ -43,7 +43,7 @@ def read_slices(
         ) from None
 
 
-def _records(item: FileSlice, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
+def _records(item: FileSlice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     plan = ReadPlan(
         start=item.start,
         end=item.end,
@@ -67,7 +67,7 @@ def _with_place(batch: pa.RecordBatch, topic: str, partition: int, columns: Sequ
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-class TopicScan(ds.Dataset):
+class TopicScan(ds.Dataset):  # type: ignore[misc] # pyarrow ships no types
     """The records of a topic, in the columns of SCAN_SCHEMA."""
 
     def __init__(self, files: TopicFiles, failures: Failures) -> None:
@@ -78,14 +78,17 @@ class TopicScan(ds.Dataset):
         return SCAN_SCHEMA
 
     def scanner(
-        self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None, **_: object
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,  # noqa: A002 (DataFusion calls it so)
+        **_: object,
     ) -> "Batches":
-        """What a plan looks at: the schema of the columns."""
+        """The schema of the columns, for a plan."""
         return self.batches((), columns, filter)
 
-    def get_fragments(self, filter: pc.Expression | None = None) -> list["_Fragment"]:
+    def get_fragments(self, where: pc.Expression | None = None) -> list["_Fragment"]:
         """The parts that are read at the same time."""
-        return [_Fragment(self, part) for part in spread(file_slices(self._files, filter))]
+        return [_Fragment(self, part) for part in spread(file_slices(self._files, where))]
 
     def batches(
         self, slices: Sequence[FileSlice], columns: Sequence[str] | None, where: pc.Expression | None
@@ -122,7 +125,7 @@ class _Fragment:
         self,
         _schema: pa.Schema,
         columns: Sequence[str] | None = None,
-        filter: pc.Expression | None = None,
+        filter: pc.Expression | None = None,  # noqa: A002 (as above)
         **_: object,
     ) -> Batches:
         return self._scan.batches(self._slices, columns, filter)

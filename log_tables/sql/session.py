@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 from datafusion import DataFrame, SessionConfig, SessionContext, SQLOptions
@@ -9,7 +10,16 @@ from datafusion.catalog import SchemaProvider
 
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument, LakelogError
-from log_tables.sql.json_view import SUFFIX, Needed, Probe, Types, json_table, named, newest_types, types_of
+from log_tables.sql.json_view import (
+    SUFFIX,
+    PlannedScan,
+    ScanRequest,
+    Types,
+    json_table,
+    named,
+    newest_types,
+    types_of,
+)
 from log_tables.sql.scan import Failures
 from log_tables.sql.statement import describes_table, words
 from log_tables.sql.system_tables import SYSTEM_TABLES, system_tables
@@ -29,7 +39,7 @@ _UNKNOWN_TABLE = re.compile(r"table '(?:datafusion\.)?(?:public\.)?(?P<name>[^']
 _WRAPPED = re.compile(r"^((DataFusion error|External error|Arrow error|Exception): )+")
 
 
-class _NamesOnly(SchemaProvider):
+class _EmptySchema(SchemaProvider):
     """A schema without tables, which notes for which ones it was asked."""
 
     def __init__(self) -> None:
@@ -56,9 +66,9 @@ class Session:
 
     def tables(self) -> pa.Table:
         """The answer to SHOW TABLES: each name, and what it is."""
-        kinds = {name: "table" for name in SYSTEM_TABLES}
+        kinds = dict.fromkeys(SYSTEM_TABLES, "table")
         kinds |= {name + SUFFIX: "fields of JSON" for name in self._topics}
-        kinds |= {name: "topic" for name in self._topics}
+        kinds |= dict.fromkeys(self._topics, "topic")
         rows = [{"name": name, "kind": kind} for name, kind in sorted(kinds.items())]
         return pa.Table.from_pylist(rows, pa.schema([("name", pa.string()), ("kind", pa.string())]))
 
@@ -100,9 +110,10 @@ class Session:
                     break
             needed = again
         # A field that no row has so far may be in others, and a type may be another one there.
-        rest = {name: Needed(None, item.columns) for name, item in needed.items()}
-        if rest != needed:
-            tables = {name: json_table(files[name], item) for name, item in rest.items()}
+        if any(item.where is not None for item in needed.values()):
+            tables = {
+                name: json_table(files[name], ScanRequest(None, needed[name].columns)) for name in files
+            }
         return self._planned_over(sql, tables)
 
     def _first_needed(
@@ -111,20 +122,20 @@ class Session:
         files: Mapping[str, TopicFiles],
         words: Collection[str],
         columns: frozenset[str] | None,
-    ) -> dict[str, Needed]:
-        """What the statement needs, as far as can be said before a type is known."""
+    ) -> dict[str, ScanRequest]:
+        """The requests of the statement, as far as can be said before a type is known."""
         for kind in (pa.null(), pa.float64()):  # most functions take nulls, and `sum` takes numbers
             found = self._needed(sql, dict.fromkeys(files, dict.fromkeys(words, kind)), columns)
             if found is not None:
                 return found
         types = {name: newest_types(files[name], columns, _SAMPLED_RECORDS) for name in files}
-        return self._needed(sql, types, columns) or {name: Needed(None, None) for name in files}
+        return self._needed(sql, types, columns) or {name: ScanRequest(None, None) for name in files}
 
     def _needed(
         self, sql: str, types: Mapping[str, Types], columns: frozenset[str] | None
-    ) -> dict[str, Needed] | None:
-        """What the statement needs of each view if its fields have these types; None if it has no plan."""
-        probes = {name: Probe(of_fields) for name, of_fields in types.items()}
+    ) -> dict[str, ScanRequest] | None:
+        """The request of the statement to each view whose fields have these types; None without a plan."""
+        probes = {name: PlannedScan(of_fields) for name, of_fields in types.items()}
         for name, probe in probes.items():
             self._forget(name)
             self._forget(f"{name}/probe")
@@ -172,9 +183,10 @@ class Session:
         unknown = _UNKNOWN_TABLE.search(said)
         if unknown is None:
             return InvalidArgument(f"the SQL cannot be answered: {said}; correct it")
+        known, others = _listed(sorted(self._topics)), " and ".join(SYSTEM_TABLES)
         return InvalidArgument(
-            f"there is no topic {unknown['name']!r}; there are {_listed(sorted(self._topics))}, and the tables "
-            f"{' and '.join(SYSTEM_TABLES)}; put double quotes around a name that has dots or dashes"
+            f"there is no topic {unknown['name']!r}; there are {known}, and the tables {others}; put double "
+            "quotes around a name that has dots or dashes"
         )
 
 
@@ -189,10 +201,8 @@ def _reads_only() -> SQLOptions:
 
 def _tables_of(sql: str) -> list[str]:
     """The names that DataFusion finds in the places of tables; none where it cannot parse the statement."""
-    context, names = SessionContext(SessionConfig(_SETTINGS)), _NamesOnly()
+    context, names = SessionContext(SessionConfig(_SETTINGS)), _EmptySchema()
     context.catalog().register_schema("public", names)
-    try:
+    with suppress(Exception):  # there are no tables yet; the plan with them says what is wrong
         context.sql_with_options(sql, _reads_only())
-    except Exception:  # noqa: BLE001 (there are no tables yet; the plan with them says what is wrong)
-        pass
     return names.asked

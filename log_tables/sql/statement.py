@@ -1,4 +1,4 @@
-"""What the text of a statement says before DataFusion plans it: its words, and that it writes nothing.
+"""The text of a statement, before DataFusion plans it: its words, and that it writes nothing.
 
 DataFusion's parser decides what is a table. The words here only bound which fields of JSON a statement can
 name: there may be more of them than fields, and never less.
@@ -22,14 +22,14 @@ _SHOW_TABLES = re.compile(r"\s*show\s+tables\s*;?\s*", re.IGNORECASE)
 _DESCRIBED = re.compile(r'\s*(?:describe|desc)\s+([\w.]+|"[^"]+")\s*;?\s*', re.IGNORECASE)
 _WORD = re.compile(r"(?<![\w$])[^\W\d][\w$]*(?![\w$]|\s*\()")
 _PHRASE = re.compile(r"\b(?:group|order|partition)\s+by\b|\b(?:limit|offset)\s+\d+", re.IGNORECASE)
-_NEVER_NAMES = frozenset(
+_NO_NAMES = (
     "and as between case distinct else end explain from in is like not null on or select then when where with"
-    .split()
 )
+_NEVER_NAMES = frozenset(_NO_NAMES.split())
 
 
 def check_reads_only(sql: str) -> None:
-    """Raise InvalidArgument for INTO, which would create a table, and which DataFusion overlooks in places."""
+    """Raise InvalidArgument for INTO, which would create a table; DataFusion overlooks it in places."""
     if _INTO.search(_QUOTED.sub(" ", sql)):
         raise InvalidArgument("the SQL writes INTO a table, and only queries are answered; leave it out")
 

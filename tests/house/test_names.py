@@ -25,11 +25,11 @@ DELTA = """
     row schema size stat store table txn vacuum version
 """
 SPARK = """
-    driver engine job limit merge option plan planned pyspark query reader shuffle sink source spark spread
-    sql stage state stream system task view worker writer
+    driver engine job limit merge option plan planned pyspark query reader scan shuffle sink source
+    spark spread sql stage state statement stream system task view worker writer
 """
 ARROW = """
-    array arrow binary block buffer byte child children decimal field frame pandas text type typed
+    array arrow binary block buffer byte child children decimal field fragment frame pandas text type typed
 """
 HTTP = """
     api app body browser connection envelope error forward gateway guard head health host html http json

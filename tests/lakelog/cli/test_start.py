@@ -13,6 +13,7 @@ from tests.lakelog.cli.test_exit_code import commands
 
 HEAVY = {
     "api",
+    "datafusion",
     "deltalake",
     "fastapi",
     "httpx",

@@ -99,7 +99,7 @@ def test_an_add_that_is_no_file_of_its_table_is_damage(cluster: Cluster, plant: 
     with pytest.raises(Damaged):
         another(leader)
     with pytest.raises(Damaged):
-        query(cluster, "select * from t")
+        query(Cluster.open(cluster.store), "select * from t")
     assert any("is outside of its table" in problem for problem in check(cluster.store).problems)
 
 
