@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import sys
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -17,7 +19,7 @@ class _Commands(CommandGroup):
     """All commands. An error ends a command with one line and an exit code, never with a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
-        json_asked = "--json" in ctx.args
+        words = [*ctx.args]
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -28,12 +30,19 @@ class _Commands(CommandGroup):
             raise typer.Exit(exit_code(interrupt)) from None
         except (LakelogError, OSError) as error:
             sys.stdout.flush()
-            if json_asked:
+            if _asks_for_json(ctx.invoked_subcommand, words):
                 code = error.code if isinstance(error, LakelogError) else "failed"
                 print(json.dumps({"error": code, "message": str(error)}), file=sys.stderr)
             else:
                 print(f"lakelog: {error}", file=sys.stderr)
             raise typer.Exit(exit_code(error)) from None
+
+
+def _asks_for_json(command: str | None, words: Sequence[str]) -> bool:
+    """Whether a program reads the output, which of `sql` a --format says."""
+    if command == "sql":
+        return re.search("--format[ =](nd)?json", " ".join(words)) is not None
+    return "--json" in words
 
 
 app = typer.Typer(

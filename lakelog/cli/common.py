@@ -107,11 +107,12 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         numeric = bool(listed) and all(isinstance(row[index], int | float) for row in listed)
         table.add_column(printable(name), justify="right" if numeric else "left", overflow="fold")
     for row in listed:
-        table.add_row(*(_shown(cell) for cell in row))
+        table.add_row(*(shown(cell) for cell in row))
     console().print(table)
 
 
-def _shown(cell: Any) -> str:
+def shown(cell: Any) -> str:
+    """A value as a table has it."""
     if isinstance(cell, float):
         return f"{cell:,.2f}"
     if isinstance(cell, bytes):

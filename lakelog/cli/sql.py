@@ -1,39 +1,74 @@
 """`lakelog sql`: ask the tables, without a gateway and without a JVM."""
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from lakelog.cli.common import Data, Json, as_text_row, console, existing_root, print_table
-
-ROWS_SHOWN_MAX = 1_000
-"""Rows of a table for people; nobody reads more, and laying them out takes long."""
+from lakelog.cli.answer_format import AnswerFormat, print_answer
+from lakelog.cli.common import Data, existing_file, existing_root
+from lakelog.cli.source import STDIN
+from log_tables.errors import InvalidArgument
 
 
 def sql(
-    query: Annotated[str, typer.Argument(metavar="SQL")],
+    query: Annotated[
+        str | None, typer.Argument(metavar="[SQL]", help="Without it, --file or standard input has it.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", help="The file that has the SQL; - is standard input.")
+    ] = None,
     data: Data = None,
-    json: Json = False,
+    form: Annotated[
+        AnswerFormat, typer.Option("--format", help="What is printed: a table for people, or for programs.")
+    ] = AnswerFormat.TABLE,
 ) -> None:
     """Run a query in DataFusion's SQL.
 
-    Each topic is a view with topic, partition and the record's columns; TOPIC_json has the fields of JSON
-    values as typed columns. With --json, bytes are text; those that are not UTF-8 are base64, and called
-    key_base64 and value_base64. consumer_offsets and consumer_lag say where the consumer groups are. Names
-    with capitals, dots or dashes go in double quotes.
+    Each topic is a view with topic, partition, the record's columns, value_text and key_text; TOPIC_json has
+    the fields of JSON values as typed columns. consumer_offsets and consumer_lag say where the consumer
+    groups are; SHOW TABLES lists all. Names with capitals, dots or dashes go in double quotes. In JSON, bytes
+    are text; those that are not UTF-8 are base64, and called key_base64 and value_base64.
     """
-    import msgspec
+    statement = _statement(query, file)
+    with _without_pandas():
+        from log_tables.cluster.cluster import Cluster
+        from log_tables.sql.query import query_stream
 
-    from log_tables.cluster.cluster import Cluster
-    from log_tables.sql.query import query as run
+        answer = query_stream(Cluster.open(existing_root(data), create=False), statement)
+        print_answer(answer, form)
 
-    found = run(Cluster.open(existing_root(data), create=False), query)
-    if json:
-        print(msgspec.json.encode([as_text_row(row) for row in found.to_pylist()]).decode())
-        return
-    shown = found.slice(0, min(ROWS_SHOWN_MAX, found.num_rows))
-    columns = [column.to_pylist() for column in shown.columns]
-    print_table(found.column_names, list(zip(*columns, strict=True)))
-    rest = found.num_rows - shown.num_rows
-    rows = "row" if found.num_rows == 1 else "rows"
-    console().print(f"({found.num_rows} {rows})" if not rest else f"({rest} more rows; --json prints all)")
+
+def _statement(query: str | None, file: Path | None) -> str:
+    if query is not None and file is not None:
+        raise InvalidArgument(f"there is SQL among the arguments and in --file {file}; use one of them")
+    if query is not None:
+        return query
+    if file is None and sys.stdin.isatty():
+        raise InvalidArgument("there is no SQL; write it as an argument, or name a --file that has it")
+    try:
+        return sys.stdin.read() if file in (None, STDIN) else existing_file(file).read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"the SQL is not UTF-8 at byte {error.start}; convert it") from None
+
+
+class _NoPandas:
+    """A finder of modules that finds no pandas."""
+
+    def find_spec(self, name: str, _path: object, _target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+
+@contextmanager
+def _without_pandas() -> Iterator[None]:
+    """Keep Arrow from importing pandas where it is installed: it takes a second, and nothing needs it."""
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)

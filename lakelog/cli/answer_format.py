@@ -1,0 +1,166 @@
+"""How `lakelog sql` prints an answer: a table for people, or csv, ndjson, json and parquet for programs."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from lakelog.cli.common import as_text_row, console, print_table, printable, shown
+from log_tables.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROWS_SHOWN_MAX = 1_000
+"""Rows of a table on a terminal; nobody reads more, and laying them out takes long."""
+
+_GAP = 2
+
+
+class AnswerFormat(StrEnum):
+    """What an answer is printed as."""
+
+    TABLE = "table"
+    CSV = "csv"
+    NDJSON = "ndjson"
+    JSON = "json"
+    PARQUET = "parquet"
+
+
+def print_answer(answer: "pa.RecordBatchReader", form: AnswerFormat) -> None:
+    """Print the rows of `answer`; all formats but json and table as they come.
+
+    Raises InvalidArgument for columns of one name where the format has objects, and what `answer` raises.
+    """
+    match form:
+        case AnswerFormat.TABLE:
+            _print_rows(answer)
+        case AnswerFormat.CSV:
+            _write_csv(answer)
+        case AnswerFormat.PARQUET:
+            _write_parquet(answer)
+        case AnswerFormat.NDJSON:
+            for row in _objects(answer):
+                sys.stdout.write(_json(row) + "\n")
+        case AnswerFormat.JSON:
+            print(_json([*_objects(answer)]))
+
+
+def _json(value: object) -> str:
+    import msgspec
+
+    return msgspec.json.encode(value).decode()
+
+
+def _objects(answer: "pa.RecordBatchReader") -> Iterator[dict[str, Any]]:
+    _check_names(answer.schema.names)
+    return (as_text_row(row) for batch in answer for row in batch.to_pylist())
+
+
+def _check_names(names: Sequence[str]) -> None:
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InvalidArgument(
+            f"the answer has {names.count(twice)} columns named {twice!r}; name them apart with AS"
+        )
+
+
+def _write_csv(answer: "pa.RecordBatchReader") -> None:
+    """Bytes and whatever is nested become text, as in a table; a null is empty, and an empty text is `""`."""
+    import pyarrow as pa
+    import pyarrow.csv
+
+    schema = pa.schema([field.with_type(_kind_in_csv(field.type)) for field in answer.schema])
+    with pyarrow.csv.CSVWriter(sys.stdout.buffer, schema) as writer:
+        for batch in answer:
+            pairs = zip(batch.columns, schema.types, strict=True)
+            columns = [
+                column if column.type == kind else pa.array(map(_text, column.to_pylist()), kind)
+                for column, kind in pairs
+            ]
+            writer.write(pa.RecordBatch.from_arrays(columns, schema=schema))
+    sys.stdout.buffer.flush()
+
+
+def _kind_in_csv(kind: "pa.DataType") -> "pa.DataType":
+    import pyarrow as pa
+
+    unknown = pa.types.is_interval(kind) or pa.types.is_duration(kind)
+    plain = pa.types.is_primitive(kind) or pa.types.is_string(kind)
+    return kind if plain and not unknown else pa.string()
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    return _json(as_text_row({"": value}).popitem()[1]) if isinstance(value, dict | list) else str(value)
+
+
+def _write_parquet(answer: "pa.RecordBatchReader") -> None:
+    import pyarrow.parquet as pq
+
+    _check_names(answer.schema.names)
+    if sys.stdout.isatty():
+        raise InvalidArgument(
+            "Parquet is no text for a terminal; send it to a file, as in `… > rows.parquet`"
+        )
+    with pq.ParquetWriter(sys.stdout.buffer, answer.schema) as writer:
+        for batch in answer:
+            writer.write_batch(batch)
+    sys.stdout.buffer.flush()
+
+
+def _print_rows(answer: "pa.RecordBatchReader") -> None:
+    """On a terminal the first rows, with a line for each column where they are wide; else all, unbroken."""
+    names = answer.schema.names
+    columns = ([column.to_pylist() for column in batch.columns] for batch in answer)
+    rows = (row for listed in columns for row in zip(*listed, strict=True))
+    terminal = sys.stdout.isatty()
+    listed = [*islice(rows, ROWS_SHOWN_MAX if terminal else None)]
+    rest = sum(1 for _ in rows)
+    if not terminal:
+        _print_unbroken(names, listed)
+    elif _width(names, listed) > console().width:
+        _print_vertically(names, listed)
+    else:
+        print_table(names, listed)
+    more = f"({rest} more rows; --format csv prints all)"
+    console().print(more if rest else f"({len(listed)} {'row' if len(listed) == 1 else 'rows'})")
+
+
+def _width(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> int:
+    return sum(_widths(names, [[shown(cell) for cell in row] for row in rows])) + _GAP * (len(names) - 1)
+
+
+def _widths(names: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:
+    from rich.cells import cell_len
+
+    columns = zip(map(printable, names), *cells, strict=True)
+    return [max(cell_len(line) for text in column for line in text.split("\n")) for column in columns]
+
+
+def _print_unbroken(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """A row a line, however long it is."""
+    cells = [[shown(cell).replace("\n", "\\n") for cell in row] for row in rows]
+    widths = _widths(names, cells)
+    numbers = [all(isinstance(cell, int | float) for cell in column) for column in zip(*rows, strict=True)]
+    numbers = numbers or [False] * len(names)
+    for line in ([*map(printable, names)], *cells):
+        padded = (
+            text.rjust(width) if number else text.ljust(width)
+            for text, width, number in zip(line, widths, numbers, strict=True)
+        )
+        print((" " * _GAP).join(padded).rstrip())
+
+
+def _print_vertically(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """A column a line, with a heading for each row."""
+    labels = [*map(printable, names)]
+    width = max(map(len, labels))
+    for number, row in enumerate(rows, 1):
+        console().print(f"-[ row {number} ]".ljust(min(40, console().width), "-"))
+        for label, cell in zip(labels, row, strict=True):
+            console().print(f"{label.ljust(width)}  {shown(cell)}".rstrip())
