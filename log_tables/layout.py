@@ -21,6 +21,8 @@ TIMESTAMP = "timestamp"
 KEY = "key"
 VALUE = "value"
 HEADERS = "headers"
+VALUE_TEXT = "value_text"
+KEY_TEXT = "key_text"
 
 REMOTE_MARK = "lakelog-cluster"
 """The object at the top of a remote root that holds the id of the cluster which owns it."""

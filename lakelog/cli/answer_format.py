@@ -19,7 +19,7 @@ _GAP = 2
 
 
 class AnswerFormat(StrEnum):
-    """What an answer is printed as."""
+    """The formats of an answer."""
 
     TABLE = "table"
     CSV = "csv"

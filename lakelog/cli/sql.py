@@ -23,7 +23,7 @@ def sql(
     ] = None,
     data: Data = None,
     form: Annotated[
-        AnswerFormat, typer.Option("--format", help="What is printed: a table for people, or for programs.")
+        AnswerFormat, typer.Option("--format", help="A table is for people, the others for programs.")
     ] = AnswerFormat.TABLE,
 ) -> None:
     """Run a query in DataFusion's SQL.
@@ -55,7 +55,7 @@ def _statement(query: str | None, file: Path | None) -> str:
         raise InvalidArgument(f"the SQL is not UTF-8 at byte {error.start}; convert it") from None
 
 
-class _NoPandas:
+class _WithoutPandas:
     """A finder of modules that finds no pandas."""
 
     def find_spec(self, name: str, _path: object, _target: object = None) -> None:
@@ -66,7 +66,7 @@ class _NoPandas:
 @contextmanager
 def _without_pandas() -> Iterator[None]:
     """Keep Arrow from importing pandas where it is installed: it takes a second, and nothing needs it."""
-    finder = _NoPandas()
+    finder = _WithoutPandas()
     sys.meta_path.insert(0, finder)
     try:
         yield

@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from datafusion import DataFrame, SessionContext
 
-from log_tables.layout import KEY, OFFSET, TIMESTAMP, VALUE
+from log_tables.layout import KEY, KEY_TEXT, OFFSET, TIMESTAMP, VALUE
 from log_tables.sql.file_slices import PARTITION, SCAN_SCHEMA, TOPIC, file_slices
 from log_tables.sql.json_columns import field_lines, object_lines, typed_lines
 from log_tables.sql.scan import Batches, read_slices
 from log_tables.sql.topic_files import TopicFiles
-from log_tables.sql.topic_view import KEY_TEXT, column, computed, quoted, text_array
+from log_tables.sql.topic_view import column, computed, quoted, text_array
 
 SUFFIX = "_json"
 RAW = "_raw"

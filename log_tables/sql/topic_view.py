@@ -5,12 +5,10 @@ from collections.abc import Callable
 import pyarrow as pa
 from datafusion import DataFrame, Expr, SessionContext, col, udf
 
-from log_tables.layout import HEADERS, KEY, VALUE
+from log_tables.layout import HEADERS, KEY, KEY_TEXT, VALUE, VALUE_TEXT
 from log_tables.sql.file_slices import SCAN_SCHEMA
 from log_tables.sql.scan import Failures, TopicScan
 from log_tables.sql.topic_files import TopicFiles
-
-KEY_TEXT, VALUE_TEXT = "key_text", "value_text"
 
 
 def topic_view(context: SessionContext, files: TopicFiles, failures: Failures) -> DataFrame:

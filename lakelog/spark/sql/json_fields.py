@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (as everyone calls it)
 from pyspark.sql.types import (
     ArrayType,
@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 
 from lakelog.spark.rows import PARTITION, TOPIC
 from log_tables.errors import InvalidArgument
-from log_tables.layout import KEY, OFFSET, TIMESTAMP, VALUE
+from log_tables.layout import KEY, KEY_TEXT, OFFSET, TIMESTAMP, VALUE
 from log_tables.limits import MIB
 from log_tables.partition.reader import PartitionReader
 from log_tables.sql.json_columns import typed_columns
@@ -38,7 +38,7 @@ Schema = str | StructType | bool
 Fold = Callable[[str], str]
 """Folds names, so that two are equal if they are one name to Spark."""
 
-_KEPT = (TOPIC, PARTITION, OFFSET, TIMESTAMP, KEY)
+_KEPT = (TOPIC, PARTITION, OFFSET, TIMESTAMP, KEY, KEY_TEXT)
 _SAMPLE_MAX_BYTES = 16 * MIB
 _SAID_MAX_CHARS = 500
 
@@ -52,6 +52,12 @@ def spark_message(error: Exception) -> str:
     lines = [line.removeprefix(": ").strip() for line in str(error).splitlines()]
     messages = [line for line in lines if line and not line.startswith("An error occurred while calling")]
     return (messages[0] if messages else type(error).__name__).rstrip(";")[:_SAID_MAX_CHARS]
+
+
+def text(name: str) -> Column:
+    """The bytes of a column as text, null where they are not UTF-8."""
+    cast = F.col(name).cast("string")
+    return F.when(F.is_valid_utf8(cast), cast)
 
 
 def given_schema(name: str, schema: Schema) -> StructType:

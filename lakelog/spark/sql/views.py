@@ -20,11 +20,12 @@ from lakelog.spark.sql.json_fields import (
     given_schema,
     inferred_schema,
     spark_message,
+    text,
     with_json_fields,
 )
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument, UnknownTopic
-from log_tables.layout import CLUSTER_METADATA, OFFSET
+from log_tables.layout import CLUSTER_METADATA, KEY, KEY_TEXT, OFFSET, VALUE, VALUE_TEXT
 from log_tables.partition.reader import PartitionReader
 from log_tables.record import RECORD_SCHEMA
 from log_tables.sql.system_tables import SYSTEM_TABLES
@@ -47,8 +48,9 @@ def topics(
 ) -> list[str]:
     """Register a temporary view for each topic of `root`, of the topic's name; returns the views' names.
 
-    A view has the columns topic, partition, offset, timestamp, key, value, headers, and shows what its
-    Delta tables hold when a query is planned: later records need no second call. Later topics and partitions
+    A view has the columns topic, partition, offset, timestamp, key, value, headers, and value and key once
+    more as text, which is null where they are not UTF-8: value_text, key_text. It shows what its Delta
+    tables hold when a query is planned: later records need no second call. Later topics and partitions
     do, and so does a log start that came to lie inside a segment (delete-records), because the log
     start is taken here. A second call also drops the views of topics that are gone. `names` are the topics
     to register; without it all are, internal ones too.
@@ -148,7 +150,8 @@ def _records(spark: SparkSession, cluster: Cluster, name: str, partitions: Parti
             "names"
         )
     try:
-        return spark.sql(" union all ".join(selects))
+        records = spark.sql(" union all ".join(selects))
+        return records.select("*", text(VALUE).alias(VALUE_TEXT), text(KEY).alias(KEY_TEXT))
     except (PySparkException, Py4JError) as error:
         where = _location(cluster.store, partitions[0].directory.rsplit("/", 1)[0])
         raise InvalidArgument(

@@ -61,7 +61,7 @@ def test_no_value_is_lost_whatever_it_is(spark: "SparkSession", cluster: Cluster
     append(create_topic(cluster, "t").partition(0), *[value for value, *_ in VALUES], key=b"k")
     register(spark, cluster, json={"t": "id long, name string"})
     assert spark.table("t_json").schema.simpleString() == (
-        "struct<topic:string,partition:int,offset:bigint,timestamp:timestamp,key:binary,id:bigint,name:string,"
+        "struct<topic:string,partition:int,offset:bigint,timestamp:timestamp,key:binary,key_text:string,id:bigint,name:string,"
         "_raw:binary>"
     )
     assert rows(spark, "select id, name, _raw from t_json order by offset") == [
@@ -96,6 +96,7 @@ def test_fields_named_like_columns_get_a_suffix(spark: "SparkSession", cluster: 
         "partition": 0,
         "offset": 0,
         "key": None,
+        "key_text": None,
         "offset_json": 7,
         "Key_json": "k",
         "_raw": 1,
@@ -141,7 +142,15 @@ def test_a_schema_is_inferred_from_the_newest_records(spark: "SparkSession", clu
 def test_an_empty_topic_has_json_columns_too(spark: "SparkSession", cluster: Cluster) -> None:
     topic = create_topic(cluster, "t", 2)
     register(spark, cluster, json=True)
-    assert spark.table("t_json").columns == ["topic", "partition", "offset", "timestamp", "key", "_raw"]
+    assert spark.table("t_json").columns == [
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        "key",
+        "key_text",
+        "_raw",
+    ]
     assert rows(spark, "select count(*), count(_raw) from t_json") == [(0, 0)]
     append(topic.partition(0), b'{"a":1}', b"oops")
     assert rows(spark, "select offset, _raw from t_json order by 1") == [(0, None), (1, b"oops")]

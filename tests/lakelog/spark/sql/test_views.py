@@ -35,7 +35,7 @@ def test_a_topic_is_a_view_over_all_its_partitions(spark: "SparkSession", cluste
     view = spark.table("orders")
     assert view.schema.simpleString() == (
         "struct<topic:string,partition:int,offset:bigint,timestamp:timestamp,key:binary,value:binary,"
-        "headers:array<struct<key:string,value:binary>>>"
+        "headers:array<struct<key:string,value:binary>>,value_text:string,key_text:string>"
     )
     assert rows(spark, "select topic, partition, offset, value from orders order by 2, 3") == [
         ("orders", 0, 0, b"a"),
@@ -47,7 +47,10 @@ def test_a_topic_is_a_view_over_all_its_partitions(spark: "SparkSession", cluste
     assert rows(
         spark, "select unix_micros(timestamp), key, headers[0].key from orders where value = 'a'"
     ) == [(NOW_US, b"k", "h")]
-    assert rows(spark, "select string(key) from __cluster_metadata") == [("orders",)]
+    assert rows(spark, "select key_text from __cluster_metadata") == [("orders",)]
+    append(topic.partition(1), b"\xff", "ü".encode(), key=b"\xc3")
+    text = "select offset, value_text, key_text from orders where partition = 1 order by 1"
+    assert rows(spark, text) == [(0, None, None), (1, "ü", None)]
 
 
 def test_a_view_shows_what_was_appended_since(spark: "SparkSession", cluster: Cluster) -> None:
