@@ -60,6 +60,7 @@ CELLS: dict[str, Contest] = {
     "segment compaction, 64 partitions": Contest(maintenance.merge_many, needs_broker=False),
     "batch read after compaction": Contest(maintenance.read, needs_broker=False),
     "key compaction": Contest(maintenance.clean, needs_broker=False),
+    "first maintenance run": Contest(maintenance.first_run, needs_broker=False),
     "retention": contest(maintenance.expire),
     "steady state": contest(steady.steady),
     "files of a day": contest(day.day),

@@ -99,7 +99,7 @@ def _maintenance(directory: Path) -> Iterator[list[str]]:
 
     def listen(lines: Iterator[str]) -> None:
         for line in lines:
-            if line.startswith(f"segment_compaction {TOPIC}/") and "failed" not in line:
+            if line.startswith(f"segment_compaction {TOPIC}-") and "failed" not in line:
                 merges.append(line)
             if merges and "partitions changed" in line:
                 first.set()

@@ -1,11 +1,13 @@
 """The maintenance jobs: each function is one cell. `bench/steady.py` and `bench/beside.py` have two more."""
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from bench.cells import Figures, scratch
 from bench.contest import OURS, Results, Scale
-from bench.maintenance_load import Events, append, fill
+from bench.maintenance_load import Events, append, files, fill
 from bench.peers import Peers
 from bench.spark_job import Job, Worker
 from bench.spark_load import TOPIC
@@ -23,6 +25,8 @@ SEGMENTS = 2_000
 MANY_PARTITIONS, FEW_SEGMENTS = 64, 100
 KEYS, SEGMENT_ROWS = 100_000, 50_000
 EXPIRED, KEPT = 9_990, 10
+ENGINES = ("local", "spark")
+SMALL_PARTITIONS, SMALL_ROWS = 4, 10
 _AT_ONCE = {"merge.min.age.ms": "0"}
 
 
@@ -59,6 +63,26 @@ def _measured(verb: str, partitions: int, segments: int, rows: int, configs: Map
         job = Job(verb, OURS, str(root), str(directory / "spark"), records, partitions, segments)
         with Worker(job, "bench.maintenance_worker") as worker:
             return worker.figures()
+
+
+def first_run(_peers: Peers | None, _scale: Scale) -> Results:
+    """`lakelog maintain --once` on a root of four small partitions, as a process; then the same in Spark."""
+    with scratch() as directory:
+        for engine in ENGINES:
+            root = directory / engine
+            fill(root, SMALL_PARTITIONS, FEW_SEGMENTS, SMALL_ROWS, _AT_ONCE, Events(KEYS))
+        seconds = {engine: _once(directory / engine, engine) for engine in ENGINES}
+        left = {engine: files(directory / engine, SMALL_PARTITIONS) for engine in ENGINES}
+        if set(left.values()) != {SMALL_PARTITIONS}:
+            raise RuntimeError(f"there are {left} files after a first run of {SMALL_PARTITIONS} partitions")
+        return {OURS: {"s": seconds["local"]}, "the Spark engine": {"s": seconds["spark"]}}
+
+
+def _once(root: Path, engine: str) -> float:
+    begin = timer()
+    words = ["maintain", "--once", "--data", str(root), "--engine", engine]
+    subprocess.run([sys.executable, "-m", "lakelog", *words], check=True, stdout=subprocess.DEVNULL)
+    return timer() - begin
 
 
 def expire(_seconds: int) -> Figures:

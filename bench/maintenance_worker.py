@@ -38,9 +38,12 @@ def merge(spark: SparkSession, job: Job) -> Results:
     before, held = content(job.source, job.partitions), files(job.source, job.partitions)
     _merge(spark, job, _copy(job, "warm"))
     _optimize(spark, _copy(job, "warm-optimize"), range(min(_WARM_TABLES, job.partitions)))
-    ours, local, theirs = _copy(job, "merged"), _copy(job, "local"), _copy(job, "optimized")
+    ours, local, theirs = _copy(job, "merged"), _copy(job, "merged-locally"), _copy(job, "optimized")
     seconds, done = _merge(spark, job, ours)
-    local_seconds, _ = _merged(LocalEngine(), job, local)
+    engine = LocalEngine()
+    _merged(engine, job, _copy(job, "warm-local"))
+    local_seconds, _ = _merged(engine, job, local)
+    engine.end_run()
     optimize_seconds = _optimize(spark, theirs, range(job.partitions))
     for root in (ours, local, theirs):
         if content(root, job.partitions) != before or files(root, job.partitions) >= held:

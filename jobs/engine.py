@@ -52,6 +52,9 @@ class Engine(Protocol):
         A partition of which a group fails has that Failure; the others are done. Raises EngineGone.
         """
 
+    def end_run(self) -> None:
+        """Let go of what is of use only within a run of maintenance; a next run begins with the next call."""
+
 
 EngineChoice = Callable[[int], Engine]
 """The engine for a job that rewrites so many bytes."""

@@ -5,7 +5,8 @@ the keys of a bucket. The keys that it shuffles are in files, in the machine's d
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
@@ -27,30 +28,41 @@ LOCAL_JOB_BYTES = 1024 * MIB
 
 
 class LocalEngine:
-    """`workers` processes at most, by default one for each core; they live as long as a call."""
+    """`count` processes at most, by default one for each core. For one thread at a time."""
 
     name = "local"
     job_bytes = LOCAL_JOB_BYTES
 
-    def __init__(self, workers: int | None = None) -> None:
-        self._count = workers or min(WORKERS_MAX, _cores())
+    def __init__(self, count: int | None = None) -> None:
+        self._count = count or min(WORKERS_MAX, _cores())
+        self._workers: Workers | None = None
 
     def spread(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result | Failure]:
         if not items:
             return []
-        with _scratch() as directory, Workers(min(self._count, len(items)), directory) as workers:
+        with self._working() as workers:
             return workers.spread(function, items)
 
     def shuffle(self, parts: Sequence[Sequence[KeyGroup]]) -> list[tuple[Segment, ...] | Failure]:
-        groups = sum(map(len, parts))
-        if not groups:
+        if not parts:
             return []
-        with _scratch() as directory, Workers(min(self._count, groups), directory) as workers:
+        with self._working() as workers, TemporaryDirectory(dir=workers.directory) as directory:
             return shuffled(workers.spread, parts, directory)
 
+    def end_run(self) -> None:
+        if self._workers is not None:
+            self._workers.end()
+            self._workers = None
 
-def _scratch() -> "TemporaryDirectory[str]":
-    return TemporaryDirectory(prefix="lakelog-", ignore_cleanup_errors=True)
+    @contextmanager
+    def _working(self) -> Iterator[Workers]:
+        """The workers, which nobody waits for when this thread is interrupted."""
+        self._workers = self._workers or Workers(self._count)
+        try:
+            yield self._workers
+        except BaseException:
+            self.end_run()
+            raise
 
 
 def _cores() -> int:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from queue import SimpleQueue
+from queue import LifoQueue
+from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -70,27 +71,28 @@ def _ended(code: int) -> str:
 
 
 class Workers:
-    """Up to `count` workers, started when there is work for them, and ended with the context.
+    """Up to `count` workers, started when there is work for them. For one thread at a time.
 
-    `directory` is a scratch directory that goes with them when this process is killed.
+    `directory` is a scratch directory of theirs; it is removed also when this process is killed.
     """
 
-    def __init__(self, count: int, directory: str) -> None:
-        self._count, self._directory = count, directory
-        self._places: SimpleQueue[Worker | None] = SimpleQueue()
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._scratch = TemporaryDirectory(prefix="lakelog-", ignore_cleanup_errors=True)
+        self.directory = self._scratch.name
+        self._places: LifoQueue[Worker | None] = LifoQueue()  # those that run work before others are started
         self._started: list[Worker] = []
         self._lock, self._ended = Lock(), False
         for _ in range(count):
             self._places.put(None)
 
-    def __enter__(self) -> "Workers":
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def end(self) -> None:
+        """End all of them, whatever they do, with the directory."""
         with self._lock:
             self._ended = True
             for worker in self._started:
                 worker.end()
+        self._scratch.cleanup()
 
     def spread(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result | Failure]:
         """`function` of each item, in order. An item whose worker dies is tried once more, alone."""
@@ -124,6 +126,6 @@ class Workers:
         with self._lock:
             if self._ended:
                 raise WorkerLost("the workers were ended")
-            worker = Worker(self._directory)
+            worker = Worker(self.directory)
             self._started.append(worker)
             return worker

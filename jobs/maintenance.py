@@ -107,6 +107,14 @@ class Maintenance:
         A partition that fails does not keep the others: its outcome has an error, and the next run tries
         again.
         """
+        used: list[Engine] = []
+        try:
+            yield from self._run(stop, used)
+        finally:
+            for engine in used:
+                engine.end_run()
+
+    def _run(self, stop: Callable[[], bool], used: list[Engine]) -> Iterator[JobOutcome]:
         run, started_ms = self._cluster.clock.unique_id(), self._cluster.clock.now_ms()
         reported: set[UnreadablePartition] = set()
         unrecorded: str | None = None
@@ -117,8 +125,8 @@ class Maintenance:
             states, unreadable = look(self._cluster, self._tidied)
             self._cluster.metadata_log.make_durable()  # its settings say what is to be deleted
             steps = job.plan(states, now_ms)
-            engine = self._engine(job, steps)
-            done = [*_failed({*unreadable} - reported), *job.run(engine, self._cluster, steps)]
+            used.append(self._engine(job, steps))
+            done = [*_failed({*unreadable} - reported), *job.run(used[-1], self._cluster, steps)]
             reported |= {*unreadable}
             self._remember(steps, done, now_ms)
             try:

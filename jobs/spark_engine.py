@@ -41,6 +41,9 @@ class SparkEngine:
     def shuffle(self, parts: Sequence[Sequence[KeyGroup]]) -> list[tuple[Segment, ...] | Failure]:
         return halving(lambda some: shuffled(self._session().sparkContext, some), parts)
 
+    def end_run(self) -> None:
+        """The session stays: it costs more to start than to keep."""
+
 
 def halving(
     job: Callable[[Sequence[Item]], list[Result | Failure]], items: Sequence[Item]

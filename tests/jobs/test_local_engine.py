@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -49,42 +50,53 @@ def end_itself(number: signal.Signals) -> None:
     os.kill(os.getpid(), number)
 
 
+def process_id(_: int) -> int:
+    return os.getpid()
+
+
 def stay(directory: str) -> None:
     """For ever; a file named after the process says that it works."""
     Path(directory, str(os.getpid())).touch()
     threading.Event().wait()
 
 
+@pytest.fixture
+def local(process: None) -> Iterator[LocalEngine]:
+    made = LocalEngine(2)
+    yield made
+    made.end_run()
+
+
 def workers(parent: int) -> list[int]:
     return [pid for pid in children(parent) if WORKER in command(pid)]
 
 
-def test_a_worker_loads_no_more_than_the_log() -> None:
-    (names,) = LocalEngine(1).spread(loaded, [0])
+def test_a_worker_loads_no_more_than_the_log(local: LocalEngine) -> None:
+    (names,) = local.spread(loaded, [0])
     assert not isinstance(names, Failure)
     assert {"log_tables", "jobs"} <= set(names)
     assert not {"api", "ingest", "lakelog", "pydantic", "pyspark", "py4j", "typer", "fastapi"} & set(names)
 
 
-def test_an_item_whose_worker_died_is_tried_once_more_alone(tmp_path: Path) -> None:
-    assert LocalEngine(2).spread(first_time, [str(tmp_path / "a"), str(tmp_path / "b")]) == [True, True]
+def test_an_item_whose_worker_died_is_tried_once_more_alone(local: LocalEngine, tmp_path: Path) -> None:
+    assert local.spread(first_time, [str(tmp_path / "a"), str(tmp_path / "b")]) == [True, True]
 
 
-def test_an_item_that_ends_its_worker_fails_with_how_that_ended() -> None:
-    (ended,) = LocalEngine(1).spread(os._exit, [3])
+def test_an_item_that_ends_its_worker_fails_with_how_that_ended(local: LocalEngine) -> None:
+    (ended,) = local.spread(os._exit, [3])
     said = "the worker process ended with exit code 3; what it printed to standard error says why"
     assert ended == Failure(said)
-    (killed,) = LocalEngine(1).spread(end_itself, [signal.SIGKILL])
+    (killed,) = local.spread(end_itself, [signal.SIGKILL])
     assert "killed, as it is when memory runs out" in str(killed)
 
 
-def test_what_a_task_prints_is_no_answer(capfd: pytest.CaptureFixture[str]) -> None:
-    assert LocalEngine(1).spread(say, ["hello", "again"]) == ["hello", "again"]
+def test_what_a_task_prints_is_no_answer(local: LocalEngine, capfd: pytest.CaptureFixture[str]) -> None:
+    assert local.spread(say, ["hello", "again"]) == ["hello", "again"]
     assert capfd.readouterr().out == ""
 
 
-def test_signals_are_for_the_parent() -> None:
-    (found,) = LocalEngine(1).spread(ignored, [0])
+def test_signals_are_for_the_parent(local: LocalEngine) -> None:
+    (found,) = local.spread(ignored, [0])
     assert not isinstance(found, Failure)
     assert {signal.SIGINT, signal.SIGTERM, signal.SIGHUP} <= set(found)
 
@@ -111,3 +123,12 @@ def test_workers_end_in_the_midst_of_their_work_with_their_parent(
         parent.wait()
     wait_until(lambda: not any(map(alive, family)), "the workers end")
     assert [*scratch.iterdir()] == []
+
+
+def test_workers_stay_for_a_run_and_no_longer(local: LocalEngine) -> None:
+    first = local.spread(process_id, [0])
+    assert local.spread(process_id, [1, 2])[0] in (*first, *workers(os.getpid()))
+    assert first[0] in workers(os.getpid())
+    local.end_run()
+    assert workers(os.getpid()) == []
+    assert local.spread(process_id, [0]) != first

@@ -28,6 +28,7 @@ from tests.kit.support import ROOT, wait_until
 
 pytestmark = pytest.mark.spark
 
+ENGINES = ("local", "spark")
 PARTITIONS = 2
 KEYS = 20
 LIMIT_S = 900
@@ -111,9 +112,10 @@ class GroupReader:
 
 
 @contextmanager
-def scheduler(data: str, remote: Path) -> Iterator["subprocess.Popen[bytes]"]:
+def scheduler(data: str, remote: Path, engine: str) -> Iterator["subprocess.Popen[bytes]"]:
     """`lakelog maintain`, one run after the other."""
     words = ["maintain", "--data", data, "--remote-root", str(remote), "--every", "1s", "--nice", "0"]
+    words += ["--engine", engine]
     process = subprocess.Popen([sys.executable, "-m", "lakelog", *words], cwd=ROOT, stdout=subprocess.DEVNULL)
     try:
         yield process
@@ -178,7 +180,7 @@ def await_read(read: Read, count: int) -> None:
     wait_until(lambda: sum(map(len, read.values())) >= count, f"{count} records are read", LIMIT_S)
 
 
-def maintain_beside(spark: SparkSession, directory: Path, rounds: int) -> None:
+def maintain_beside(spark: SparkSession, directory: Path, engine: str, rounds: int) -> None:
     """Let every job do something `rounds` times while records come and go."""
     with running_gateway(directory / "data", linger_ms=0) as gateway:
         cluster = Cluster.open(open_store(gateway.data))
@@ -191,7 +193,7 @@ def maintain_beside(spark: SparkSession, directory: Path, rounds: int) -> None:
         producer, reader = Producer(gateway), GroupReader(gateway.url)
         away = directory / "away"
         try:
-            with stream(spark, gateway.data, directory) as streamed, scheduler(gateway.data, away):
+            with stream(spark, gateway.data, directory) as streamed, scheduler(gateway.data, away, engine):
                 runs = Runs(cluster)
                 for job, topic in WORK:
                     runs.await_times(job, topic, rounds)
@@ -212,10 +214,12 @@ def maintain_beside(spark: SparkSession, directory: Path, rounds: int) -> None:
         assert check(cluster.store).problems == []
 
 
-def test_nobody_notices_the_jobs(spark: SparkSession, tmp_path: Path) -> None:
-    maintain_beside(spark, tmp_path, rounds=1)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_nobody_notices_the_jobs(spark: SparkSession, tmp_path: Path, engine: str) -> None:
+    maintain_beside(spark, tmp_path, engine, rounds=1)
 
 
 @pytest.mark.torture
-def test_nobody_notices_the_jobs_for_minutes(spark: SparkSession, tmp_path: Path) -> None:
-    maintain_beside(spark, tmp_path, rounds=50)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_nobody_notices_the_jobs_for_minutes(spark: SparkSession, tmp_path: Path, engine: str) -> None:
+    maintain_beside(spark, tmp_path, engine, rounds=50)

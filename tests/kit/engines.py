@@ -1,7 +1,7 @@
 """The engines of the jobs, as tests take them: processes, Spark, and one that does the work at once, here."""
 
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import TypeVar
 
@@ -34,6 +34,9 @@ class InProcess:
     def shuffle(self, parts: Sequence[Sequence[KeyGroup]]) -> list[tuple[Segment, ...] | Failure]:
         return shuffled(self.spread, parts, mkdtemp(dir=_SCRATCH.name))
 
+    def end_run(self) -> None:
+        """There is nothing to let go of."""
+
 
 class NoEngine(InProcess):
     """For a job that has nothing to rewrite."""
@@ -51,11 +54,14 @@ def always(engine: Engine) -> EngineChoice:
 
 
 @pytest.fixture(params=["local", pytest.param("spark", marks=pytest.mark.spark)])
-def engine(request: pytest.FixtureRequest) -> Engine:
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     """Each engine in turn."""
     if request.param == "local":
-        return LocalEngine(2)
+        local = LocalEngine(2)
+        yield local
+        local.end_run()
+        return
     from jobs.spark_engine import SparkEngine
 
     spark = request.getfixturevalue("spark")
-    return SparkEngine(lambda: spark)
+    yield SparkEngine(lambda: spark)

@@ -274,10 +274,14 @@ def scheduler_of(gateway: RunningGateway) -> int:
 
 @no_proc
 def test_a_gateway_starts_its_scheduler_again_and_takes_it_along(root: Root) -> None:
-    settings = {"maintain_interval_ms": 1_000, "log_level": "warning"}
+    settings: dict[str, object] = {"maintain_interval_ms": 1_000, "log_level": "warning"}
+    settings |= {"maintain_engine": "local", "maintain_local_max_bytes": "1 KiB"}
     gateway = start_gateway(root.directory / "here", "--maintain", **settings)
     first = scheduler_of(gateway)
-    assert "log_level=warning" in command(first)
+    words = command(first)
+    assert "log_level=warning" in words
+    assert "--engine local " in words
+    assert "maintain_local_max_bytes=1024 " in words
     subprocess.run(["kill", "-9", str(first)], check=True)
     wait_until(lambda: not alive(first), "it is gone")
     second = scheduler_of(gateway)
