@@ -31,8 +31,18 @@ class AnswerFormat(StrEnum):
 def print_answer(answer: "pa.RecordBatchReader", form: AnswerFormat) -> None:
     """Print the rows of `answer`; all formats but json and table as they come.
 
-    Raises InvalidArgument for columns of one name where the format has objects, and what `answer` raises.
+    Raises InvalidArgument for columns of one name where the format has objects and for values that no text
+    shows, and what `answer` raises.
     """
+    try:
+        _print(answer, form)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidArgument(
+            f"the answer has a value that cannot be shown ({error}); cast it to text, or use --format parquet"
+        ) from None
+
+
+def _print(answer: "pa.RecordBatchReader", form: AnswerFormat) -> None:
     match form:
         case AnswerFormat.TABLE:
             _print_rows(answer)
@@ -55,7 +65,30 @@ def _json(value: object) -> str:
 
 def _objects(answer: "pa.RecordBatchReader") -> Iterator[dict[str, Any]]:
     _check_names(answer.schema.names)
-    return (as_text_row(row) for batch in answer for row in batch.to_pylist())
+    return (as_text_row(row) for batch in answer for row in _shortened(batch).to_pylist())
+
+
+def _shortened(batch: "pa.RecordBatch") -> "pa.RecordBatch":
+    """The rows with times in microseconds at most: Python has no shorter ones."""
+    import pyarrow as pa
+
+    schema = pa.schema([field.with_type(_in_microseconds(field.type)) for field in batch.schema])
+    pairs = zip(batch.columns, schema.types, strict=True)
+    columns = [column if column.type == kind else column.cast(kind, safe=False) for column, kind in pairs]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _in_microseconds(kind: "pa.DataType") -> "pa.DataType":
+    import pyarrow as pa
+
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_in_microseconds(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_in_microseconds(field.type)) for field in kind.fields])
+    shorter = {pa.time64("ns"): pa.time64("us"), pa.duration("ns"): pa.duration("us")}
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return pa.timestamp("us", kind.tz)
+    return shorter.get(kind, kind)
 
 
 def _check_names(names: Sequence[str]) -> None:
@@ -71,10 +104,11 @@ def _write_csv(answer: "pa.RecordBatchReader") -> None:
     import pyarrow as pa
     import pyarrow.csv
 
-    schema = pa.schema([field.with_type(_kind_in_csv(field.type)) for field in answer.schema])
+    kinds = [_kind_in_csv(_in_microseconds(kind)) for kind in answer.schema.types]
+    schema = pa.schema([field.with_type(kind) for field, kind in zip(answer.schema, kinds, strict=True)])
     with pyarrow.csv.CSVWriter(sys.stdout.buffer, schema) as writer:
         for batch in answer:
-            pairs = zip(batch.columns, schema.types, strict=True)
+            pairs = zip(_shortened(batch).columns, schema.types, strict=True)
             columns = [
                 column if column.type == kind else pa.array(map(_text, column.to_pylist()), kind)
                 for column, kind in pairs
@@ -116,7 +150,7 @@ def _write_parquet(answer: "pa.RecordBatchReader") -> None:
 def _print_rows(answer: "pa.RecordBatchReader") -> None:
     """On a terminal the first rows, with a line for each column where they are wide; else all, unbroken."""
     names = answer.schema.names
-    columns = ([column.to_pylist() for column in batch.columns] for batch in answer)
+    columns = ([column.to_pylist() for column in _shortened(batch).columns] for batch in answer)
     rows = (row for listed in columns for row in zip(*listed, strict=True))
     terminal = sys.stdout.isatty()
     listed = [*islice(rows, ROWS_SHOWN_MAX if terminal else None)]

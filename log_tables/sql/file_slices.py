@@ -34,7 +34,7 @@ SCAN_SCHEMA = pa.schema(
 """The columns of a topic that are read from files, or known of them."""
 
 _PARTS = 64
-_PARTED_MAX = 256
+_PARTED_MAX = 32
 _WORTH_A_THREAD_BYTES = 4 * MIB
 
 

@@ -5,7 +5,7 @@ refuses are read row by row and written again in the form that it takes.
 """
 
 from collections.abc import Callable, Collection, Iterable
-from functools import cache
+from functools import lru_cache
 
 import msgspec
 import numpy as np
@@ -96,7 +96,7 @@ def _fields(value: bytes | None, names: Collection[str], decode: Callable[[bytes
 _encoder = msgspec.json.Encoder()
 
 
-@cache
+@lru_cache(maxsize=16)
 def _decoder(names: tuple[str, ...]) -> "msgspec.json.Decoder[msgspec.Struct]":
     """A decoder of objects, which keeps the text of the fields `names` and skips the others."""
     slots = {f"field_{index}": name for index, name in enumerate(names)}

@@ -52,11 +52,16 @@ def named(words: Collection[str]) -> frozenset[str] | None:
     A field that has the name of another column gets the suffix `_json`, as often as it takes, and so may take
     the name of a third.
     """
-    if RAW in words or "natural" in {word.lower() for word in words}:
+    if RAW in words or "natural" in {word.lower() for word in words} or not all(map(_can_be_sought, words)):
         return None
     if any(_without_suffix(word) in (*_KEPT, RAW) for word in words if word.endswith(SUFFIX)):
         return None
     return frozenset(words)
+
+
+def _can_be_sought(word: str) -> bool:
+    """Whether `field_lines` takes it."""
+    return word.isprintable() and '"' not in word and "\\" not in word
 
 
 def _without_suffix(word: str) -> str:

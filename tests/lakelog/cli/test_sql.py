@@ -135,6 +135,19 @@ def test_csv_has_every_type(run: Run, root: Path) -> None:
     assert raw.splitlines() == ['"e","n"', '"",']
 
 
+NANOSECONDS = "SELECT arrow_cast(1, 'Timestamp(Nanosecond, None)') AS t, make_array(now()) AS l"
+
+
+def test_times_shorter_than_microseconds_are_shown_too(run: Run, root: Path) -> None:
+    for form in ("table", "csv", "ndjson", "json"):
+        assert "1970-01-01" in ask(run, root, NANOSECONDS, form).stdout
+    wrong(
+        run("sql", "SELECT arrow_cast(9223372036854775807, 'Timestamp(Second, None)')", "--data", str(root)),
+        USAGE,
+        "use --format parquet",
+    )
+
+
 def test_ndjson_is_a_line_a_row_and_json_one_array(run: Run, root: Path) -> None:
     rows = [json.loads(line) for line in lines(ask(run, root, TYPES, "ndjson"))]
     assert rows == printed(ask(run, root, TYPES, "json"))

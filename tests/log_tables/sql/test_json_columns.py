@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from log_tables.limits import MIB, SQL_JSON_DEPTH_MAX
-from log_tables.sql.json_columns import typed_columns
+from log_tables.sql.json_columns import field_lines, typed_columns, typed_lines
 
 
 def typed(*chunks: list[bytes | None]) -> tuple[dict[str, str], list[dict[str, object]], list[bool]]:
@@ -104,3 +104,55 @@ def test_there_is_a_row_for_every_value(values: list[bytes | None]) -> None:
         except (msgspec.DecodeError, UnicodeDecodeError):
             decoded = None
         assert is_object == isinstance(decoded, dict)
+
+
+def deep(name: str) -> bytes:
+    return b'{"a":1,"%s":%s}' % (name.encode(), b"[" * SQL_JSON_DEPTH_MAX + b"]" * SQL_JSON_DEPTH_MAX)
+
+
+ODD = [
+    None,
+    b"",
+    b"x",
+    b"[{}]",
+    b'{"a":1',
+    b'{"a":1}{"a":2}',
+    b'{"a":1} x',
+    b'{"b":"\xff","a":1}',
+    b'{"b":"\\ud800","a":1}',
+    deep("a"),
+    deep("b"),
+    b'{"a":[1,\n2],\n"b":{"c":\r\n1}}',
+    b' {"a":"x","a":2} ',
+    b'{"a":{"c":"x"},"b":[true]}',
+    b'{"\\u0061":7}',
+    b'{"a":1e400}',
+]
+"""Values that are no objects, or not as most are."""
+
+
+@given(
+    st.lists(
+        st.sampled_from(ODD)
+        | st.dictionaries(st.sampled_from("abc"), json, max_size=3).map(msgspec.json.encode),
+        max_size=6,
+    )
+)
+def test_a_field_alone_is_what_it_is_among_all(values: list[bytes | None]) -> None:
+    chunk = pa.array(values, pa.binary())
+    whole, _ = typed_columns(pa.chunked_array([chunk]))
+    for names in ("a", "ab", "bc"):
+        found, _ = typed_lines(pa.chunked_array([field_lines(chunk, set(names))], pa.binary()))
+        assert set(found.schema.names) == set(names) & set(whole.schema.names)
+        for name in found.schema.names:
+            assert found.column(name).type == whole.column(name).type
+            assert found.column(name).to_pylist() == whole.column(name).to_pylist()
+
+
+@pytest.mark.parametrize("sliced", [0, 1, 3])
+def test_fields_of_a_slice_are_those_of_its_values(sliced: int) -> None:
+    chunk = pa.array([b'{"a":0}', b'{"a":[[1],\n2]}', None, b'{"a":3,"b":1}'], pa.binary())[sliced:]
+    lines = [
+        None if line is None else msgspec.json.decode(line) for line in field_lines(chunk, {"a"}).to_pylist()
+    ]
+    assert lines == [{"a": 0}, {"a": [[1], 2]}, None, {"a": 3}][sliced:]

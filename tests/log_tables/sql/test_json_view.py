@@ -18,7 +18,7 @@ from log_tables.sql.topic_files import topic_files
 from log_tables.store.store import open_store
 
 VALUES = [
-    b'{"n":1,"s":"a","nested":{"a":1},"list":[1,2],"mixed":1,"at":"2024-01-01T00:00:00Z"}',
+    b'{"n":1,"s":"a","say \\"x\\"":1,"nested":{"a":1},"list":[1,2],"mixed":1,"at":"2024-01-01T00:00:00Z"}',
     b'{"n":2.5,"s":null,"nested":{"b":"x"},"mixed":"x","topic":"mine","key_json":4,"late":3}',
     b"no JSON",
     None,
@@ -76,6 +76,7 @@ def comparable(found: Iterable[tuple[object, ...]]) -> list[str]:
         ("select distinct s from {} where key_text = 'k' and s is not null order by s", [("a",), ("b",)]),
         ("select arrow_typeof(n) from {} where arrow_typeof(n) = 'Float64' or offset = 99", None),
         ("describe {}", None),
+        ('select "say ""x""" from {} where offset = 0 and partition = 1', [(1,)]),
     ],
 )
 def test_a_query_answers_as_over_all_rows_and_fields(
@@ -112,7 +113,7 @@ def test_only_named_fields_are_decoded(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["_raw", "offset_json", "key_json_json", "_raw_json", "key_text_json", "NATURAL"]
+    "word", ["_raw", "offset_json", "key_json_json", "_raw_json", "key_text_json", "NATURAL", 'a"b', "a\\b"]
 )
 def test_names_that_depend_on_other_fields_take_all(word: str) -> None:
     assert named({"a", word}) is None
