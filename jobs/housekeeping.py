@@ -10,7 +10,14 @@ from dataclasses import dataclass
 
 from jobs.engine import Engine
 from jobs.outcome import JobOutcome, reason
-from jobs.state import OPENED_AT_ONCE, PartitionState, partition_of, remote_of, table_of
+from jobs.state import (
+    OPENED_AT_ONCE,
+    PartitionState,
+    held_by_topic,
+    partition_of,
+    remote_of,
+    table_of,
+)
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import pending_files
@@ -21,7 +28,7 @@ from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS, REPLACED_FILE_RETENTI
 from log_tables.segments import staging
 from log_tables.store.objects import ObjectInfo
 from log_tables.table.table import Table
-from log_tables.table.vacuum import vacuum
+from log_tables.table.vacuum import VacuumResult, vacuum
 
 NAME = "housekeeping"
 
@@ -152,7 +159,7 @@ def _tidy(cluster: Cluster, step: TidyStep) -> JobOutcome | None:
         if step.checkpoint:
             table.checkpoint(partition.config.producer_expiration_ms)
         cleaned = table.delete_expired_log() if step.clean else 0
-        swept = vacuum(table, replaced_ms=step.replaced_file_ms) if step.clean else None
+        swept = _vacuum(cluster, step, table) if step.clean else None
     except LakelogError as error:
         return JobOutcome(
             job=NAME,
@@ -183,7 +190,7 @@ def preview(cluster: Cluster, step: TidyStep) -> str | None:
     if not step.clean:
         return str(step)
     table = _table(cluster, step)
-    found = vacuum(table, dry_run=True, replaced_ms=step.replaced_file_ms)
+    found = _vacuum(cluster, step, table, dry_run=True)
     commits = table.delete_expired_log(dry_run=True)
     of_root = step.topic == CLUSTER_METADATA and not step.remote
     staged = _vacuum_staged(cluster, dry_run=True) if of_root else []
@@ -195,6 +202,11 @@ def preview(cluster: Cluster, step: TidyStep) -> str | None:
         f"({found.deleted_bytes:,} bytes); mark {found.marked}, {found.waiting} are waiting"
         + (f"; {len(staged)} staged files ({size:,} bytes)" if staged else "")
     )
+
+
+def _vacuum(cluster: Cluster, step: TidyStep, table: Table, dry_run: bool = False) -> VacuumResult:
+    held = frozenset if step.remote else held_by_topic(cluster, step.topic, step.partition)
+    return vacuum(table, dry_run, replaced_ms=step.replaced_file_ms, held=held)
 
 
 def _table(cluster: Cluster, step: TidyStep) -> Table:

@@ -84,7 +84,8 @@ def plan(
 
 def _compact(state: PartitionState, now_ms: int, dirty_records_min: int) -> CompactStep | None:
     config = state.config
-    inputs = cleanable(state.snapshot, now_ms, config.min_compaction_lag_ms)
+    old = cleanable(state.snapshot, now_ms, config.min_compaction_lag_ms)
+    inputs = old[: len(state.rewritable)]
     if is_internal(state.topic):
         # The rule of a gateway: a root with few topics gains nothing by more.
         due = is_dirty(state.snapshot, dirty_records_min)

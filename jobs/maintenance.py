@@ -84,7 +84,7 @@ class Maintenance:
 
         Raises what the metadata log raises when it cannot be read.
         """
-        states, unreadable = look(self._cluster)
+        states, unreadable = look(self._cluster, change=False)
         for job in self._jobs:
             steps = job.plan(states, self._cluster.clock.now_ms())
             size = sum(map(job.rewritten, steps))

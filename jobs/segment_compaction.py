@@ -98,7 +98,7 @@ def plan(states: Sequence[PartitionState], now_ms: int) -> tuple[MergeStep, ...]
 
 
 def _merges(state: PartitionState, now_ms: int) -> Iterator[MergeStep]:
-    segments, cleaned = state.snapshot.segments, state.snapshot.cleaned
+    segments, cleaned = state.rewritable, state.snapshot.cleaned
     border = next((at for at, item in enumerate(segments) if item.last_offset >= cleaned), len(segments))
     # Segments that were compacted by key stay apart from new ones, or all would count as new.
     for part in (segments[:border], segments[border:]):

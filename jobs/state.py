@@ -1,13 +1,17 @@
 """The state on which the jobs plan: one value for each partition of the root."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import takewhile
 from types import MappingProxyType
 
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.config import COMPACT, TopicConfig
-from log_tables.errors import InvalidArgument, LakelogError, StoreUnavailable, UnknownTopic
+from log_tables.cluster.topic import Topic, is_internal
+from log_tables.cluster.topic_fold import fold
+from log_tables.errors import InvalidArgument, LakelogError, StoreUnavailable, TopicDeleted, UnknownTopic
 from log_tables.layout import CLUSTER_METADATA
 from log_tables.partition.partition import Partition
 from log_tables.partition.remote import RemoteRoot, check_reaches
@@ -16,6 +20,9 @@ from log_tables.table.snapshot import Segment, Snapshot
 from log_tables.table.table import Table
 
 _COMPACTED = TopicConfig.parse({"cleanup.policy": COMPACT})
+
+NOT_FOLDED = 2**63 - 1
+"""The end of the fold for a topic without a table over it: internal ones."""
 
 OPENED_AT_ONCE = 16
 """Partitions that are opened, or changed without workers, at once: each waits for the store."""
@@ -27,7 +34,8 @@ class PartitionState:
 
     `checkpointed` is the version of its newest checkpoint. `remote` is its table in the remote root, if it
     has one, with `remote_checkpointed`; `unreachable` says why that could not be read. `tidied_ms` is when
-    this process last tidied up its directory (milliseconds since 1970).
+    this process last tidied up its directory (milliseconds since 1970). `folded` is the offset up to which
+    the table over the topic has the partition.
     """
 
     topic: str
@@ -40,6 +48,14 @@ class PartitionState:
     remote_checkpointed: int = 0
     unreachable: str = ""
     tidied_ms: int | None = None
+    folded: int = NOT_FOLDED
+
+    @property
+    def rewritable(self) -> tuple[Segment, ...]:
+        """The first segments of the table that may be rewritten or moved: a file that the table over the
+        topic does not have yet must come there as it was appended.
+        """
+        return tuple(takewhile(lambda segment: segment.last_offset < self.folded, self.snapshot.segments))
 
     @property
     def segments(self) -> tuple[Segment, ...]:
@@ -59,22 +75,54 @@ class UnreadablePartition:
 
 
 def look(
-    cluster: Cluster, tidied: Mapping[str, int] = MappingProxyType({})
+    cluster: Cluster, tidied: Mapping[str, int] = MappingProxyType({}), change: bool = True
 ) -> tuple[list[PartitionState], list[UnreadablePartition]]:
     """Every partition of the root as it is now, also of internal topics, by name.
 
+    The tables over topics are folded first, unless `change` is false: what is not folded is not rewritten.
     `tidied` gives the times at which directories were last tidied up (milliseconds since 1970). Partitions
     that cannot be opened, or whose remote table cannot, are in the second list. Raises what `Cluster.refresh`
     raises when the metadata log cannot be read.
     """
     cluster.refresh(wait=True)
     with ThreadPoolExecutor(OPENED_AT_ONCE) as pool:
+        folds = [*pool.map(partial(_fold, change=change), cluster.topics())]
         found = [*pool.map(lambda at: _look(cluster, at[0], at[1], tidied), _partitions(cluster))]
-    states = [state for state in found if isinstance(state, PartitionState)]
+    ends = {name: ends for name, ends, _ in folds}
+    states = [_folded(state, ends) for state in found if isinstance(state, PartitionState)]
     # A topic that was deleted since the metadata log was read is left out.
     unreadable = [state for state in found if isinstance(state, UnreadablePartition)]
     cut_off = [UnreadablePartition(s.topic, s.partition, s.unreachable) for s in states if s.unreachable]
-    return states, [*unreadable, *cut_off]
+    stuck = [UnreadablePartition(name, 0, reason) for name, _, reason in folds if reason]
+    return states, [*unreadable, *cut_off, *stuck]
+
+
+def _fold(topic: Topic, change: bool) -> tuple[str, Mapping[int, int], str]:
+    """Fold `topic`, if it may `change`; returns its name, how far its table has each partition, and why
+    there is none.
+    """
+    reason = ""
+    try:
+        if change:
+            fold(topic)
+        else:
+            topic.table().refresh(wait=True)
+    except (TopicDeleted, UnknownTopic):
+        return topic.name, {}, ""
+    except LakelogError as error:
+        reason = f"the table over the topic cannot be used: {error.message}"
+    table = topic.opened_table()
+    if table is None:
+        return topic.name, {}, reason
+    # A partition failed, which `_look` names, or the store did, and the next run folds on.
+    return topic.name, {at: table.snapshot.end(at) for at in range(topic.partition_count)}, ""
+
+
+def _folded(state: PartitionState, ends: Mapping[str, Mapping[int, int]]) -> PartitionState:
+    """`state` with the end of its fold; 0 if that is not known."""
+    if is_internal(state.topic):
+        return state
+    return replace(state, folded=ends.get(state.topic, {}).get(state.partition, 0))
 
 
 def partition_of(cluster: Cluster, topic: str, partition: int, directory: str) -> Partition:
@@ -100,6 +148,17 @@ def table_of(cluster: Cluster, topic: str, partition: int, directory: str, remot
     root = remote_of(cluster)
     root.check_owned()
     return root.table(directory)
+
+
+def held_by_topic(cluster: Cluster, topic: str, partition: int) -> Callable[[], Collection[str]]:
+    """Gives the files of a partition that the table over its topic names now, for a vacuum.
+
+    Raises UnknownTopic, and as `Topic.table`.
+    """
+    if is_internal(topic):
+        return frozenset
+    table = cluster.topic(topic).table()
+    return lambda: {segment.path for segment in table.refresh(wait=True).of(partition)}
 
 
 def store_of(cluster: Cluster, remote: bool) -> Store:

@@ -84,7 +84,7 @@ def _move(state: PartitionState, now_ms: int) -> MoveStep | None:
 
 def movable(state: PartitionState, now_ms: int) -> tuple[Segment, ...]:
     """The first segments that are past the local retention and closed; never the newest."""
-    config, segments = state.config, state.snapshot.segments[:-1]
+    config, segments = state.config, state.rewritable[: len(state.snapshot.segments) - 1]
     past = max(
         too_old(segments, config.local_retention_ms, now_ms),
         too_many(state.snapshot.segments, config.local_retention_bytes),

@@ -137,6 +137,12 @@ CHECKPOINT_INTERVAL_COMMITS = 100
 LOG_RETENTION_MS = 60 * 60 * 1000
 """Commit files younger than this are never deleted: a leader relies on reading the claim that fenced it."""
 
+TOPIC_LOG_RETENTION_MS = 24 * 60 * 60 * 1000
+"""The same of a topic's table, where Delta's streams of other engines resume after a day off."""
+
+FOLD_ACTIONS_MAX = 10_000
+"""Files that one commit of a topic's table adds and removes: some 5 MB, and 0.2 s of the machine."""
+
 CONFIRMATION_MAX_AGE_S = 30 * 60
 """A leader re-opens a table that it confirmed longer ago. It is half of LOG_RETENTION_MS, so that a fence
 cannot have been deleted between the read and the put, unless a clock loses half an hour."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from log_tables.errors import InvalidRecord
-from log_tables.layout import HEADERS, KEY, OFFSET, TIMESTAMP, VALUE
+from log_tables.layout import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, VALUE
 from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 
 Buffer = bytes | bytearray | memoryview
@@ -48,8 +48,11 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     offset: int | None = None
 
 
-def delta_schema() -> str:
-    """RECORD_SCHEMA as the `schemaString` of a Delta table (Delta's "Schema Serialization Format")."""
+def delta_schema(partitioned: bool = False) -> str:
+    """RECORD_SCHEMA as the `schemaString` of a Delta table (Delta's "Schema Serialization Format").
+
+    With `partitioned`, the column `partition` comes first: its values are in the log, not in the files.
+    """
 
     def field(name: str, kind: object, nullable: bool = True) -> dict[str, object]:
         return {"name": name, "type": kind, "nullable": nullable, "metadata": {}}
@@ -57,6 +60,7 @@ def delta_schema() -> str:
     header = {"type": "struct", "fields": [field("key", "string"), field("value", "binary")]}
     headers = {"type": "array", "elementType": header, "containsNull": True}
     fields = [
+        *([field(PARTITION, "integer")] if partitioned else []),
         field(OFFSET, "long", nullable=False),
         field(TIMESTAMP, "timestamp", nullable=False),
         field(KEY, "binary"),

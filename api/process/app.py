@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from fastapi import FastAPI
 from starlette.types import ASGIApp
@@ -12,6 +12,7 @@ from api.errors import ANY_OTHER_ERROR, add_error_handlers
 from api.gateway import Gateway
 from api.process import ops, pages
 from api.process.duties import DUTY_END_S, duties, table_sizes
+from api.process.fold_duty import FoldDuty, FoldLags
 from api.process.lag_metrics import LagMetrics, group_lags
 from api.requests.hot import HotRoutes
 from api.v2 import consumer_offsets, consumer_records, consumers, fetch, produce, topics, transactions
@@ -20,7 +21,7 @@ from api.v3 import configs as v3_configs
 from api.v3 import groups as v3_groups
 from api.v3 import records as v3_records
 from api.v3 import topics as v3
-from log_tables.errors import OutcomeUnknown
+from log_tables.errors import LakelogError, OutcomeUnknown
 from log_tables.version import VERSION
 
 LOOK_THREADS = 32
@@ -60,6 +61,7 @@ class _App(FastAPI):
 
 def create_app(gateway: Gateway) -> FastAPI:
     """The ASGI application of `gateway`: it starts the gateway's writer, and flushes it at the end."""
+    folds = FoldDuty(gateway.cluster, gateway.leadership.folds, gateway.clock)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -70,7 +72,7 @@ def create_app(gateway: Gateway) -> FastAPI:
         await gateway.brokers.start()
         await gateway.leadership.start()
         await gateway.shard_manager.start()
-        beside = duties(gateway)
+        beside = duties(gateway, folds)
         for duty in beside:
             duty.start()
         try:
@@ -82,6 +84,8 @@ def create_app(gateway: Gateway) -> FastAPI:
             await _end(gateway)
             for duty in beside:
                 await asyncio.to_thread(duty.join, DUTY_END_S)
+            with suppress(LakelogError):  # the next gateway does the rest
+                await asyncio.to_thread(folds.run)
 
     app = _App(
         redirect_slashes=False,
@@ -100,6 +104,7 @@ def create_app(gateway: Gateway) -> FastAPI:
         gateway.metrics.watch_budget(gateway.writer.budget)
     gateway.metrics.watch_brokers(lambda: len(gateway.brokers.living()))
     gateway.metrics.watch_tables(lambda: table_sizes(gateway.cluster))
+    gateway.metrics.watch(FoldLags(folds.lags))
     gateway.metrics.watch(
         LagMetrics(lambda: group_lags(gateway.shard_manager, gateway.cluster, gateway.clock))
     )

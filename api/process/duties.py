@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 from api.gateway import Gateway
 from api.metrics import TableSize
+from api.process.fold_duty import FoldDuty
 from api.process.lag_metrics import follow_lags
 from coordinator.failure_log import FailureLog
 from log_tables.cluster.cluster import Cluster
@@ -16,6 +17,7 @@ from log_tables.cluster.sweep import sweep
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.partition.partition import Partition
 from log_tables.segments.rewrite import compact_if_dirty
+from log_tables.topic_table.topic_table import TopicTable
 
 CHECKPOINT_INTERVAL_S = 1.0
 """How often partitions are asked whether a checkpoint is due."""
@@ -25,6 +27,9 @@ COMPACT_INTERVAL_S = 3.0
 
 CLEAN_INTERVAL_S = 600.0
 """How often logs are cleaned: that lists a whole log, never less than an hour of commits."""
+
+FOLD_INTERVAL_S = 1.0
+"""How often the tables over topics are brought to where their partitions are: one commit each, if any."""
 
 SWEEP_INTERVAL_S = 60.0
 """How often files of deleted topics are looked for; by default they stay for a minute."""
@@ -67,7 +72,7 @@ class Duty:
             self._stopping.wait(self._interval_s)
 
 
-def duties(gateway: Gateway) -> list[Duty]:
+def duties(gateway: Gateway, folds: FoldDuty) -> list[Duty]:
     """All duties of `gateway`, not yet started."""
     cluster, failures = gateway.cluster, FailureLog(gateway.metrics.duty_failed)
     refresh_interval_s = gateway.settings.refresh_interval_ms / 1_000
@@ -75,6 +80,7 @@ def duties(gateway: Gateway) -> list[Duty]:
         Duty("refresh", refresh_interval_s, cluster.refresh, failures),
         Duty("checkpoint", CHECKPOINT_INTERVAL_S, lambda: checkpoint(cluster), failures),
         Duty("compact", COMPACT_INTERVAL_S, lambda: compact(cluster), failures),
+        Duty("fold", FOLD_INTERVAL_S, folds.run, failures),
         Duty("clean", CLEAN_INTERVAL_S, lambda: clean(cluster), failures),
         Duty("lags", LAGS_INTERVAL_S, lambda: follow_lags(gateway.shard_manager, cluster), failures),
         Duty("sweep", SWEEP_INTERVAL_S, lambda: sweep(cluster), failures),
@@ -86,6 +92,9 @@ def checkpoint(cluster: Cluster) -> None:
     for partition in _led(cluster):
         if partition.table.checkpoint_due():
             partition.checkpoint()
+    for table in _tables(cluster):
+        if table.checkpoint_due():
+            table.checkpoint(0)
 
 
 def compact(cluster: Cluster) -> None:
@@ -103,6 +112,8 @@ def clean(cluster: Cluster) -> None:
             partition.table.delete_expired_log()
         else:
             partition.prune()  # its leader's checkpoints forget what is old, and nobody tells us
+    for table in _tables(cluster):
+        table.clean()
     cluster.store.remove_temporaries(TEMPORARY_MAX_AGE_MS)
 
 
@@ -113,6 +124,11 @@ def table_sizes(cluster: Cluster) -> Iterator[TableSize]:
             segments = partition.snapshot.segments
             size_bytes = sum(segment.size for segment in segments)
             yield TableSize(topic.name, len(segments), size_bytes, partition.leading)
+
+
+def _tables(cluster: Cluster) -> Iterator[TopicTable]:
+    """The tables over topics that this process folds."""
+    return (table for topic in cluster.topics() if (table := topic.opened_table()) is not None)
 
 
 def _led(cluster: Cluster) -> Iterator[Partition]:

@@ -99,6 +99,12 @@ class Leadership:
         )
         return leader if leader in self._brokers.all() else self._preferred_leader(topic, partition)
 
+    def folds(self, topic: Topic) -> bool:
+        """Whether this gateway keeps the table over `topic`: all that live agree on one. May be asked in any
+        thread.
+        """
+        return self._preferred_leader(topic, 0) == self._brokers.id
+
     def led_here(self, topic: Topic, first: int) -> Iterator[int]:
         """The partitions of a topic that this gateway leads, or will on the next request: from `first` on,
         then those before it.

@@ -32,6 +32,7 @@ from log_tables.partition.remote import RemoteRoot
 from log_tables.segments.segment import SegmentCache
 from log_tables.store.store import Store, open_store
 from log_tables.table.delta_log import topic_deleted
+from log_tables.topic_table.topic_table import TopicTable
 
 Result = TypeVar("Result")
 
@@ -164,6 +165,7 @@ class Cluster:
         """A topic as `record` has it, which may be deleted."""
         return Topic(
             partial(self._open_partition, record.name, record.topic_id),
+            lambda directory: TopicTable(self.store, directory, self.clock),
             record.name,
             record.topic_id,
             record.incarnation,

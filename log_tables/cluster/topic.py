@@ -10,6 +10,7 @@ from log_tables.layout import CONSUMER_OFFSETS, MAINTENANCE, partition_directory
 from log_tables.limits import TOPIC_NAME_MAX_CHARS
 from log_tables.partition.partition import Partition
 from log_tables.partition.reader import PartitionConfig
+from log_tables.topic_table.topic_table import TopicTable
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -62,16 +63,18 @@ class Topic:
     def __init__(
         self,
         open_partition: Callable[[str, PartitionConfig], Partition],
+        open_table: Callable[[str], TopicTable],
         name: str,
         topic_id: str,
         incarnation: int,
         partition_count: int,
         config: TopicConfig,
     ) -> None:
-        self._open_partition = open_partition
+        self._open_partition, self._open_table = open_partition, open_table
         self.name, self.topic_id, self.incarnation = name, topic_id, incarnation
         self.partition_count, self.config = partition_count, config
         self._partitions: dict[int, Partition] = {}
+        self._table: TopicTable | None = None
         self._lock = threading.Lock()
         # One lock for each partition, so that many are opened at once where a store is far.
         self._opening: dict[int, threading.Lock] = {}
@@ -79,6 +82,31 @@ class Topic:
     @property
     def directory(self) -> str:
         return topic_directory(self.name, self.incarnation)
+
+    def table(self) -> TopicTable:
+        """The one table over all partitions, opened at its first use. It lags behind them (`folding`).
+
+        Raises CorruptLog without a table, ForeignCommit, UnsupportedTable.
+        """
+        with self._lock:
+            if self._table is None:
+                try:
+                    self._table = self._open_table(self.directory)
+                except ObjectMissing:
+                    raise CorruptLog(
+                        f"the table over topic {self.name} at {self.directory} is missing; make it "
+                        "again with `lakelog topic refold`"
+                    ) from None
+            return self._table
+
+    def opened_table(self) -> TopicTable | None:
+        """The table over all partitions if it is open in this process; no I/O."""
+        return self._table
+
+    def forget_table(self) -> None:
+        """Open the table again at its next use: somebody may have made it again."""
+        with self._lock:
+            self._table = None
 
     def partition(self, partition: int) -> Partition:
         """The partition with this number, opened at its first use.

@@ -10,6 +10,7 @@ and the topic can be re-created, once all its tables have ended.
 import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 
 from msgspec.structs import replace
@@ -30,6 +31,7 @@ from log_tables.errors import (
 from log_tables.layout import TOPICS, partition_directory, topic_directory
 from log_tables.limits import CONFIRMATION_MAX_AGE_S, PARTITIONS_MAX, TABLES_ENDED_AT_ONCE
 from log_tables.table.table import create_table
+from log_tables.topic_table.topic_table import create_topic_table
 
 _INCARNATION = re.compile(r"(?P<name>[a-zA-Z0-9._-]+)(~(?P<number>\d+))?")
 
@@ -59,6 +61,9 @@ def create_topic(
     incarnation = _make_directory(cluster, name, config)
     _create_tables(cluster, topic_directory(name, incarnation), range(1, partitions), config)
     make_remote_tables(cluster, topic_directory(name, incarnation), range(partitions), config)
+    if not internal:
+        with suppress(AlreadyExists):  # left by a crash: it is empty
+            create_topic_table(cluster.store, topic_directory(name, incarnation), cluster.clock)
     topic_id = cluster.clock.unique_id()
 
     def record(known: TopicRecord | None) -> TopicRecord:
@@ -176,6 +181,7 @@ def _end(cluster: Cluster, topic: Topic) -> bool:
         return False
     with ThreadPoolExecutor(TABLES_ENDED_AT_ONCE, thread_name_prefix="end") as pool:
         ended = [*pool.map(partial(_end_partition, cluster, topic), range(topic.partition_count))]
+    _end_table(topic)
     cluster.ended[topic.name] = topic.incarnation
     return any(ended)
 
@@ -185,6 +191,12 @@ def _end_partition(cluster: Cluster, topic: Topic, partition: int) -> bool:
         return topic.partition(partition).delete(cluster.url)
     except (Damaged, TopicDeleted):
         return False  # it can have no leader, or its files are gone
+
+
+def _end_table(topic: Topic) -> None:
+    """Empty the table over the deleted `topic`, once its partitions have ended."""
+    with suppress(Damaged, TopicDeleted):  # nobody folds a damaged one, and the sweep takes it
+        topic.table().end()
 
 
 def _last_incarnation(cluster: Cluster, name: str) -> int:

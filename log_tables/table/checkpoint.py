@@ -25,7 +25,14 @@ from log_tables.table.commit import Add, Format, Metadata, Protocol, Remove, Txn
 
 _MAP = pa.map_(pa.string(), pa.string())
 _STRINGS = pa.list_(pa.string())
-_PROTOCOL = pa.struct([("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32())])
+_PROTOCOL = pa.struct(
+    [
+        ("minReaderVersion", pa.int32()),
+        ("minWriterVersion", pa.int32()),
+        ("readerFeatures", _STRINGS),
+        ("writerFeatures", _STRINGS),
+    ]
+)
 _METADATA = pa.struct(
     [
         ("id", pa.string()),
@@ -150,7 +157,7 @@ def _txns(txns: Sequence[Txn]) -> pa.Array:
 def _adds(adds: Sequence[Add]) -> pa.Array:
     columns = [
         pa.array([add.path for add in adds], pa.string()),
-        pa.array([[]] * len(adds), _MAP),
+        pa.array([list(add.partitionValues.items()) for add in adds], _MAP),
         pa.array([add.size for add in adds], pa.int64()),
         pa.array([add.modificationTime for add in adds], pa.int64()),
         pa.array([False] * len(adds), pa.bool_()),
@@ -166,7 +173,7 @@ def _removes(removes: Sequence[Remove]) -> pa.Array:
         pa.array([remove.deletionTimestamp for remove in removes], pa.int64()),
         pa.array([False] * len(removes), pa.bool_()),
         pa.array([True] * len(removes), pa.bool_()),
-        pa.array([[]] * len(removes), _MAP),
+        pa.array([list((remove.partitionValues or {}).items()) for remove in removes], _MAP),
         pa.array([remove.size for remove in removes], pa.int64()),
     ]
     return pa.StructArray.from_arrays(columns, fields=list(_REMOVE))
@@ -269,10 +276,10 @@ def _decode_txns(column: pa.StructArray) -> list[Txn]:
 def _decode_adds(column: pa.StructArray) -> list[Add]:
     names = ("path", "size", "modificationTime", "stats")
     fields = (column.field(name).to_pylist() for name in names)
-    tags = _decode_maps(column.field("tags"))
+    tags, values = _decode_maps(column.field("tags")), _decode_maps(column.field("partitionValues"))
     return [
-        Add(path, size, modified, False, stats, tag)
-        for path, size, modified, stats, tag in zip(*fields, tags, strict=True)
+        Add(path, size, modified, False, stats, tag, value or {})
+        for path, size, modified, stats, tag, value in zip(*fields, tags, values, strict=True)
     ]
 
 
@@ -289,4 +296,8 @@ def _decode_maps(column: pa.MapArray) -> list[dict[str, str] | None]:
 
 def _decode_removes(column: pa.StructArray) -> list[Remove]:
     fields = (column.field(name).to_pylist() for name in ("path", "deletionTimestamp", "size"))
-    return [Remove(path, False, deleted, size, True, {}) for path, deleted, size in zip(*fields, strict=True)]
+    values = _decode_maps(column.field("partitionValues"))
+    return [
+        Remove(path, False, deleted, size, True, value or {})
+        for path, deleted, size, value in zip(*fields, values, strict=True)
+    ]

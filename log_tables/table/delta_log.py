@@ -147,6 +147,11 @@ class DeltaLog(ABC, Generic[S]):
         return self._snapshot
 
     @property
+    def durable(self) -> S | None:
+        """The newest snapshot that is known to be durable, as of the last commit or `make_durable`."""
+        return self._durable
+
+    @property
     def confirmed(self) -> float:
         """When (`Clock.boottime`) the snapshot was last known to be the newest version."""
         return self._confirmed

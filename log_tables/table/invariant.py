@@ -13,7 +13,8 @@ from log_tables.table.commit import VACUUM, Commit, Txn
 from log_tables.table.snapshot import Segment, Snapshot, segment_of
 
 Violation = str | None
-_FOREIGN = "it was made by another tool"
+FOREIGN = "it was made by another tool"
+"""The reason why a commit that is not ours may not stay."""
 
 
 class CommitKind(Enum):
@@ -267,16 +268,16 @@ def classify(table: str, before: Snapshot, commit: Commit) -> CommitKind:
     one of another tool unless it changes nothing (docs/FORMAT.md).
     """
     reason: Violation
-    if _is_harmless(commit):
+    if is_harmless(commit):
         if not is_ours(commit) or commit.info.operation == VACUUM:
             return CommitKind.MAINTENANCE
-        raise _foreign_commit(table, before.version + 1, commit, "it has lost its actions")
+        raise foreign_commit(table, before.version + 1, commit, "it has lost its actions")
     try:
-        reason = broken_step(before, commit) or _table_stays(before, commit) if is_ours(commit) else _FOREIGN
+        reason = broken_step(before, commit) or _table_stays(before, commit) if is_ours(commit) else FOREIGN
     except CorruptLog as error:
         reason = error.message
     if reason is not None:
-        raise _foreign_commit(table, before.version + 1, commit, reason)
+        raise foreign_commit(table, before.version + 1, commit, reason)
     return kind_of(before, commit)
 
 
@@ -292,19 +293,24 @@ def is_our_engine(engine: str) -> bool:
 
 def check_harmless(table: str, version: int, commit: Commit) -> None:
     """Raise ForeignCommit unless `commit`, which another tool made, changes nothing."""
-    if not _is_harmless(commit):
-        raise _foreign_commit(table, version, commit, _FOREIGN)
+    if not is_harmless(commit):
+        raise foreign_commit(table, version, commit, FOREIGN)
 
 
-def _is_harmless(commit: Commit) -> bool:
+def is_harmless(commit: Commit) -> bool:
+    """Whether `commit` has no actions."""
     return not (commit.adds or commit.removes or commit.protocol or commit.metadata or commit.txns)
 
 
-def _foreign_commit(table: str, version: int, commit: Commit, reason: str) -> ForeignCommit:
+def foreign_commit(
+    table: str, version: int, commit: Commit, reason: str, remedy: str | None = None
+) -> ForeignCommit:
+    """The error of a commit that may not be there; `remedy` says what to do instead of restoring the log."""
+    remedy = remedy or f"run `lakelog fsck`, and remove version {version} and later from the table's log"
     operation = commit.info.operation or "unknown"
     return ForeignCommit(
-        f"version {version} of {table} ({operation}) breaks the log: {reason}; stop the other tool, run "
-        f"`lakelog fsck`, and remove version {version} and later from the table's log",
+        f"version {version} of {table} ({operation}) breaks the log: {reason}; stop the other tool, "
+        f"and {remedy}",
         version=version,
         operation=operation,
     )

@@ -82,7 +82,7 @@ class Table(DeltaLog[Snapshot]):
         Costs nothing and waits for no commit if it is known to be durable; one read of the log if `end` is
         beyond the snapshot. Raises StoreUnavailable, Damaged.
         """
-        if self._durable is not None and end <= self._durable.high_watermark:
+        if end <= (0 if self._durable is None else self._durable.high_watermark):
             return
         with self._lock:
             if end > self._snapshot.high_watermark:

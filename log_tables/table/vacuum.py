@@ -8,7 +8,7 @@ whatever the clocks of the machines say.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -70,21 +70,23 @@ def vacuum(
     dry_run: bool = False,
     ledger_names_max: int = LEDGER_NAMES_MAX,
     replaced_ms: int = REPLACED_FILE_RETENTION_MS,
+    held: Callable[[], Collection[str]] = frozenset,
 ) -> VacuumResult:
     """Mark the unreferenced files of `table`, and delete those whose mark is old enough.
 
     It touches only segment files below the high watermark. Files that others replaced are deleted
     `replaced_ms` after they were marked. With `dry_run` nothing is changed. A ledger has at most
     `ledger_names_max` names, and so many files are deleted between two looks at the table. It may be killed
-    at any point, and run at the same time as another vacuum. Raises StoreUnavailable, OutcomeUnknown,
+    at any point, and run at the same time as another vacuum. `held` gives the files that another table over
+    the same directory still names; they count as referenced. Raises StoreUnavailable, OutcomeUnknown,
     ForeignCommit; InvalidArgument, CorruptLog for a property or a ledger that cannot be read.
     """
-    found = _look(table, max(replaced_ms, REPLACED_FILE_RETENTION_MS))
+    found = _look(table, max(replaced_ms, REPLACED_FILE_RETENTION_MS), held)
     if dry_run:
         deleted = list(found.due)
     else:
         _mark(table, found, ledger_names_max)
-        deleted = _delete_due(table, found, ledger_names_max)
+        deleted = _delete_due(table, found, ledger_names_max, held)
     size = sum(found.due[name] for name in deleted)
     return VacuumResult(len(found.replaced) + len(found.others), found.waiting, len(deleted), size)
 
@@ -105,14 +107,14 @@ def retention_ms(snapshot: Snapshot) -> int:
     return max(FILE_RETENTION_MS, int(match[1]) * _UNIT_MS[match[2].lower()])
 
 
-def _look(table: Table, replaced_ms: int) -> _Found:
+def _look(table: Table, replaced_ms: int, held: Callable[[], Collection[str]]) -> _Found:
     # In this order: a file that is committed after the log was read was put less than REWRITE_MAX_AGE_MS
     # before, and so is too young for a mark, however long the listing takes.
     found = _Found(table.store.now_ms())
     snapshot = table.refresh(wait=True)
     begin = max(snapshot.log_start, snapshot.tiered)
     due, waiting = _marked(table, found, replaced_ms, max(replaced_ms, retention_ms(snapshot)))
-    live = {segment.path for segment in snapshot.segments}
+    live = {*(segment.path for segment in snapshot.segments), *held()}
     prefix = f"{table.directory}/"
     for item in table.store.list(prefix):
         name = item.path[len(prefix) :]
@@ -166,7 +168,7 @@ def _mark(table: Table, found: _Found, most: int) -> None:
             table.store.put_if_absent(path, msgspec.json.encode(names))
 
 
-def _delete_due(table: Table, found: _Found, most: int) -> list[str]:
+def _delete_due(table: Table, found: _Found, most: int, held: Callable[[], Collection[str]]) -> list[str]:
     """Delete the due files that are still unreferenced, and their ledgers; returns the names of the files."""
     deleted: list[str] = []
     if found.due:
@@ -175,7 +177,7 @@ def _delete_due(table: Table, found: _Found, most: int) -> list[str]:
         # again, and is too old then.
         table.transact(lambda _: Commit(info))
     for names in _parts(list(found.due), most):
-        live = {segment.path for segment in table.refresh(wait=True).segments}
+        live = {*(segment.path for segment in table.refresh(wait=True).segments), *held()}
         gone = [name for name in names if name not in live]
         table.store.delete_objects([f"{table.directory}/{name}" for name in gone])
         deleted += gone

@@ -16,6 +16,7 @@ from log_tables.partition.partition import Partition
 from log_tables.partition.reader import PartitionConfig
 from log_tables.rows import Records, Rows, as_batch, count_of
 from log_tables.topic_partition import partition_for_key
+from log_tables.topic_table.topic_table import TopicTable
 
 COUNT = 5
 LIMIT = 9
@@ -28,7 +29,10 @@ def topic() -> Topic:
     def opened(directory: str, config: PartitionConfig) -> Partition:
         raise AssertionError(f"{directory} is opened with {config}")
 
-    return Topic(opened, "t", "an id", 0, COUNT, TopicConfig({"max.message.bytes": str(LIMIT)}))
+    def opened_table(directory: str) -> TopicTable:
+        raise AssertionError(f"the table over {directory} is opened")
+
+    return Topic(opened, opened_table, "t", "an id", 0, COUNT, TopicConfig({"max.message.bytes": str(LIMIT)}))
 
 
 keys = st.none() | st.binary(max_size=3)

@@ -13,6 +13,7 @@ from log_tables.partition.partition import Partition
 from log_tables.partition.reader import PartitionConfig
 from log_tables.store.store import Store, open_store
 from log_tables.table.table import create_table
+from log_tables.topic_table.topic_table import TopicTable
 
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "...", "..a", "-", "a" * 249, "__internal", "0"])
@@ -67,7 +68,7 @@ def topic(store: Store, clock: ManualClock) -> Topic:
     def opened(directory: str, config: PartitionConfig) -> Partition:
         return Partition(store, directory, clock, config)
 
-    return Topic(opened, "t", "id", 3, 2, TopicConfig())
+    return Topic(opened, lambda at: TopicTable(store, at, clock), "t", "id", 3, 2, TopicConfig())
 
 
 def test_a_partition_is_opened_at_its_first_use_and_once(topic: Topic) -> None:

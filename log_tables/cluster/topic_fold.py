@@ -1,0 +1,66 @@
+"""Folding a topic: its table is brought to where its partitions are now."""
+
+from collections.abc import Iterable, Mapping
+
+from log_tables.cluster.topic import Topic
+from log_tables.errors import CorruptLog, ForeignCommit, LakelogError, TopicDeleted
+from log_tables.partition.partition import Partition
+from log_tables.table.snapshot import Snapshot
+from log_tables.topic_table.topic_snapshot import TopicSnapshot
+
+
+def fold(topic: Topic, partitions: Iterable[int] | None = None) -> Mapping[int, Snapshot]:
+    """Bring the table over `topic` to its `partitions` as they are now, all unless given; returns them.
+
+    A partition that cannot be read does not keep the others: its error is raised in the end. Raises
+    TopicDeleted, StoreUnavailable, OutcomeUnknown, and Damaged for the table over the topic.
+    """
+    failed: LakelogError | None = None
+    snapshots: dict[int, Snapshot] = {}
+    for number in range(topic.partition_count) if partitions is None else partitions:
+        try:
+            snapshots[number] = durable_snapshot(topic.partition(number))
+        except TopicDeleted:
+            raise
+        except LakelogError as error:
+            failed = error
+    try:
+        table = topic.table()
+        _check_not_ahead(topic, table.snapshot, snapshots)
+        table.fold(snapshots)
+    except (CorruptLog, ForeignCommit):
+        topic.forget_table()
+        raise
+    if failed is not None:
+        raise failed
+    return snapshots
+
+
+def durable_snapshot(partition: Partition) -> Snapshot:
+    """The newest snapshot of `partition`, which no power cut takes back.
+
+    A partition that is led here is as its leader knows it, and nothing is asked. Raises as
+    `PartitionReader.refresh`.
+    """
+    if not partition.leading:
+        partition.refresh()
+    partition.check_live()
+    known = partition.table.durable
+    if known is None or known.version < partition.snapshot.version:
+        partition.table.make_durable()
+        known = partition.table.durable
+    assert known is not None
+    return known
+
+
+def _check_not_ahead(topic: Topic, folded: TopicSnapshot, snapshots: Mapping[int, Snapshot]) -> None:
+    """Raise CorruptLog if the table holds more of a partition than there is."""
+    for number, snapshot in snapshots.items():
+        end = folded.end(number)
+        # One who leads no longer, and does not know it, may have an old snapshot.
+        if end > snapshot.high_watermark and end > topic.partition(number).refresh(wait=True).high_watermark:
+            raise CorruptLog(
+                f"the table over topic {topic.name} has partition {number} up to offset {end}, and the "
+                f"partition ends at {topic.partition(number).high_watermark}; if the root was restored, make "
+                "the table again with `lakelog topic refold`"
+            )

@@ -1,0 +1,1 @@
+"""The table over a whole topic: a fold of the partitions' tables, and never a second truth."""

@@ -1,0 +1,132 @@
+"""The table over a topic: the segments of all its partitions as one Delta table, which no data is copied for.
+
+Any process may fold, at any time, and is killed at any point: the table says itself how far it is, and put if
+absent decides between two.
+"""
+
+from collections.abc import Callable, Mapping
+
+from log_tables.clock import Clock
+from log_tables.errors import AlreadyExists
+from log_tables.layout import (
+    PARTITION,
+    PROPERTY_FILE_RETENTION,
+    TXN_DELETED,
+    log_directory,
+)
+from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS, FOLD_ACTIONS_MAX, TOPIC_LOG_RETENTION_MS
+from log_tables.record import delta_schema
+from log_tables.store.store import Store
+from log_tables.table.checkpoint import Checkpoint
+from log_tables.table.commit import VACUUM, Commit, Metadata, Txn, put_commit
+from log_tables.table.delta_log import DeltaLog, commit_info, new_table_id
+from log_tables.table.invariant import FOREIGN, Violation, foreign_commit, is_harmless, is_ours
+from log_tables.table.snapshot import Snapshot
+from log_tables.topic_table.fold import broken_fold, plan
+from log_tables.topic_table.topic_snapshot import (
+    PROTOCOL,
+    TopicSnapshot,
+    check_supported,
+    first_folded,
+    from_checkpoint,
+    remove_of,
+)
+
+_REMEDY = "make it again with `lakelog topic refold`"
+_NEVER = "interval 5200 weeks"
+"""Another tool's VACUUM deletes nothing that is younger: its files are the partitions' own."""
+
+
+def create_topic_table(store: Store, directory: str, clock: Clock) -> None:
+    """Commit version 0 of an empty table over the topic at `directory`.
+
+    Raises AlreadyExists when there is a table, which is then durable; StoreUnavailable.
+    """
+    commit = Commit(commit_info(clock, "CREATE TABLE"), protocol=PROTOCOL, metadata=_metadata(clock))
+    if put_commit(store, directory, 0, commit, clock) is not None:
+        store.make_durable(log_directory(directory))
+        raise AlreadyExists(f"there is a table at {directory} already; choose another directory")
+
+
+def _metadata(clock: Clock) -> Metadata:
+    """The metadata of a new table."""
+    return Metadata(
+        id=new_table_id(clock),
+        schemaString=delta_schema(partitioned=True),
+        partitionColumns=(PARTITION,),
+        configuration={
+            "delta.checkpointInterval": str(CHECKPOINT_INTERVAL_COMMITS),
+            "delta.logRetentionDuration": f"interval {TOPIC_LOG_RETENTION_MS // 3_600_000} hours",
+            PROPERTY_FILE_RETENTION: _NEVER,
+            "delta.enableExpiredLogCleanup": "false",
+        },
+        createdTime=clock.now_ms(),
+    )
+
+
+class TopicTable(DeltaLog[TopicSnapshot]):
+    """The table of a topic. It is at the directory of the topic."""
+
+    def _first(self, commit: Commit) -> TopicSnapshot:
+        return first_folded(commit, self.directory)
+
+    def _from_checkpoint(self, checkpoint: Checkpoint) -> TopicSnapshot:
+        return from_checkpoint(checkpoint)
+
+    def _check_supported(self, state: TopicSnapshot) -> None:
+        check_supported(self.directory, state)
+
+    def _classify(self, before: TopicSnapshot, commit: Commit) -> None:
+        classify_fold(self.directory, before, commit)
+
+    def _broken(self, before: TopicSnapshot, commit: Commit, after: TopicSnapshot) -> Violation:
+        return broken_fold(before, commit, after)
+
+    def fold(self, partitions: Mapping[int, Snapshot], most: int = FOLD_ACTIONS_MAX) -> int:
+        """Bring the table to the durable snapshots `partitions`, by number; returns how many commits it took.
+
+        It stops early, without harm, when another process folds too. A partition that is folded further
+        already is left as it is. Raises StoreUnavailable, OutcomeUnknown, ForeignCommit, TopicDeleted.
+        """
+        state = self.refresh(wait=True)
+        made = 0
+        for step in plan(state, partitions, most):
+            expected = state.version
+            info = commit_info(self.clock, step.kind.value)
+            if self.transact(_at(expected, step.commit(info))) is None:
+                break
+            state = self.snapshot
+            made += 1
+        return made
+
+    def end(self) -> None:
+        """Remove every file from the table, for good: its topic was deleted. Raises as `fold` does."""
+        info = commit_info(self.clock, "DELETE")
+
+        def build(state: TopicSnapshot) -> Commit | None:
+            removes = [
+                remove_of(partition, segment, info.timestamp, data_change=True)
+                for partition, segments in sorted(state.segments.items())
+                for segment in segments
+            ]
+            return Commit(info, txns=(Txn(TXN_DELETED, 1),), removes=tuple(removes))
+
+        self.transact(build)
+
+    def clean(self) -> int:
+        """Delete the log as far as it is old; returns how many files. Delta's streams resume in the rest."""
+        return self.delete_expired_log(retention_ms=TOPIC_LOG_RETENTION_MS)
+
+
+def _at(version: int, commit: Commit) -> Callable[[TopicSnapshot], Commit | None]:
+    """`commit` if the table is at `version`, otherwise nothing: it was made for that one."""
+    return lambda state: commit if state.version == version else None
+
+
+def classify_fold(table: str, before: TopicSnapshot, commit: Commit) -> None:
+    """Raise ForeignCommit when `commit`, of another process, may not follow `before`."""
+    if is_harmless(commit) and (not is_ours(commit) or commit.info.operation == VACUUM):
+        return
+    reason = broken_fold(before, commit, before.apply(commit)) if is_ours(commit) else FOREIGN
+    if reason is not None:
+        raise foreign_commit(table, before.version + 1, commit, reason, _REMEDY)
