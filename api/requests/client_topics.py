@@ -15,7 +15,7 @@ from pydantic import AfterValidator
 from api.gateway import Gateway
 from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.topic import Topic, check_public, check_writable, is_internal
-from log_tables.errors import LakelogError
+from log_tables.errors import InvalidArgument, LakelogError
 from log_tables.partition.partition import Partition
 
 Result = TypeVar("Result")
@@ -47,6 +47,16 @@ class TopicDescription:
     @property
     def partition_count(self) -> int:
         return self._topic.partition_count
+
+    @property
+    def location(self) -> str | None:
+        """Where other programs find the one Delta table over the topic; None if none can."""
+        if is_internal(self._topic.name):
+            return None
+        try:
+            return self._here.cluster.store.delta_location(self._topic.directory)[0]
+        except InvalidArgument:
+            return None
 
     def check(self, partition: int) -> None:
         """Raise UnknownPartition or CorruptLog unless the partition exists; blocking."""

@@ -37,6 +37,9 @@ class TopicView(BaseModel):
     name: str
     configs: dict[str, str] = Field(description="Every setting with its effective value.")
     partitions: list[PartitionView]
+    location: str | None = Field(
+        description="Where other programs read the topic as one Delta table, about a second behind."
+    )
 
 
 class Offsets(BaseModel):
@@ -162,7 +165,12 @@ def list_brokers(here: Here) -> Brokers:
 
 
 def _topic(topic: TopicDescription) -> TopicView:
-    return TopicView(name=topic.name, configs=topic.config.as_dict(), partitions=_partitions(topic))
+    return TopicView(
+        name=topic.name,
+        configs=topic.config.as_dict(),
+        partitions=_partitions(topic),
+        location=topic.location,
+    )
 
 
 def _partitions(topic: TopicDescription) -> list[PartitionView]:

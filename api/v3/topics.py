@@ -44,6 +44,9 @@ class TopicView(BaseModel):
     partitions_count: int
     partitions: Link
     configs: Link
+    location: str | None = Field(
+        description="Where other programs read the topic as one Delta table, about a second behind."
+    )
 
 
 class PartitionView(BaseModel):
@@ -198,6 +201,7 @@ def _topic_view(request: Request, cluster: str, topic: TopicDescription) -> Topi
         partitions_count=topic.partition_count,
         partitions=Link(related=url(request, *path, "partitions")),
         configs=Link(related=url(request, *path, "configs")),
+        location=topic.location,
     )
 
 

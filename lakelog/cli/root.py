@@ -1,4 +1,4 @@
-"""`lakelog root`: copy a root, and make a copied one its own."""
+"""`lakelog root`: copy a root, make a copied one its own, begin the tables over topics again."""
 
 from typing import Annotated
 
@@ -86,3 +86,32 @@ def adopt(
         print_json({"cluster_id": cluster_id})
     else:
         console().print(f"the cluster id is {cluster_id}")
+
+
+@app.command()
+def refold(
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...")],
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Begin the one table over each topic again, from its partitions: another tool has written to it, or its
+    log was lost. Records are neither read nor changed. Streams of other engines over it have to begin again.
+    """
+    from lakelog.cli.common import existing_root
+    from log_tables.cluster.cluster import Cluster
+    from log_tables.cluster.topic import check_public
+    from log_tables.cluster.topic_fold import fold
+    from log_tables.topic_table.refold import refold as begin_again
+
+    cluster = Cluster.open(existing_root(data), create=False)
+    for name in topics:
+        check_public(name)
+        topic = cluster.topic(name)
+        begin_again(cluster.store, topic.directory, cluster.clock)
+        topic.forget_table()
+        fold(topic)
+        version = topic.table().snapshot.version
+        if json:
+            print_json({"topic": name, "version": version})
+        else:
+            console().print(f"the table over topic {name} is level again, at version {version}")

@@ -83,8 +83,17 @@ def _describe(client: "Client", name: str, json: bool) -> None:
     columns = ("partition", "log_start_offset", "high_watermark", "records")
     if json:
         partitions = [dict(zip(columns, row, strict=True)) for row in rows]
-        print_json({"topic": name, "partitions": partitions, "configs": found["configs"]})
+        print_json(
+            {
+                "topic": name,
+                "location": found["location"],
+                "partitions": partitions,
+                "configs": found["configs"],
+            }
+        )
         return
+    if found["location"] is not None:
+        console().print(f"one Delta table: {found['location']}\n", soft_wrap=True)
     print_table(columns, rows)
     console().print()
     print_table(("setting", "value"), sorted(found["configs"].items()))

@@ -95,7 +95,7 @@ class Topic:
                 except ObjectMissing:
                     raise CorruptLog(
                         f"the table over topic {self.name} at {self.directory} is missing; make it "
-                        "again with `lakelog topic refold`"
+                        "again with `lakelog root refold`"
                     ) from None
             return self._table
 

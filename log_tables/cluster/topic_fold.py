@@ -62,5 +62,5 @@ def _check_not_ahead(topic: Topic, folded: TopicSnapshot, snapshots: Mapping[int
             raise CorruptLog(
                 f"the table over topic {topic.name} has partition {number} up to offset {end}, and the "
                 f"partition ends at {topic.partition(number).high_watermark}; if the root was restored, make "
-                "the table again with `lakelog topic refold`"
+                "the table again with `lakelog root refold`"
             )

@@ -18,7 +18,9 @@ import msgspec
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.root_location import note_location
+from log_tables.cluster.topic_fold import fold
 from log_tables.errors import (
+    AlreadyExists,
     CorruptLog,
     CorruptSegment,
     InvalidArgument,
@@ -44,6 +46,7 @@ from log_tables.table.commit import Commit, put_commit
 from log_tables.table.delta_log import commit_info, new_table_id
 from log_tables.table.invariant import broken_state, gaps
 from log_tables.table.snapshot import Segment, Snapshot
+from log_tables.topic_table.topic_table import create_topic_table
 
 Progress = Callable[[int, int], None]
 """Called with the bytes that are in the copy, and with those of the original."""
@@ -183,6 +186,10 @@ def _finish(target: Store, cut: Cut, clock: Clock, keep_id: bool) -> CopyResult:
     for directory in sorted(tables, key=lambda directory: directory == METADATA_DIRECTORY):
         _write(target, directory, tables[directory], clock)
     cluster = Cluster.open(target, clock, create=False)
+    for topic in cluster.topics():
+        with suppress(AlreadyExists):
+            create_topic_table(target, topic.directory, clock)
+        fold(topic)
     strike_off(cluster)
     cluster.metadata_log.partition.resign()
     target.delete(UNFINISHED_COPY)

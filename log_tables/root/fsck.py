@@ -15,6 +15,7 @@ from log_tables.cluster.metadata_log import TopicRecord
 from log_tables.cluster.metadata_log import decode as decode_record
 from log_tables.cluster.root_format import check_format, check_not_old
 from log_tables.cluster.root_location import check_finished
+from log_tables.cluster.topic import is_internal
 from log_tables.errors import CorruptLog, Damaged, InvalidArgument, LakelogError
 from log_tables.layout import (
     CONSUMER_OFFSETS,
@@ -37,6 +38,7 @@ from log_tables.layout import (
 from log_tables.limits import SEQUENCE_MODULUS
 from log_tables.record import int64s
 from log_tables.root import kept_producers
+from log_tables.root.fold_check import check_fold
 from log_tables.root.group_replay import GroupReplay, records
 from log_tables.root.inspection import lost_files
 from log_tables.segments import segment as segments
@@ -109,7 +111,12 @@ def check(store: Store) -> Report:
         check_format(named)
     remote = None if named is None else _remote_store(store, named, report)
     producers: dict[str, kept_producers.States] = {}
-    directories = _topics(store, named, report)
+    topics = _topics(store, named, report)
+    directories = [
+        partition_directory(topic_directory(topic.name, topic.incarnation), partition)
+        for topic in topics
+        for partition in range(topic.partitions)
+    ]
     groups = [each for each in directories if each.startswith(f"{topic_directory(CONSUMER_OFFSETS)}/")]
     staged = _staged(store, groups)
     for directory in directories:
@@ -123,6 +130,11 @@ def check(store: Store) -> Report:
             producers[directory] = kept_producers.producers(here)
         if here is not None and remote is not None and named is not None:
             _check_remote(remote, directory, here, named.metadata.id, report)
+    for topic in topics:
+        if not is_internal(topic.name):
+            directory = topic_directory(topic.name, topic.incarnation)
+            problems = check_fold(store, directory, topic.partitions)
+            report.root_problems += [f"the table over {directory}: {problem}" for problem in problems]
     _check_producers(store, groups, producers, report)
     report.root_problems += lost_files(store, staged, lambda: _staged(store, groups))
     return report
@@ -176,8 +188,8 @@ def _remote_store(store: Store, named: Snapshot, report: Report) -> Store | None
         return None
 
 
-def _topics(store: Store, snapshot: Snapshot | None, report: Report) -> list[str]:
-    """The tables of every live topic, by the metadata log."""
+def _topics(store: Store, snapshot: Snapshot | None, report: Report) -> list[TopicRecord]:
+    """Every live topic, by the metadata log."""
     latest: dict[str, TopicRecord] = {}
     try:
         for record in () if snapshot is None else records(store, METADATA_DIRECTORY, snapshot):
@@ -186,12 +198,7 @@ def _topics(store: Store, snapshot: Snapshot | None, report: Report) -> list[str
                 latest[found.name] = found
     except LakelogError as error:
         report.root_problems.append(f"the metadata log cannot be read: {error}")
-    return [
-        partition_directory(topic_directory(topic.name, topic.incarnation), partition)
-        for _, topic in sorted(latest.items())
-        if topic.live
-        for partition in range(topic.partitions)
-    ]
+    return [topic for _, topic in sorted(latest.items()) if topic.live]
 
 
 def check_partition(store: Store, directory: str) -> PartitionReport:

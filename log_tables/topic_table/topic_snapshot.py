@@ -19,12 +19,18 @@ PROTOCOL = Protocol(1, 7, writerFeatures=(FEATURE,))
 """A writer feature that no other program has: Delta's rules forbid all others to write, and let them read."""
 
 _PATH = re.compile(rf"{PARTITION}=(0|[1-9][0-9]{{0,8}})/([^/]+)")
+_NOTED = re.compile(r"lakelog\.fold\.\d+\.version")
 _SHOWN_CHARS = 200
 
 
 def noted_txn(partition: int) -> str:
     """The txn that says which version of the partition's table the topic's table holds."""
     return f"lakelog.fold.{partition}.version"
+
+
+def is_noted_txn(app_id: str) -> bool:
+    """Whether `app_id` is that of a `noted_txn`."""
+    return _NOTED.fullmatch(app_id) is not None
 
 
 def end_txn(partition: int) -> str:
@@ -43,7 +49,7 @@ def partition_of(path: str) -> tuple[int, str]:
     if match is None or not is_data_file(match[2]):
         raise CorruptLog(
             f"an action names the file {path[:_SHOWN_CHARS]!r}, which is no segment of a partition, so "
-            "another tool wrote the table of the topic; make it again with `lakelog topic refold`"
+            "another tool wrote the table of the topic; make it again with `lakelog root refold`"
         )
     return int(match[1]), match[2]
 
@@ -167,7 +173,7 @@ def _added(adds: Iterable[Add]) -> dict[int, list[Segment]]:
         if add.partitionValues.get(PARTITION) != str(partition):
             raise CorruptLog(
                 f"the add of {add.path} has the partition values {add.partitionValues}; make it again "
-                "with `lakelog topic refold`"
+                "with `lakelog root refold`"
             )
         added.setdefault(partition, []).append(segment_of(msgspec.structs.replace(add, path=name)))
     for segments in added.values():
@@ -219,6 +225,6 @@ def check_supported(table: str, folded: TopicSnapshot) -> None:
         text = ", ".join(asked) or f"reader {found.minReaderVersion}, writer {found.minWriterVersion}"
         raise UnsupportedTable(
             f"{table} needs Delta features that lakelog does not have: {text}; make it again with "
-            "`lakelog topic refold`",
+            "`lakelog root refold`",
             feature=text,
         )

@@ -32,7 +32,7 @@ from log_tables.topic_table.topic_snapshot import (
     remove_of,
 )
 
-_REMEDY = "make it again with `lakelog topic refold`"
+_REMEDY = "make the table again with `lakelog root refold`"
 _NEVER = "interval 5200 weeks"
 """Another tool's VACUUM deletes nothing that is younger: its files are the partitions' own."""
 
@@ -42,26 +42,31 @@ def create_topic_table(store: Store, directory: str, clock: Clock) -> None:
 
     Raises AlreadyExists when there is a table, which is then durable; StoreUnavailable.
     """
-    commit = Commit(commit_info(clock, "CREATE TABLE"), protocol=PROTOCOL, metadata=_metadata(clock))
+    commit = Commit(commit_info(clock, "CREATE TABLE"), protocol=PROTOCOL, metadata=new_metadata(clock))
     if put_commit(store, directory, 0, commit, clock) is not None:
         store.make_durable(log_directory(directory))
         raise AlreadyExists(f"there is a table at {directory} already; choose another directory")
 
 
-def _metadata(clock: Clock) -> Metadata:
+def new_metadata(clock: Clock) -> Metadata:
     """The metadata of a new table."""
     return Metadata(
         id=new_table_id(clock),
         schemaString=delta_schema(partitioned=True),
         partitionColumns=(PARTITION,),
-        configuration={
-            "delta.checkpointInterval": str(CHECKPOINT_INTERVAL_COMMITS),
-            "delta.logRetentionDuration": f"interval {TOPIC_LOG_RETENTION_MS // 3_600_000} hours",
-            PROPERTY_FILE_RETENTION: _NEVER,
-            "delta.enableExpiredLogCleanup": "false",
-        },
+        configuration=properties(),
         createdTime=clock.now_ms(),
     )
+
+
+def properties() -> dict[str, str]:
+    """The properties of every table over a topic."""
+    return {
+        "delta.checkpointInterval": str(CHECKPOINT_INTERVAL_COMMITS),
+        "delta.logRetentionDuration": f"interval {TOPIC_LOG_RETENTION_MS // 3_600_000} hours",
+        PROPERTY_FILE_RETENTION: _NEVER,
+        "delta.enableExpiredLogCleanup": "false",
+    }
 
 
 class TopicTable(DeltaLog[TopicSnapshot]):

@@ -1,0 +1,189 @@
+"""The check of the table over a topic: it is a fold of the partitions' tables at the versions that it
+notes.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from log_tables.errors import Damaged, LakelogError, ObjectMissing
+from log_tables.layout import (
+    checkpoint_path,
+    checkpoint_version,
+    commit_version,
+    log_directory,
+    partition_directory,
+)
+from log_tables.store.store import Store
+from log_tables.table.checkpoint import decode as decode_checkpoint
+from log_tables.table.commit import Commit, read_commit
+from log_tables.topic_table.topic_snapshot import (
+    TopicSnapshot,
+    check_supported,
+    first_folded,
+    from_checkpoint,
+    noted_txn,
+    partition_of,
+)
+from log_tables.topic_table.topic_table import classify_fold, properties
+
+
+@dataclass(slots=True)
+class _Replay:
+    """The table over a topic as its log gives it, version by version.
+
+    `files` is a number for the set of files of each partition: the sum, modulo 2, of hashes of their names.
+    `noted` has what the table had of a partition when it noted a version of it.
+    """
+
+    state: TopicSnapshot
+    files: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    noted: list[tuple[int, int, int, int]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def check_fold(store: Store, directory: str, count: int) -> Iterator[str]:
+    """The problems of the table over the topic at `directory`, which has `count` partitions.
+
+    It is read before the partitions, which go on meanwhile.
+    """
+    try:
+        found = _replay(store, directory)
+    except LakelogError as error:
+        yield str(error)
+        return
+    if found is None:
+        yield "there is no table over the topic; make it with `lakelog root refold`"
+        return
+    yield from found.problems
+    yield from _changed_properties(found.state)
+    for number in sorted({*range(count), *found.state.segments}):
+        if number >= count:
+            yield f"it has files of partition {number}, which the topic does not have"
+            continue
+        yield from _compare(store, partition_directory(directory, number), number, found)
+
+
+def _changed_properties(state: TopicSnapshot) -> Iterator[str]:
+    for name, value in properties().items():
+        now = state.metadata.configuration.get(name)
+        if now != value:
+            yield (
+                f"the table property {name} is {now!r}, not {value!r}: another tool's VACUUM or checkpoint "
+                "may delete files; make the table again with `lakelog root refold`"
+            )
+
+
+def _compare(store: Store, directory: str, number: int, found: _Replay) -> Iterator[str]:
+    """The differences between what the table noted of a partition and what that partition's log says."""
+    history, newest = _history(store, directory)
+    for partition, version, files, at in found.noted:
+        if partition == number and version > newest:
+            yield f"version {at} notes version {version} of {directory}, which ends at {newest}"
+        elif partition == number and history.get(version, files) != files:
+            yield f"version {at} has other files than {directory} has at its version {version}"
+    for segment in found.state.of(number):
+        try:
+            store.head(f"{directory}/{segment.path}")
+        except ObjectMissing:
+            if segment in _now(store, found.state, directory, number):
+                yield f"it names {directory}/{segment.path}, which is missing; restore it from a backup"
+
+
+def _now(store: Store, before: TopicSnapshot, directory: str, number: int) -> Iterable[object]:
+    """The files of a partition in the newest version of the table: it may be in use, and let go of files."""
+    found = _replay(store, directory.rsplit("/", 1)[0])
+    return before.of(number) if found is None else found.state.of(number)
+
+
+def _replay(store: Store, directory: str) -> _Replay | None:
+    """The log of the table, from the oldest version that can be read. None without a table."""
+    paths = [item.path for item in store.list(log_directory(directory) + "/")]
+    commits = sorted(v for v in map(commit_version, paths) if v is not None)
+    checkpoints = sorted(v for v in map(checkpoint_version, paths) if v is not None)
+    start = _oldest(store, directory, commits, checkpoints)
+    if start is None:
+        return None
+    check_supported(directory, start)
+    replay = _Replay(start)
+    for number, segments in start.segments.items():
+        for segment in segments:
+            replay.files[number] ^= _hash(segment.path)
+    while (commit := read_commit(store, directory, replay.state.version + 1)) is not None:
+        try:
+            classify_fold(directory, replay.state, commit)
+        except Damaged as error:
+            replay.problems.append(str(error))
+            break
+        _follow(replay, commit)
+        if replay.state.version in checkpoints:
+            written = _checkpoint(store, directory, replay.state.version)
+            if written.segments != {at: s for at, s in replay.state.segments.items() if s}:
+                replay.problems.append(
+                    f"checkpoint {replay.state.version} differs from the commits before it; delete it"
+                )
+    return replay
+
+
+def _oldest(store: Store, directory: str, commits: list[int], checkpoints: list[int]) -> TopicSnapshot | None:
+    """The oldest state from which all later commits exist."""
+    first, known = commits[-1] if commits else -1, set(commits)
+    while first - 1 in known:
+        first -= 1
+    if first == 0:
+        commit = read_commit(store, directory, 0)
+        return None if commit is None else first_folded(commit, directory)
+    usable = [version for version in checkpoints if version >= first - 1] or checkpoints[-1:]
+    return _checkpoint(store, directory, usable[0]) if usable else None
+
+
+def _checkpoint(store: Store, directory: str, version: int) -> TopicSnapshot:
+    path = checkpoint_path(directory, version)
+    return from_checkpoint(decode_checkpoint(store.get(path), version, directory))
+
+
+def _follow(replay: _Replay, commit: Commit) -> None:
+    replay.state = replay.state.apply(commit)
+    for path in _paths(commit):
+        number, name = partition_of(path)
+        replay.files[number] ^= _hash(name)
+    if commit.metadata is not None:
+        return  # the table was made again
+    said = {txn.app_id: txn.version for txn in commit.txns}
+    for number in replay.state.segments:
+        version = said.get(noted_txn(number))
+        if version is not None:
+            replay.noted.append((number, version, replay.files[number], replay.state.version))
+
+
+def _history(store: Store, directory: str) -> tuple[dict[int, int], int]:
+    """The set of files of a partition at each version of its log from a checkpoint on, and the newest."""
+    paths = [item.path for item in store.list(log_directory(directory) + "/")]
+    checkpoints = sorted(v for v in map(checkpoint_version, paths) if v is not None)
+    commits = sorted(v for v in map(commit_version, paths) if v is not None)
+    version, files = -1, 0
+    if commits and commits[0] != 0:
+        usable = [v for v in checkpoints if v >= commits[0] - 1]
+        if not usable:
+            return {}, commits[-1]
+        version = usable[0]
+        made = decode_checkpoint(store.get(checkpoint_path(directory, version)), version, directory)
+        for add in made.adds:
+            files ^= _hash(add.path)
+    history = {version: files}
+    while (commit := read_commit(store, directory, version + 1)) is not None:
+        version += 1
+        for path in _paths(commit):
+            files ^= _hash(path)
+        history[version] = files
+    return history, version
+
+
+def _paths(commit: Commit) -> list[str]:
+    """The files that `commit` adds or removes: none both."""
+    return [add.path for add in commit.adds] + [remove.path for remove in commit.removes]
+
+
+def _hash(name: str) -> int:
+    return int.from_bytes(blake2b(name.encode(), digest_size=16).digest())

@@ -1,0 +1,123 @@
+"""Tests for log_tables/root/fold_check.py: what fsck says of the table over a topic."""
+
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from log_tables.clock import ManualClock
+from log_tables.layout import PROPERTY_FILE_RETENTION
+from log_tables.root.fsck import check
+from log_tables.segments import rewrite
+from log_tables.store.store import open_store
+from log_tables.table.commit import Add, Commit, CommitInfo, Txn, put_commit
+from log_tables.table.delta_log import commit_info
+from log_tables.topic_table.refold import refold
+from log_tables.topic_table.topic_snapshot import add_of, noted_txn
+from tests.kit.folds import FoldedTopic
+
+
+@pytest.fixture
+def world(clock: ManualClock) -> FoldedTopic:
+    world = FoldedTopic(open_store("memory://"), clock, 2)
+    world.append(0, 3)
+    world.fold()
+    merge(world, 0)
+    world.append(1, 2)
+    world.fold()
+    return world
+
+
+def merge(world: FoldedTopic, number: int) -> None:
+    partition = world.topic.partition(number)
+    inputs = partition.snapshot.segments
+    made = rewrite.merge(world.cluster.store, partition.directory, inputs, "zstd", world.cluster.clock)
+    assert rewrite.commit_merge(partition.table, inputs, made)
+
+
+def put(world: FoldedTopic, commit: Commit) -> None:
+    version = world.table.snapshot.version + 1
+    assert put_commit(world.cluster.store, "topics/t", version, commit, world.cluster.clock) is None
+
+
+def test_a_fold_is_sound_at_every_version_also_after_a_checkpoint(world: FoldedTopic) -> None:
+    assert check(world.cluster.store).problems == []
+    world.table.checkpoint(0)
+    world.append(0)
+    world.fold()
+    assert check(world.cluster.store).problems == []
+
+
+def test_a_fold_that_lags_is_sound(world: FoldedTopic) -> None:
+    world.append(0)
+    assert check(world.cluster.store).problems == []
+
+
+def test_a_file_that_the_partition_never_had_is_found(world: FoldedTopic) -> None:
+    segment = world.topic.partition(1).snapshot.segments[0]
+    stray = add_of(0, segment, data_change=True)
+    noted = Txn(noted_txn(0), world.topic.partition(0).snapshot.version)
+    put(world, Commit(commit_info(world.cluster.clock, "WRITE"), (noted,), (stray,)))
+    (first, second) = check(world.cluster.store).problems
+    assert first == (
+        f"the table over topics/t: version 4 has other files than topics/t/partition=0 has at its version "
+        f"{noted.version}"
+    )
+    assert second.endswith("which is missing; restore it from a backup")
+
+
+def test_a_table_that_is_ahead_of_a_partition_is_found(world: FoldedTopic) -> None:
+    put(world, Commit(commit_info(world.cluster.clock, "WRITE"), (Txn(noted_txn(0), 99),)))
+    (problem,) = check(world.cluster.store).problems
+    assert "notes version 99 of topics/t/partition=0, which ends at 5" in problem
+
+
+FOREIGN = CommitInfo(operation="WRITE", engineInfo="another tool")
+
+
+def by_another_tool(world: FoldedTopic) -> None:
+    add = Add("part-0.parquet", 1, 1, True, partitionValues={"partition": "0"})
+    put(world, Commit(FOREIGN, adds=(add,)))
+
+
+def without_a_table(world: FoldedTopic) -> None:
+    for item in [*world.cluster.store.list("topics/t/_delta_log/")]:
+        world.cluster.store.delete(item.path)
+
+
+def with_another_retention(world: FoldedTopic) -> None:
+    metadata = world.table.snapshot.metadata
+    changed = replace(
+        metadata, configuration={**metadata.configuration, PROPERTY_FILE_RETENTION: "interval 1 day"}
+    )
+    put(world, Commit(commit_info(world.cluster.clock, "SET TBLPROPERTIES"), metadata=changed))
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (by_another_tool, "it was made by another tool; stop the other tool, and make the table again with"),
+        (without_a_table, "there is no table over the topic; make it with `lakelog root refold`"),
+        (with_another_retention, f"the table property {PROPERTY_FILE_RETENTION} is 'interval 1 day'"),
+    ],
+)
+def test_a_damaged_table_is_named_and_can_be_made_again(
+    world: FoldedTopic, damage: Callable[[FoldedTopic], None], said: str
+) -> None:
+    damage(world)
+    (problem,) = check(world.cluster.store).problems
+    assert said in problem
+    refold(world.cluster.store, "topics/t", world.cluster.clock)
+    world.topic.forget_table()
+    world.fold()
+    world.check_level()
+    assert check(world.cluster.store).problems == []
+
+
+def test_a_table_that_is_made_again_has_another_id(world: FoldedTopic) -> None:
+    before = world.table.snapshot.metadata.id
+    refold(world.cluster.store, "topics/t", world.cluster.clock)
+    world.fold()
+    world.check_level()
+    assert world.table.snapshot.metadata.id != before
+    assert check(world.cluster.store).problems == []
