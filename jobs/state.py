@@ -79,7 +79,7 @@ def look(
 ) -> tuple[list[PartitionState], list[UnreadablePartition]]:
     """Every partition of the root as it is now, also of internal topics, by name.
 
-    The tables over topics are folded first, unless `change` is false: what is not folded is not rewritten.
+    The tables over topics are folded first, or taken to be, unless the run may `change` something.
     `tidied` gives the times at which directories were last tidied up (milliseconds since 1970). Partitions
     that cannot be opened, or whose remote table cannot, are in the second list. Raises what `Cluster.refresh`
     raises when the metadata log cannot be read.
@@ -103,10 +103,10 @@ def _fold(topic: Topic, change: bool) -> tuple[str, Mapping[int, int], str]:
     """
     reason = ""
     try:
-        if change:
-            fold(topic)
-        else:
-            topic.table().refresh(wait=True)
+        topic.table().refresh(wait=True)
+        if not change:
+            return topic.name, dict.fromkeys(range(topic.partition_count), NOT_FOLDED), ""
+        fold(topic)
     except (TopicDeleted, UnknownTopic):
         return topic.name, {}, ""
     except LakelogError as error:

@@ -38,7 +38,7 @@ from log_tables.layout import (
 from log_tables.limits import SEQUENCE_MODULUS
 from log_tables.record import int64s
 from log_tables.root import kept_producers
-from log_tables.root.fold_check import check_fold
+from log_tables.root.fold_replay import check_fold
 from log_tables.root.group_replay import GroupReplay, records
 from log_tables.root.inspection import lost_files
 from log_tables.segments import segment as segments

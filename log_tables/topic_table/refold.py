@@ -21,7 +21,7 @@ def refold(store: Store, directory: str, clock: Clock) -> None:
     refuse the new id. Raises CorruptLog when a commit of the log is missing, StoreUnavailable.
     """
     while True:
-        found = _named(store, directory)
+        found = _log(store, directory)
         if found is None:
             with suppress(AlreadyExists):
                 create_topic_table(store, directory, clock)
@@ -42,7 +42,7 @@ def refold(store: Store, directory: str, clock: Clock) -> None:
 
 
 @dataclass(slots=True)
-class _Named:
+class _Log:
     """The files and the txns that a log names at `version`."""
 
     version: int = -1
@@ -50,17 +50,15 @@ class _Named:
     txns: set[str] = field(default_factory=set)
 
 
-def _named(store: Store, directory: str) -> _Named | None:
-    """What the log names at its newest version, by its actions alone; None without a log."""
+def _log(store: Store, directory: str) -> _Log | None:
+    """The content of the log by its actions alone, whatever they break; None without a log."""
     paths = [item.path for item in store.list(log_directory(directory) + "/")]
     commits = [version for version in map(commit_version, paths) if version is not None]
     if not commits:
         return None
-    named, start = _Named(), newest_checkpoint(store, directory)
+    named, start = _Log(), newest_checkpoint(store, directory)
     if start is not None:
-        named = _Named(
-            start.version, {add.path: add for add in start.adds}, {txn.app_id for txn in start.txns}
-        )
+        named = _Log(start.version, {add.path: add for add in start.adds}, {txn.app_id for txn in start.txns})
     while named.version < max(commits):
         named.version += 1
         commit = read_commit(store, directory, named.version)

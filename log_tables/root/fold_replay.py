@@ -18,6 +18,7 @@ from log_tables.layout import (
 from log_tables.store.store import Store
 from log_tables.table.checkpoint import decode as decode_checkpoint
 from log_tables.table.commit import Commit, read_commit
+from log_tables.table.invariant import is_ours
 from log_tables.topic_table.topic_snapshot import (
     TopicSnapshot,
     check_supported,
@@ -77,7 +78,10 @@ def _changed_properties(state: TopicSnapshot) -> Iterator[str]:
 
 def _compare(store: Store, directory: str, number: int, found: _Replay) -> Iterator[str]:
     """The differences between what the table noted of a partition and what that partition's log says."""
-    history, newest = _history(store, directory)
+    try:
+        history, newest = _history(store, directory)
+    except LakelogError:
+        return  # the check of the partition says so
     for partition, version, files, at in found.noted:
         if partition == number and version > newest:
             yield f"version {at} notes version {version} of {directory}, which ends at {newest}"
@@ -97,12 +101,14 @@ def _now(store: Store, before: TopicSnapshot, directory: str, number: int) -> It
     return before.of(number) if found is None else found.state.of(number)
 
 
-def _replay(store: Store, directory: str) -> _Replay | None:
-    """The log of the table, from the oldest version that can be read. None without a table."""
+def _replay(store: Store, directory: str, start_at: int = 0) -> _Replay | None:
+    """The log of the table from the oldest version that can be read, and not before `start_at`. None without
+    a table.
+    """
     paths = [item.path for item in store.list(log_directory(directory) + "/")]
     commits = sorted(v for v in map(commit_version, paths) if v is not None)
     checkpoints = sorted(v for v in map(checkpoint_version, paths) if v is not None)
-    start = _oldest(store, directory, commits, checkpoints)
+    start = _oldest(store, directory, [at for at in commits if at >= start_at], checkpoints)
     if start is None:
         return None
     check_supported(directory, start)
@@ -114,6 +120,9 @@ def _replay(store: Store, directory: str) -> _Replay | None:
         try:
             classify_fold(directory, replay.state, commit)
         except Damaged as error:
+            later = _refolded(store, directory, [at for at in checkpoints if at > replay.state.version])
+            if later is not None:
+                return later
             replay.problems.append(str(error))
             break
         _follow(replay, commit)
@@ -126,6 +135,15 @@ def _replay(store: Store, directory: str) -> _Replay | None:
     return replay
 
 
+def _refolded(store: Store, directory: str, checkpoints: list[int]) -> _Replay | None:
+    """The table from the first of `checkpoints` on at which a refold has begun it again."""
+    for version in checkpoints:
+        commit = read_commit(store, directory, version)
+        if commit is not None and is_ours(commit) and commit.metadata is not None:
+            return _replay(store, directory, version)
+    return None
+
+
 def _oldest(store: Store, directory: str, commits: list[int], checkpoints: list[int]) -> TopicSnapshot | None:
     """The oldest state from which all later commits exist."""
     first, known = commits[-1] if commits else -1, set(commits)
@@ -134,7 +152,7 @@ def _oldest(store: Store, directory: str, commits: list[int], checkpoints: list[
     if first == 0:
         commit = read_commit(store, directory, 0)
         return None if commit is None else first_folded(commit, directory)
-    usable = [version for version in checkpoints if version >= first - 1] or checkpoints[-1:]
+    usable = [version for version in checkpoints if version >= first] or checkpoints[-1:]
     return _checkpoint(store, directory, usable[0]) if usable else None
 
 
@@ -149,7 +167,7 @@ def _follow(replay: _Replay, commit: Commit) -> None:
         number, name = partition_of(path)
         replay.files[number] ^= _hash(name)
     if commit.metadata is not None:
-        return  # the table was made again
+        return  # the table was re-created
     said = {txn.app_id: txn.version for txn in commit.txns}
     for number in replay.state.segments:
         version = said.get(noted_txn(number))

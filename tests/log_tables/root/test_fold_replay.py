@@ -1,4 +1,4 @@
-"""Tests for log_tables/root/fold_check.py: what fsck says of the table over a topic."""
+"""Tests for log_tables/root/fold_replay.py: what fsck says of the table over a topic."""
 
 from collections.abc import Callable
 
