@@ -171,8 +171,6 @@ class Session:
         try:
             for batch in answer.execute_stream():
                 yield batch.to_pyarrow()
-        except LakelogError:
-            raise
         except Exception as error:  # noqa: BLE001 (as above)
             raise self._unanswered(error) from None
 

@@ -172,7 +172,8 @@ def test_a_wrong_name_or_offset_is_exit_code_2(
     done = run(named, b"a line\n")
     assert (done.exit_code, done.stdout) == (WRONG, ""), done.output
     assert done.stderr.startswith("lakelog: ")
-    assert json.loads(run([*named, "--json"], b"a line\n").stderr)["message"]
+    as_json = "--format=json" if named[0] == "sql" else "--json"
+    assert json.loads(run([*named, as_json], b"a line\n").stderr)["message"]
 
 
 def test_every_kind_of_error_has_its_exit_code() -> None:
