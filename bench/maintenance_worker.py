@@ -3,6 +3,7 @@
 What is compared runs in the same warm session, each time on a fresh copy of the root that the job names.
 """
 
+import os
 import shutil
 import statistics
 from collections.abc import Callable, Sequence
@@ -36,14 +37,17 @@ _WARM_TABLES = 4
 def merge(spark: SparkSession, job: Job) -> Results:
     """Segment compaction of all partitions by both engines, and OPTIMIZE of one table after the other."""
     before, held = content(job.source, job.partitions), files(job.source, job.partitions)
-    _merge(spark, job, _copy(job, "warm"))
-    _optimize(spark, _copy(job, "warm-optimize"), range(min(_WARM_TABLES, job.partitions)))
     ours, local, theirs = _copy(job, "merged"), _copy(job, "merged-locally"), _copy(job, "optimized")
-    seconds, done = _merge(spark, job, ours)
     engine = LocalEngine()
     _merged(engine, job, _copy(job, "warm-local"))
+    _merge(spark, job, _copy(job, "warm"))
+    _optimize(spark, _copy(job, "warm-optimize"), range(min(_WARM_TABLES, job.partitions)))
+    os.sync()  # or the first that is measured waits for the copies
+    seconds, done = _merge(spark, job, ours)
+    os.sync()
     local_seconds, _ = _merged(engine, job, local)
     engine.end_run()
+    os.sync()
     optimize_seconds = _optimize(spark, theirs, range(job.partitions))
     for root in (ours, local, theirs):
         if content(root, job.partitions) != before or files(root, job.partitions) >= held:
