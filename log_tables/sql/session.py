@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import pyarrow as pa
-from datafusion import DataFrame, SessionConfig, SessionContext, SQLOptions
+from datafusion import DataFrame, SessionConfig, SessionContext, SQLOptions, udf
 from datafusion.catalog import SchemaProvider
 
 from log_tables.cluster.cluster import Cluster
@@ -29,6 +29,13 @@ from log_tables.sql.topic_view import quoted, topic_view
 _SETTINGS = {
     "datafusion.sql_parser.dialect": "PostgreSQL",  # in others `select key, offset` ends at the comma
     "datafusion.sql_parser.enable_ident_normalization": "false",
+}
+_OF_NOW = {
+    "now": pa.timestamp("ns"),
+    "current_timestamp": pa.timestamp("ns"),
+    "current_date": pa.date32(),
+    "today": pa.date32(),
+    "current_time": pa.time64("ns"),
 }
 _NAMED_MAX = 20
 _SAID_MAX_CHARS = 500
@@ -61,6 +68,7 @@ class Session:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._context = SessionContext(SessionConfig(_SETTINGS))
+        _set_time(self._context, cluster.clock.now_us())
         self._topics = topic_names(cluster)
         self._failures: Failures = []
 
@@ -191,6 +199,14 @@ class Session:
 def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
     return ", ".join(names[:_NAMED_MAX]) + more
+
+
+def _set_time(context: SessionContext, now_us: int) -> None:
+    """Let the functions of the current time give this one: DataFusion has another for each plan."""
+    now = pa.array([now_us], pa.timestamp("us")).cast(pa.timestamp("ns"))
+    for name, kind in _OF_NOW.items():
+        value = now.cast(kind)
+        context.register_udf(udf(lambda value=value: value, [], kind, "immutable", name))
 
 
 def _reads_only() -> SQLOptions:

@@ -70,6 +70,8 @@ QUERIES = [
     ("select count(*) from (select * from {t} union all select * from {t}) where offset = 1", 3),
     ("select count(*) from {t} a join {t} b using (offset) where a.partition = 0 and b.partition = 1", 8),
     ("select count(*) from {t} a left join {t} b on a.offset = b.offset and b.partition = 1", ALL),
+    ("select count(*) from {t} where timestamp > now() - interval '1 day'", 0),
+    ("select count(*) from {t} where timestamp < current_timestamp and offset = 7 and partition = 0", 1),
     ("select count(*) from {t}", ALL),
 ]
 
@@ -116,6 +118,23 @@ def test_the_other_files_may_be_damaged(topic: Path) -> None:
 )
 def test_a_condition_means_what_it_means_without_stats(topic: Path, condition: str, count: int) -> None:
     assert read(topic, f"select count(*) from t where {condition}")[0] == [(count,)]
+
+
+def test_a_query_has_one_time_which_is_the_clocks(store_root: Path, clock: ManualClock) -> None:
+    sql = "select now() as a, current_timestamp as b, current_date as c, today() as d, current_time as e"
+    found = query(Cluster.open(open_store(store_root), clock), sql)
+    assert [str(kind) for kind in found.schema.types] == [
+        "timestamp[ns]",
+        "timestamp[ns]",
+        "date32[day]",
+        "date32[day]",
+        "time64[ns]",
+    ]
+    micros = found.column("a").cast("timestamp[us]").cast("int64").to_pylist()
+    assert micros == [clock.now_us()]
+    assert found.column("a").equals(found.column("b"))
+    assert found.column("c").equals(found.column("a").cast("date32"))
+    assert found.column("e").equals(found.column("a").cast("time64[ns]"))
 
 
 def test_what_is_null_is_not_in_a_list(store_root: Path) -> None:
