@@ -15,8 +15,9 @@ from log_tables.table.commit import Add, Commit, Metadata, Protocol, Remove, Txn
 from log_tables.table.snapshot import Segment, Snapshot, segment_of
 
 FEATURE = "lakelogTopic"
-PROTOCOL = Protocol(1, 7, writerFeatures=(FEATURE,))
-"""A writer feature that no other program has: Delta's rules forbid all others to write, and let them read."""
+PROTOCOL = Protocol(1, 7, writerFeatures=("invariants", FEATURE))
+"""A writer feature that no other program has: Delta's rules forbid all others to write, and let them read.
+Columns that are never null need `invariants`."""
 
 _PATH = re.compile(rf"{PARTITION}=(0|[1-9][0-9]{{0,8}})/([^/]+)")
 _NOTED = re.compile(r"lakelog\.fold\.\d+\.version")
@@ -221,7 +222,10 @@ def check_supported(table: str, folded: TopicSnapshot) -> None:
     """Raise UnsupportedTable unless the table asks for exactly what PROTOCOL says."""
     found = folded.protocol
     if found != PROTOCOL:
-        asked = sorted({*(found.readerFeatures or ()), *(found.writerFeatures or ())} - {FEATURE})
+        asked = sorted(
+            {*(found.readerFeatures or ()), *(found.writerFeatures or ())}
+            - {*(PROTOCOL.writerFeatures or ())}
+        )
         text = ", ".join(asked) or f"reader {found.minReaderVersion}, writer {found.minWriterVersion}"
         raise UnsupportedTable(
             f"{table} needs Delta features that lakelog does not have: {text}; make it again with "

@@ -7,6 +7,7 @@ import msgspec
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic_admin import create_topic
+from log_tables.segments import rewrite
 from log_tables.store.store import Store
 from log_tables.table.commit import Add, read_commit
 from log_tables.table.snapshot import Snapshot, segment_of
@@ -90,3 +91,12 @@ class DeltaStream:
         number, name = partition_of(add.path)
         segment = segment_of(msgspec.structs.replace(add, path=name))
         self.seen += ((number, offset) for offset in range(segment.base_offset, segment.last_offset + 1))
+
+
+def merge_folded(world: FoldedTopic, number: int) -> None:
+    """Merge all segments of a partition that the table over the topic has, as jobs do."""
+    partition, end = world.topic.partition(number), world.table.snapshot.end(number)
+    inputs = [segment for segment in partition.snapshot.segments if segment.last_offset < end]
+    store, clock = world.cluster.store, world.cluster.clock
+    made = rewrite.merge(store, partition.directory, inputs, "zstd", clock)
+    assert rewrite.commit_merge(partition.table, inputs, made)

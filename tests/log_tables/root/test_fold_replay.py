@@ -8,13 +8,12 @@ from msgspec.structs import replace
 from log_tables.clock import ManualClock
 from log_tables.layout import PROPERTY_FILE_RETENTION
 from log_tables.root.fsck import check
-from log_tables.segments import rewrite
 from log_tables.store.store import open_store
 from log_tables.table.commit import Add, Commit, CommitInfo, Txn, put_commit
 from log_tables.table.delta_log import commit_info
 from log_tables.topic_table.refold import refold
 from log_tables.topic_table.topic_snapshot import add_of, noted_txn
-from tests.kit.folds import FoldedTopic
+from tests.kit.folds import FoldedTopic, merge_folded
 
 
 @pytest.fixture
@@ -22,17 +21,10 @@ def world(clock: ManualClock) -> FoldedTopic:
     world = FoldedTopic(open_store("memory://"), clock, 2)
     world.append(0, 3)
     world.fold()
-    merge(world, 0)
+    merge_folded(world, 0)
     world.append(1, 2)
     world.fold()
     return world
-
-
-def merge(world: FoldedTopic, number: int) -> None:
-    partition = world.topic.partition(number)
-    inputs = partition.snapshot.segments
-    made = rewrite.merge(world.cluster.store, partition.directory, inputs, "zstd", world.cluster.clock)
-    assert rewrite.commit_merge(partition.table, inputs, made)
 
 
 def put(world: FoldedTopic, commit: Commit) -> None:
