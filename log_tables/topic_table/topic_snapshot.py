@@ -222,10 +222,8 @@ def check_supported(table: str, folded: TopicSnapshot) -> None:
     """Raise UnsupportedTable unless the table asks for exactly what PROTOCOL says."""
     found = folded.protocol
     if found != PROTOCOL:
-        asked = sorted(
-            {*(found.readerFeatures or ()), *(found.writerFeatures or ())}
-            - {*(PROTOCOL.writerFeatures or ())}
-        )
+        named = {*(found.readerFeatures or ()), *(found.writerFeatures or ())}
+        asked = sorted(named - {*(PROTOCOL.writerFeatures or ())})
         text = ", ".join(asked) or f"reader {found.minReaderVersion}, writer {found.minWriterVersion}"
         raise UnsupportedTable(
             f"{table} needs Delta features that lakelog does not have: {text}; make it again with "

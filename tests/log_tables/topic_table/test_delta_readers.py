@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import polars
+import polars as pl
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
@@ -48,7 +49,7 @@ def rows(world: FoldedTopic) -> list[tuple[int, int]]:
 def test_polars_and_delta_rs_read_a_topic_as_one_table(world: FoldedTopic) -> None:
     world.append(2, 3)
     world.fold()
-    frame = polars.read_delta(location(world)).select("partition", "offset").sort("partition", "offset")
+    frame = pl.read_delta(location(world)).select("partition", "offset").sort("partition", "offset")
     assert frame.rows() == rows(world)
     dataset = DeltaTable(location(world)).to_pyarrow_dataset()
     found = dataset.to_table(columns=["partition", "offset"]).to_pylist()
@@ -56,15 +57,15 @@ def test_polars_and_delta_rs_read_a_topic_as_one_table(world: FoldedTopic) -> No
 
 
 def test_a_filter_on_the_partition_is_a_filter(world: FoldedTopic) -> None:
-    table = DeltaTable(location(world))
-    assert len(table.file_uris(partition_filters=[("partition", "=", "1")])) == 2
-    frame = polars.scan_delta(location(world)).filter(polars.col("partition") == 1).collect()
+    dataset = DeltaTable(location(world)).to_pyarrow_dataset()
+    assert dataset.count_rows(filter=pc.field("partition") == 1) == 2
+    frame = pl.scan_delta(location(world)).filter(pl.col("partition") == 1).collect()
     assert frame["offset"].sort().to_list() == [0, 1]
 
 
 def test_delta_rs_writes_nothing_there(world: FoldedTopic) -> None:
     table, version = DeltaTable(location(world)), world.table.snapshot.version
-    frame = polars.read_delta(location(world)).to_arrow()
+    frame = pl.read_delta(location(world)).to_arrow()
     with pytest.raises(DeltaError):
         write_deltalake(table, frame, mode="append")
     with pytest.raises(DeltaError):
@@ -95,10 +96,10 @@ class TestSpark:
             f"optimize {table}",
             f"delete from {table} where offset = 0",
             f"alter table {table} set tblproperties ('delta.appendOnly' = 'true')",
+            f"vacuum {table} dry run",
         ):
-            with pytest.raises(Exception, match="lakelogTopic|UNSUPPORTED"):
+            with pytest.raises(Exception, match=r"lakelogTopic|UNSUPPORTED"):
                 spark.sql(statement)
-        assert spark.sql(f"vacuum {table} dry run").count() == 0
         assert world.table.refresh(wait=True).version == version
 
     @pytest.mark.parametrize("option", ["", "skipChangeCommits", "ignoreDeletes"])
