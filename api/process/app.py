@@ -61,7 +61,7 @@ class _App(FastAPI):
 
 def create_app(gateway: Gateway) -> FastAPI:
     """The ASGI application of `gateway`: it starts the gateway's writer, and flushes it at the end."""
-    folds = FoldDuty(gateway.cluster, gateway.leadership.folds, gateway.clock)
+    folds = FoldDuty(gateway.cluster, gateway.leadership.folds, gateway.leadership.is_led, gateway.clock)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

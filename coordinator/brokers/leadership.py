@@ -105,6 +105,12 @@ class Leadership:
         """
         return self._preferred_leader(topic, 0) == self._brokers.id
 
+    def is_led(self, topic: Topic) -> bool:
+        """Whether a gateway on the list reports that it leads a partition of `topic`. May be asked in any
+        thread.
+        """
+        return any(topic.name in broker.leads for broker in self._brokers.all().values())
+
     def led_here(self, topic: Topic, first: int) -> Iterator[int]:
         """The partitions of a topic that this gateway leads, or will on the next request: from `first` on,
         then those before it.

@@ -1,39 +1,55 @@
 """Folding a topic: its table is brought to where its partitions are now."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from log_tables.cluster.topic import Topic
-from log_tables.errors import CorruptLog, ForeignCommit, LakelogError, TopicDeleted
+from log_tables.errors import CorruptLog, Damaged, LakelogError, TopicDeleted
 from log_tables.partition.partition import Partition
 from log_tables.table.snapshot import Snapshot
 from log_tables.topic_table.topic_snapshot import TopicSnapshot
 
 
-def fold(topic: Topic, partitions: Iterable[int] | None = None) -> Mapping[int, Snapshot]:
-    """Bring the table over `topic` to its `partitions` as they are now, all unless given; returns them.
+@dataclass(slots=True)
+class FoldResult:
+    """The snapshots to which a table was brought, by partition, and why others could not be read."""
 
-    A partition that cannot be read does not keep the others: its error is raised in the end. Raises
-    TopicDeleted, StoreUnavailable, OutcomeUnknown, and Damaged for the table over the topic.
-    """
+    snapshots: dict[int, Snapshot] = field(default_factory=dict)
     failed: LakelogError | None = None
-    snapshots: dict[int, Snapshot] = {}
-    for number in range(topic.partition_count) if partitions is None else partitions:
+
+
+def fold(topic: Topic) -> None:
+    """Bring the table over `topic` to its partitions as they are now.
+
+    A partition that cannot be read does not keep the others: its error is raised in the end. Raises as
+    `fold_partitions`.
+    """
+    failed = fold_partitions(topic, range(topic.partition_count)).failed
+    if failed is not None:
+        raise failed
+
+
+def fold_partitions(topic: Topic, partitions: Iterable[int]) -> FoldResult:
+    """Bring the table over `topic` to these `partitions` as they are now, as far as they can be read.
+
+    Raises TopicDeleted, StoreUnavailable, OutcomeUnknown, and Damaged for the table over the topic.
+    """
+    result = FoldResult()
+    for number in partitions:
         try:
-            snapshots[number] = durable_snapshot(topic.partition(number))
+            result.snapshots[number] = durable_snapshot(topic.partition(number))
         except TopicDeleted:
             raise
         except LakelogError as error:
-            failed = error
+            result.failed = error
     try:
         table = topic.table()
-        _check_not_ahead(topic, table.snapshot, snapshots)
-        table.fold(snapshots)
-    except (CorruptLog, ForeignCommit):
+        _check_not_ahead(topic, table.snapshot, result.snapshots)
+        table.fold(result.snapshots)
+    except Damaged:
         topic.forget_table()
         raise
-    if failed is not None:
-        raise failed
-    return snapshots
+    return result
 
 
 def durable_snapshot(partition: Partition) -> Snapshot:

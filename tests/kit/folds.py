@@ -1,6 +1,7 @@
 """A topic whose table is folded, and Delta's streaming source over that table as a model."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 
@@ -8,7 +9,7 @@ from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic_admin import create_topic
 from log_tables.segments import rewrite
-from log_tables.store.store import Store
+from log_tables.store.store import Store, open_store
 from log_tables.table.commit import Add, read_commit
 from log_tables.table.snapshot import Snapshot, segment_of
 from log_tables.topic_table.topic_snapshot import TopicSnapshot, partition_of
@@ -100,3 +101,14 @@ def merge_folded(world: FoldedTopic, number: int) -> None:
     store, clock = world.cluster.store, world.cluster.clock
     made = rewrite.merge(store, partition.directory, inputs, "zstd", clock)
     assert rewrite.commit_merge(partition.table, inputs, made)
+
+
+def unfolded(root: Path, name: str) -> list[int]:
+    """The partitions of a topic that the table over it does not have as they are."""
+    topic = Cluster.open(open_store(root), create=False).topic(name)
+    folded = topic.table().snapshot
+    return [
+        number
+        for number, partition in enumerate(topic.partitions())
+        if folded.of(number) != partition.snapshot.segments
+    ]

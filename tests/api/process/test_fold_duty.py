@@ -1,0 +1,164 @@
+"""Tests for api/process/fold_duty.py: which tables a gateway folds, when, and how far behind they are."""
+
+import pytest
+
+from api.process.fold_duty import LOOK_MAX_S, RETRY_S, FoldDuty, FoldLags
+from log_tables.clock import ManualClock
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic import Topic
+from log_tables.cluster.topic_admin import add_partitions, delete_topic
+from log_tables.errors import CorruptLog, Damaged, ForeignCommit
+from log_tables.layout import commit_path
+from log_tables.store.store import open_store
+from log_tables.table.commit import Commit, CommitInfo, Txn, put_commit
+from log_tables.testing import FaultyStore
+from log_tables.topic_table.refold import refold
+from tests.kit.clusters import another
+from tests.kit.folds import FoldedTopic
+from tests.kit.partitions import append
+
+
+@pytest.fixture
+def world(clock: ManualClock) -> FoldedTopic:
+    return FoldedTopic(FaultyStore(open_store("memory://"), []), clock, 3)
+
+
+def duty_of(cluster: Cluster, led: bool = True, ours: bool = True) -> FoldDuty:
+    return FoldDuty(cluster, lambda _: ours, lambda _: led, cluster.clock)
+
+
+def asked(world: FoldedTopic) -> int:
+    """How many calls the store has had."""
+    store = world.cluster.store
+    assert isinstance(store, FaultyStore)
+    return len(store.calls)
+
+
+def test_one_commit_folds_all_partitions_and_an_idle_topic_costs_nothing(world: FoldedTopic) -> None:
+    duty = duty_of(world.cluster)
+    for number in world.numbers:
+        world.append(number, 5)
+    duty.run()
+    world.check_level()
+    assert world.table.snapshot.version == 1
+    before = asked(world)
+    duty.run()
+    assert asked(world) == before
+
+
+def test_a_topic_of_another_gateway_is_left_to_it(world: FoldedTopic) -> None:
+    world.append(0)
+    duty_of(world.cluster, ours=False).run()
+    assert world.table.snapshot.version == 0
+
+
+def test_what_others_lead_is_looked_at_less_often_while_nothing_comes(
+    world: FoldedTopic, clock: ManualClock
+) -> None:
+    elsewhere = another(world.cluster)
+    duty = duty_of(elsewhere)
+    duty.run()
+    rounds, looks = 60, 0
+    for _ in range(rounds):
+        clock.pause(1)
+        before = asked(world)
+        duty.run()
+        looks += asked(world) - before
+    assert looks < len(world.numbers) * (rounds / LOOK_MAX_S + 5)
+    world.append(1)
+    clock.pause(LOOK_MAX_S)
+    duty.run()
+    elsewhere.topic("t").table().refresh()
+    world.table.refresh()
+    world.check_level()
+
+
+def test_a_topic_that_a_dead_gateway_left_is_folded_once_and_not_kept_open(world: FoldedTopic) -> None:
+    world.append(2, 4)
+    elsewhere = another(world.cluster)
+    duty = duty_of(elsewhere, led=False)
+    duty.run()
+    world.table.refresh()
+    world.check_level()
+    assert elsewhere.topic("t").opened() == []
+    before = asked(world)
+    duty.run()
+    assert asked(world) == before
+
+
+def test_a_damaged_partition_is_named_and_the_others_go_on(world: FoldedTopic, clock: ManualClock) -> None:
+    elsewhere = another(world.cluster)
+    for number in world.numbers:
+        world.append(number)
+    world.cluster.store.put(commit_path("topics/t/partition=1", 1), b"{")
+    duty = duty_of(elsewhere)
+    for _ in range(2):
+        with pytest.raises(CorruptLog, match="partition=1/_delta_log"):
+            duty.run()
+        clock.pause(1)
+    folded = elsewhere.topic("t").table().snapshot
+    assert [folded.end(number) for number in world.numbers] == [1, 0, 1]
+    assert [*duty.lags()] == [("t", 2.0)]
+
+
+def test_a_commit_of_another_tool_stops_the_fold_until_the_table_is_begun_again(
+    world: FoldedTopic, clock: ManualClock
+) -> None:
+    duty = duty_of(world.cluster)
+    world.append(0)
+    duty.run()
+    foreign = Commit(CommitInfo(operation="WRITE", engineInfo="another tool"), (Txn("theirs", 1),))
+    assert put_commit(world.cluster.store, "topics/t", 2, foreign, clock) is None
+    world.append(0)
+    with pytest.raises(ForeignCommit, match="lakelog root refold"):
+        duty.run()
+    clock.pause(1)
+    duty.run()  # it waits a while before it looks again
+    clock.pause(RETRY_S)
+    with pytest.raises(Damaged):
+        duty.run()
+    assert [*duty.lags()] == [("t", RETRY_S + 1)]
+    refold(world.cluster.store, "topics/t", clock)
+    clock.pause(RETRY_S)
+    duty.run()
+    world.check_level()
+    assert [*duty.lags()] == [("t", 0.0)]
+
+
+def test_two_gateways_that_fold_one_topic_end_level(world: FoldedTopic, clock: ManualClock) -> None:
+    duties = [duty_of(world.cluster), duty_of(another(world.cluster))]
+    for _ in range(4):
+        for number in world.numbers:
+            world.append(number, 2)
+        for duty in duties:
+            duty.run()
+        clock.pause(LOOK_MAX_S)
+    world.table.refresh()
+    world.check_level()
+
+
+def test_a_deleted_topic_is_forgotten(world: FoldedTopic) -> None:
+    duty = duty_of(world.cluster)
+    world.append(0)
+    duty.run()
+    delete_topic(world.cluster, "t")
+    duty.run()
+    assert [*duty.lags()] == []
+
+
+def test_the_lags_are_a_metric_of_each_topic(world: FoldedTopic) -> None:
+    duty = duty_of(world.cluster)
+    duty.run()
+    (family,) = FoldLags(duty.lags).collect()
+    assert [(sample.name, sample.labels, sample.value) for sample in family.samples] == [
+        ("lakelog_topic_table_lag_seconds", {"topic": "t"}, 0.0)
+    ]
+
+
+def test_a_partition_that_is_added_appears_with_its_first_record(world: FoldedTopic) -> None:
+    duty = duty_of(world.cluster)
+    topic: Topic = add_partitions(world.cluster, "t", 4)
+    topic.partition(3).claim("http://first")
+    append(topic.partition(3), b"v")
+    duty.run()
+    assert topic.table().snapshot.end(3) == 1
