@@ -1,12 +1,15 @@
 """Folding a topic: its table is brought to where its partitions are now."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
+from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic
 from log_tables.errors import CorruptLog, Damaged, LakelogError, TopicDeleted
 from log_tables.partition.partition import Partition
 from log_tables.table.snapshot import Snapshot
+from log_tables.topic_table.refold import refold
 from log_tables.topic_table.topic_snapshot import TopicSnapshot
 
 
@@ -50,6 +53,20 @@ def fold_partitions(topic: Topic, partitions: Iterable[int]) -> FoldResult:
         topic.forget_table()
         raise
     return result
+
+
+def settle(cluster: Cluster, topic: Topic, new_id: bool = False) -> None:
+    """Make the table over `topic` agree with its partitions, in a root that was copied or moved.
+
+    The table is begun again where it cannot be, and with `new_id`. Raises StoreUnavailable, OutcomeUnknown.
+    """
+    with suppress(Damaged):
+        if not new_id:
+            fold_partitions(topic, range(topic.partition_count))
+            return
+    refold(cluster.store, topic.directory, cluster.clock)
+    topic.forget_table()
+    fold_partitions(topic, range(topic.partition_count))
 
 
 def durable_snapshot(partition: Partition) -> Snapshot:

@@ -1,14 +1,12 @@
 """Adopting a root that was copied or moved: it gets its own cluster id, and no gateways on its list."""
 
-from contextlib import suppress
-
 from msgspec.structs import replace
 
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.root_location import check_finished, note_location
-from log_tables.cluster.topic_fold import fold
-from log_tables.errors import Conflict, CorruptLog, Damaged, InvalidArgument
+from log_tables.cluster.topic_fold import settle
+from log_tables.errors import Conflict, CorruptLog, InvalidArgument
 from log_tables.layout import PROPERTY_REMOTE_OWNER, PROPERTY_REMOTE_ROOT
 from log_tables.root.inspection import inspect
 from log_tables.root.listed_brokers import find_living, strike_off
@@ -16,7 +14,6 @@ from log_tables.store.store import Store
 from log_tables.table.commit import Commit
 from log_tables.table.delta_log import commit_info, new_table_id
 from log_tables.table.snapshot import Snapshot
-from log_tables.topic_table.refold import refold
 
 
 def adopt(store: Store, clock: Clock, wait_s: float, keep_id: bool = False, force: bool = False) -> str:
@@ -39,27 +36,12 @@ def adopt(store: Store, clock: Clock, wait_s: float, keep_id: bool = False, forc
         _take_over(cluster)
     else:
         _rename(cluster)
-    _fold(cluster, keep_id)
+    for topic in cluster.topics():
+        settle(cluster, topic, new_id=not keep_id)  # a table of its own, like its cluster id
     strike_off(cluster)
     cluster.metadata_log.partition.resign()
     note_location(store)
     return cluster.cluster_id
-
-
-def _fold(cluster: Cluster, keep_id: bool) -> None:
-    """Make the tables over topics agree with the partitions, of which a copy may have older states.
-
-    They get new ids, as they are tables of their own, unless the root only moved and they agree already.
-    """
-    for topic in cluster.topics():
-        with suppress(Damaged):
-            if keep_id:
-                fold(topic)
-                continue
-        refold(cluster.store, topic.directory, cluster.clock)
-        topic.forget_table()
-        with suppress(Damaged):  # of a partition: `force` adopts the others
-            fold(topic)
 
 
 def _check_untiered(cluster: Cluster) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.root_location import RootLocation, check_finished, locate, note_location
+from log_tables.cluster.topic_fold import settle
 from log_tables.errors import (
     CorruptLog,
     Damaged,
@@ -45,7 +46,8 @@ def check_location(cluster: Cluster, wait_s: float) -> None:
 
     A root that is where it was costs two small reads. A root that a gateway serves is no copy, wherever it
     seems to be: gateways on its list have `wait_s` seconds to show that they live. Raises CorruptLog for a
-    copy that is not finished or not whole, or that the original may contradict; StoreUnavailable.
+    copy that is not finished or not whole, or that the original may contradict; StoreUnavailable. The tables
+    over topics are made to agree with their partitions.
     """
     if locate(cluster.store) is RootLocation.HERE:
         return
@@ -54,6 +56,8 @@ def check_location(cluster: Cluster, wait_s: float) -> None:
     problems = found.problems or [*_unknowable(cluster, found)]
     if problems and not _is_served(cluster, wait_s):
         raise _not_whole(problems)
+    for topic in cluster.topics():
+        settle(cluster, topic)
     note_location(cluster.store)
 
 
