@@ -10,7 +10,13 @@ from rich.console import Console
 
 from lakelog import Client, Producer
 from lakelog.cli.flights import PARTITIONS, TOPIC, Flight, _compare, _read_back, load_flights, run
+from lakelog.cli.flights_table import counted
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic_admin import create_topic
+from log_tables.cluster.topic_fold import fold
+from log_tables.store.store import open_store
 from tests.kit.gateway import RunningGateway, running_gateway
+from tests.kit.partitions import append
 
 FLIGHTS: list[Flight] = [
     (None if number % 10 == 0 else b"N%d" % (number % 7), b'{"flight": %d}' % number, 1_000 * number)
@@ -78,6 +84,10 @@ def test_the_demo_runs_again_where_it_ran_and_touches_nothing_else(tmp_path: Pat
             report = run(flights, tmp_path, console)
             assert (report.problems, report.records) == ([], 3_000)
             assert report.tables == str(tmp_path / directory)
+            assert sorted(report.counts) == [*range(PARTITIONS)]
+            assert sum(report.counts.values()) == 3_000
+            assert f"the topic is one Delta table, {report.tables};" in told.getvalue()
+            assert f"partition 0  {report.counts[0]:,} flights" in told.getvalue()
         assert sorted(gateway.client.get("/topics").json()) == ["flights", "mine"]
     assert "none lost, doubled or out of order" in told.getvalue()
 
@@ -87,6 +97,18 @@ def test_an_answer_of_sql_that_differs_from_the_source_is_found() -> None:
     assert _compare({"AA": 1.5}, source.slice(0, 2)) == []
     assert _compare({"AA": 1.6}, source.slice(0, 2)) == ["carrier AA: SQL says 1.6, the source 1.5"]
     assert _compare({"AA": 1.5}, source) == ["SQL knows the carriers ['AA'], the source ['AA', 'UA']"]
+
+
+def test_polars_counts_in_the_table_what_sql_counts_in_the_partitions(store_root: Path) -> None:
+    cluster = Cluster.open(open_store(store_root))
+    for name, records in (("one", 1), ("two", 2)):
+        topic = create_topic(cluster, name, 1)
+        topic.partition(0).claim("")
+        append(topic.partition(0), *[b"v"] * records)
+    assert counted(cluster, "one", f"{store_root}/topics/one") == ({0: 1}, [])
+    fold(cluster.topic("two"))
+    counts, problems = counted(cluster, "one", f"{store_root}/topics/two")
+    assert (counts, len(problems)) == ({0: 1}, 1)
 
 
 def test_a_record_in_another_partition_than_its_keys_is_found(client: Client) -> None:
