@@ -19,6 +19,7 @@ from bench import (
     spark,
     spark_sink,
     steady,
+    topic_table,
     transactions,
 )
 from bench.contest import OURS, Contest, Results, Rivals, Scale, contest
@@ -38,6 +39,7 @@ CELLS: dict[str, Contest] = {
     **clients.CELLS,
     "one record": contest(cells.one_record),
     "freshness": contest(cells.freshness),
+    "lag of the table over a topic": contest(topic_table.lag),
     "Arrow fetch": contest(cells.arrow_fetch, LIBRDKAFKA_CONSUME),
     "JSON fetch": contest(cells.json_fetch),
     "memory": contest(cells.memory),
