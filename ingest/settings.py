@@ -202,6 +202,11 @@ class Settings(BaseSettings):
         ge=10,
         description="How often, in ms, topics made or changed by other processes are looked for.",
     )
+    topic_table_interval_ms: int = Field(
+        default=1_000,
+        ge=100,
+        description="How often, in ms, the table over a topic is brought to where its partitions are.",
+    )
     maintain_interval_ms: int = Field(
         default=300_000,
         ge=1_000,

@@ -28,9 +28,6 @@ COMPACT_INTERVAL_S = 3.0
 CLEAN_INTERVAL_S = 600.0
 """How often logs are cleaned: that lists a whole log, never less than an hour of commits."""
 
-FOLD_INTERVAL_S = 1.0
-"""How often the tables over topics are brought to where their partitions are: one commit each, if any."""
-
 SWEEP_INTERVAL_S = 60.0
 """How often files of deleted topics are looked for; by default they stay for a minute."""
 
@@ -76,11 +73,12 @@ def duties(gateway: Gateway, folds: FoldDuty) -> list[Duty]:
     """All duties of `gateway`, not yet started."""
     cluster, failures = gateway.cluster, FailureLog(gateway.metrics.duty_failed)
     refresh_interval_s = gateway.settings.refresh_interval_ms / 1_000
+    fold_interval_s = gateway.settings.topic_table_interval_ms / 1_000
     return [
         Duty("refresh", refresh_interval_s, cluster.refresh, failures),
         Duty("checkpoint", CHECKPOINT_INTERVAL_S, lambda: checkpoint(cluster), failures),
         Duty("compact", COMPACT_INTERVAL_S, lambda: compact(cluster), failures),
-        Duty("fold", FOLD_INTERVAL_S, folds.run, failures),
+        Duty("fold", fold_interval_s, folds.run, failures),
         Duty("clean", CLEAN_INTERVAL_S, lambda: clean(cluster), failures),
         Duty("lags", LAGS_INTERVAL_S, lambda: follow_lags(gateway.shard_manager, cluster), failures),
         Duty("sweep", SWEEP_INTERVAL_S, lambda: sweep(cluster), failures),

@@ -22,6 +22,10 @@ from log_tables.errors import LakelogError, TopicDeleted, UnknownTopic
 LOOK_MAX_S = 8.0
 """The longest pause between two looks at a partition that another gateway leads, or nobody."""
 
+CORES_MAX = 0.2
+"""The part of a core that folding takes at most: a gateway with thousands of busy topics folds each less
+often."""
+
 LOOK_MIN_S = 0.5
 """The pause after the first look that found nothing; each later one is twice as long and this longer."""
 
@@ -66,14 +70,26 @@ class FoldDuty:
         """`is_ours` says whether this gateway folds a topic, `is_led` whether any gateway appends to it."""
         self._cluster, self._is_ours, self._is_led, self._clock = cluster, is_ours, is_led, clock
         self._followed: dict[str, _TopicState] = {}
+        self._due = 0.0
         self._left: set[str] = set()
         """The ids of topics that nobody uses, and that were looked at once."""
 
     def run(self) -> None:
-        """Fold the topics that have changed; of those that nobody uses, look at one.
+        """Fold the topics that have changed; of those that nobody uses, look at one. It does nothing if it
+        has had its share of the processor.
 
         An error with one topic does not keep the others: it is raised in the end.
         """
+        if self._clock.monotonic() < self._due:
+            return
+        begun_s = self._clock.processor_s()
+        try:
+            self._run()
+        finally:
+            used_s = self._clock.processor_s() - begun_s
+            self._due = self._clock.monotonic() + used_s * (1 / CORES_MAX - 1)
+
+    def _run(self) -> None:
         failed: LakelogError | None = None
         ours = {topic.topic_id: topic for topic in self._cluster.topics() if self._is_ours(topic)}
         self._followed = {key: one for key, one in self._followed.items() if key in ours}

@@ -58,7 +58,8 @@ def test_what_goes_wrong_is_one_line_and_an_exit_code(
     wrong(run(*arguments, stdin=b"not json\n"), exit_code, says)
     ends = gateway.client.get(f"/topics/{topic}/partitions/0/offsets").json()["end_offset"]
     assert ends == 0
-    done = run(*arguments, "--json", stdin=b"not json\n")
+    as_json = ("--format", "json") if arguments[0] == "sql" else ("--json",)
+    done = run(*arguments, *as_json, stdin=b"not json\n")
     assert done.exit_code == exit_code
     assert says in json.loads(done.stderr)["message"]
 

@@ -22,11 +22,12 @@ def test_topics_are_created_described_and_deleted_together(run: Run) -> None:
     names = ("cli-one", "cli-two")
     created = lines(run("topic", "create", *names))
     assert created == [f"created topic {name} with 1 partition" for name in names]
-    assert [line for line in lines(run("topic", "describe", *names)) if "cli-" in line] == [
-        f"topic {name}" for name in names
-    ]
-    described = map(json.loads, lines(run("topic", "describe", *names, "--json")))
-    assert [each["topic"] for each in described] == list(names)
+    described = lines(run("topic", "describe", *names))
+    assert [line for line in described if line.startswith("topic cli-")] == [f"topic {n}" for n in names]
+    tables = [line for line in described if line.startswith("one Delta table: ")]
+    assert [line.rsplit("/", 2)[1:] for line in tables] == [["topics", name] for name in names]
+    found = map(json.loads, lines(run("topic", "describe", *names, "--json")))
+    assert [each["topic"] for each in found] == list(names)
     half = run("topic", "create", "cli-three", "cli-one")
     assert (half.exit_code, half.stdout) == (USAGE, "created topic cli-three with 1 partition\n")
     deleted = lines(run("topic", "delete", *names, "cli-three"))
