@@ -24,7 +24,8 @@ class Proxy:
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self.open()
-        self._thread = threading.Thread(target=self._run, name=f"proxy of {port}")
+        # A daemon: a test that is skipped before it could close it must not keep the run from ending.
+        self._thread = threading.Thread(target=self._run, name=f"proxy of {port}", daemon=True)
         self._thread.start()
 
     def open(self) -> None:
