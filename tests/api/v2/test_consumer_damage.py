@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from log_tables.layout import commit_path
+from log_tables.layout import commit_path, partition_directory
 from tests.kit.consumers import Instance
 from tests.kit.gateway import RunningGateway, running_gateway
 
@@ -26,7 +26,7 @@ def damaged(tmp_path: Path) -> Path:
 @pytest.fixture
 def lost_segment(damaged: Path) -> Iterator[RunningGateway]:
     """The second segment of one partition is lost."""
-    sorted((damaged / "topics" / "t" / str(DAMAGED)).glob("*.parquet"))[1].unlink()
+    sorted((damaged / partition_directory("topics/t", DAMAGED)).glob("*.parquet"))[1].unlink()
     with running_gateway(damaged, linger_ms=0) as gateway:
         yield gateway
 
@@ -34,7 +34,7 @@ def lost_segment(damaged: Path) -> Iterator[RunningGateway]:
 @pytest.fixture
 def foreign_commit(damaged: Path) -> Iterator[RunningGateway]:
     """Another tool has rewritten one partition."""
-    version = len([*(damaged / "topics" / "t" / str(DAMAGED) / "_delta_log").glob("0*.json")])
+    version = len([*(damaged / partition_directory("topics/t", DAMAGED) / "_delta_log").glob("0*.json")])
     damaged.joinpath(commit_path(f"topics/t/{DAMAGED}", version)).write_text(
         '{"commitInfo":{"operation":"OPTIMIZE"}}\n'
         '{"add":{"path":"x","size":1,"modificationTime":1,"dataChange":false,"partitionValues":{}}}'

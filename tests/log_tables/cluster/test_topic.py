@@ -37,7 +37,7 @@ def test_no_name_that_is_allowed_leads_out_of_its_directory(name: str) -> None:
     except InvalidTopicName:
         return
     parts = partition_directory(topic_directory(name, 2), 0).split("/")
-    assert parts == ["topics", f"{name}~2", "0"]
+    assert parts == ["topics", f"{name}~2", "partition=0"]
     assert len(parts[1].encode()) < 255
 
 
