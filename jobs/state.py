@@ -10,9 +10,9 @@ from types import MappingProxyType
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.config import COMPACT, TopicConfig
 from log_tables.cluster.topic import Topic, is_internal
-from log_tables.cluster.topic_fold import fold
+from log_tables.cluster.topic_fold import fold_partitions
 from log_tables.errors import InvalidArgument, LakelogError, StoreUnavailable, TopicDeleted, UnknownTopic
-from log_tables.layout import CLUSTER_METADATA
+from log_tables.layout import CLUSTER_METADATA, partition_directory
 from log_tables.partition.partition import Partition
 from log_tables.partition.remote import RemoteRoot, check_reaches
 from log_tables.store.store import Store
@@ -88,7 +88,7 @@ def look(
     with ThreadPoolExecutor(OPENED_AT_ONCE) as pool:
         folds = [*pool.map(partial(_fold, change=change), cluster.topics())]
         found = [*pool.map(lambda at: _look(cluster, at[0], at[1], tidied), _partitions(cluster))]
-    ends = {name: ends for name, ends, _ in folds}
+    ends = {directory: end for _, found, _ in folds for directory, end in found.items()}
     states = [_folded(state, ends) for state in found if isinstance(state, PartitionState)]
     # A topic that was deleted since the metadata log was read is left out.
     unreadable = [state for state in found if isinstance(state, UnreadablePartition)]
@@ -97,32 +97,29 @@ def look(
     return states, [*unreadable, *cut_off, *stuck]
 
 
-def _fold(topic: Topic, change: bool) -> tuple[str, Mapping[int, int], str]:
-    """Fold `topic`, if it may `change`; returns its name, how far its table has each partition, and why
-    there is none.
+def _fold(topic: Topic, change: bool) -> tuple[str, Mapping[str, int], str]:
+    """Fold `topic`, if it may `change`; returns its name, how far its table has each partition, by directory,
+    and why there is none.
     """
-    reason = ""
+    numbers = range(topic.partition_count)
+    directories = [partition_directory(topic.directory, number) for number in numbers]
     try:
-        topic.table().refresh(wait=True)
         if not change:
-            return topic.name, dict.fromkeys(range(topic.partition_count), NOT_FOLDED), ""
-        fold(topic)
+            topic.table().refresh(wait=True)
+            return topic.name, dict.fromkeys(directories, NOT_FOLDED), ""
+        fold_partitions(topic, numbers)  # a partition that cannot be read is named by `_look`
+        folded = topic.table().snapshot
     except (TopicDeleted, UnknownTopic):
         return topic.name, {}, ""
     except LakelogError as error:
-        reason = f"the table over the topic cannot be used: {error.message}"
-    table = topic.opened_table()
-    if table is None:
-        return topic.name, {}, reason
-    # A partition failed, which `_look` names, or the store did, and the next run folds on.
-    return topic.name, {at: table.snapshot.end(at) for at in range(topic.partition_count)}, ""
+        topic.forget_table()
+        return topic.name, {}, f"the table over the topic cannot be used: {error.message}"
+    return topic.name, {directories[number]: folded.end(number) for number in numbers}, ""
 
 
-def _folded(state: PartitionState, ends: Mapping[str, Mapping[int, int]]) -> PartitionState:
+def _folded(state: PartitionState, ends: Mapping[str, int]) -> PartitionState:
     """`state` with the end of its fold; 0 if that is not known."""
-    if is_internal(state.topic):
-        return state
-    return replace(state, folded=ends.get(state.topic, {}).get(state.partition, 0))
+    return state if is_internal(state.topic) else replace(state, folded=ends.get(state.directory, 0))
 
 
 def partition_of(cluster: Cluster, topic: str, partition: int, directory: str) -> Partition:

@@ -91,7 +91,7 @@ def checkpoint(cluster: Cluster) -> None:
         if partition.table.checkpoint_due():
             partition.checkpoint()
     for table in _tables(cluster):
-        if table.checkpoint_due():
+        if table.checkpoint_is_due():
             table.checkpoint(0)
 
 

@@ -5,7 +5,8 @@ A partition that is led here costs no look at the store. Others are looked at ea
 and less often while they do not. A topic that nobody appends to and nobody reads is looked at once.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -19,8 +20,12 @@ from log_tables.cluster.topic import Topic
 from log_tables.cluster.topic_fold import fold, fold_partitions
 from log_tables.errors import LakelogError, TopicDeleted, UnknownTopic
 
-LOOK_MAX_S = 8.0
-"""The longest pause between two looks at a partition that another gateway leads, or nobody."""
+LOOK_MAX_S = 30.0
+"""The longest pause between two looks at a partition that another gateway leads, or nobody, while nothing
+comes: on an object store each look is paid."""
+
+UNUSED_RETRY_S = 300.0
+"""The same for a topic that nobody uses."""
 
 CORES_MAX = 0.2
 """The part of a core that folding takes at most: a gateway with thousands of busy topics folds each less
@@ -38,23 +43,28 @@ LAG_SERIES_MAX = 1_000
 
 @dataclass(slots=True)
 class _PartitionState:
-    """A partition as it was looked at: the version that is folded, and when to look again (`monotonic`)."""
+    """A partition as it was looked at: the version that is folded, when to look again (`monotonic`), and why
+    it could not be read.
+    """
 
     version: int = -1
     pause_s: float = 0.0
     due: float = 0.0
+    failed: LakelogError | None = None
 
 
 @dataclass(slots=True)
 class _TopicState:
-    """A topic whose table this gateway keeps: since when it lags, None while it is level, and when to try
-    again after a failure (`monotonic`).
+    """A topic whose table this gateway keeps: when it was last level, whether it lags, why it could not be
+    folded, and when to try again (`monotonic`).
     """
 
     topic: Topic
+    level_at: float
+    behind: bool = False
     partitions: dict[int, _PartitionState] = field(default_factory=dict)
-    behind_since: float | None = None
     due: float = 0.0
+    failed: LakelogError | None = None
 
 
 class FoldDuty:
@@ -71,8 +81,8 @@ class FoldDuty:
         self._cluster, self._is_ours, self._is_led, self._clock = cluster, is_ours, is_led, clock
         self._followed: dict[str, _TopicState] = {}
         self._due = 0.0
-        self._left: set[str] = set()
-        """The ids of topics that nobody uses, and that were looked at once."""
+        self._unused: dict[str, float] = {}
+        """When to look at topics that nobody uses (`monotonic`): once, and later if that failed."""
 
     def run(self) -> None:
         """Fold the topics that have changed; of those that nobody uses, look at one. It does nothing if it
@@ -91,13 +101,18 @@ class FoldDuty:
 
     def _run(self) -> None:
         failed: LakelogError | None = None
+        now = self._clock.monotonic()
         ours = {topic.topic_id: topic for topic in self._cluster.topics() if self._is_ours(topic)}
         self._followed = {key: one for key, one in self._followed.items() if key in ours}
-        self._left &= {*ours}
         for key, topic in ours.items():
             if key not in self._followed and (topic.opened() or self._is_led(topic)):
-                self._followed[key] = _TopicState(topic)
-        unused = (topic for key, topic in ours.items() if key not in self._followed and key not in self._left)
+                self._followed[key] = _TopicState(topic, now)
+        self._unused = {key: due for key, due in self._unused.items() if key in ours}
+        unused = (
+            topic
+            for key, topic in ours.items()
+            if key not in self._followed and self._unused.get(key, 0.0) <= now
+        )
         works = [partial(self._follow, one) for one in self._followed.values()]
         works += [partial(self._look_once, topic) for topic in islice(unused, 1)]
         for work in works:
@@ -112,47 +127,61 @@ class FoldDuty:
 
     def _look_once(self, topic: Topic) -> None:
         """Fold a topic that nobody uses: a gateway that died may have left it. Nothing of it stays open."""
+        self._unused[topic.topic_id] = self._clock.monotonic() + UNUSED_RETRY_S
         record = self._cluster.metadata_log.topic(topic.name)
         if record is not None and record.topic_id == topic.topic_id:
             fold(self._cluster.topic_of(record))
-        self._left.add(topic.topic_id)
+        self._unused[topic.topic_id] = math.inf
 
     def _follow(self, one: _TopicState) -> None:
+        """Fold what has changed. Raises the newest failure, also while it is not time to try again."""
         now = self._clock.monotonic()
-        if now < one.due:
-            return
-        changed = [
-            number for number in range(one.topic.partition_count) if self._has_changed(one, number, now)
-        ]
-        if not changed:
-            return
-        if one.behind_since is None:
-            one.behind_since = now
+        if now >= one.due:
+            numbers = range(one.topic.partition_count)
+            changed = [number for number in numbers if self._has_changed(one, number, now)]
+            if changed:
+                self._fold(one, changed, now)
+            if not one.behind:
+                one.level_at = now
+        failed = one.failed or next((each.failed for each in one.partitions.values() if each.failed), None)
+        if failed is not None:
+            raise failed
+
+    def _fold(self, one: _TopicState, changed: Sequence[int], now: float) -> None:
+        one.behind, one.failed = True, None
         try:
             result = fold_partitions(one.topic, changed)
-        except LakelogError:
-            one.due = now + RETRY_S
+            folded = one.topic.table().snapshot
+        except TopicDeleted:
             raise
-        folded = one.topic.table().snapshot
-        level = [number for number, at in result.snapshots.items() if folded.is_level(number, at)]
-        for number in level:
-            one.partitions[number].version = result.snapshots[number].version
-        # If another process folds too, the next round does the rest.
-        if len(level) == len(changed):
-            one.behind_since = None
-        if result.failed is not None:
-            raise result.failed
+        except LakelogError as error:
+            one.failed, one.due = error, now + RETRY_S
+            return
+        level = True
+        for number in changed:
+            state, snapshot = one.partitions[number], result.snapshots.get(number)
+            if snapshot is None:
+                state.failed, state.due = result.failed, now + RETRY_S
+                continue
+            state.failed = None
+            if folded.is_level(number, snapshot):
+                state.version = snapshot.version
+            else:
+                level = False  # another process folds too, and the next round does the rest
+        one.behind = not level or any(state.failed for state in one.partitions.values())
 
     def _has_changed(self, one: _TopicState, number: int, now: float) -> bool:
         """Whether the partition has a version that is not folded, as far as it is time to look."""
         state = one.partitions.setdefault(number, _PartitionState())
         if not one.topic.is_open(number):
-            return True
+            return now >= state.due
         partition = one.topic.partition(number)
         if partition.leading:
             return partition.snapshot.version != state.version
         if now < state.due:
             return False
+        if state.failed:
+            return True
         before = partition.snapshot.version
         try:
             moved = partition.refresh().version != before
@@ -165,11 +194,15 @@ class FoldDuty:
         return partition.snapshot.version != state.version
 
     def lags(self) -> Iterator[tuple[str, float]]:
-        """For how many seconds each topic has had records that its table lacks; 0 where it lacks none."""
+        """For how many seconds each topic may have had records that its table lacks; 0 if it has all."""
         now = self._clock.monotonic()
         for one in [*self._followed.values()]:
-            since = one.behind_since
-            yield one.topic.name, 0.0 if since is None else max(0.0, now - since)
+            lags = one.behind or any(
+                partition.leading and partition.snapshot.version != one.partitions[number].version
+                for number, partition in one.topic.opened()
+                if number in one.partitions
+            )
+            yield one.topic.name, max(0.0, now - one.level_at) if lags else 0.0
 
 
 class FoldLags(Collector):

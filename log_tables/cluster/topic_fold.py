@@ -1,6 +1,6 @@
 """Folding a topic: its table is brought to where its partitions are now."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -64,9 +64,10 @@ def settle(cluster: Cluster, topic: Topic, new_id: bool = False) -> None:
         if not new_id:
             fold_partitions(topic, range(topic.partition_count))
             return
-    refold(cluster.store, topic.directory, cluster.clock)
-    topic.forget_table()
-    fold_partitions(topic, range(topic.partition_count))
+    with suppress(Damaged):  # a table that cannot be begun again stops nobody: the fold duty names it
+        refold(cluster.store, topic.directory, cluster.clock)
+        topic.forget_table()
+        fold_partitions(topic, range(topic.partition_count))
 
 
 def durable_snapshot(partition: Partition) -> Snapshot:
@@ -86,14 +87,23 @@ def durable_snapshot(partition: Partition) -> Snapshot:
     return known
 
 
-def _check_not_ahead(topic: Topic, folded: TopicSnapshot, snapshots: Mapping[int, Snapshot]) -> None:
-    """Raise CorruptLog if the table holds more of a partition than there is."""
+def _check_not_ahead(topic: Topic, folded: TopicSnapshot, snapshots: dict[int, Snapshot]) -> None:
+    """Raise CorruptLog if the table holds more of a partition than there is; take newer `snapshots` if not.
+
+    One who leads no longer, and does not know it, has an old snapshot.
+    """
     for number, snapshot in snapshots.items():
-        end = folded.end(number)
-        # One who leads no longer, and does not know it, may have an old snapshot.
-        if end > snapshot.high_watermark and end > topic.partition(number).refresh(wait=True).high_watermark:
+        if max(folded.target(number), folded.noted(number)) <= snapshot.version:
+            continue
+        partition = topic.partition(number)
+        partition.refresh(wait=True)
+        partition.table.make_durable()
+        snapshots[number] = partition.table.durable or snapshot
+        end, found = folded.end(number), snapshots[number].high_watermark
+        if end > found or folded.noted(number) > snapshots[number].version:
             raise CorruptLog(
-                f"the table over topic {topic.name} has partition {number} up to offset {end}, and the "
-                f"partition ends at {topic.partition(number).high_watermark}; if the root was restored, make "
-                "the table again with `lakelog root refold`"
+                f"the table over topic {topic.name} has version {folded.noted(number)} of partition "
+                f"{number} up to offset {end}, and the partition is at version {snapshots[number].version} "
+                f"and ends at {found}; if the root was restored, make the table again with "
+                "`lakelog root refold`"
             )

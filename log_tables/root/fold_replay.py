@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from log_tables.errors import Damaged, LakelogError, ObjectMissing
+from log_tables.errors import CorruptLog, Damaged, LakelogError, ObjectMissing
 from log_tables.layout import (
     checkpoint_path,
     checkpoint_version,
@@ -40,7 +40,7 @@ class _Replay:
 
     state: TopicSnapshot
     files: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    noted: list[tuple[int, int, int, int]] = field(default_factory=list)
+    noted: dict[int, list[tuple[int, int, int]]] = field(default_factory=lambda: defaultdict(list))
     problems: list[str] = field(default_factory=list)
 
 
@@ -82,10 +82,10 @@ def _compare(store: Store, directory: str, number: int, found: _Replay) -> Itera
         history, newest = _history(store, directory)
     except LakelogError:
         return  # the check of the partition says so
-    for partition, version, files, at in found.noted:
-        if partition == number and version > newest:
+    for version, files, at in found.noted[number]:
+        if version > newest:
             yield f"version {at} notes version {version} of {directory}, which ends at {newest}"
-        elif partition == number and history.get(version, files) != files:
+        elif history.get(version, files) != files:
             yield f"version {at} has other files than {directory} has at its version {version}"
     for segment in found.state.of(number):
         try:
@@ -116,8 +116,11 @@ def _replay(store: Store, directory: str, start_at: int = 0) -> _Replay | None:
     for number, segments in start.segments.items():
         for segment in segments:
             replay.files[number] ^= _hash(segment.path)
-    while (commit := read_commit(store, directory, replay.state.version + 1)) is not None:
+    while True:
         try:
+            commit = read_commit(store, directory, replay.state.version + 1)
+            if commit is None:
+                break
             classify_fold(directory, replay.state, commit)
         except Damaged as error:
             later = _refolded(store, directory, [at for at in checkpoints if at > replay.state.version])
@@ -153,6 +156,10 @@ def _oldest(store: Store, directory: str, commits: list[int], checkpoints: list[
         commit = read_commit(store, directory, 0)
         return None if commit is None else first_folded(commit, directory)
     usable = [version for version in checkpoints if version >= first] or checkpoints[-1:]
+    if commits and not usable:
+        raise CorruptLog(
+            f"version {first - 1} of {directory} is missing; make the table again with `lakelog root refold`"
+        )
     return _checkpoint(store, directory, usable[0]) if usable else None
 
 
@@ -172,7 +179,7 @@ def _follow(replay: _Replay, commit: Commit) -> None:
     for number in replay.state.segments:
         version = said.get(noted_txn(number))
         if version is not None:
-            replay.noted.append((number, version, replay.files[number], replay.state.version))
+            replay.noted[number].append((version, replay.files[number], replay.state.version))
 
 
 def _history(store: Store, directory: str) -> tuple[dict[int, int], int]:

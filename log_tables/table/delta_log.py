@@ -372,7 +372,7 @@ class DeltaLog(ABC, Generic[S]):
             # Otherwise the log was deleted up to here or beyond, now or long ago (a slow writer's hint is
             # old): its apparent end may be a hole, or hold what a fenced leader has put there since. The
             # listing has the newest checkpoint.
-            newest = start if whole else self._open(hinted=False)
+            newest = start if whole and broken is None else self._open(hinted=False)
             if newest.version == start.version:
                 break
             start = newest

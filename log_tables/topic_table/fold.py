@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from heapq import merge
 
+from log_tables.layout import segment_base_offset
 from log_tables.table.commit import Commit, CommitInfo, Txn
 from log_tables.table.invariant import Violation
 from log_tables.table.snapshot import Segment, Snapshot
@@ -22,6 +23,7 @@ from log_tables.topic_table.topic_snapshot import (
     partition_of,
     remove_of,
     same,
+    target_txn,
 )
 
 
@@ -41,6 +43,7 @@ class Step:
     removes: list[tuple[int, Segment]] = field(default_factory=list)
     adds: list[tuple[int, Segment]] = field(default_factory=list)
     ends: dict[int, int] = field(default_factory=dict)
+    targets: dict[int, int] = field(default_factory=dict)
     noted: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -51,6 +54,7 @@ class Step:
         """This step as a commit."""
         changes = self.kind is not Kind.REWRITE
         txns = [Txn(end_txn(partition), end) for partition, end in sorted(self.ends.items())]
+        txns += [Txn(target_txn(partition), version) for partition, version in sorted(self.targets.items())]
         txns += [Txn(noted_txn(partition), version) for partition, version in sorted(self.noted.items())]
         return Commit(
             info,
@@ -91,7 +95,8 @@ def plan(folded: TopicSnapshot, partitions: Mapping[int, Snapshot], most: int) -
     fresh: list[tuple[int, Segment]] = []
     touched: dict[int, Snapshot] = {}
     for partition, snapshot in sorted(partitions.items()):
-        if folded.is_level(partition, snapshot):
+        # An older snapshot lacks files that are folded already, and has others that are gone.
+        if snapshot.version < folded.target(partition) or folded.is_level(partition, snapshot):
             continue
         touched[partition] = snapshot
         cut = below(snapshot.segments, folded.end(partition))
@@ -143,10 +148,12 @@ def _appending(fresh: Sequence[tuple[int, Segment]], most: int) -> Iterator[Step
 
 
 def _note(steps: Sequence[Step], touched: Mapping[int, Snapshot]) -> None:
-    """Let the last step of each partition note its version, and its end."""
+    """Let each step say which versions it folds, and the last one of a partition note it, and its end."""
     left = dict(touched)
     for step in reversed(steps):
-        for partition in {number for number, _ in (*step.removes, *step.adds)} & {*left}:
+        found = {number for number, _ in (*step.removes, *step.adds)}
+        step.targets = {number: touched[number].version for number in found}
+        for partition in found & {*left}:
             snapshot = left.pop(partition)
             step.noted[partition] = snapshot.version
             step.ends[partition] = snapshot.high_watermark
@@ -161,7 +168,12 @@ def broken_fold(before: TopicSnapshot, commit: Commit, after: TopicSnapshot) -> 
     changes = {add.dataChange for add in commit.adds} | {remove.dataChange for remove in commit.removes}
     if len(changes) > 1:
         return "it both changes records and keeps them"
-    return _unknown(before, commit) or _moved_back(before, after) or _lost(before, commit, after)
+    return (
+        _unknown(before, commit)
+        or _moved_back(before, after)
+        or _lost(before, commit, after)
+        or _repeated(before, commit)
+    )
 
 
 def _unknown(before: TopicSnapshot, commit: Commit) -> Violation:
@@ -190,4 +202,14 @@ def _lost(before: TopicSnapshot, commit: Commit, after: TopicSnapshot) -> Violat
         had, has = (sum(s.records for s in state.of(partition)) for state in (before, after))
         if had != has:
             return f"a rewrite of partition {partition} with {had} records leaves {has}"
+    return None
+
+
+def _repeated(before: TopicSnapshot, commit: Commit) -> Violation:
+    """Whether a commit that removes nothing adds what is below the end: those records were there before."""
+    for add in () if commit.removes else commit.adds:
+        partition, name = partition_of(add.path)
+        base_offset = segment_base_offset(name)
+        if base_offset is not None and base_offset < before.end(partition):
+            return f"it adds {add.path}, below the end {before.end(partition)} of partition {partition}"
     return None

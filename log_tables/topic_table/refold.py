@@ -18,7 +18,7 @@ def refold(store: Store, directory: str, clock: Clock) -> None:
     """Begin the table over the topic at `directory` again, empty and under a new id; folds then fill it.
 
     One commit takes out all that its log has named, whoever named it. Streams of other engines over the table
-    refuse the new id. Raises CorruptLog when a commit of the log is missing, StoreUnavailable.
+    refuse the new id. Commits that are missing or cannot be read are left out. Raises StoreUnavailable.
     """
     while True:
         found = _log(store, directory)
@@ -56,14 +56,18 @@ def _log(store: Store, directory: str) -> _Log | None:
     commits = [version for version in map(commit_version, paths) if version is not None]
     if not commits:
         return None
-    named, start = _Log(), newest_checkpoint(store, directory)
+    named, start = _Log(), None
+    with suppress(CorruptLog):
+        start = newest_checkpoint(store, directory)
     if start is not None:
         named = _Log(start.version, {add.path: add for add in start.adds}, {txn.app_id for txn in start.txns})
     while named.version < max(commits):
         named.version += 1
-        commit = read_commit(store, directory, named.version)
+        commit = None
+        with suppress(CorruptLog):
+            commit = read_commit(store, directory, named.version)
         if commit is None:
-            raise CorruptLog(f"version {named.version} of {directory} is missing; restore the file")
+            continue  # no reader gets past it, but for those who begin at the checkpoint of the refold
         for remove in commit.removes:
             named.adds.pop(remove.path, None)
         named.adds |= {add.path: add for add in commit.adds}

@@ -20,7 +20,7 @@ PROTOCOL = Protocol(1, 7, writerFeatures=("invariants", FEATURE))
 Columns that are never null need `invariants`."""
 
 _PATH = re.compile(rf"{PARTITION}=(0|[1-9][0-9]{{0,8}})/([^/]+)")
-_NOTED = re.compile(r"lakelog\.fold\.\d+\.version")
+_NOTED = re.compile(r"lakelog\.fold\.\d+\.(version|target)")
 _SHOWN_CHARS = 200
 
 
@@ -29,8 +29,13 @@ def noted_txn(partition: int) -> str:
     return f"lakelog.fold.{partition}.version"
 
 
+def target_txn(partition: int) -> str:
+    """The txn that says which version of the partition's table is being folded, in each commit of it."""
+    return f"lakelog.fold.{partition}.target"
+
+
 def is_noted_txn(app_id: str) -> bool:
-    """Whether `app_id` is that of a `noted_txn`."""
+    """Whether `app_id` is that of a `noted_txn` or a `target_txn`: -1 is nothing."""
     return _NOTED.fullmatch(app_id) is not None
 
 
@@ -87,6 +92,11 @@ class TopicSnapshot:
     def noted(self, partition: int) -> int:
         """The newest version of the partition's table that is folded wholly; -1 for none."""
         txn = self.txns.get(noted_txn(partition))
+        return -1 if txn is None else txn.version
+
+    def target(self, partition: int) -> int:
+        """The newest version of the partition's table of which anything is folded; -1 for none."""
+        txn = self.txns.get(target_txn(partition))
         return -1 if txn is None else txn.version
 
     def end(self, partition: int) -> int:

@@ -6,7 +6,7 @@ from api.process.fold_duty import LOOK_MAX_S, RETRY_S, FoldDuty, FoldLags
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic
-from log_tables.cluster.topic_admin import add_partitions, delete_topic
+from log_tables.cluster.topic_admin import add_partitions, create_topic, delete_topic
 from log_tables.errors import CorruptLog, Damaged, ForeignCommit
 from log_tables.layout import commit_path
 from log_tables.store.store import open_store
@@ -113,7 +113,10 @@ def test_a_commit_of_another_tool_stops_the_fold_until_the_table_is_begun_again(
     with pytest.raises(ForeignCommit, match="lakelog root refold"):
         duty.run()
     clock.pause(1)
-    duty.run()  # it waits a while before it looks again
+    before = asked(world)
+    with pytest.raises(ForeignCommit):
+        duty.run()
+    assert asked(world) == before, "it waits a while before it looks again"
     clock.pause(RETRY_S)
     with pytest.raises(Damaged):
         duty.run()
@@ -123,6 +126,33 @@ def test_a_commit_of_another_tool_stops_the_fold_until_the_table_is_begun_again(
     duty.run()
     world.check_level()
     assert [*duty.lags()] == [("t", 0.0)]
+
+
+def test_an_unused_topic_that_cannot_be_folded_does_not_keep_the_others(
+    world: FoldedTopic, clock: ManualClock
+) -> None:
+    world.append(0)
+    create_topic(world.cluster, "a")
+    for item in [*world.cluster.store.list("topics/a/_delta_log/")]:
+        world.cluster.store.delete(item.path)
+    duty = duty_of(another(world.cluster), led=False)
+    with pytest.raises(CorruptLog, match="the table over topic a"):
+        duty.run()
+    duty.run()
+    world.table.refresh()
+    world.check_level()
+
+
+def test_a_damaged_partition_is_not_looked_at_every_second(world: FoldedTopic, clock: ManualClock) -> None:
+    duty = duty_of(another(world.cluster))
+    world.cluster.store.put(commit_path("topics/t/partition=1", 1), b"{")
+    with pytest.raises(CorruptLog):
+        duty.run()
+    before = asked(world)
+    for _ in range(5):
+        with pytest.raises(CorruptLog):
+            duty.run()
+    assert asked(world) <= before + 5 * (len(world.numbers) - 1)
 
 
 def test_two_gateways_that_fold_one_topic_end_level(world: FoldedTopic, clock: ManualClock) -> None:

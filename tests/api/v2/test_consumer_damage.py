@@ -35,7 +35,7 @@ def lost_segment(damaged: Path) -> Iterator[RunningGateway]:
 def foreign_commit(damaged: Path) -> Iterator[RunningGateway]:
     """Another tool has rewritten one partition."""
     version = len([*(damaged / partition_directory("topics/t", DAMAGED) / "_delta_log").glob("0*.json")])
-    damaged.joinpath(commit_path(f"topics/t/{DAMAGED}", version)).write_text(
+    damaged.joinpath(commit_path(partition_directory("topics/t", DAMAGED), version)).write_text(
         '{"commitInfo":{"operation":"OPTIMIZE"}}\n'
         '{"add":{"path":"x","size":1,"modificationTime":1,"dataChange":false,"partitionValues":{}}}'
     )

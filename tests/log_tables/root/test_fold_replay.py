@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from log_tables.clock import ManualClock
-from log_tables.layout import PROPERTY_FILE_RETENTION
+from log_tables.layout import PROPERTY_FILE_RETENTION, commit_path, last_checkpoint_path, segment_name
 from log_tables.root.fsck import check
 from log_tables.store.store import open_store
 from log_tables.table.commit import Add, Commit, CommitInfo, Txn, put_commit
@@ -47,9 +47,13 @@ def test_a_fold_that_lags_is_sound(world: FoldedTopic) -> None:
 
 def test_a_file_that_the_partition_never_had_is_found(world: FoldedTopic) -> None:
     segment = world.topic.partition(1).snapshot.segments[0]
-    stray = add_of(0, segment, data_change=True)
+    name = segment_name(9, "01234567")
+    stray = replace(segment, path=name, base_offset=9, last_offset=9)
     noted = Txn(noted_txn(0), world.topic.partition(0).snapshot.version)
-    put(world, Commit(commit_info(world.cluster.clock, "WRITE"), (noted,), (stray,)))
+    put(
+        world,
+        Commit(commit_info(world.cluster.clock, "WRITE"), (noted,), (add_of(0, stray, data_change=True),)),
+    )
     (first, second) = check(world.cluster.store).problems
     assert first == (
         f"the table over topics/t: version 4 has other files than topics/t/partition=0 has at its version "
@@ -77,6 +81,21 @@ def without_a_table(world: FoldedTopic) -> None:
         world.cluster.store.delete(item.path)
 
 
+def with_a_hole(world: FoldedTopic) -> None:
+    world.cluster.store.delete(commit_path("topics/t", 2))
+
+
+def with_a_torn_commit(world: FoldedTopic) -> None:
+    world.cluster.store.put(commit_path("topics/t", 2), b"{")
+
+
+def with_records_twice(world: FoldedTopic) -> None:
+    segment = world.topic.partition(1).snapshot.segments[0]
+    put(
+        world, Commit(commit_info(world.cluster.clock, "WRITE"), adds=(add_of(1, segment, data_change=True),))
+    )
+
+
 def with_another_retention(world: FoldedTopic) -> None:
     metadata = world.table.snapshot.metadata
     changed = replace(
@@ -90,6 +109,9 @@ def with_another_retention(world: FoldedTopic) -> None:
     [
         (by_another_tool, "it was made by another tool; stop the other tool, and make the table again with"),
         (without_a_table, "there is no table over the topic; make it with `lakelog root refold`"),
+        (with_a_hole, "is missing"),
+        (with_a_torn_commit, "cannot be read"),
+        (with_records_twice, "below the end 2 of partition 1"),
         (with_another_retention, f"the table property {PROPERTY_FILE_RETENTION} is 'interval 1 day'"),
     ],
 )
@@ -104,6 +126,17 @@ def test_a_damaged_table_is_named_and_can_be_made_again(
     world.fold()
     world.check_level()
     assert check(world.cluster.store).problems == []
+
+
+def test_a_table_that_was_made_again_is_opened_there_also_when_the_hint_is_old(world: FoldedTopic) -> None:
+    world.table.checkpoint(0)
+    old = world.cluster.store.get(last_checkpoint_path("topics/t"))
+    by_another_tool(world)
+    refold(world.cluster.store, "topics/t", world.cluster.clock)
+    world.cluster.store.put(last_checkpoint_path("topics/t"), old)
+    world.topic.forget_table()
+    world.fold()
+    world.check_level()
 
 
 def test_a_table_that_is_made_again_has_another_id(world: FoldedTopic) -> None:

@@ -29,6 +29,7 @@ class Folding(RuleBasedStateMachine):
         self.appended: set[tuple[int, int]] = set()
         self.unseen: set[tuple[int, int]] = set()
         """Records that were deleted before they were folded: no stream has to have them."""
+        self.old = self.world.snapshots()
 
     @rule(number=NUMBERS, count=st.integers(1, 4))
     def append(self, number: int, count: int) -> None:
@@ -64,6 +65,16 @@ class Folding(RuleBasedStateMachine):
         end = self.world.table.snapshot.end(number)
         self.unseen |= {(number, offset) for offset in range(end, partition.log_start)}
 
+    @rule()
+    def remember(self) -> None:
+        """The snapshots of a process that sleeps from now on."""
+        self.old = self.world.snapshots()
+
+    @rule(most=st.integers(1, 5))
+    def fold_what_is_old(self, most: int) -> None:
+        self.world.table.fold(self.old, most)
+        self._check_stream()
+
     @rule(most=st.integers(1, 5))
     def fold(self, most: int) -> None:
         self.world.fold(most)
@@ -80,7 +91,9 @@ class Folding(RuleBasedStateMachine):
         try:
             table.fold(self.world.snapshots(), most)
         except Crash:
-            self.stream.read()
+            self._check_stream()
+        self.world.table.fold(self.old, most)
+        self._check_stream()
         self.world.fold(most)
         self._check()
 
@@ -94,9 +107,12 @@ class Folding(RuleBasedStateMachine):
         for number, snapshot in self.world.snapshots().items():
             assert [item.path for item in folded.of(number)] == [item.path for item in snapshot.segments]
             assert folded.is_level(number, snapshot)
+        self._check_stream()
+        assert self.appended - self.unseen <= {*self.stream.seen} <= self.appended
+
+    def _check_stream(self) -> None:
         self.stream.read()
         assert len(self.stream.seen) == len({*self.stream.seen})
-        assert self.appended - self.unseen <= {*self.stream.seen} <= self.appended
 
 
 def test_a_fold_ends_where_its_partitions_are() -> None:
