@@ -1,0 +1,112 @@
+"""A fold whose store fails: at every write, before and after it, for lack of room, and at one put in ten."""
+
+from contextlib import suppress
+
+import pytest
+
+from log_tables.clock import ManualClock
+from log_tables.errors import LakelogError, StoreUnavailable
+from log_tables.store.store import Store, open_store
+from log_tables.testing import (
+    WRITES,
+    Crash,
+    Failure,
+    Fault,
+    FaultyStore,
+    answer_lost,
+    crash_after,
+    crash_before,
+    nothing_landed,
+    refused,
+    repeated,
+    unavailable,
+)
+from log_tables.topic_table.topic_table import TopicTable
+from tests.kit.folds import DeltaStream, FoldedTopic, merge_folded
+
+COMMITS = 3
+LOG = "topics/t/_delta_log"
+
+
+@pytest.fixture
+def world(clock: ManualClock) -> FoldedTopic:
+    """A topic in which a fold has to rewrite, to remove and to append: three commits."""
+    world = FoldedTopic(open_store("memory://"), clock, 3)
+    for number in world.numbers:
+        world.append(number, 3)
+    world.fold()
+    merge_folded(world, 0)
+    world.topic.partition(1).truncate(2)
+    world.append(2, 2)
+    return world
+
+
+def check(world: FoldedTopic) -> None:
+    """After a fold that does not fail it is level, and a stream has had each record once."""
+    world.topic.forget_table()
+    world.fold()
+    world.check_level()
+    stream = DeltaStream(world.cluster.store, world.topic.directory)
+    stream.read()
+    wanted = [(number, offset) for number, end in enumerate((3, 3, 5)) for offset in range(end)]
+    assert sorted(stream.seen) == wanted
+
+
+def fold_through(world: FoldedTopic, store: Store) -> None:
+    TopicTable(store, world.topic.directory, world.cluster.clock).fold(world.snapshots())
+
+
+def test_a_fold_of_three_kinds_is_three_commits(world: FoldedTopic) -> None:
+    assert world.fold() == COMMITS
+    check(world)
+
+
+@pytest.mark.parametrize("nth", range(1, COMMITS + 1))
+@pytest.mark.parametrize("failure", [crash_before, crash_after])
+def test_a_process_that_dies_at_a_write_leaves_the_rest_to_the_next(
+    world: FoldedTopic, nth: int, failure: Failure
+) -> None:
+    store = FaultyStore(world.cluster.store, [Fault(nth, failure, WRITES, LOG)])
+    with pytest.raises(Crash):
+        fold_through(world, store)
+    check(world)
+
+
+@pytest.mark.parametrize("nth", range(1, COMMITS + 1))
+@pytest.mark.parametrize("failure", [unavailable, answer_lost, repeated, nothing_landed])
+def test_a_write_whose_answer_says_little_is_looked_up(
+    world: FoldedTopic, nth: int, failure: Failure
+) -> None:
+    fold_through(world, FaultyStore(world.cluster.store, [Fault(nth, failure, WRITES, LOG)]))
+    assert TopicTable(world.cluster.store, "topics/t", world.cluster.clock).snapshot.version == 1 + COMMITS
+    check(world)
+
+
+@pytest.mark.parametrize("nth", range(1, COMMITS + 1))
+def test_a_full_disk_ends_the_fold_and_harms_nothing(world: FoldedTopic, nth: int) -> None:
+    store = FaultyStore(world.cluster.store, [Fault(nth, refused, WRITES, LOG)])
+    with pytest.raises(StoreUnavailable):
+        fold_through(world, store)
+    check(world)
+
+
+def test_a_store_that_fails_one_put_in_ten_ends_level(world: FoldedTopic, clock: ManualClock) -> None:
+    faults = [Fault(nth, unavailable, WRITES, LOG) for nth in range(5, 400, 10)]
+    store = FaultyStore(world.cluster.store, faults)
+    for round_number in range(40):
+        world.append(round_number % 3)
+        with suppress(LakelogError):
+            fold_through(world, store)
+        clock.pause(1)
+    world.table.refresh()
+    world.fold()
+    world.check_level()
+
+
+def test_a_checkpoint_that_fails_is_written_by_the_next(world: FoldedTopic) -> None:
+    world.fold()
+    for failure in (crash_before, crash_after):
+        store = FaultyStore(world.cluster.store, [Fault(1, failure, WRITES, LOG)])
+        with pytest.raises(Crash):
+            TopicTable(store, world.topic.directory, world.cluster.clock).checkpoint(0)
+        check(world)
