@@ -76,6 +76,8 @@ class Topic:
         self._partitions: dict[int, Partition] = {}
         self._table: TopicTable | None = None
         self._lock = threading.Lock()
+        # One of its own: to open the table may take as long as reading a large checkpoint.
+        self._table_lock = threading.Lock()
         # One lock for each partition, so that many are opened at once where a store is far.
         self._opening: dict[int, threading.Lock] = {}
 
@@ -88,7 +90,7 @@ class Topic:
 
         Raises CorruptLog without a table, ForeignCommit, UnsupportedTable.
         """
-        with self._lock:
+        with self._table_lock:
             if self._table is None:
                 try:
                     self._table = self._open_table(self.directory)
@@ -105,7 +107,7 @@ class Topic:
 
     def forget_table(self) -> None:
         """Open the table again at its next use: somebody may have made it again."""
-        with self._lock:
+        with self._table_lock:
             self._table = None
 
     def partition(self, partition: int) -> Partition:
