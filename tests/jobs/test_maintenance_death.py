@@ -196,6 +196,11 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     made.close()
 
 
+RUNS_TO_TIER = 4
+"""What a merge is about to take waits, and a run merges what the one before has merged, as long as that
+pays."""
+
+
 def survive(scene: Scene, draw: ManualClock, kills: int) -> None:
     """Kill the scheduler so often, in the midst of its first jobs; once before that a worker alone."""
     never = threading.Event()
@@ -208,7 +213,8 @@ def survive(scene: Scene, draw: ManualClock, kills: int) -> None:
         never.wait(draw.random() * RUN_S)
         scene.kill_scheduler()
     scene.end_load()
-    scene.maintain_once()
+    for _ in range(RUNS_TO_TIER):
+        scene.maintain_once()
     scene.check()
     for (topic, _), partition in scene.partitions().items():
         assert (partition.snapshot.tiered > 0) == (topic == TIERED)
