@@ -24,9 +24,6 @@ LOOK_MAX_S = 30.0
 """The longest pause between two looks at a partition that another gateway leads, or nobody, while nothing
 comes: on an object store each look is paid."""
 
-UNUSED_RETRY_S = 300.0
-"""The same for a topic that nobody uses."""
-
 CORES_MAX = 0.2
 """The part of a core that folding takes at most: a gateway with thousands of busy topics folds each less
 often."""
@@ -36,6 +33,9 @@ LOOK_MIN_S = 0.5
 
 RETRY_S = 10.0
 """The pause after a table could not be folded: to open it again may read a large checkpoint."""
+
+UNUSED_RETRY_S = 300.0
+"""The same pause for a topic that nobody uses."""
 
 LAG_SERIES_MAX = 1_000
 """Topics with a series of their own: those that lag most."""

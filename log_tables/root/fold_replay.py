@@ -3,7 +3,7 @@ notes.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -87,18 +87,22 @@ def _compare(store: Store, directory: str, number: int, found: _Replay) -> Itera
             yield f"version {at} notes version {version} of {directory}, which ends at {newest}"
         elif history.get(version, files) != files:
             yield f"version {at} has other files than {directory} has at its version {version}"
-    for segment in found.state.of(number):
-        try:
-            store.head(f"{directory}/{segment.path}")
-        except ObjectMissing:
-            if segment in _now(store, found.state, directory, number):
+    missing = [segment for segment in found.state.of(number) if not _is_there(store, directory, segment.path)]
+    if missing:
+        # The table may be in use, and let go of files.
+        later = _replay(store, directory.rsplit("/", 1)[0])
+        now = (found if later is None else later).state.of(number)
+        for segment in missing:
+            if segment in now:
                 yield f"it names {directory}/{segment.path}, which is missing; restore it from a backup"
 
 
-def _now(store: Store, before: TopicSnapshot, directory: str, number: int) -> Iterable[object]:
-    """The files of a partition in the newest version of the table: it may be in use, and let go of files."""
-    found = _replay(store, directory.rsplit("/", 1)[0])
-    return before.of(number) if found is None else found.state.of(number)
+def _is_there(store: Store, directory: str, name: str) -> bool:
+    try:
+        store.head(f"{directory}/{name}")
+    except ObjectMissing:
+        return False
+    return True
 
 
 def _replay(store: Store, directory: str, start_at: int = 0) -> _Replay | None:

@@ -5,13 +5,16 @@ from pathlib import Path
 import pytest
 
 from jobs import housekeeping
-from jobs.state import look
+from jobs.state import NOT_FOLDED, look
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic_admin import create_topic
 from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS
 from log_tables.partition.partition import Partition
 from log_tables.store.store import open_store
+from log_tables.table.commit import Commit, CommitInfo, Txn, put_commit
+from log_tables.topic_table.refold import refold
+from tests.kit.folds import FoldedTopic
 from tests.kit.partitions import append_each
 
 
@@ -46,3 +49,41 @@ def test_a_checkpoint_that_a_gateway_wrote_since_is_not_written_again(
     assert due(scheduler)["t"] == (version, False)
     append_each(partition, [b"%d" % number for number in range(CHECKPOINT_INTERVAL_COMMITS)])
     assert due(scheduler)["t"] == (version, True)
+
+
+FOREIGN = CommitInfo(operation="WRITE", engineInfo="another tool")
+
+
+@pytest.fixture
+def world(clock: ManualClock) -> FoldedTopic:
+    world = FoldedTopic(open_store("memory://"), clock, 2)
+    world.append(0, 3)
+    return world
+
+
+def folded(world: FoldedTopic, change: bool = True) -> list[int]:
+    """How far each partition of the topic is folded, as a job sees it."""
+    states, _ = look(world.cluster, change=change)
+    return [state.folded for state in states if state.topic == "t"]
+
+
+def test_a_look_folds_first_unless_it_may_change_nothing(world: FoldedTopic) -> None:
+    assert folded(world, change=False) == [NOT_FOLDED, NOT_FOLDED]
+    assert world.table.refresh().version == 0
+    assert folded(world) == [3, 0]
+    world.check_level()
+
+
+def test_a_table_that_stands_still_is_named_and_nothing_of_its_topic_is_rewritten(world: FoldedTopic) -> None:
+    world.fold()
+    foreign = Commit(FOREIGN, (Txn("theirs", 1),))
+    assert put_commit(world.cluster.store, "topics/t", 2, foreign, world.cluster.clock) is None
+    for _ in range(2):
+        states, unreadable = look(world.cluster)
+        (found,) = unreadable
+        assert (found.topic, found.partition) == ("t", 0)
+        assert "the table over the topic cannot be used" in found.reason
+        assert [state.rewritable for state in states if state.topic == "t"] == [(), ()]
+    refold(world.cluster.store, "topics/t", world.cluster.clock)
+    assert look(world.cluster)[1] == []
+    assert folded(world) == [3, 0]

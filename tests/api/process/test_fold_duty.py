@@ -176,6 +176,22 @@ def test_a_deleted_topic_is_forgotten(world: FoldedTopic) -> None:
     assert [*duty.lags()] == []
 
 
+def test_a_topic_that_is_made_again_has_a_table_of_its_own(world: FoldedTopic) -> None:
+    duty = duty_of(world.cluster)
+    world.append(0)
+    duty.run()
+    before = world.topic.table()
+    delete_topic(world.cluster, "t")
+    topic = create_topic(world.cluster, "t")
+    topic.partition(0).claim("http://first")
+    append(topic.partition(0), b"v")
+    duty.run()
+    assert topic.directory == "topics/t~2"
+    assert topic.table().snapshot.end(0) == 1
+    assert before.snapshot.deleted
+    assert not any(before.snapshot.segments.values())
+
+
 def test_the_lags_are_a_metric_of_each_topic(world: FoldedTopic) -> None:
     duty = duty_of(world.cluster)
     duty.run()
