@@ -7,6 +7,7 @@ and less often while they do not. A topic that nobody appends to and nobody read
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -27,6 +28,9 @@ comes: on an object store each look is paid."""
 CORES_MAX = 0.2
 """The part of a core that folding takes at most: a gateway with thousands of busy topics folds each less
 often."""
+
+THREADS = 8
+"""Topics that are folded at a time: on an object store a fold mostly waits."""
 
 LOOK_MIN_S = 0.5
 """The pause after the first look that found nothing; each later one is twice as long and this longer."""
@@ -68,7 +72,10 @@ class _TopicState:
 
 
 class FoldDuty:
-    """The tables that one gateway keeps. `run` and `lags` may be called from different threads."""
+    """The tables that one gateway keeps. `run` and `lags` may be called from different threads.
+
+    A few threads fold, each some of the topics: one that is far behind keeps only these.
+    """
 
     def __init__(
         self,
@@ -81,6 +88,7 @@ class FoldDuty:
         self._cluster, self._is_ours, self._is_led, self._clock = cluster, is_ours, is_led, clock
         self._followed: dict[str, _TopicState] = {}
         self._due = 0.0
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="lakelog-fold")
         self._unused: dict[str, float] = {}
         """When to look at topics that nobody uses (`monotonic`): once, and later if that failed."""
 
@@ -93,14 +101,17 @@ class FoldDuty:
         if self._clock.monotonic() < self._due:
             return
         begun_s = self._clock.processor_s()
-        try:
-            self._run()
-        finally:
-            used_s = self._clock.processor_s() - begun_s
-            self._due = self._clock.monotonic() + used_s * (1 / CORES_MAX - 1)
+        works = self._works()
+        used_s = self._clock.processor_s() - begun_s
+        done = [*self._pool.map(self._done, [works[first::THREADS] for first in range(THREADS)])]
+        used_s += sum(part_s for part_s, _ in done)
+        self._due = self._clock.monotonic() + used_s * (1 / CORES_MAX - 1)
+        failed = next((error for _, error in done if error is not None), None)
+        if failed is not None:
+            raise failed
 
-    def _run(self) -> None:
-        failed: LakelogError | None = None
+    def _works(self) -> list[Callable[[], None]]:
+        """What there is to do, topic by topic."""
         now = self._clock.monotonic()
         ours = {topic.topic_id: topic for topic in self._cluster.topics() if self._is_ours(topic)}
         self._followed = {key: one for key, one in self._followed.items() if key in ours}
@@ -113,8 +124,13 @@ class FoldDuty:
             for key, topic in ours.items()
             if key not in self._followed and self._unused.get(key, 0.0) <= now
         )
-        works = [partial(self._follow, one) for one in self._followed.values()]
-        works += [partial(self._look_once, topic) for topic in islice(unused, 1)]
+        followed = [partial(self._follow, one) for one in self._followed.values()]
+        return [*followed, *(partial(self._look_once, topic) for topic in islice(unused, 1))]
+
+    def _done(self, works: Iterable[Callable[[], None]]) -> tuple[float, LakelogError | None]:
+        """Do each of `works`: (the processor time that it took, the last error)."""
+        begun_s = self._clock.processor_s()
+        failed: LakelogError | None = None
         for work in works:
             try:
                 work()
@@ -122,8 +138,7 @@ class FoldDuty:
                 pass
             except LakelogError as error:
                 failed = error
-        if failed is not None:
-            raise failed
+        return self._clock.processor_s() - begun_s, failed
 
     def _look_once(self, topic: Topic) -> None:
         """Fold a topic that nobody uses: a gateway that died may have left it. Nothing of it stays open."""

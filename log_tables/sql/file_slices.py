@@ -57,12 +57,15 @@ class FileSlice:
 def file_slices(files: TopicFiles, where: pc.Expression | None) -> list[FileSlice]:
     """The slices of the topic's files in which rows for which `where` is true may be, in order.
 
-    `where` is over SCAN_SCHEMA; without it all are.
+    `where` is over SCAN_SCHEMA; without it all are. Raises the damage of a partition that may have such rows.
     """
+    damaged = [_of_partition(files.name, number) for number in files.damaged]
+    for index in _possible(damaged, where):
+        raise [*files.damaged.values()][index]
     whole = [_slice(part, segment) for part in files.partitions for segment in part.segments]
     if where is None:
         return whole
-    found = _possible(files.name, whole, where)
+    found = _kept(files.name, whole, where)
     return _narrowed(files.name, found, where) if len(found) <= _PARTED_MAX else found
 
 
@@ -76,7 +79,7 @@ def _narrowed(topic: str, slices: Iterable[FileSlice], where: pc.Expression) -> 
     narrowed = []
     for item in slices:
         parts = _parts(item) if item.segment.raw_bytes > SMALL_SEGMENT_BYTES else [item]
-        possible = _possible(topic, parts, where) if len(parts) > 1 else parts
+        possible = _kept(topic, parts, where) if len(parts) > 1 else parts
         if possible:
             narrowed.append(replace(item, start=possible[0].start, end=possible[-1].end))
     return narrowed
@@ -88,28 +91,34 @@ def _parts(item: FileSlice) -> list[FileSlice]:
     return [replace(item, start=start, end=min(start + width, item.end)) for start in starts]
 
 
-def _possible(topic: str, slices: Sequence[FileSlice], where: pc.Expression) -> list[FileSlice]:
+def _kept(topic: str, slices: Sequence[FileSlice], where: pc.Expression) -> list[FileSlice]:
+    return [slices[index] for index in _possible([_known(topic, item) for item in slices], where)]
+
+
+def _possible(known: Iterable[pc.Expression], where: pc.Expression | None) -> list[int]:
+    """The indexes of those in `known`, each true of all rows of a place, whose rows `where` may want."""
     # As files they are never opened: their paths are the indexes by which they are found again.
     form, nowhere = ds.ParquetFileFormat(), LocalFileSystem()
-    fragments = [
-        form.make_fragment(str(index), nowhere, _known(topic, item)) for index, item in enumerate(slices)
-    ]
-    dataset = ds.FileSystemDataset(fragments, SCAN_SCHEMA, form, nowhere)
-    return [slices[int(fragment.path)] for fragment in dataset.get_fragments(where)]
+    places = [form.make_fragment(str(index), nowhere, one) for index, one in enumerate(known)]
+    dataset = ds.FileSystemDataset(places, SCAN_SCHEMA, form, nowhere)
+    return [int(fragment.path) for fragment in dataset.get_fragments(where)]
 
 
 def _known(topic: str, item: FileSlice) -> pc.Expression:
     """The stats of a slice, as a filter that is true of all its records."""
     low, high = timestamp_us(item.segment.min_timestamp), timestamp_us(item.segment.max_timestamp)
     known = (
-        pc.field(TOPIC) == topic,
-        pc.field(PARTITION) == _scalar(PARTITION, item.files.partition),
+        _of_partition(topic, item.files.partition),
         pc.field(OFFSET) >= item.start,
         pc.field(OFFSET) < item.end,
         pc.field(TIMESTAMP) >= _scalar(TIMESTAMP, low),
         pc.field(TIMESTAMP) <= _scalar(TIMESTAMP, high),
     )
     return functools.reduce(operator.and_, known)
+
+
+def _of_partition(topic: str, partition: int) -> pc.Expression:
+    return (pc.field(TOPIC) == topic) & (pc.field(PARTITION) == _scalar(PARTITION, partition))
 
 
 def _scalar(column: str, value: int) -> pa.Scalar:

@@ -71,7 +71,9 @@ def _without_suffix(word: str) -> str:
 
 
 def json_table(files: TopicFiles, needed: ScanRequest) -> pa.Table:
-    """The rows of the view, as far as they are needed. Raises CorruptSegment, StoreUnavailable."""
+    """The rows of the view, as far as they are needed. Raises CorruptLog, CorruptSegment, ForeignCommit,
+    StoreUnavailable.
+    """
     fields = None if needed.columns is None else needed.columns.difference(_KEPT)
     kept = [name for name in _KEPT if needed.columns is None or name in needed.columns or name == OFFSET]
     scanned = {KEY if name == KEY_TEXT else name for name in kept}
@@ -160,7 +162,9 @@ class PlannedScan(ds.Dataset):  # type: ignore[misc] # pyarrow ships no types
 
 
 def newest_types(files: TopicFiles, named: frozenset[str] | None, records: int) -> Types:
-    """The types of the fields in the newest `records` of one partition."""
+    """The types of the fields in the newest `records` of one partition. Raises as `json_table`."""
+    if not files.partitions:
+        return types_of(json_table(files, ScanRequest()))
     part = max(files.partitions, key=lambda item: item.end - item.log_start)
     where = (pc.field(PARTITION) == pa.scalar(part.partition, pa.int32())) & (
         pc.field(OFFSET) >= part.end - records

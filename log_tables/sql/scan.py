@@ -88,7 +88,12 @@ class TopicScan(ds.Dataset):  # type: ignore[misc] # pyarrow ships no types
 
     def get_fragments(self, where: pc.Expression | None = None) -> list["_Fragment"]:
         """The parts that are read at the same time."""
-        return [_Fragment(self, part) for part in spread(file_slices(self._files, where))]
+        try:
+            slices = file_slices(self._files, where)
+        except LakelogError as error:
+            self._failures.append(error)
+            raise
+        return [_Fragment(self, part) for part in spread(slices)]
 
     def batches(
         self, slices: Sequence[FileSlice], columns: Sequence[str] | None, where: pc.Expression | None

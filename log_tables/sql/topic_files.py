@@ -1,11 +1,12 @@
 """The files of a topic as of now: what a query may read, before it is known what it needs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic
+from log_tables.errors import Damaged
 from log_tables.layout import CLUSTER_METADATA
 from log_tables.partition.reader import PartitionReader
 from log_tables.table.snapshot import Segment
@@ -30,10 +31,11 @@ class PartitionFiles:
 
 @dataclass(frozen=True, slots=True)
 class TopicFiles:
-    """The files of the topic `name`, partition by partition."""
+    """The files of the topic `name`, partition by partition, and why others cannot be read, by number."""
 
     name: str
     partitions: Sequence[PartitionFiles]
+    damaged: Mapping[int, Damaged] = field(default_factory=dict)
 
 
 def topic_names(cluster: Cluster) -> list[str]:
@@ -44,23 +46,28 @@ def topic_names(cluster: Cluster) -> list[str]:
 def topic_files(cluster: Cluster, name: str) -> TopicFiles:
     """The files of the topic, from the logs of its partitions: every acknowledged record is in them.
 
-    Partitions are opened and refreshed side by side. Raises UnknownTopic, TopicDeleted, CorruptLog,
-    ForeignCommit, StoreUnavailable.
+    Partitions are opened and refreshed side by side. The damage of one is noted, for queries that want it.
+    Raises UnknownTopic, TopicDeleted, CorruptLog (of the root), StoreUnavailable.
     """
     if name == CLUSTER_METADATA:
         return TopicFiles(name, [_files(0, cluster.metadata_log.partition)])
-    return TopicFiles(name, cluster.with_current_topic(name, _partitions))
+    return cluster.with_current_topic(name, _of_topic)
 
 
-def _partitions(topic: Topic) -> list[PartitionFiles]:
-    def found(partition: int) -> PartitionFiles:
-        known, reader = topic.is_open(partition), topic.partition(partition)
-        if known:  # one that was just opened is as new as it gets
-            reader.refresh()
-        return _files(partition, reader)
+def _of_topic(topic: Topic) -> TopicFiles:
+    def found(partition: int) -> PartitionFiles | Damaged:
+        try:
+            known, reader = topic.is_open(partition), topic.partition(partition)
+            if known:  # one that was just opened is as new as it gets
+                reader.refresh()
+            return _files(partition, reader)
+        except Damaged as damage:
+            return damage
 
     with ThreadPoolExecutor(_OPENED_AT_ONCE, thread_name_prefix="lakelog-sql") as pool:
-        return [*pool.map(found, range(topic.partition_count))]
+        every = [*pool.map(found, range(topic.partition_count))]
+    damaged = {number: one for number, one in enumerate(every) if isinstance(one, Damaged)}
+    return TopicFiles(topic.name, [one for one in every if isinstance(one, PartitionFiles)], damaged)
 
 
 def _files(partition: int, reader: PartitionReader) -> PartitionFiles:

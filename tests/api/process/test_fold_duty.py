@@ -1,5 +1,9 @@
 """Tests for api/process/fold_duty.py: which tables a gateway folds, when, and how far behind they are."""
 
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
 import pytest
 
 from api.process.fold_duty import LOOK_MAX_S, RETRY_S, FoldDuty, FoldLags
@@ -11,11 +15,14 @@ from log_tables.errors import CorruptLog, Damaged, ForeignCommit
 from log_tables.layout import commit_path
 from log_tables.store.store import open_store
 from log_tables.table.commit import Commit, CommitInfo, Txn, put_commit
-from log_tables.testing import FaultyStore
+from log_tables.testing import FaultyStore, StoreWrapper
 from log_tables.topic_table.refold import refold
 from tests.kit.clusters import another
 from tests.kit.folds import FoldedTopic
 from tests.kit.partitions import append
+from tests.kit.support import WAIT_S
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -44,6 +51,30 @@ def test_one_commit_folds_all_partitions_and_an_idle_topic_costs_nothing(world: 
     before = asked(world)
     duty.run()
     assert asked(world) == before
+
+
+class MeetingStore(StoreWrapper):
+    """A store in which the commits of two folds wait for one another."""
+
+    def __init__(self) -> None:
+        super().__init__(open_store("memory://"))
+        self.meeting = threading.Barrier(2, timeout=WAIT_S)
+        self.folds = [commit_path(f"topics/{name}", 1) for name in ("first", "second")]
+
+    def _call(self, operation: str, path: str, perform: Callable[[], T]) -> T:
+        if operation == "put_if_absent" and path in self.folds:
+            self.meeting.wait()
+        return perform()
+
+
+def test_a_topic_does_not_wait_for_another(clock: ManualClock) -> None:
+    cluster = Cluster.open(MeetingStore(), clock)
+    for name in ("first", "second"):
+        partition = create_topic(cluster, name).partition(0)
+        partition.claim("")
+        append(partition, b"v")
+    duty_of(cluster).run()
+    assert [cluster.topic(name).table().snapshot.end(0) for name in ("first", "second")] == [1, 1]
 
 
 def test_a_topic_of_another_gateway_is_left_to_it(world: FoldedTopic) -> None:

@@ -7,7 +7,7 @@ import pytest
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic_admin import create_topic
-from log_tables.errors import CorruptSegment, StoreUnavailable
+from log_tables.errors import CorruptLog, CorruptSegment, StoreUnavailable
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch
 from log_tables.segments import rewrite
@@ -97,6 +97,22 @@ def test_the_other_files_may_be_damaged(topic: Path) -> None:
     assert read(topic, "select * from t_json where partition = 1 and offset = 7")[1] == 1
     with pytest.raises(CorruptSegment):
         read(topic, "select sum(n) from t_json")
+
+
+@pytest.mark.parametrize("table", ["t", "t_json"])
+def test_the_logs_of_other_partitions_may_be_damaged(topic: Path, table: str) -> None:
+    for commit in topic.glob("topics/t/partition=0/_delta_log/*"):
+        commit.write_bytes(b"damaged")
+    wanted = "where partition = 1 and offset = 7"
+    assert read(topic, f"select partition, offset from {table} {wanted}") == ([(1, 7)], 1)
+    assert read(topic, f"select count(*) from {table} where partition > 0")[0] == [(2 * FILES * RECORDS,)]
+    for asked in (f"select count(*) from {table}", f"select key from {table} where partition < 1"):
+        with pytest.raises(CorruptLog, match="partition=0"):
+            read(topic, asked)
+    for commit in topic.glob("topics/t/partition=1/_delta_log/*"):
+        commit.write_bytes(b"damaged")
+    with pytest.raises(CorruptLog):
+        read(topic, f"select * from {table} {wanted}")
 
 
 @pytest.mark.parametrize(
