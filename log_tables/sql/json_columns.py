@@ -4,6 +4,7 @@ pyarrow reads lines of JSON, fast, and refuses all of them for one that it does 
 refuses are read row by row and written again in the form that it takes.
 """
 
+import secrets
 from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 
@@ -17,6 +18,9 @@ from log_tables.limits import MIB, SQL_JSON_DEPTH_MAX
 from log_tables.record import binary_array
 
 _BLOCK_BYTES = MIB
+_NUMBER_BYTES = 64
+"""More than the field of `_numbered` takes."""
+
 _KINDS = {
     type(None): "null",
     bool: "boolean",
@@ -151,23 +155,41 @@ def _read(lines: pa.ChunkedArray) -> pa.Table | None:
     """The lines as columns, with a row of nulls for a null; None when pyarrow refuses one of them."""
     if len(lines) == 0:
         return pa.table({})
-    sink = pa.BufferOutputStream()
+    number, sink, count = secrets.token_hex(8), pa.BufferOutputStream(), 0
     for chunk in lines.chunks:
-        filled = pc.fill_null(chunk, b"{}")
+        numbered = _numbered(pc.fill_null(chunk, b"{}"), number, count)
         joined = pc.binary_join(
-            pa.ListArray.from_arrays(pa.array([0, len(filled)], pa.int32()), filled), b"\n"
+            pa.ListArray.from_arrays(pa.array([0, len(numbered)], pa.int32()), numbered), b"\n"
         )
         sink.write(joined[0].as_buffer())
         sink.write(b"\n")
+        count += len(chunk)
     longest = pc.max(pc.binary_length(lines)).as_py() or 0
-    options = pyarrow.json.ReadOptions(block_size=max(_BLOCK_BYTES, 2 * longest))
+    options = pyarrow.json.ReadOptions(block_size=max(_BLOCK_BYTES, 2 * (longest + _NUMBER_BYTES)))
     try:
         table = pyarrow.json.read_json(pa.BufferReader(sink.getvalue()), read_options=options)
         table.validate(full=True)
     except (pa.ArrowInvalid, UnicodeDecodeError):
         return None
-    # Each line begins an object, so as many rows as lines are one for each.
-    return table if table.num_rows == len(lines) else None
+    if {number, number + "n"} != {*table.schema.names}:
+        return None
+    if not pc.fill_null(table[number + "n"], -1).equals(pa.chunked_array([pa.array(np.arange(count))])):
+        return None
+    objects = table[number]
+    names = [objects.type.field(index).name for index in range(objects.type.num_fields)]
+    return pa.Table.from_arrays(objects.flatten(), names) if names else table.select([])
+
+
+def _numbered(lines: pa.Array, name: str, first: int) -> pa.Array:
+    """Each line, which begins an object, as the field `name` of an object that has its number, too.
+
+    pyarrow takes objects and not lines: one may end in the next line, and a third be two. Names that nobody
+    can know tell them apart.
+    """
+    numbers = pa.array(np.arange(first, first + len(lines))).cast(pa.string()).cast(pa.binary())
+    return pc.binary_join_element_wise(
+        f'{{"{name}n":'.encode(), numbers, f',"{name}":'.encode(), lines, b"}", b""
+    )
 
 
 def _decode(value: bytes | None) -> _Row:

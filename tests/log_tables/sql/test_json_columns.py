@@ -78,6 +78,13 @@ def test_what_is_no_object_gives_nulls_and_disturbs_no_other(value: bytes | None
     assert objects == [True, False, False, True]
 
 
+def test_an_object_does_not_go_on_in_the_next_value() -> None:
+    """Three values that are three objects, when they are read as one text: the values are none."""
+    types, rows, objects = typed([b'{"a":', b'{"b":1}}', b'{"x":1}{"y":2}', b'{"a":2}'])
+    assert (types, objects) == ({"a": "int64"}, [False, False, False, True])
+    assert [row["a"] for row in rows] == [None, None, None, 2]
+
+
 def test_no_values_and_no_fields_are_no_columns() -> None:
     assert typed() == ({}, [], [])
     assert typed([]) == ({}, [], [])
