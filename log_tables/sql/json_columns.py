@@ -4,7 +4,6 @@ pyarrow reads lines of JSON, fast, and refuses all of them for one that it does 
 refuses are read row by row and written again in the form that it takes.
 """
 
-import secrets
 from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
+from log_tables.clock import SystemClock
 from log_tables.limits import MIB, SQL_JSON_DEPTH_MAX
 from log_tables.record import binary_array
 
@@ -155,7 +155,7 @@ def _read(lines: pa.ChunkedArray) -> pa.Table | None:
     """The lines as columns, with a row of nulls for a null; None when pyarrow refuses one of them."""
     if len(lines) == 0:
         return pa.table({})
-    number, sink, count = secrets.token_hex(8), pa.BufferOutputStream(), 0
+    number, sink, count = SystemClock().random_hex(16), pa.BufferOutputStream(), 0
     for chunk in lines.chunks:
         numbered = _numbered(pc.fill_null(chunk, b"{}"), number, count)
         joined = pc.binary_join(
