@@ -16,11 +16,12 @@ def before(step: Callable[[], object]) -> Failure:
 
 
 def after(step: Callable[[], object]) -> Failure:
-    """What was asked happens, then `step`, and only then the answer arrives."""
+    """What was asked happens, then `step`, and only then the answer arrives, or the error."""
 
     def perform_before(perform: Callable[[], object]) -> object:
-        result = perform()
-        step()
-        return result
+        try:
+            return perform()
+        finally:
+            step()
 
     return perform_before
