@@ -289,7 +289,7 @@ class DeltaLog(ABC, Generic[S]):
             self._snapshot = self._snapshot.pruned(now_ms, producer_expiration_ms)
 
     def delete_expired_log(self, dry_run: bool = False, retention_ms: int = LOG_RETENTION_MS) -> int:
-        """Delete commits and checkpoints before the newest checkpoint; returns how many files.
+        """Delete all before the newest checkpoint of an old version; returns how many files.
 
         With `dry_run` none is deleted. A file younger than `retention_ms` by the store's clock stays: a
         leader that slept relies on reading the claim that fenced it (docs/FORMAT.md, "Log cleanup"). So do
@@ -314,11 +314,13 @@ class DeltaLog(ABC, Generic[S]):
     def _cleanable(self, retention_ms: int) -> list[str]:
         """The files of the log to delete, in this order."""
         files = list(self.store.list(log_directory(self.directory) + "/"))
-        # A checkpoint beyond the snapshot may be another tool's, and hide that tool's commit.
-        followed = self._snapshot.version
-        checkpoints = (checkpoint_version(file.path) for file in files)
-        newest = max((v for v in checkpoints if v is not None and v <= followed), default=0)
         horizon = self.store.now_ms() - retention_ms
+        young = (commit_version(file.path) for file in files if file.modified_ms >= horizon)
+        # Each young version stays readable, from a checkpoint before it. A checkpoint beyond the snapshot may
+        # be another tool's, and hide that tool's commit.
+        end = min([self._snapshot.version + 1, *(v for v in young if v is not None)])
+        checkpoints = (checkpoint_version(file.path) for file in files)
+        newest = max((v for v in checkpoints if v is not None and v < end), default=0)
         paths = []
         for file in files:
             version = commit_version(file.path)

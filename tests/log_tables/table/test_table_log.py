@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 
 from log_tables.clock import SystemClock
 from log_tables.errors import NotLeader, OutcomeUnknown
-from log_tables.layout import checkpoint_path, commit_path, last_checkpoint_path
+from log_tables.layout import checkpoint_path, commit_path, commit_version, last_checkpoint_path
 from log_tables.limits import LOG_RETENTION_MS, TOMBSTONE_RETENTION_MS
 from log_tables.partition.partition import Partition
 from log_tables.root.fsck import check_partition
@@ -82,7 +82,7 @@ def test_an_old_hint_before_the_append_of_a_fenced_leader_misleads_nobody(
     assert check_partition(store, TABLE).problems == []
 
 
-def test_what_is_younger_than_an_hour_or_not_below_a_checkpoint_is_never_cleaned(
+def test_what_is_younger_than_an_hour_or_not_below_an_old_checkpoint_is_never_cleaned(
     clock: ManualClock, partition: Partition
 ) -> None:
     append_each(partition, [b"0", b"1"])
@@ -92,13 +92,46 @@ def test_what_is_younger_than_an_hour_or_not_below_a_checkpoint_is_never_cleaned
     partition.checkpoint()
     assert partition.table.delete_expired_log() == 0
     clock.advance(1)
-    assert partition.table.delete_expired_log() == 4
-    assert log_versions(partition) == ([4, 5], [5])
+    assert partition.table.delete_expired_log() == 0, "what is young would have no checkpoint before it"
     clock.advance(LOG_RETENTION_MS)
-    assert partition.table.delete_expired_log() == 1
+    assert partition.table.delete_expired_log() == 5
     assert log_versions(partition) == ([5], [5])
     clock.advance(LOG_RETENTION_MS)
     assert partition.table.delete_expired_log() == 0
+
+
+def test_a_checkpoint_of_an_old_version_lets_go_of_all_before_it(
+    clock: ManualClock, partition: Partition
+) -> None:
+    append_each(partition, [b"0", b"1"])
+    clock.advance(LOG_RETENTION_MS + 1)
+    partition.checkpoint()
+    append_each(partition, [b"2", b"3"])
+    partition.checkpoint()
+    assert partition.table.delete_expired_log() == 3
+    assert log_versions(partition) == ([3, 4, 5], [3, 5])
+    clock.advance(LOG_RETENTION_MS + 1)
+    assert partition.table.delete_expired_log() == 3
+    assert log_versions(partition) == ([5], [5])
+
+
+def test_every_version_that_is_younger_than_an_hour_can_be_read(store_root: Path) -> None:
+    """Another reader begins at a checkpoint that is no younger than the version that it asks for."""
+    partition = new_partition(open_store(store_root), SystemClock())
+    append_each(partition, [b"0", b"1"])
+    partition.checkpoint()
+    append_each(partition, [b"2", b"3"])
+    old = partition.snapshot.version
+    append_each(partition, [b"4", b"5"])
+    partition.checkpoint()
+    for path in (store_root / TABLE / "_delta_log").iterdir():
+        if (commit_version(path.name) or 0) <= old:
+            os.utime(path, (0, 0))
+    assert partition.table.delete_expired_log() > 0
+    location = partition.table.store.delta_location(TABLE)[0]
+    for version in range(old + 1, partition.snapshot.version + 1):
+        found = DeltaTable(location, version=version).to_pyarrow_dataset().count_rows()
+        assert found == version - 1, version
 
 
 def test_a_dry_run_of_a_cleanup_says_how_many_and_deletes_none(
@@ -161,24 +194,27 @@ def test_other_readers_find_the_newest_version_when_the_hint_was_set_back(store_
 
 
 def test_a_cleanup_leaves_no_hole_before_a_young_file(clock: ManualClock, partition: Partition) -> None:
-    append_each(partition, [b"0", b"1", b"2"])
+    append(partition, b"0")
+    partition.checkpoint()
+    append_each(partition, [b"1", b"2"])
     partition.checkpoint()
     clock.advance(LOG_RETENTION_MS + 1)
-    partition.table.store.put(commit_path(TABLE, 2), partition.table.store.get(commit_path(TABLE, 2)))
+    partition.table.store.put(commit_path(TABLE, 3), partition.table.store.get(commit_path(TABLE, 3)))
     assert partition.table.delete_expired_log() == 2
     assert log_versions(partition)[0] == [2, 3, 4]
 
 
 def test_a_cleanup_on_a_disk_judges_by_the_age_of_the_files(store_root: Path) -> None:
     partition = new_partition(open_store(store_root), SystemClock())
-    append_each(partition, [b"0", b"1"])
-    partition.checkpoint()
+    for value in (b"0", b"1"):
+        append(partition, value)
+        partition.checkpoint()
     assert partition.table.delete_expired_log() == 0
     old = os.stat(store_root / commit_path(TABLE, 0)).st_mtime - LOG_RETENTION_MS / 1000 - 1
-    for version in (0, 1):
+    for version in (0, 1, 2):
         os.utime(store_root / commit_path(TABLE, version), (old, old))
     assert partition.table.delete_expired_log() == 2
-    assert log_versions(partition) == ([2, 3], [3])
+    assert log_versions(partition) == ([2, 3], [2, 3])
     fresh = another(partition)
     fresh.claim("http://second")
     with pytest.raises(NotLeader):
