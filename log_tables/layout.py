@@ -23,6 +23,7 @@ VALUE = "value"
 HEADERS = "headers"
 VALUE_TEXT = "value_text"
 KEY_TEXT = "key_text"
+VALUE_ERROR = "value_error"
 
 REMOTE_MARK = "lakelog-cluster"
 """The object at the top of a remote root that holds the id of the cluster which owns it."""

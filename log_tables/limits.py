@@ -319,3 +319,23 @@ by a copy that is still under way."""
 LINE_MAX_BYTES = 64 * MIB
 """The longest line that `lakelog produce` reads: longer than any record, and a bound for files that are no
 text."""
+
+COLUMNS_MAX = 256
+"""Declared columns of a topic."""
+
+COLUMN_NAME_MAX_CHARS = 128
+COLUMNS_TEXT_MAX_CHARS = 64 * KIB
+"""A declaration: 256 columns with long paths have a quarter of it."""
+
+NESTED_TYPES_MAX = 8
+"""How deep the type of a declared column is nested."""
+
+VALUE_DEPTH_MAX = 128
+"""How deep objects and arrays of a value are nested that has declared columns: Python's own limit depends on
+where it is called."""
+
+VALUE_ERROR_MAX_BYTES = 200
+"""The path and the reason for which a value does not fit its declared columns."""
+
+TYPED_AT_ONCE = 1_024
+"""Values of which columns are made at once: other threads wait for less than a millisecond."""

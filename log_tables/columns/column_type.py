@@ -1,0 +1,112 @@
+"""The types of declared columns, by their names in Spark's DDL, as Arrow has them and as Delta writes them.
+
+A type is an Arrow type that one of the functions here made: nested ones have Delta's names for their parts.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import pyarrow as pa
+
+from log_tables.errors import InvalidConfig
+
+_LEAVES: Mapping[str, tuple[pa.DataType, str]] = MappingProxyType(
+    {
+        "string": (pa.string(), "string"),
+        "bigint": (pa.int64(), "long"),
+        "double": (pa.float64(), "double"),
+        "boolean": (pa.bool_(), "boolean"),
+        "date": (pa.date32(), "date"),
+        "timestamp": (pa.timestamp("us", tz="UTC"), "timestamp"),
+    }
+)
+"""The types without parts: (Arrow's, Delta's name)."""
+
+_SAME = {"long": "bigint"}
+_NARROW = {
+    **dict.fromkeys(("tinyint", "byte", "smallint", "short", "int", "integer"), "bigint"),
+    **dict.fromkeys(("float", "real"), "double"),
+}
+_DDL_OF = {kind: name for name, (kind, _) in _LEAVES.items()}
+_DELTA_OF = {kind: delta for kind, delta in _LEAVES.values()}
+_OF_DELTA = {delta: kind for kind, delta in _LEAVES.values()}
+
+
+def leaf(name: str) -> pa.DataType:
+    """The type without parts of this name in Spark's DDL. Raises InvalidConfig."""
+    name = name.lower()
+    if name in _NARROW:
+        raise InvalidConfig(
+            f"the type {name} cannot grow later, as tables of this protocol have no type widening; declare "
+            f"{_NARROW[name]}"
+        )
+    known = _LEAVES.get(_SAME.get(name, name))
+    if known is None:
+        raise InvalidConfig(
+            f"there is no type {name!r} for a declared column; use one of {', '.join(_LEAVES)}, array<…>, "
+            "map<string, …> and struct<name: …, …>"
+        )
+    return known[0]
+
+
+def array_of(element: pa.DataType) -> pa.DataType:
+    return pa.list_(pa.field("element", element))
+
+
+def map_of(value: pa.DataType) -> pa.DataType:
+    return pa.map_(pa.string(), value)
+
+
+def struct_of(fields: Mapping[str, pa.DataType]) -> pa.DataType:
+    return pa.struct([pa.field(name, kind) for name, kind in fields.items()])
+
+
+def ddl(kind: pa.DataType) -> str:
+    """`kind` in Spark's DDL."""
+    if pa.types.is_list(kind):
+        return f"array<{ddl(kind.value_type)}>"
+    if pa.types.is_map(kind):
+        return f"map<string, {ddl(kind.item_type)}>"
+    if pa.types.is_struct(kind):
+        return f"struct<{', '.join(f'{field.name}: {ddl(field.type)}' for field in _fields(kind))}>"
+    return _DDL_OF[kind]
+
+
+def delta_type(kind: pa.DataType) -> object:
+    """`kind` as the `type` of a field in a Delta table's `schemaString`."""
+    if pa.types.is_list(kind):
+        return {"type": "array", "elementType": delta_type(kind.value_type), "containsNull": True}
+    if pa.types.is_map(kind):
+        value = delta_type(kind.item_type)
+        return {"type": "map", "keyType": "string", "valueType": value, "valueContainsNull": True}
+    if pa.types.is_struct(kind):
+        return {"type": "struct", "fields": [delta_field(field.name, field.type) for field in _fields(kind)]}
+    return _DELTA_OF[kind]
+
+
+def delta_field(
+    name: str, kind: pa.DataType, metadata: Mapping[str, object] = MappingProxyType({})
+) -> dict[str, object]:
+    """A field of a Delta table's `schemaString` that may be null."""
+    return {"name": name, "type": delta_type(kind), "nullable": True, "metadata": dict(metadata)}
+
+
+def of_delta(kind: object) -> pa.DataType:
+    """The type that `delta_type` wrote. Raises KeyError, TypeError for any other."""
+    if isinstance(kind, str):
+        return _OF_DELTA[kind]
+    if not isinstance(kind, dict):
+        raise TypeError(f"{kind!r} is no type")
+    if kind["type"] == "array":
+        return array_of(of_delta(kind["elementType"]))
+    if kind["type"] == "map":
+        return map_of(of_delta(kind["valueType"]))
+    return struct_of({field["name"]: of_delta(field["type"]) for field in kind["fields"]})
+
+
+def is_nested(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_nested(kind))
+
+
+def _fields(kind: pa.DataType) -> list[pa.Field]:
+    return [kind.field(index) for index in range(kind.num_fields)]

@@ -1,0 +1,332 @@
+"""The declaration of a topic's columns: `carrier string, dep_delay double, at timestamp FROM '/time_hour'`.
+
+It is Spark's DDL, with a JSON pointer (RFC 6901) where the field of the values has another name or place. A
+column has one type and one pointer for ever, as the records that have it keep it.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+
+import mmh3
+import pyarrow as pa
+
+from log_tables.columns.column_type import (
+    array_of,
+    ddl,
+    delta_field,
+    is_nested,
+    leaf,
+    map_of,
+    of_delta,
+    struct_of,
+)
+from log_tables.errors import InvalidConfig
+from log_tables.layout import VALUE_ERROR
+from log_tables.limits import COLUMN_NAME_MAX_CHARS, COLUMNS_MAX, COLUMNS_TEXT_MAX_CHARS, NESTED_TYPES_MAX
+
+PATH = "lakelog.path"
+"""The entry in the metadata of a Delta field that holds the pointer of a declared column."""
+
+RESERVED = frozenset(
+    """
+    offset timestamp key value headers partition topic value_text key_text value_error timestamptype
+    _raw _metadata
+    """.split()
+)
+"""Names that columns of ours have, of segments, of views or of Spark's source; in lower case."""
+
+_SUFFIX = "_json"
+_TOKEN = re.compile(
+    r"\s*(?:`(?P<quoted>(?:[^`]|``)*)`|'(?P<text>(?:[^']|'')*)'|(?P<word>[^\s,;:<>(){}'\"`=]+)|(?P<mark>[,:<>]))"
+)
+_FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")
+_POINTER = re.compile(r"(/(?:[^~/]|~[01])*)+")
+_UNSOUGHT = re.compile(r"[\"\\\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A declared column: its name, its type (`column_type`), and the pointer to its field in a value."""
+
+    name: str
+    type: pa.DataType
+    pointer: str
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The names that lead from a value to the field."""
+        return tuple(step.replace("~1", "/").replace("~0", "~") for step in self.pointer.split("/")[1:])
+
+    @property
+    def text(self) -> str:
+        """The column as a declaration spells it."""
+        name = self.name if _is_word(self.name) else "`" + self.name.replace("`", "``") + "`"
+        if self.pointer == _own_pointer(self.name):
+            return f"{name} {ddl(self.type)}"
+        pointer = self.pointer.replace("'", "''")
+        return f"{name} {ddl(self.type)} FROM '{pointer}'"
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """The columns of a topic, in order. One without columns declares nothing."""
+
+    columns: tuple[Column, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The declaration as `parse` takes it."""
+        return ", ".join(column.text for column in self.columns)
+
+    @property
+    def names(self) -> list[str]:
+        return [column.name for column in self.columns]
+
+    @cached_property
+    def id(self) -> str:
+        """16 hexadecimal digits that stand for the set of columns: their order changes no value. "" for
+        none.
+        """
+        if not self.columns:
+            return ""
+        texts = "\n".join(sorted(column.text for column in self.columns))
+        return f"{mmh3.hash128(texts, signed=False) & (2**64 - 1):016x}"
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns in a segment: `value_error`, then the declared ones. Without columns there is none."""
+        if not self.columns:
+            return pa.schema([])
+        return pa.schema(
+            [(VALUE_ERROR, pa.string()), *((column.name, column.type) for column in self.columns)]
+        )
+
+    def fields(self) -> list[dict[str, object]]:
+        """The columns as fields of a Delta table's `schemaString`."""
+        if not self.columns:
+            return []
+        own = [delta_field(column.name, column.type, {PATH: column.pointer}) for column in self.columns]
+        return [delta_field(VALUE_ERROR, pa.string()), *own]
+
+    def grown(self, other: "Declaration") -> "Declaration":
+        """This one and the columns of `other` that it lacks. Raises InvalidConfig for a changed column."""
+        known = {column.name.lower(): column for column in self.columns}
+        for column in other.columns:
+            before = known.get(column.name.lower())
+            if before not in (None, column):
+                assert before is not None
+                raise InvalidConfig(
+                    f"the column {before.text} cannot become {column.text}, as its records keep what they "
+                    "have; declare a new column under another name, and leave this one out"
+                )
+        added = (column for column in other.columns if column.name.lower() not in known)
+        return Declaration((*self.columns, *added))
+
+    def of(self, names: Sequence[str]) -> "Declaration":
+        """The columns among these that have one of `names`."""
+        return Declaration(tuple(column for column in self.columns if column.name in names))
+
+
+NOTHING = Declaration()
+
+
+@lru_cache(maxsize=1024)
+def declaration_of_schema(schema_string: str) -> Declaration:
+    """All columns that were ever declared, from the `schemaString` of a table of ours."""
+    fields = json.loads(schema_string)["fields"]
+    found = [each for each in fields if PATH in each["metadata"]]
+    return Declaration(
+        tuple(Column(each["name"], of_delta(each["type"]), each["metadata"][PATH]) for each in found)
+    )
+
+
+@lru_cache(maxsize=1024)
+def parse(text: str) -> Declaration:
+    """The declaration in `text`; the empty text declares nothing. Raises InvalidConfig."""
+    if len(text) > COLUMNS_TEXT_MAX_CHARS:
+        raise InvalidConfig(
+            f"the declaration has {len(text)} characters; use at most {COLUMNS_TEXT_MAX_CHARS}"
+        )
+    if not text.strip():
+        return NOTHING
+    columns = _Parser(text).columns()
+    if len(columns) > COLUMNS_MAX:
+        raise InvalidConfig(f"{len(columns)} columns are too many; declare at most {COLUMNS_MAX}")
+    taken: set[str] = set()
+    for column in columns:
+        check_name(column.name)
+        if column.name.lower() in taken:
+            raise InvalidConfig(f"the column {column.name} is declared twice; leave one of them out")
+        taken.add(column.name.lower())
+        _check_pointer(column)
+    return Declaration(tuple(columns))
+
+
+def check_name(name: str) -> None:
+    """Raise InvalidConfig for a name that no declared column can have."""
+    _check_plain_name(name)
+    if name.lower() in RESERVED:
+        raise InvalidConfig(f"lakelog has a column {name.lower()!r}; choose another name, such as {name}_")
+    if name.lower().endswith(_SUFFIX):
+        raise InvalidConfig(f"the name {name!r} ends as a view does; leave {_SUFFIX} out")
+
+
+def _check_plain_name(name: str) -> None:
+    if _FORBIDDEN.search(name) or not name.isprintable():
+        raise InvalidConfig(
+            f"the name {name!r} has a character that a column of Parquet cannot have; leave out spaces, "
+            "control characters and , ; { } ( ) ="
+        )
+    if not 1 <= len(name) <= COLUMN_NAME_MAX_CHARS:
+        raise InvalidConfig(
+            f"a column has a name of {len(name)} characters; use 1 to {COLUMN_NAME_MAX_CHARS}"
+        )
+
+
+def _check_pointer(column: Column) -> None:
+    if not _POINTER.fullmatch(column.pointer):
+        raise InvalidConfig(
+            f"the path {column.pointer!r} of column {column.name} is no JSON pointer; write /field, or "
+            "/field/inner, with ~1 for a slash in a name and ~0 for a tilde"
+        )
+    if _UNSOUGHT.search(column.pointer):
+        raise InvalidConfig(
+            f"the path {column.pointer!r} of column {column.name} has a quote, a backslash or a control "
+            "character; leave this column out"
+        )
+
+
+def _own_pointer(name: str) -> str:
+    return "/" + name.replace("~", "~0").replace("/", "~1")
+
+
+def _is_word(name: str) -> bool:
+    match = _TOKEN.fullmatch(name)
+    return match is not None and match["word"] == name
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """A word or a mark as it is written; a name between backticks, a text between quotes."""
+
+    text: str
+    kind: str
+
+
+@dataclass(slots=True)
+class _Parser:
+    """Reads a declaration, token by token."""
+
+    source: str
+    _tokens: list[_Token] = field(init=False)
+    _next: int = 0
+
+    def __post_init__(self) -> None:
+        self._tokens = [*self._cut()]
+
+    def _cut(self) -> Iterator[_Token]:
+        at, text = 0, self.source.rstrip()
+        while at < len(text):
+            match = _TOKEN.match(text, at)
+            if match is None or match.lastgroup is None:
+                raise self._wrong(text[at:].strip()[:20])
+            inner = match[match.lastgroup]
+            quote = {"quoted": "`", "text": "'"}.get(match.lastgroup)
+            yield _Token(inner if quote is None else inner.replace(quote * 2, quote), match.lastgroup)
+            at = match.end()
+
+    def columns(self) -> list[Column]:
+        """All columns of the declaration."""
+        found = [self._column()]
+        while self._next < len(self._tokens):
+            self._expect(",")
+            found.append(self._column())
+        return found
+
+    def _column(self) -> Column:
+        name, kind = self._name(), self._type(0)
+        if not self._is_word("from"):
+            return Column(name, kind, _own_pointer(name))
+        self._next += 1
+        token = self._take()
+        if token.kind != "text":
+            raise self._wrong(token.text)
+        return Column(name, kind, token.text)
+
+    def _type(self, depth: int) -> pa.DataType:
+        token = self._take()
+        word = token.text.lower()
+        if token.kind != "word":
+            raise self._wrong(token.text)
+        if word not in ("array", "map", "struct"):
+            return leaf(token.text)
+        if depth >= NESTED_TYPES_MAX:
+            raise InvalidConfig(
+                f"a type is nested more than {NESTED_TYPES_MAX} deep; declare an inner part as a column, "
+                "with FROM '/its/path'"
+            )
+        self._expect("<")
+        kind = {"array": self._array, "map": self._map, "struct": self._struct}[word](depth + 1)
+        self._expect(">")
+        return kind
+
+    def _array(self, depth: int) -> pa.DataType:
+        return array_of(self._type(depth))
+
+    def _map(self, depth: int) -> pa.DataType:
+        if self._type(depth) != pa.string():
+            raise InvalidConfig("a map has keys of another type than string; write map<string, …>")
+        self._expect(",")
+        return map_of(self._type(depth))
+
+    def _struct(self, depth: int) -> pa.DataType:
+        fields: dict[str, pa.DataType] = {}
+        while True:
+            name = self._name()
+            _check_plain_name(name)
+            if name.lower() in {known.lower() for known in fields}:
+                raise InvalidConfig(f"a struct has the field {name} twice; leave one of them out")
+            if self._is_mark(":"):
+                self._next += 1
+            fields[name] = self._type(depth)
+            if not self._is_mark(","):
+                return struct_of(fields)
+            self._next += 1
+
+    def _name(self) -> str:
+        token = self._take()
+        if token.kind not in ("word", "quoted"):
+            raise self._wrong(token.text)
+        return token.text
+
+    def _take(self) -> _Token:
+        if self._next == len(self._tokens):
+            raise self._wrong("its end")
+        self._next += 1
+        return self._tokens[self._next - 1]
+
+    def _expect(self, mark: str) -> None:
+        token = self._take()
+        if token != _Token(mark, "mark"):
+            raise self._wrong(token.text, mark)
+
+    def _is_mark(self, mark: str) -> bool:
+        return self._next < len(self._tokens) and self._tokens[self._next] == _Token(mark, "mark")
+
+    def _is_word(self, word: str) -> bool:
+        if self._next == len(self._tokens):
+            return False
+        token = self._tokens[self._next]
+        return token.kind == "word" and token.text.lower() == word
+
+    def _wrong(self, at: str, wanted: str = "") -> InvalidConfig:
+        missing = f", where {wanted!r} should be" if wanted else ""
+        return InvalidConfig(
+            f"the declaration cannot be read at {at!r}{missing}; write NAME TYPE [FROM '/path'], such as "
+            "carrier string, at timestamp FROM '/time_hour'"
+        )
+
+
