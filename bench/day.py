@@ -18,8 +18,9 @@ from jobs import housekeeping, segment_compaction
 from jobs.state import PartitionState
 from log_tables.cluster.config import TopicConfig
 from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS, LOG_RETENTION_MS, REPLACED_FILE_RETENTION_MS
+from log_tables.record import timestamp_text
 from log_tables.table.commit import Metadata, Protocol
-from log_tables.table.snapshot import Segment, Snapshot, timestamp_text
+from log_tables.table.snapshot import Segment, Snapshot
 
 HOURS = 24
 STEP_MS, ROUND_MS, TIDY_MS = 50, 5 * 60_000, 10 * 60_000

@@ -16,7 +16,8 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.config import TopicConfig
 from log_tables.errors import LakelogError
 from log_tables.limits import TIMESTAMP_MIN_US
-from log_tables.table.snapshot import Segment, timestamp_text
+from log_tables.record import timestamp_text
+from log_tables.table.snapshot import Segment
 
 NAME = "retention"
 

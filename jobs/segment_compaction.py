@@ -37,8 +37,12 @@ def runs(segments: Sequence[Segment], config: TopicConfig, now_ms: int) -> tuple
 
 
 def _chunks(segments: Iterable[Segment], window_ms: int, most_bytes: int) -> Iterator[tuple[Segment, ...]]:
-    """The groups that could become one segment each, from the left: as many neighbours as fit."""
-    for _, window in groupby(segments, lambda segment: segment.modification_time // window_ms):
+    """The groups that could become one segment each, from the left: as many neighbours as fit.
+
+    They have one declaration of columns.
+    """
+    alike = groupby(segments, lambda segment: (segment.modification_time // window_ms, segment.columns))
+    for _, window in alike:
         chunk: list[Segment] = []
         room = most_bytes
         for segment in window:

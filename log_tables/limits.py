@@ -339,3 +339,8 @@ VALUE_ERROR_MAX_BYTES = 200
 
 TYPED_AT_ONCE = 1_024
 """Values of which columns are made at once: other threads wait for less than a millisecond."""
+
+STATS_COLUMNS_MAX = 32
+STATS_TEXT_CHARS = 32
+STATS_MAX_BYTES = 4 * KIB
+"""The stats of declared columns in an add: columns, characters of a text, bytes of all."""

@@ -1,7 +1,8 @@
 """The records of a log, as rows and as Arrow columns."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from itertools import repeat
 
 import msgspec
@@ -16,6 +17,7 @@ from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 Buffer = bytes | bytearray | memoryview
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HEADERS_TYPE = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 )
@@ -48,10 +50,16 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     offset: int | None = None
 
 
-def delta_schema(partitioned: bool = False) -> str:
+def record_schema(names: Collection[str]) -> pa.Schema:
+    """The columns of RECORD_SCHEMA that have one of `names`."""
+    return pa.schema([field for field in RECORD_SCHEMA if field.name in names])
+
+
+def delta_schema(partitioned: bool = False, declared: Iterable[object] = ()) -> str:
     """RECORD_SCHEMA as the `schemaString` of a Delta table (Delta's "Schema Serialization Format").
 
-    With `partitioned`, the column `partition` comes first: its values are in the log, not in the files.
+    With `partitioned`, the column `partition` comes first: its values are in the log, not in the files. The
+    fields `declared` are appended.
     """
 
     def field(name: str, kind: object, nullable: bool = True) -> dict[str, object]:
@@ -66,6 +74,7 @@ def delta_schema(partitioned: bool = False) -> str:
         field(KEY, "binary"),
         field(VALUE, "binary"),
         field(HEADERS, headers),
+        *declared,
     ]
     return json.dumps({"type": "struct", "fields": fields})
 
@@ -126,6 +135,18 @@ def int64s(column: pa.Array) -> np.ndarray:
     """
     values = np.frombuffer(column.buffers()[1] or b"", np.int64)
     return values[column.offset : column.offset + len(column)]
+
+
+def timestamp_text(microseconds: int, up: bool = False) -> str:
+    """Microseconds since 1970 UTC as ISO 8601 with milliseconds; `up` rounds up instead of down."""
+    milliseconds = -(-microseconds // 1000) if up else microseconds // 1000
+    time = _EPOCH + timedelta(milliseconds=milliseconds)
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def timestamp_us(text: str) -> int:
+    """The microseconds since 1970 UTC of a text of `timestamp_text`."""
+    return (datetime.fromisoformat(text) - _EPOCH) // timedelta(microseconds=1)
 
 
 def constant_timestamps(microseconds: int, count: int) -> pa.Array:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from log_tables.columns.declaration import Declaration, parse
 from log_tables.errors import InvalidConfig
 from log_tables.layout import PROPERTY_FILE_RETENTION
 from log_tables.limits import (
@@ -18,6 +19,7 @@ from log_tables.partition.reader import PartitionConfig
 from log_tables.segments.segment import COMPRESSIONS
 
 COMPACT, DELETE = "compact", "delete"
+KEEP, REFUSE = "keep", "refuse"
 
 _DAY_MS = 24 * 60 * 60 * 1000
 _FOR_EVER = -1
@@ -63,6 +65,13 @@ class Ratio(Setting):
             )
 
 
+class Columns(Setting):
+    """A setting that declares columns."""
+
+    def check(self, value: str) -> None:
+        parse(value)
+
+
 SETTINGS = {
     setting.name: setting
     for setting in (
@@ -79,6 +88,13 @@ SETTINGS = {
             "CreateTime",
             "Whether a record's timestamp is the producer's or the time of the append.",
             choices=("CreateTime", "LogAppendTime"),
+        ),
+        Columns("value.columns", "", "The typed columns that are made of the JSON values, in Spark's DDL."),
+        Setting(
+            "value.columns.mode",
+            KEEP,
+            "Whether a record that does not fit its columns is kept, without them, or refused.",
+            choices=(KEEP, REFUSE),
         ),
         Setting(
             "file.delete.delay.ms",
@@ -228,6 +244,11 @@ class TopicConfig:
         return int(self["max.message.bytes"])
 
     @property
+    def columns(self) -> Declaration:
+        """The declared columns."""
+        return parse(self["value.columns"])
+
+    @property
     def file_delete_delay_ms(self) -> int:
         return int(self["file.delete.delay.ms"])
 
@@ -308,6 +329,7 @@ class TopicConfig:
             self["compression.type"],
             self["message.timestamp.type"] == "LogAppendTime",
             self.producer_expiration_ms,
+            columns=self.columns,
         )
 
     def table_properties(self) -> dict[str, str]:

@@ -52,7 +52,7 @@ class TopicRecord(msgspec.Struct, frozen=True):
     """A topic as it is from this record on.
 
     `deleted` gives the times at which earlier incarnations were deleted (milliseconds since 1970), by number,
-    until their files are gone.
+    until their files are gone. `columns` are all that were ever declared, in the form of `value.columns`.
     """
 
     name: str
@@ -62,6 +62,7 @@ class TopicRecord(msgspec.Struct, frozen=True):
     configs: dict[str, str]
     live: bool = True
     deleted: dict[int, int] = {}
+    columns: str = ""
 
 
 class BrokerRecord(msgspec.Struct, frozen=True):

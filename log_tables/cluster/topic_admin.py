@@ -20,6 +20,7 @@ from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.metadata_log import TopicRecord
 from log_tables.cluster.remote_admin import check_remote_root, check_untiered, make_remote_tables
 from log_tables.cluster.topic import Topic, check_writable
+from log_tables.columns.declaration import check_count, parse
 from log_tables.errors import (
     AlreadyExists,
     Damaged,
@@ -76,7 +77,8 @@ def create_topic(
         if _last_incarnation(cluster, name) != before:
             raise TopicExists(f"topic {name!r} was created and deleted at the same time; create it again")
         deleted = {} if known is None else known.deleted
-        return TopicRecord(name, topic_id, incarnation, partitions, dict(config.overrides), True, deleted)
+        overrides, columns = dict(config.overrides), config.columns.text
+        return TopicRecord(name, topic_id, incarnation, partitions, overrides, True, deleted, columns)
 
     try:
         cluster.metadata_log.change_topic(name, record)
@@ -100,12 +102,15 @@ def alter_topic(cluster: Cluster, name: str, configs: Mapping[str, str | None]) 
     def record(known: TopicRecord | None) -> TopicRecord:
         live = _live(name, known)
         config = TopicConfig(live.configs).altered(configs)
-        return replace(live, configs=dict(config.overrides))
+        columns = parse(live.columns).grown(config.columns)
+        check_count(columns)
+        return replace(live, configs=dict(config.overrides), columns=columns.text)
 
     cluster.metadata_log.change_topic(name, record)
     topic = cluster.topic(name)
     for partition in topic.partitions():
         partition.set_properties(topic.config.table_properties())
+        partition.table.widen(topic.config.columns)
     return topic
 
 
@@ -220,7 +225,7 @@ def _make_directory(cluster: Cluster, name: str, config: TopicConfig) -> int:
     while True:
         table = partition_directory(topic_directory(name, number), 0)
         try:
-            create_table(cluster.store, table, cluster.clock, config.table_properties())
+            create_table(cluster.store, table, cluster.clock, config.table_properties(), config.columns)
             return number
         except AlreadyExists:
             number += 1
@@ -251,6 +256,7 @@ def _create_tables(cluster: Cluster, directory: str, partitions: range, config: 
                 partition_directory(directory, partition),
                 cluster.clock,
                 config.table_properties(),
+                config.columns,
             )
         except AlreadyExists:
             pass  # left by a crash before the metadata log named it: empty, and as good as a new one

@@ -28,7 +28,7 @@ _NARROW = {
     **dict.fromkeys(("float", "real"), "double"),
 }
 _DDL_OF = {kind: name for name, (kind, _) in _LEAVES.items()}
-_DELTA_OF = {kind: delta for kind, delta in _LEAVES.values()}
+_DELTA_OF = dict(_LEAVES.values())
 _OF_DELTA = {delta: kind for kind, delta in _LEAVES.values()}
 
 

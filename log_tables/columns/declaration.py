@@ -6,7 +6,7 @@ column has one type and one pointer for ever, as the records that have it keep i
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
@@ -17,7 +17,6 @@ from log_tables.columns.column_type import (
     array_of,
     ddl,
     delta_field,
-    is_nested,
     leaf,
     map_of,
     of_delta,
@@ -31,10 +30,21 @@ PATH = "lakelog.path"
 """The entry in the metadata of a Delta field that holds the pointer of a declared column."""
 
 RESERVED = frozenset(
-    """
-    offset timestamp key value headers partition topic value_text key_text value_error timestamptype
-    _raw _metadata
-    """.split()
+    [
+        "offset",
+        "timestamp",
+        "key",
+        "value",
+        "headers",
+        "partition",
+        "topic",
+        "value_text",
+        "key_text",
+        "value_error",
+        "timestamptype",
+        "_raw",
+        "_metadata",
+    ]
 )
 """Names that columns of ours have, of segments, of views or of Spark's source; in lower case."""
 
@@ -122,12 +132,18 @@ class Declaration:
                     f"the column {before.text} cannot become {column.text}, as its records keep what they "
                     "have; declare a new column under another name, and leave this one out"
                 )
-        added = (column for column in other.columns if column.name.lower() not in known)
-        return Declaration((*self.columns, *added))
+        return self.joined(other)
 
-    def of(self, names: Sequence[str]) -> "Declaration":
-        """The columns among these that have one of `names`."""
-        return Declaration(tuple(column for column in self.columns if column.name in names))
+    def joined(self, other: "Declaration") -> "Declaration":
+        """This one and the columns of `other` whose names it lacks."""
+        known = {column.name.lower() for column in self.columns}
+        added = tuple(column for column in other.columns if column.name.lower() not in known)
+        return Declaration((*self.columns, *added)) if added else self
+
+    def held_by(self, table: "Declaration") -> "Declaration":
+        """The columns that `table` has, too, in its order."""
+        mine = {*self.columns}
+        return Declaration(tuple(column for column in table.columns if column in mine))
 
 
 NOTHING = Declaration()
@@ -153,8 +169,7 @@ def parse(text: str) -> Declaration:
     if not text.strip():
         return NOTHING
     columns = _Parser(text).columns()
-    if len(columns) > COLUMNS_MAX:
-        raise InvalidConfig(f"{len(columns)} columns are too many; declare at most {COLUMNS_MAX}")
+    check_count(Declaration(tuple(columns)))
     taken: set[str] = set()
     for column in columns:
         check_name(column.name)
@@ -163,6 +178,15 @@ def parse(text: str) -> Declaration:
         taken.add(column.name.lower())
         _check_pointer(column)
     return Declaration(tuple(columns))
+
+
+def check_count(declaration: Declaration) -> None:
+    """Raise InvalidConfig for more columns than a topic can ever have."""
+    if len(declaration.columns) > COLUMNS_MAX:
+        raise InvalidConfig(
+            f"the topic would have {len(declaration.columns)} columns, with those that were left out; it can "
+            f"have {COLUMNS_MAX}"
+        )
 
 
 def check_name(name: str) -> None:
@@ -328,5 +352,3 @@ class _Parser:
             f"the declaration cannot be read at {at!r}{missing}; write NAME TYPE [FROM '/path'], such as "
             "carrier string, at timestamp FROM '/time_hour'"
         )
-
-

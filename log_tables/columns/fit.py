@@ -87,7 +87,7 @@ def _fitted(value: bytes, declaration: Declaration) -> list[object]:
 
 @lru_cache(maxsize=256)
 def first_fields(names: tuple[str, ...]) -> "msgspec.json.Decoder[msgspec.Struct]":
-    """A decoder of objects, which keeps the text of the fields `names`, which are sorted, and skips others."""
+    """A decoder of objects, which keeps the text of the fields `names`, in order, and skips others."""
     slots = _slots({*names})
     fields = [(slot, msgspec.Raw | msgspec.UnsetType, msgspec.UNSET) for slot in slots]
     return msgspec.json.Decoder(msgspec.defstruct("_Fields", fields, rename=slots, gc=False))
@@ -134,15 +134,15 @@ def fitted(value: object, kind: pa.DataType, pointer: str) -> object:
     if value is None:
         return None
     if pa.types.is_list(kind):
-        items = _of_kind(value, list, kind, pointer)
-        return [
-            fitted(item, kind.value_type, f"{pointer}/{index}") for index, item in enumerate(items)
-        ]
+        if not isinstance(value, list):
+            raise _misfit(value, kind, pointer)
+        items = value
+        return [fitted(item, kind.value_type, f"{pointer}/{index}") for index, item in enumerate(items)]
     if pa.types.is_map(kind):
-        pairs = _of_kind(value, dict, kind, pointer).items()
+        pairs = _object(value, kind, pointer).items()
         return [(key, fitted(item, kind.item_type, f"{pointer}/{key}")) for key, item in pairs]
     if pa.types.is_struct(kind):
-        found, fields = _of_kind(value, dict, kind, pointer), (kind.field(i) for i in range(kind.num_fields))
+        found, fields = _object(value, kind, pointer), (kind.field(i) for i in range(kind.num_fields))
         return {
             field.name: fitted(found.get(field.name), field.type, f"{pointer}/{field.name}")
             for field in fields
@@ -150,10 +150,10 @@ def fitted(value: object, kind: pa.DataType, pointer: str) -> object:
     return _LEAVES[kind](value, kind, pointer)
 
 
-def _of_kind(value: object, wanted: type, kind: pa.DataType, pointer: str) -> "list | dict":  # type: ignore[type-arg]
-    if type(value) is not wanted:
+def _object(value: object, kind: pa.DataType, pointer: str) -> dict[str, object]:
+    if not isinstance(value, dict):
         raise _misfit(value, kind, pointer)
-    return value  # type: ignore[return-value]
+    return value
 
 
 def _misfit(value: object, kind: pa.DataType, pointer: str) -> Misfit:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from log_tables.columns.column_type import is_nested
 from log_tables.columns.declaration import Column, Declaration
 from log_tables.columns.fit import Misfit, date_days, depth, fit, fitted, time_us
+from log_tables.layout import VALUE
 from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US, TYPED_AT_ONCE, VALUE_DEPTH_MAX
 
 _DATE_TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
@@ -47,6 +48,15 @@ def typed_values(values: pa.Array, declaration: Declaration) -> pa.RecordBatch:
     return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
 
+def with_columns(records: pa.RecordBatch, declaration: Declaration) -> pa.RecordBatch:
+    """RECORD_SCHEMA rows with their declared columns at the end."""
+    if not declaration.columns:
+        return records
+    typed = typed_values(records.column(VALUE), declaration)
+    schema = pa.schema([*records.schema, *typed.schema])
+    return pa.RecordBatch.from_arrays([*records.columns, *typed.columns], schema=schema)
+
+
 def _typed(values: pa.Array, declaration: Declaration) -> pa.RecordBatch:
     items = values.to_pylist()
     try:
@@ -59,12 +69,12 @@ def _typed(values: pa.Array, declaration: Declaration) -> pa.RecordBatch:
 def _at_once(
     values: pa.Array, items: list[bytes | None], declaration: Declaration
 ) -> tuple[list[pa.Array], pa.Array]:
-    """(The columns, the errors). Raises _Slow if a field may fit its column in a way that is not seen here."""
+    """(The columns, the errors). Raises _Slow if a field may fit its column in a way unseen here."""
     decoding = _decoding(declaration)
     if decoding is None:
         raise _Slow
     errors = pa.nulls(len(items), pa.string())
-    filled = [_EMPTY if item is None else item for item in items] if values.null_count else items
+    filled = [_EMPTY if item is None else item for item in items]
     try:
         if not _is_plain(values):
             raise _Slow
@@ -72,7 +82,8 @@ def _at_once(
     except (_Slow, *_FAILURES):
         objects, reasons = _each(filled, decoding, declaration)
         errors = pa.array(reasons, pa.string())
-    arrays = [_array([*get(objects)], column) for get, column in zip(decoding.gets, declaration.columns)]
+    pairs = zip(decoding.gets, declaration.columns, strict=True)
+    arrays = [_array([*get(objects)], column) for get, column in pairs]
     return arrays, errors
 
 
@@ -83,14 +94,15 @@ def _is_plain(values: pa.Array) -> bool:
     except pa.ArrowInvalid:
         return False
     brackets = pc.add(pc.count_substring(values, "{"), pc.count_substring(values, "["))
-    return (pc.max(brackets).as_py() or 0) <= VALUE_DEPTH_MAX
+    return bool((pc.max(brackets).as_py() or 0) <= VALUE_DEPTH_MAX)
 
 
 def _each(
     items: Sequence[bytes], decoding: "_Decoding", declaration: Declaration
 ) -> tuple[list[msgspec.Struct], list[str | None]]:
     """(The object of each value, an empty one for those that do not fit, why these do not). Raises _Slow."""
-    objects, errors, empty = [], [None] * len(items), decoding.decode(_EMPTY)
+    errors: list[str | None] = [None] * len(items)
+    objects, empty = [], decoding.decode(_EMPTY)
     for row, item in enumerate(items):
         try:
             item.decode()
@@ -110,9 +122,7 @@ def _one_by_one(items: list[bytes | None], declaration: Declaration) -> tuple[li
     nulls = [None] * len(declaration.columns), None
     found = [nulls if item is None else fit(item, declaration) for item in items]
     columns = zip(*(row for row, _ in found), strict=True)
-    arrays = [
-        pa.array(column, kind.type) for column, kind in zip(columns, declaration.columns, strict=True)
-    ]
+    arrays = [pa.array(column, kind.type) for column, kind in zip(columns, declaration.columns, strict=True)]
     return arrays, pa.array([error for _, error in found], pa.string())
 
 
@@ -151,7 +161,7 @@ def _times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _in_years(found: pa.Array) -> bool:
     bounds = pc.min_max(found.cast(pa.timestamp("us")).cast(pa.int64()))
-    return bounds["min"].as_py() >= TIMESTAMP_MIN_US and bounds["max"].as_py() <= TIMESTAMP_MAX_US
+    return bool(bounds["min"].as_py() >= TIMESTAMP_MIN_US and bounds["max"].as_py() <= TIMESTAMP_MAX_US)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +182,7 @@ class _Node:
 
 @lru_cache(maxsize=256)
 def _decoding(declaration: Declaration) -> _Decoding | None:
-    """The decoding of values by `declaration`; None if two of its columns take one field as different things.
-    """
+    """The decoding of values by `declaration`; None if two columns take a field as different things."""
     root = _Node()
     for column in declaration.columns:
         node = root
@@ -183,10 +192,10 @@ def _decoding(declaration: Declaration) -> _Decoding | None:
         if node.kind not in (None, kind):
             return None
         node.kind = kind
-    kind = _struct(root)
-    if kind is None:
+    struct = _struct(root)
+    if struct is None:
         return None
-    decoder = msgspec.json.Decoder(kind)
+    decoder: msgspec.json.Decoder[msgspec.Struct] = msgspec.json.Decoder(struct)
     return _Decoding(decoder.decode, [_getter(root, column.steps) for column in declaration.columns])
 
 
@@ -203,9 +212,7 @@ def _struct(node: _Node) -> type[msgspec.Struct] | None:
     return msgspec.defstruct("_Value", fields, rename=names, gc=False, frozen=True)
 
 
-def _getter(
-    root: _Node, steps: Sequence[str]
-) -> Callable[[Sequence[object]], Iterator[object]]:
+def _getter(root: _Node, steps: Sequence[str]) -> Callable[[Sequence[object]], Iterator[object]]:
     """A function from objects to the field of each to which `steps` lead."""
     names, node = [], root
     for step in steps:

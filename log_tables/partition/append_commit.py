@@ -6,6 +6,8 @@ import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
+from log_tables.columns.declaration import Declaration
+from log_tables.columns.typed_values import with_columns
 from log_tables.layout import TXN_HIGH_WATERMARK, producer_end_txn, producer_sequence_txn
 from log_tables.limits import MODIFICATION_STEP_MS
 from log_tables.partition.sequencer import SequencedAppend, producers_of
@@ -29,14 +31,18 @@ def in_turn(batch: Sequence[SequencedAppend], high_watermark: int) -> bool:
     return True
 
 
-def records_of(fresh: Sequence[SequencedAppend], base: int, append_time: int | None) -> pa.RecordBatch:
-    """The records of `fresh` with offsets from `base` on, at `append_time` (microseconds) if there is one."""
+def records_of(
+    fresh: Sequence[SequencedAppend], base: int, append_time: int | None, columns: Declaration
+) -> pa.RecordBatch:
+    """The records of `fresh` with offsets from `base` on, at `append_time` (microseconds) if there is one,
+    and their declared `columns`.
+    """
     batches = as_batches([item.request.records for item in fresh])
     count = sum(item.count for item in fresh)
     records = with_offsets(batches, np.arange(base, base + count, dtype=np.int64))
-    if append_time is None:
-        return records
-    return records.set_column(1, RECORD_SCHEMA.field(1), constant_timestamps(append_time, count))
+    if append_time is not None:
+        records = records.set_column(1, RECORD_SCHEMA.field(1), constant_timestamps(append_time, count))
+    return with_columns(records, columns)
 
 
 def append_txns(fresh: list[SequencedAppend], end: int, now_ms: int) -> tuple[Txn, ...]:

@@ -24,11 +24,12 @@ from log_tables.partition.append_commit import append_commit, append_txns, in_tu
 from log_tables.partition.reader import PartitionConfig, PartitionReader
 from log_tables.partition.remote import RemoteRoot
 from log_tables.partition.sequencer import AppendRequest, ProducerStamp, SequencedAppend, Sequencer
+from log_tables.record import timestamp_us
 from log_tables.segments import segment as segments
 from log_tables.store.store import Store
 from log_tables.table.commit import Commit, Txn
 from log_tables.table.delta_log import commit_info, topic_deleted
-from log_tables.table.snapshot import Snapshot, timestamp_us
+from log_tables.table.snapshot import Snapshot
 
 __all__ = ["AppendRequest", "Partition", "ProducerStamp", "SequencedAppend"]
 
@@ -190,10 +191,12 @@ class Partition(PartitionReader):
             if item.request.rests_on is not None:
                 item.request.rests_on()
         append_time = self._append_time() if self.config.log_append_time else None
-        records = records_of(fresh, base, append_time)
+        self.table.widen(self.config.columns)
+        columns = self.config.columns.held_by(self.snapshot.declared)
+        records = records_of(fresh, base, append_time, columns)
         data = segments.encode(records, self.config.compression, self.config.limits)
         path = segment_name(base, self.clock.random_hex(8))
-        segment = segments.describe(path, records, data.size, 0)
+        segment = segments.describe(path, records, data.size, 0, columns.id)
         info = commit_info(self.clock, "WRITE", leader_epoch=epoch)
         txns = append_txns(fresh, base + records.num_rows, self.clock.now_ms())
 

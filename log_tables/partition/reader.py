@@ -11,17 +11,18 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from log_tables.clock import Clock
+from log_tables.columns.declaration import NOTHING, Declaration
 from log_tables.layout import OFFSET, TIMESTAMP
 from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 from log_tables.partition.read_plan import ReadPlan, check_offset, planned
 from log_tables.partition.remote import RemoteRoot, RemoteTier
-from log_tables.record import RECORD_SCHEMA, int64s
+from log_tables.record import RECORD_SCHEMA, int64s, timestamp_text
 from log_tables.segments import segment as segments
 from log_tables.segments.replaced import read_on
 from log_tables.segments.segment import SEGMENT_LIMITS, SegmentLimits
 from log_tables.store.store import Store
 from log_tables.table.delta_log import topic_deleted
-from log_tables.table.snapshot import Segment, Snapshot, timestamp_text
+from log_tables.table.snapshot import Segment, Snapshot
 from log_tables.table.table import Table
 
 
@@ -33,6 +34,7 @@ class PartitionConfig:
     log_append_time: bool = False
     producer_expiration_ms: int = 24 * 60 * 60 * 1000
     limits: SegmentLimits = SEGMENT_LIMITS
+    columns: Declaration = NOTHING
 
 
 class PartitionReader:
@@ -160,16 +162,18 @@ class PartitionReader:
         return dataclasses.replace(plan, limit=None)
 
     def read(self, plan: ReadPlan, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """The records of `plan`, lazily, one RECORD_SCHEMA batch (or its `columns`) a row group, in order.
+        """The records of `plan`, lazily, one RECORD_SCHEMA batch a row group, in order; or with only
+        `columns`, which may be declared ones, too.
 
         Where a file of the plan was replaced and deleted since, the partition is refreshed, and the read goes
         on in the file that has the records now. Raises CorruptSegment, StoreUnavailable, TopicDeleted;
         OffsetOutOfRange where they were deleted, too.
         """
-        names = [name for name in RECORD_SCHEMA.names if columns is None or name in columns]
+        schema = RECORD_SCHEMA if columns is None else self._schema_of(columns)
+        with_offset = schema if OFFSET in schema.names else pa.schema([RECORD_SCHEMA.field(OFFSET), *schema])
 
         def read(segment: Segment, start: int, end: int) -> Iterator[pa.RecordBatch]:
-            return self._read(segment, start, end, (OFFSET, *names))
+            return self._read(segment, start, end, with_offset)
 
         def look_up(offset: int) -> tuple[Sequence[Segment], int]:
             self._tier.expire()
@@ -178,16 +182,18 @@ class PartitionReader:
             return self._log_from(here, offset).between(offset, plan.end), offset
 
         for batch in read_on(plan.segments, plan.start, plan.end, read, look_up):
-            yield batch.select(names)
+            yield batch.select(schema.names)
 
-    def _read(
-        self, segment: Segment, start: int, end: int, columns: Sequence[str]
-    ) -> Iterator[pa.RecordBatch]:
+    def _schema_of(self, columns: Sequence[str]) -> pa.Schema:
+        declared = self.snapshot.declared.schema
+        return pa.schema([field for field in (*RECORD_SCHEMA, *declared) if field.name in columns])
+
+    def _read(self, segment: Segment, start: int, end: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         cached = self._in_memory(segment)
         if cached is None:
-            yield from self._stored(segment, start, end, columns)
+            yield from self._stored(segment, start, end, schema)
         elif (part := segments.between(cached, start, end)).num_rows:
-            yield part
+            yield segments.conform(part, schema)
 
     def _in_memory(self, segment: Segment) -> pa.RecordBatch | None:
         """The records of a segment that is cached, or small: then it is read whole, and cached.
@@ -198,18 +204,18 @@ class PartitionReader:
         cached = self._cache.get(path)
         if cached is None and segment.raw_bytes <= self.config.limits.small_bytes:
             end = segment.last_offset + 1
-            batches = self._stored(segment, segment.base_offset, end)
-            cached = pa.Table.from_batches(batches, RECORD_SCHEMA).combine_chunks().to_batches()[0]
+            batches = self._stored(segment, segment.base_offset, end, None)
+            cached = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
             self._cache.put(path, cached)
         return cached
 
     def _stored(
-        self, segment: Segment, start: int, end: int, columns: Sequence[str] | None = None
+        self, segment: Segment, start: int, end: int, schema: pa.Schema | None
     ) -> Iterator[pa.RecordBatch]:
         whole_bytes = self.config.limits.whole_bytes
         if segment.remote:
-            return self._tier.read(segment, start, end, columns, whole_bytes)
-        return segments.read(self.table.store, self.directory, segment, start, end, columns, whole_bytes)
+            return self._tier.read(segment, start, end, schema, whole_bytes)
+        return segments.read(self.table.store, self.directory, segment, start, end, schema, whole_bytes)
 
     def fetch(self, offset: int, max_bytes: int) -> pa.Table:
         """`plan_read`, `bound` and `read` in one, as a Table of RECORD_SCHEMA."""

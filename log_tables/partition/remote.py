@@ -8,7 +8,7 @@ remote root asked for anything.
 import dataclasses
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TypeVar
 
@@ -27,6 +27,7 @@ from log_tables.errors import (
 )
 from log_tables.layout import PROPERTY_CLUSTER, REMOTE_MARK, REMOTE_OWNER, log_directory
 from log_tables.limits import REMOTE_LOOK_S, WHOLE_SEGMENT_BYTES
+from log_tables.record import RECORD_SCHEMA
 from log_tables.segments import segment as segments
 from log_tables.store.store import Store
 from log_tables.table.snapshot import Segment, Snapshot
@@ -270,7 +271,7 @@ class RemoteTier:
         segment: Segment,
         start: int,
         end: int,
-        columns: Sequence[str] | None = None,
+        schema: pa.Schema | None = RECORD_SCHEMA,
         whole_bytes: int = WHOLE_SEGMENT_BYTES,
     ) -> Iterator[pa.RecordBatch]:
         """`segment.read` of a remote segment. Raises StoreUnavailable, also when the root is missing, and
@@ -278,7 +279,7 @@ class RemoteTier:
         """
         root = self._root()
         try:
-            yield from segments.read(root.store, self._directory, segment, start, end, columns, whole_bytes)
+            yield from segments.read(root.store, self._directory, segment, start, end, schema, whole_bytes)
         except StoreUnavailable as error:
             raise _of_remote(error) from None
         except CorruptSegment:

@@ -36,7 +36,7 @@ from log_tables.layout import (
     topic_directory,
 )
 from log_tables.limits import SEQUENCE_MODULUS
-from log_tables.record import int64s
+from log_tables.record import int64s, timestamp_us
 from log_tables.root import kept_producers
 from log_tables.root.fold_replay import check_fold
 from log_tables.root.group_replay import GroupReplay, records
@@ -47,14 +47,7 @@ from log_tables.table.checkpoint import Checkpoint
 from log_tables.table.checkpoint import decode as decode_checkpoint
 from log_tables.table.commit import Commit, read_commit
 from log_tables.table.invariant import broken_state, classify, gaps
-from log_tables.table.snapshot import (
-    Segment,
-    Snapshot,
-    check_supported,
-    first_snapshot,
-    from_checkpoint,
-    timestamp_us,
-)
+from log_tables.table.snapshot import Segment, Snapshot, check_supported, first_snapshot, from_checkpoint
 
 
 @dataclass(slots=True)

@@ -19,8 +19,8 @@ from log_tables.limits import (
     REPLAY_SEGMENT_RECORDS,
     TIMESTAMP_MIN_US,
 )
-from log_tables.record import int64s
-from log_tables.table.snapshot import Horizons, Segment, Snapshot, timestamp_text
+from log_tables.record import int64s, timestamp_text
+from log_tables.table.snapshot import Horizons, Segment, Snapshot
 
 _FOR_EVER_MS = 2**63 - 1
 
@@ -73,12 +73,15 @@ def is_dirty(snapshot: Snapshot, dirty_records_min: int = DIRTY_RECORDS_MIN) -> 
 
 
 def groups(inputs: Sequence[Segment], segment_bytes: int) -> Iterator[tuple[Segment, ...]]:
-    """`inputs` in order, as runs of up to `segment_bytes` (uncompressed) that each become one segment."""
+    """`inputs` in order, as runs of up to `segment_bytes` (uncompressed) that each become one segment.
+
+    Those of a run have one declaration of columns.
+    """
     run: list[Segment] = []
     room = segment_bytes
     for segment in inputs:
         wanted = segment.raw_bytes or segment.size
-        if run and wanted > room:
+        if run and (wanted > room or segment.columns != run[-1].columns):
             yield tuple(run)
             run, room = [], segment_bytes
         run.append(segment)

@@ -3,19 +3,21 @@
 It depends on every value, on nulls, and on the order, but not on how the records are cut into batches.
 """
 
+from collections.abc import Iterator
+
 import mmh3
 import numpy as np
 import pyarrow as pa
 
 from log_tables.layout import HEADERS, KEY, OFFSET, TIMESTAMP, VALUE
-from log_tables.record import int64s
+from log_tables.record import RECORD_SCHEMA, int64s
 
 _NULL = -1
 """The length of a null."""
 
 
 class Digest:
-    """A digest over RECORD_SCHEMA batches, one `update` each, in order.
+    """A digest over batches of RECORD_SCHEMA and declared columns, one `update` each, in order.
 
     Of each column the lengths go into one hash (murmur3, 128 bit, against accidents and not against forgery)
     and the bytes into another, straight from Arrow's buffers.
@@ -25,9 +27,12 @@ class Digest:
         self._numbers = [mmh3.mmh3_x64_128() for _ in (OFFSET, TIMESTAMP)]
         self._bytes = [_Bytes() for _ in (KEY, VALUE, "a header's key", "a header's value")]
         self._headers = [mmh3.mmh3_x64_128() for _ in ("a record's", "which are null")]
+        self._declared: dict[str, _Declared] = {}
 
     def update(self, batch: pa.RecordBatch) -> None:
-        """Add the records of `batch` (RECORD_SCHEMA)."""
+        """Add the records of `batch`."""
+        for field in [*batch.schema][len(RECORD_SCHEMA) :]:
+            self._declared.setdefault(field.name, _Declared(field.type)).update(batch.column(field.name))
         for hasher, name in zip(self._numbers, (OFFSET, TIMESTAMP), strict=True):
             hasher.update(int64s(batch.column(name)).data)
         headers = batch.column(HEADERS)
@@ -42,7 +47,8 @@ class Digest:
 
     def value(self) -> bytes:
         """The digest of all records so far: 16 bytes."""
-        hashers = (*self._numbers, *self._headers, *(h for pair in self._bytes for h in pair.hashers))
+        hashers = [*self._numbers, *self._headers, *(h for pair in self._bytes for h in pair.hashers)]
+        hashers += (hasher for _, column in sorted(self._declared.items()) for hasher in column.hashers())
         return mmh3.mmh3_x64_128_digest(b"".join(hasher.digest() for hasher in hashers))
 
 
@@ -62,6 +68,57 @@ class _Bytes:
         if len(column):
             ends = _ends(column)
             data.update(memoryview(column.buffers()[2] or b"")[int(ends[0]) : int(ends[-1])])
+
+
+class _Declared:
+    """The hashes of a declared column: of its nulls, its lengths and its values, part by part."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self._numbers = [mmh3.mmh3_x64_128() for _ in ("which are null", "values")]
+        self._text = _Bytes()
+        self._parts: list[_Declared] = []
+        if pa.types.is_struct(kind):
+            self._parts = [_Declared(kind.field(index).type) for index in range(kind.num_fields)]
+        elif pa.types.is_map(kind):
+            self._parts = [_Declared(kind.key_type), _Declared(kind.item_type)]
+        elif pa.types.is_list(kind):
+            self._parts = [_Declared(kind.value_type)]
+
+    def update(self, column: pa.Array) -> None:
+        kind, (nulls, values) = column.type, self._numbers
+        if pa.types.is_string(kind):
+            self._text.update(column)
+            return
+        nulls.update(_nulls(column).data)
+        column = column.drop_null() if column.null_count else column
+        if pa.types.is_struct(kind):
+            parts = column.flatten()
+        elif pa.types.is_map(kind):
+            values.update(_lengths(column).data)
+            parts = [column.keys, column.items]
+        elif pa.types.is_list(kind):
+            values.update(_lengths(column).data)
+            parts = [column.flatten()]
+        else:
+            values.update(_raw(column))
+            return
+        for part, hashes in zip(parts, self._parts, strict=True):
+            hashes.update(part)
+
+    def hashers(self) -> Iterator[mmh3.mmh3_x64_128]:
+        yield from self._numbers
+        yield from self._text.hashers
+        for part in self._parts:
+            yield from part.hashers()
+
+
+def _raw(column: pa.Array) -> memoryview:
+    """The bytes of numbers, times or truth values without nulls."""
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())
+    width = column.type.bit_width // 8
+    data = memoryview(column.buffers()[1] or b"").cast("B")
+    return data[column.offset * width : (column.offset + len(column)) * width]
 
 
 def _lengths(column: pa.Array) -> np.ndarray:

@@ -17,7 +17,7 @@ from log_tables.clock import Clock, SystemClock
 from log_tables.errors import CorruptSegment, InvalidArgument
 from log_tables.layout import KEY, OFFSET, TXN_CLEANED, segment_name
 from log_tables.limits import COMPACTED_SEGMENT_BYTES, DELETE_RETENTION_MS, REWRITE_MAX_AGE_MS
-from log_tables.record import int64s
+from log_tables.record import int64s, record_schema
 from log_tables.segments import cleaner
 from log_tables.segments import segment as segments
 from log_tables.segments.cleaner import Cleaning
@@ -68,7 +68,7 @@ def tail(
 
     `table` is its directory in both stores; nothing is committed. Raises CorruptSegment.
     """
-    records = segments.read(source, table, item, start, item.last_offset + 1)
+    records = segments.read(source, table, item, start, item.last_offset + 1, None)
     return _write(target, table, records, SegmentWriter(compression), item, item.horizons, clock)
 
 
@@ -110,11 +110,11 @@ def keys(
 
     Raises CorruptSegment.
     """
-    columns = (OFFSET, KEY)
+    schema = record_schema((OFFSET, KEY))
     batches = [
         batch
         for item in inputs
-        for batch in segments.read(store, table, item, log_start, item.last_offset + 1, columns)
+        for batch in segments.read(store, table, item, log_start, item.last_offset + 1, schema)
     ]
     offsets = [np.empty(0, np.int64), *(int64s(batch.column(OFFSET)) for batch in batches)]
     return pa.chunked_array([batch.column(KEY) for batch in batches], pa.binary()), np.concatenate(offsets)
@@ -212,16 +212,23 @@ def compact_if_dirty(table: Table, compression: str) -> bool:
 
 
 def _read(store: Store, table: str, inputs: Sequence[Segment]) -> Iterator[pa.RecordBatch]:
-    """The records of `inputs`, neighbours in order. Raises InvalidArgument, CorruptSegment."""
+    """The records of `inputs`, neighbours in order with the same declaration, with all their columns.
+
+    Raises InvalidArgument, CorruptSegment.
+    """
     if not inputs or any(a.last_offset >= b.base_offset for a, b in pairwise(inputs)):
         raise InvalidArgument("a rewrite takes one or more segments in offset order; list them so")
+    if len({item.columns for item in inputs}) > 1:
+        raise InvalidArgument(
+            "a rewrite takes segments of one declaration of columns; rewrite those of each by themselves"
+        )
     return _records(store, table, inputs)
 
 
 def _records(store: Store, table: str, inputs: Sequence[Segment]) -> Iterator[pa.RecordBatch]:
     for item in inputs:
         found = 0
-        for batch in segments.read(store, table, item, item.base_offset, item.last_offset + 1):
+        for batch in segments.read(store, table, item, item.base_offset, item.last_offset + 1, None):
             found += batch.num_rows
             yield batch
         if found != item.records:
@@ -267,7 +274,7 @@ def _put(
     path = segment_name(found.base_offset, clock.random_hex(8))
     store.put_new(f"{table}/{path}", data)
     # The time of the newest input is between those of the neighbours, so modificationTime stays monotone.
-    return found.segment(path, data.size, newest.modification_time, horizons)
+    return found.segment(path, data.size, newest.modification_time, horizons, newest.columns)
 
 
 def _checked(data: pa.Buffer, digest: bytes, newest: Segment) -> SegmentStats:

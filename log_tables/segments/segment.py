@@ -2,7 +2,7 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from log_tables.columns.column_stats import ColumnStatsBuilder
 from log_tables.errors import CorruptSegment, ObjectMissing
-from log_tables.layout import HEADERS, KEY, OFFSET, TIMESTAMP, VALUE
+from log_tables.layout import OFFSET, TIMESTAMP, VALUE
 from log_tables.limits import (
     CACHE_BYTES,
     COMPRESSED_MIN_BYTES,
@@ -23,23 +24,30 @@ from log_tables.limits import (
     TIMESTAMP_MIN_US,
     WHOLE_SEGMENT_BYTES,
 )
-from log_tables.record import RECORD_SCHEMA, batch_bytes, int64s
+from log_tables.record import RECORD_SCHEMA, batch_bytes, int64s, timestamp_text
 from log_tables.store.store import Data, Store
-from log_tables.table.snapshot import Horizons, Segment, timestamp_text
+from log_tables.table.snapshot import Horizons, Segment, pack_stats
 
 COMPRESSIONS = ("zstd", "lz4", "snappy", "gzip", "uncompressed")
 """Values of `compression.type`, by Kafka's names."""
 
 _ZSTD_LEVEL = 1
 
-_PATHS = {
-    OFFSET: (OFFSET,),
-    TIMESTAMP: (TIMESTAMP,),
-    KEY: (KEY,),
-    VALUE: (VALUE,),
-    HEADERS: (f"{HEADERS}.list.element.key", f"{HEADERS}.list.element.value"),
-}
-"""The paths in a Parquet file of each column."""
+_OWN = frozenset(RECORD_SCHEMA.names)
+
+
+def _leaf_paths(name: str, kind: pa.DataType) -> Iterator[str]:
+    """The paths in a Parquet file of a column."""
+    if pa.types.is_map(kind):
+        yield f"{name}.key_value.key"
+        yield from _leaf_paths(f"{name}.key_value.value", kind.item_type)
+    elif pa.types.is_list(kind):
+        yield from _leaf_paths(f"{name}.list.element", kind.value_type)
+    elif pa.types.is_struct(kind):
+        for index in range(kind.num_fields):
+            yield from _leaf_paths(f"{name}.{kind.field(index).name}", kind.field(index).type)
+    else:
+        yield name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +70,13 @@ SEGMENT_LIMITS = SegmentLimits()
 
 
 def encode(batch: pa.RecordBatch, compression: str, limits: SegmentLimits = SEGMENT_LIMITS) -> pa.Buffer:
-    """RECORD_SCHEMA rows, ordered by offset, as the bytes of a Parquet file; small ones stay plain.
+    """RECORD_SCHEMA rows, and declared columns if they have any, ordered by offset, as the bytes of a Parquet
+    file; small ones stay plain.
 
     To set up a compression takes as long as the rest of a column, so it has to find something there.
     """
     size = batch_bytes(batch)
-    long = (KEY, VALUE, HEADERS) if size >= limits.compressed_bytes else ()
+    long = set(batch.schema.names) - {OFFSET, TIMESTAMP} if size >= limits.compressed_bytes else ()
     filled = [name for name in long if batch.column(name).null_count < batch.num_rows]
     writer = SegmentWriter(compression, limits, filled)
     writer.add(batch, size)
@@ -75,44 +84,57 @@ def encode(batch: pa.RecordBatch, compression: str, limits: SegmentLimits = SEGM
 
 
 class SegmentWriter:
-    """Writes RECORD_SCHEMA batches, ordered by offset, to a Parquet file in memory, a full row group at a
-    time.
+    """Writes records, ordered by offset, to a Parquet file in memory, a full row group at a time.
 
-    Offsets and timestamps are delta-encoded (a few bytes a page), keys and values plain: the compression
-    finds repetitions faster than a dictionary does. Only offset and timestamp carry statistics. Each
-    page has a checksum, so that a byte that rots on the disk is noticed, as in Kafka's batches.
+    They have RECORD_SCHEMA and declared columns, the same in all batches. Offsets and timestamps are
+    delta-encoded (a few bytes a page), keys and values plain: the compression finds repetitions faster than a
+    dictionary does. Declared columns have dictionaries. Only they, offset and timestamp carry statistics.
+    Each page has a checksum, so that a byte that rots on the disk is noticed, as in Kafka's batches.
     """
 
     def __init__(
         self,
         compression: str,
         limits: SegmentLimits = SEGMENT_LIMITS,
-        columns: Iterable[str] = RECORD_SCHEMA.names,
+        columns: Collection[str] | None = None,
     ) -> None:
-        """`columns` are those to which `compression` applies."""
-        self._limits = limits
+        """`columns` are those to which `compression` applies, all unless given."""
+        self._compression, self._limits, self._columns = compression, limits, columns
         self._sink = pa.BufferOutputStream()
-        paths = [path for name in columns for path in _PATHS[name]] if compression != "uncompressed" else []
-        self._writer = pq.ParquetWriter(
-            self._sink,
-            RECORD_SCHEMA,
-            compression=dict.fromkeys(paths, compression),
-            compression_level=dict.fromkeys(paths, _ZSTD_LEVEL) if compression == "zstd" else None,
-            use_dictionary=False,
-            column_encoding={OFFSET: "DELTA_BINARY_PACKED", TIMESTAMP: "DELTA_BINARY_PACKED"},
-            write_statistics=[OFFSET, TIMESTAMP],
-            store_schema=False,
-            write_page_checksum=True,
-        )
+        self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
+
+    def _opened(self, schema: pa.Schema) -> pq.ParquetWriter:
+        """The writer, made for the `schema` of the first rows."""
+        if self._writer is None:
+            paths = {field.name: [*_leaf_paths(field.name, field.type)] for field in schema}
+            chosen = paths if self._columns is None else self._columns
+            packed = [path for name in chosen for path in paths[name]]
+            if self._compression == "uncompressed":
+                packed = []
+            declared = [path for name in paths if name not in _OWN for path in paths[name]]
+            level = dict.fromkeys(packed, _ZSTD_LEVEL) if self._compression == "zstd" else None
+            self._writer = pq.ParquetWriter(
+                self._sink,
+                schema,
+                compression=dict.fromkeys(packed, self._compression),
+                compression_level=level,
+                use_dictionary=declared or False,
+                column_encoding={OFFSET: "DELTA_BINARY_PACKED", TIMESTAMP: "DELTA_BINARY_PACKED"},
+                write_statistics=[OFFSET, TIMESTAMP, *declared],
+                store_schema=False,
+                write_page_checksum=True,
+            )
+        return self._writer
 
     def add(self, batch: pa.RecordBatch, size_bytes: int | None = None) -> None:
         """Add `batch`, of `size_bytes` if that is known; less than a row group waits for more."""
         self._wait(batch, batch_bytes(batch) if size_bytes is None else size_bytes)
         while self._rows >= (size := self._group_rows()):
             rows = pa.concat_batches(self._waiting) if len(self._waiting) > 1 else self._waiting[0]
-            self._writer.write_table(pa.Table.from_batches([rows.slice(0, size)]), row_group_size=size)
+            whole = pa.Table.from_batches([rows.slice(0, size)])
+            self._opened(rows.schema).write_table(whole, row_group_size=size)
             self._waiting, self._rows, self._bytes = [], 0, 0
             if rows.num_rows == size:
                 return
@@ -120,10 +142,11 @@ class SegmentWriter:
             self._wait(rest, batch_bytes(rest))
 
     def finish(self) -> pa.Buffer:
-        """Write the waiting rows as the last row group; returns the whole file."""
+        """Write the waiting rows as the last row group; returns the whole file, of at least one record."""
         if self._waiting:
-            self._writer.write_table(pa.Table.from_batches(self._waiting), row_group_size=self._rows)
-        self._writer.close()
+            rest = pa.Table.from_batches(self._waiting)
+            self._opened(rest.schema).write_table(rest, row_group_size=self._rows)
+        self._opened(RECORD_SCHEMA).close()
         return self._sink.getvalue()
 
     def _wait(self, batch: pa.RecordBatch, size_bytes: int) -> None:
@@ -145,7 +168,7 @@ def decode(data: pa.Buffer) -> Iterator[pa.RecordBatch]:
     with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
         for group in range(file.metadata.num_row_groups):
             for batch in file.read_row_group(group, use_threads=False).to_batches():
-                yield conform(batch)
+                yield conform(batch, None)
 
 
 class SegmentStats:
@@ -156,10 +179,12 @@ class SegmentStats:
         self.records = self._bytes = 0
         self._earliest, self._latest = TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
         self._nulls = (0, 0, 0)
+        self._of_columns = ColumnStatsBuilder()
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Count the next rows (RECORD_SCHEMA, ordered by offset)."""
-        offset_column, timestamp_column, *nullable = batch.columns
+        """Count the next rows (RECORD_SCHEMA and declared columns, ordered by offset)."""
+        own = len(RECORD_SCHEMA)
+        offset_column, timestamp_column, *nullable = batch.columns[:own]
         offsets, stamps = int64s(offset_column), int64s(timestamp_column)
         if len(offsets) == 0:
             return
@@ -167,16 +192,20 @@ class SegmentStats:
             self.base_offset = int(offsets[0])
         self.last_offset = int(offsets[-1])
         self.records += len(offsets)
-        self._bytes += batch_bytes(batch)
+        self._bytes += batch_bytes(batch.select(RECORD_SCHEMA.names))
         self._earliest = min(self._earliest, int(stamps.min()))
         self._latest = max(self._latest, int(stamps.max()))
         keys, values, headers = (
             nulls + column.null_count for nulls, column in zip(self._nulls, nullable, strict=True)
         )
         self._nulls = keys, values, headers
+        if batch.num_columns > own:
+            self._of_columns.add(batch, batch.schema.names[own:])
 
-    def segment(self, path: str, size: int, modification_time: int, horizons: Horizons = ()) -> Segment:
-        """The Segment of the file `path` of `size` bytes, with these stats."""
+    def segment(
+        self, path: str, size: int, modification_time: int, horizons: Horizons = (), columns: str = ""
+    ) -> Segment:
+        """The Segment of the file `path` of `size` bytes, with these stats, and the declaration `columns`."""
         return Segment(
             path=path,
             size=size,
@@ -189,14 +218,20 @@ class SegmentStats:
             nulls=self._nulls,
             raw_bytes=self._bytes,
             horizons=horizons,
+            columns=columns,
+            packed_stats=pack_stats(self._of_columns.stats()),
         )
 
 
-def describe(path: str, batch: pa.RecordBatch, size: int, modification_time: int) -> Segment:
-    """The Segment (its Delta stats) of a file `path` of `size` bytes that holds `batch`."""
+def describe(
+    path: str, batch: pa.RecordBatch, size: int, modification_time: int, columns: str = ""
+) -> Segment:
+    """The Segment (its Delta stats) of a file `path` of `size` bytes that holds `batch`, whose declaration
+    has the id `columns`.
+    """
     stats = SegmentStats()
     stats.add(batch)
-    return stats.segment(path, size, modification_time)
+    return stats.segment(path, size, modification_time, columns=columns)
 
 
 def read(
@@ -205,25 +240,27 @@ def read(
     segment: Segment,
     start: int,
     end: int,
-    columns: Sequence[str] | None = None,
+    schema: pa.Schema | None = RECORD_SCHEMA,
     whole_bytes: int = WHOLE_SEGMENT_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of `segment` with start ≤ offset < end, in order, one batch a row group.
+    """The records of `segment` with start ≤ offset < end, in order, one batch of `schema` a row group.
 
-    Reads only the row groups and columns needed, of a file larger than `whole_bytes`; `columns` are names of
-    RECORD_SCHEMA (default all).
-    Raises CorruptSegment when the file is missing, broken, or does not hold what its stats say.
+    Reads only the row groups and columns needed, of a file larger than `whole_bytes`. A declared column that
+    the file lacks is null; without a `schema` all columns of the file are read. Raises CorruptSegment when
+    the file is missing, broken, or does not hold what its stats say.
     """
-    names = [name for name in RECORD_SCHEMA.names if columns is None or name in columns]
-    wanted = [OFFSET, *(name for name in names if name != OFFSET)]
+    names = None if schema is None else schema.names
     path = f"{table}/{segment.path}"
     with _named(path):
         # The values are most of a file: a large one is not worth reading whole without them.
-        all_of_it = start <= segment.base_offset and end > segment.last_offset and VALUE in wanted
+        of_all = start <= segment.base_offset and end > segment.last_offset
+        all_of_it = of_all and (names is None or VALUE in names)
         source = _source(store, path, segment, all_of_it or segment.size <= whole_bytes)
         with pq.ParquetFile(source, page_checksum_verification=True) as file:
             if not _as_logged(file, segment):
                 raise _not_as_logged(path, segment)
+            stored = file.schema_arrow.names
+            wanted = [name for name in stored if names is None or name in names or name == OFFSET]
             for group, first, last in _groups(file, segment, start, end):
                 rows = file.read_row_group(group, columns=wanted, use_threads=False)
                 if _ends(rows) != (first, last):
@@ -231,7 +268,7 @@ def read(
                 for batch in rows.to_batches():
                     part = between(batch, start, end)
                     if part.num_rows:
-                        yield conform(part.select(names))
+                        yield conform(part, schema)
 
 
 def check(data: Data, table: str, segment: Segment) -> None:
@@ -261,7 +298,7 @@ def _as_logged(file: pq.ParquetFile, segment: Segment) -> bool:
     counts = [file.metadata.row_group(index).num_rows for index in range(file.metadata.num_row_groups)]
     schema = file.schema_arrow
     return (
-        schema.names == RECORD_SCHEMA.names
+        schema.names[: len(RECORD_SCHEMA)] == RECORD_SCHEMA.names
         and all(schema.field(name).type == RECORD_SCHEMA.field(name).type for name in (OFFSET, TIMESTAMP))
         and file.metadata.num_rows == sum(counts) == segment.records
     )
@@ -315,16 +352,25 @@ def between(batch: pa.RecordBatch, start: int, end: int) -> pa.RecordBatch:
     return batch.slice(int(first), int(last - first))
 
 
-def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """`batch` with exactly the types and flags of RECORD_SCHEMA, some of which Parquet does not store."""
-    names = batch.schema.names
-    whole = names == RECORD_SCHEMA.names
-    schema = RECORD_SCHEMA if whole else pa.schema([RECORD_SCHEMA.field(name) for name in names])
+def conform(batch: pa.RecordBatch, schema: pa.Schema | None) -> pa.RecordBatch:
+    """The columns `schema` of `batch`, with exactly its types and flags, which Parquet does not all store.
+
+    A column that `batch` lacks is null. Without a `schema` it is RECORD_SCHEMA and what follows in `batch`.
+    """
+    if schema is None:
+        schema = pa.schema([*RECORD_SCHEMA, *([*batch.schema][len(RECORD_SCHEMA) :])])
+    if batch.schema.equals(schema):
+        return batch
+    had = {*batch.schema.names}
     columns = [
-        column if column.type == kind.type else column.cast(kind.type)
-        for column, kind in zip(batch.columns, schema, strict=True)
+        _as(batch.column(kind.name), kind.type) if kind.name in had else pa.nulls(batch.num_rows, kind.type)
+        for kind in schema
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return column if column.type == kind else column.cast(kind)
 
 
 def first_at(batch: pa.RecordBatch, timestamp_us: int) -> int | None:

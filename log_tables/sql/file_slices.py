@@ -17,9 +17,9 @@ from pyarrow.fs import LocalFileSystem
 
 from log_tables.layout import OFFSET, TIMESTAMP
 from log_tables.limits import MIB, SMALL_SEGMENT_BYTES
-from log_tables.record import RECORD_SCHEMA
+from log_tables.record import RECORD_SCHEMA, timestamp_us
 from log_tables.sql.topic_files import PartitionFiles, TopicFiles
-from log_tables.table.snapshot import Segment, timestamp_us
+from log_tables.table.snapshot import Segment
 
 PARTITION = "partition"
 TOPIC = "topic"

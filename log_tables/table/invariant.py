@@ -7,8 +7,10 @@ other processes.
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 
+from log_tables.columns.declaration import declaration_of_schema
 from log_tables.errors import CorruptLog, ForeignCommit
 from log_tables.layout import TXN_HIGH_WATERMARK, TXN_LEADER
+from log_tables.record import delta_schema
 from log_tables.table.commit import VACUUM, Commit, Txn
 from log_tables.table.snapshot import Segment, Snapshot, segment_of
 
@@ -319,9 +321,22 @@ def foreign_commit(
 def _table_stays(before: Snapshot, commit: Commit) -> Violation:
     if commit.protocol is not None and commit.protocol != before.protocol:
         return "it changes the protocol of the table"
-    if commit.metadata is not None and commit.metadata.schemaString != before.metadata.schemaString:
-        return "it changes the schema of the table"
-    return None
+    if commit.metadata is None:
+        return None
+    return schema_only_grows(before.metadata.schemaString, commit.metadata.schemaString)
+
+
+def schema_only_grows(before: str, after: str, partitioned: bool = False) -> Violation:
+    """The schema `after` is `before`, or has more declared columns at its end (`schemaString`)."""
+    if after == before:
+        return None
+    broken = "it changes the schema of the table"
+    try:
+        was, now = declaration_of_schema(before), declaration_of_schema(after)
+    except (KeyError, TypeError, ValueError):
+        return broken
+    grown = now.columns[: len(was.columns)] == was.columns
+    return None if grown and after == delta_schema(partitioned, now.fields()) else broken
 
 
 def _txn(commit: Commit, app_id: str) -> int | None:

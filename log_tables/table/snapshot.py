@@ -7,10 +7,11 @@ the log commit by commit.
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from log_tables.columns.column_stats import NO_STATS, Bound, ColumnStats
+from log_tables.columns.declaration import Declaration, declaration_of_schema
 from log_tables.errors import CorruptLog, UnsupportedTable
 from log_tables.layout import (
     HEADERS,
@@ -38,8 +39,9 @@ READER_VERSION = 1
 WRITER_VERSION = 2
 TAG_BYTES = "lakelog.bytes"
 TAG_HORIZONS = "lakelog.deleteHorizons"
+TAG_COLUMNS = "lakelog.columns"
+_OWN_COLUMNS = frozenset((OFFSET, TIMESTAMP, KEY, VALUE, HEADERS))
 _SHOWN_CHARS = 200
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _Bounds(msgspec.Struct, frozen=True):
@@ -54,7 +56,18 @@ class _Stats(msgspec.Struct, frozen=True):
     nullCount: dict[str, int] = {}  # noqa: N815
 
 
+class _TypedStats(msgspec.Struct, frozen=True):
+    """The stats of a file with declared columns."""
+
+    numRecords: int  # noqa: N815
+    minValues: dict[str, Bound]  # noqa: N815
+    maxValues: dict[str, Bound]  # noqa: N815
+    nullCount: dict[str, int]  # noqa: N815
+
+
 _stats_decoder = msgspec.json.Decoder(_Stats)
+_typed_stats_decoder = msgspec.json.Decoder(_TypedStats)
+_column_stats_decoder = msgspec.json.Decoder(ColumnStats)
 _stats_encoder = msgspec.json.Encoder()
 
 Horizons = tuple[tuple[int, int], ...]
@@ -70,7 +83,8 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Strings of one width compare as times do, so a table with 10,000 segments opens without parsing them.
     `raw_bytes` are the uncompressed bytes of its records, 0 if the writer did not say. `horizons` are those
     of its tombstones that compaction by key has met already (KIP-534), in order of offset. `remote` says that
-    the file is in the remote table of the partition; it is no part of the Delta action.
+    the file is in the remote table of the partition; it is no part of the Delta action. `columns` is the id
+    of its declaration, "" without one, and `packed_stats` are the encoded stats of declared columns.
     """
 
     path: str
@@ -85,22 +99,24 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     raw_bytes: int
     horizons: Horizons = ()
     remote: bool = False
+    columns: str = ""
+    packed_stats: bytes = b""
 
     @property
     def dense(self) -> bool:
         """Whether every offset from the first to the last has a record."""
         return self.records == self.last_offset - self.base_offset + 1
 
+    @property
+    def column_stats(self) -> ColumnStats:
+        """The stats of its declared columns."""
+        return _column_stats_decoder.decode(self.packed_stats) if self.packed_stats else NO_STATS
+
     def add(self, data_change: bool) -> Add:
         """This segment as a Delta add action."""
-        keys, values, headers = self.nulls
-        stats = _Stats(
-            self.records,
-            _Bounds(self.base_offset, self.min_timestamp),
-            _Bounds(self.last_offset, self.max_timestamp),
-            {OFFSET: 0, TIMESTAMP: 0, KEY: keys, VALUE: values, HEADERS: headers},
-        )
         tags = {TAG_BYTES: str(self.raw_bytes)}
+        if self.columns:
+            tags[TAG_COLUMNS] = self.columns
         if self.horizons:
             tags[TAG_HORIZONS] = msgspec.json.encode(self.horizons).decode()
         return Add(
@@ -108,25 +124,27 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             self.size,
             self.modification_time,
             data_change,
-            _stats_encoder.encode(stats).decode(),
+            _stats_encoder.encode(self._stats()).decode(),
             tags,
+        )
+
+    def _stats(self) -> _Stats | _TypedStats:
+        keys, values, headers = self.nulls
+        nulls = {OFFSET: 0, TIMESTAMP: 0, KEY: keys, VALUE: values, HEADERS: headers}
+        if not self.packed_stats:
+            low = _Bounds(self.base_offset, self.min_timestamp)
+            return _Stats(self.records, low, _Bounds(self.last_offset, self.max_timestamp), nulls)
+        of_columns = self.column_stats
+        return _TypedStats(
+            self.records,
+            {OFFSET: self.base_offset, TIMESTAMP: self.min_timestamp, **of_columns.least},
+            {OFFSET: self.last_offset, TIMESTAMP: self.max_timestamp, **of_columns.greatest},
+            {**nulls, **of_columns.nulls},
         )
 
     def remove(self, now_ms: int, data_change: bool) -> Remove:
         """The Delta action that takes this segment out of the table."""
         return Remove(self.path, data_change, now_ms, self.size, True, {})
-
-
-def timestamp_text(microseconds: int, up: bool = False) -> str:
-    """Microseconds since 1970 UTC as ISO 8601 with milliseconds; `up` rounds up instead of down."""
-    milliseconds = -(-microseconds // 1000) if up else microseconds // 1000
-    time = _EPOCH + timedelta(milliseconds=milliseconds)
-    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def timestamp_us(text: str) -> int:
-    """The microseconds since 1970 UTC of a text of `timestamp_text`."""
-    return (datetime.fromisoformat(text) - _EPOCH) // timedelta(microseconds=1)
 
 
 def segment_of(add: Add) -> Segment:
@@ -143,6 +161,7 @@ def segment_of(add: Add) -> Segment:
         ) from None
     low, high, nulls = stats.minValues, stats.maxValues, stats.nullCount
     tags = add.tags or {}
+    columns = tags.get(TAG_COLUMNS, "")
     return Segment(
         path=add.path,
         size=add.size,
@@ -155,7 +174,27 @@ def segment_of(add: Add) -> Segment:
         nulls=(nulls.get(KEY, 0), nulls.get(VALUE, 0), nulls.get(HEADERS, 0)),
         raw_bytes=int(tags.get(TAG_BYTES, 0)),
         horizons=_horizons(tags[TAG_HORIZONS], add.path) if TAG_HORIZONS in tags else (),
+        columns=columns,
+        packed_stats=_packed_stats(add.stats or "") if columns else b"",
     )
+
+
+def _packed_stats(stats: str) -> bytes:
+    try:
+        found = _typed_stats_decoder.decode(stats)
+    except msgspec.MsgspecError:
+        return b""  # the stats of another writer, which only leave out less
+    least, greatest = (
+        {name: bound for name, bound in part.items() if name not in _OWN_COLUMNS}
+        for part in (found.minValues, found.maxValues)
+    )
+    nulls = {name: count for name, count in found.nullCount.items() if name not in _OWN_COLUMNS}
+    return pack_stats(ColumnStats(least, greatest, nulls))
+
+
+def pack_stats(stats: ColumnStats) -> bytes:
+    """`stats` as a segment keeps them: thousands of objects would take a multiple of that."""
+    return _stats_encoder.encode(stats) if stats.nulls else b""
 
 
 def check_data_file(path: str) -> None:
@@ -235,6 +274,11 @@ class Snapshot:
     def cluster(self) -> str | None:
         """The id of the cluster that owns the table, if it is a remote one; None otherwise."""
         return self.metadata.configuration.get(PROPERTY_CLUSTER)
+
+    @property
+    def declared(self) -> Declaration:
+        """All columns that were ever declared."""
+        return declaration_of_schema(self.metadata.schemaString)
 
     @property
     def leader_epoch(self) -> int:

@@ -1,6 +1,9 @@
 """The table of one partition: the log of docs/FORMAT.md over its snapshots."""
 
+from msgspec.structs import replace
+
 from log_tables.clock import Clock
+from log_tables.columns.declaration import NOTHING, Declaration
 from log_tables.errors import AlreadyExists
 from log_tables.layout import (
     PROPERTY_FILE_RETENTION,
@@ -27,16 +30,20 @@ from log_tables.table.snapshot import (
 
 
 def create_table(
-    store: Store, directory: str, clock: Clock, configuration: dict[str, str] | None = None
+    store: Store,
+    directory: str,
+    clock: Clock,
+    configuration: dict[str, str] | None = None,
+    columns: Declaration = NOTHING,
 ) -> None:
-    """Commit version 0 of an empty log at `directory`.
+    """Commit version 0 of an empty log at `directory`, with the declared `columns`.
 
     Raises AlreadyExists when there is a table, which is then durable; StoreUnavailable.
     """
     now_ms = clock.now_ms()
     metadata = Metadata(
         id=new_table_id(clock),
-        schemaString=delta_schema(),
+        schemaString=delta_schema(declared=columns.fields()),
         configuration={
             "delta.checkpointInterval": str(CHECKPOINT_INTERVAL_COMMITS),
             "delta.logRetentionDuration": f"interval {LOG_RETENTION_MS // 3_600_000} hours",
@@ -75,6 +82,20 @@ class Table(DeltaLog[Snapshot]):
 
     def _broken(self, before: Snapshot, commit: Commit, after: Snapshot) -> Violation:
         return broken_step(before, commit, after)
+
+    def widen(self, columns: Declaration) -> None:
+        """Let the table have the declared `columns`, too; no commit if it has them. Raises as `transact`."""
+        info = commit_info(self.clock, "ADD COLUMNS")
+
+        def build(snapshot: Snapshot) -> Commit | None:
+            grown = snapshot.declared.joined(columns)
+            if grown == snapshot.declared:
+                return None
+            schema = delta_schema(declared=grown.fields())
+            return Commit(info, metadata=replace(snapshot.metadata, schemaString=schema))
+
+        if self.snapshot.declared.joined(columns) != self.snapshot.declared:
+            self.transact(build)
 
     def make_durable_below(self, end: int) -> None:
         """Make the log below offset `end` durable, which this process may not have read yet.

@@ -12,7 +12,7 @@ from heapq import merge
 
 from log_tables.layout import segment_base_offset
 from log_tables.table.commit import Commit, CommitInfo, Txn
-from log_tables.table.invariant import Violation
+from log_tables.table.invariant import Violation, schema_only_grows
 from log_tables.table.snapshot import Segment, Snapshot
 from log_tables.topic_table.topic_snapshot import (
     TopicSnapshot,
@@ -162,7 +162,9 @@ def _note(steps: Sequence[Step], touched: Mapping[int, Snapshot]) -> None:
 def broken_fold(before: TopicSnapshot, commit: Commit, after: TopicSnapshot) -> Violation:
     """The first rule of the fold that `commit`, after `before`, would violate."""
     if commit.metadata is not None:
-        return None  # the table is re-created
+        if commit.metadata.id != before.metadata.id:
+            return None  # the table is re-created
+        return schema_only_grows(before.metadata.schemaString, commit.metadata.schemaString, partitioned=True)
     if before.deleted:
         return "the topic was deleted before, and nothing is committed after that"
     changes = {add.dataChange for add in commit.adds} | {remove.dataChange for remove in commit.removes}

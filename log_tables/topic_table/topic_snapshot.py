@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from log_tables.columns.declaration import Declaration, declaration_of_schema
 from log_tables.errors import CorruptLog, UnsupportedTable
 from log_tables.layout import PARTITION, TXN_DELETED, is_data_file
 from log_tables.limits import TOMBSTONE_RETENTION_MS
@@ -107,6 +108,11 @@ class TopicSnapshot:
     def of(self, partition: int) -> tuple[Segment, ...]:
         """The segments of one partition, with paths in its directory."""
         return self.segments.get(partition, ())
+
+    @property
+    def declared(self) -> Declaration:
+        """All columns that were ever declared, as far as they are folded."""
+        return declaration_of_schema(self.metadata.schemaString)
 
     @property
     def deleted(self) -> bool:

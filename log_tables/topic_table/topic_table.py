@@ -4,9 +4,12 @@ Any process may fold, at any time, and is killed at any point: the table says it
 absent decides between two.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+
+from msgspec.structs import replace
 
 from log_tables.clock import Clock
+from log_tables.columns.declaration import Declaration
 from log_tables.errors import AlreadyExists
 from log_tables.layout import (
     PARTITION,
@@ -97,7 +100,8 @@ class TopicTable(DeltaLog[TopicSnapshot]):
         already is left as it is. Raises StoreUnavailable, OutcomeUnknown, ForeignCommit, TopicDeleted.
         """
         state = self.refresh(wait=True)
-        made = 0
+        made = self._widen(partitions.values())
+        state = self.snapshot
         for step in plan(state, partitions, most):
             expected = state.version
             info = commit_info(self.clock, step.kind.value)
@@ -106,6 +110,21 @@ class TopicTable(DeltaLog[TopicSnapshot]):
             state = self.snapshot
             made += 1
         return made
+
+    def _widen(self, partitions: Iterable[Snapshot]) -> int:
+        """Let the table have the declared columns of `partitions`, too; returns how many commits it took."""
+        info = commit_info(self.clock, "ADD COLUMNS")
+
+        def build(state: TopicSnapshot) -> Commit | None:
+            grown = _grown(state, partitions)
+            if grown == state.declared:
+                return None
+            schema = delta_schema(partitioned=True, declared=grown.fields())
+            return Commit(info, metadata=replace(state.metadata, schemaString=schema))
+
+        if _grown(self.snapshot, partitions) == self.snapshot.declared:
+            return 0
+        return int(self.transact(build) is not None)
 
     def end(self) -> None:
         """Remove every file from the table, for good: its topic was deleted. Raises as `fold` does."""
@@ -129,6 +148,13 @@ class TopicTable(DeltaLog[TopicSnapshot]):
     def clean(self) -> int:
         """Delete the log as far as it is old; returns how many files. Delta's streams resume in the rest."""
         return self.delete_expired_log(retention_ms=TOPIC_LOG_RETENTION_MS)
+
+
+def _grown(state: TopicSnapshot, partitions: Iterable[Snapshot]) -> Declaration:
+    grown = state.declared
+    for snapshot in partitions:
+        grown = grown.joined(snapshot.declared)
+    return grown
 
 
 def _at(version: int, commit: Commit) -> Callable[[TopicSnapshot], Commit | None]:

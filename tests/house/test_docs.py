@@ -20,10 +20,11 @@ from lakelog.spark.session import LISTS, session_config
 from log_tables import errors
 from log_tables.cluster.config import SETTINGS
 from log_tables.errors import LakelogError
+from log_tables.record import timestamp_us
 from log_tables.table import invariant
 from log_tables.table.commit import Metadata, Protocol, decode, encode
 from log_tables.table.invariant import kind_of
-from log_tables.table.snapshot import Snapshot, segment_of, timestamp_us
+from log_tables.table.snapshot import Snapshot, segment_of
 from tests.kit.gateway import RunningGateway, running_gateway
 from tests.kit.support import ROOT
 

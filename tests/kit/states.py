@@ -12,8 +12,9 @@ from log_tables.layout import (
     partition_directory,
     topic_directory,
 )
+from log_tables.record import timestamp_text
 from log_tables.table.commit import Metadata, Protocol, Txn
-from log_tables.table.snapshot import Segment, Snapshot, timestamp_text
+from log_tables.table.snapshot import Segment, Snapshot
 
 NOW_MS = 1_000_000
 

@@ -17,6 +17,7 @@ from lakelog.spark.source.options import Options
 from lakelog.spark.worker import freeze_gc, store_at
 from log_tables.cluster.cluster import Cluster
 from log_tables.layout import partition_directory
+from log_tables.record import record_schema
 from log_tables.segments.replaced import read_on
 from log_tables.segments.segment import read as read_segment
 from log_tables.store.store import Store
@@ -61,11 +62,11 @@ def read(part: InputPartition, options: Options) -> Iterator[pa.RecordBatch]:
 
 
 def _records(options: Options, part: Slice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    now = part
+    now, schema = part, record_schema(columns)
 
     def read(segment: Segment, start: int, end: int) -> Iterator[pa.RecordBatch]:
         store = _store(options.location, segment, now)
-        return read_segment(store, part.directory, segment, start, end, columns)
+        return read_segment(store, part.directory, segment, start, end, schema)
 
     def look_up(offset: int) -> tuple[Sequence[Segment], int]:
         nonlocal now

@@ -12,13 +12,13 @@ from log_tables.clock import ManualClock
 from log_tables.layout import TXN_CLEANED, TXN_HIGH_WATERMARK
 from log_tables.limits import DELETE_HORIZON_STEPS, DIRTY_RECORDS_MIN, REPLAY_SEGMENT_RECORDS
 from log_tables.partition.partition import AppendRequest, Partition
-from log_tables.record import Record, binary_array, input_batch, with_offsets
+from log_tables.record import Record, binary_array, input_batch, timestamp_text, with_offsets
 from log_tables.root.fsck import check_partition
 from log_tables.segments import rewrite
 from log_tables.segments.cleaner import Cleaning, cleanable, groups, is_dirty, latest_offsets, survivors
 from log_tables.store.store import Store, open_store
 from log_tables.table.commit import Metadata, Protocol, Txn
-from log_tables.table.snapshot import Horizons, Segment, Snapshot, timestamp_text
+from log_tables.table.snapshot import Horizons, Segment, Snapshot
 from log_tables.testing import ClockedStore
 from tests.kit.compaction_model import Model
 from tests.kit.partitions import TABLE, another, new_partition, records

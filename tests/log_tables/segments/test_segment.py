@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from log_tables.errors import CorruptSegment, StoreUnavailable
 from log_tables.limits import WHOLE_SEGMENT_BYTES
-from log_tables.record import RECORD_SCHEMA, Record, batch_bytes, input_batch, to_records, with_offsets
+from log_tables.record import (
+    RECORD_SCHEMA,
+    Record,
+    batch_bytes,
+    input_batch,
+    record_schema,
+    to_records,
+    with_offsets,
+)
 from log_tables.segments import segment as segments
 from log_tables.segments.segment import (
     COMPRESSIONS,
@@ -143,7 +151,7 @@ def test_only_the_columns_asked_for_are_given_in_the_order_of_the_schema(
     store: Store, columns: list[str]
 ) -> None:
     segment = put(store, batch(ROWS))
-    parts = list(segments.read(store, TABLE, segment, 101, 103, columns))
+    parts = list(segments.read(store, TABLE, segment, 101, 103, record_schema(columns)))
     assert [part.schema.names for part in parts] == [[n for n in RECORD_SCHEMA.names if n in columns]]
     assert sum(part.num_rows for part in parts) == (2 if columns else parts[0].num_rows)
 
@@ -197,7 +205,7 @@ def test_a_large_segment_that_is_wanted_whole_is_read_in_one_request(store: Stor
 
 def test_of_a_large_segment_only_the_columns_asked_for_are_read(store: Store, large: Segment) -> None:
     watched = FaultyStore(store)
-    parts = segments.read(watched, TABLE, large, 0, 2**62, ("offset", "timestamp"), LARGE)
+    parts = segments.read(watched, TABLE, large, 0, 2**62, record_schema(("offset", "timestamp")), LARGE)
     assert sum(part.num_rows for part in parts) == large.records
     assert {call.operation for call in watched.calls} == {"get_range"}
 

@@ -10,6 +10,7 @@ from log_tables.clock import ManualClock
 from log_tables.errors import CorruptLog, ObjectMissing, UnsupportedTable
 from log_tables.layout import commit_path, producer_end_txn, producer_sequence_txn
 from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US, TOMBSTONE_RETENTION_MS
+from log_tables.record import timestamp_text, timestamp_us
 from log_tables.store.store import open_store
 from log_tables.table.checkpoint import Checkpoint
 from log_tables.table.commit import Add, Commit, CommitInfo, Metadata, Protocol, Txn
@@ -21,8 +22,6 @@ from log_tables.table.snapshot import (
     first_snapshot,
     from_checkpoint,
     segment_of,
-    timestamp_text,
-    timestamp_us,
 )
 from log_tables.table.table import Table
 from tests.kit.partitions import TABLE

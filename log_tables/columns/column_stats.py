@@ -1,0 +1,120 @@
+"""The Delta stats of declared columns in a file: least and greatest values, and how many nulls.
+
+They only ever leave out files: a bound may be wider than the values, and is left out where it would be long.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from log_tables.limits import STATS_COLUMNS_MAX, STATS_MAX_BYTES, STATS_TEXT_CHARS
+from log_tables.record import timestamp_text
+
+Bound = str | int | float | bool
+
+_LAST = 0x10FFFF
+_SURROGATES = range(0xD800, 0xE000)
+
+
+class ColumnStats(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The bounds of columns and their nulls, by name. Dates and times are texts, as in Delta's stats.
+
+    A time is in milliseconds, the least rounded down and the greatest up. A text has at most
+    STATS_TEXT_CHARS, and the greatest is at least the greatest of the column.
+    """
+
+    least: dict[str, Bound] = {}
+    greatest: dict[str, Bound] = {}
+    nulls: dict[str, int] = {}
+
+
+NO_STATS = ColumnStats()
+
+
+class ColumnStatsBuilder:
+    """Gathers the stats of the declared columns of a file, batch by batch."""
+
+    def __init__(self) -> None:
+        self._bounds: dict[str, tuple[pa.Scalar, pa.Scalar]] = {}
+        self._nulls: dict[str, int] = {}
+
+    def add(self, batch: pa.RecordBatch, names: Sequence[str]) -> None:
+        """Count the next rows, of which the columns `names` are declared ones."""
+        leaves = [name for name in names if not pa.types.is_nested(batch.schema.field(name).type)]
+        for name in leaves[:STATS_COLUMNS_MAX]:
+            column = batch.column(name)
+            self._nulls[name] = self._nulls.get(name, 0) + column.null_count
+            if column.null_count < len(column):
+                self._widen(name, column)
+
+    def _widen(self, name: str, column: pa.Array) -> None:
+        found = pc.min_max(column)
+        least, greatest = found["min"], found["max"]
+        if name in self._bounds:
+            low, high = self._bounds[name]
+            least = low if pc.less_equal(low, least).as_py() else least
+            greatest = high if pc.greater_equal(high, greatest).as_py() else greatest
+        self._bounds[name] = least, greatest
+
+    def stats(self) -> ColumnStats:
+        """The stats of all rows, of as many of the first columns as STATS_MAX_BYTES hold."""
+        least = {name: _least(low) for name, (low, _) in self._bounds.items()}
+        greatest = {name: _greatest(high) for name, (_, high) in self._bounds.items()}
+        return _bounded(
+            {name: bound for name, bound in least.items() if bound is not None},
+            {name: bound for name, bound in greatest.items() if bound is not None},
+            self._nulls,
+        )
+
+
+def _bounded(
+    least: Mapping[str, Bound], greatest: Mapping[str, Bound], nulls: Mapping[str, int]
+) -> ColumnStats:
+    names, size = [], 0
+    for name in nulls:
+        size += sum(len(msgspec.json.encode({name: part.get(name)})) for part in (least, greatest, nulls))
+        if size > STATS_MAX_BYTES:
+            break
+        names.append(name)
+    return ColumnStats(
+        {name: least[name] for name in names if name in least},
+        {name: greatest[name] for name in names if name in greatest},
+        {name: nulls[name] for name in names},
+    )
+
+
+def _least(value: pa.Scalar) -> Bound | None:
+    if pa.types.is_temporal(value.type):
+        return _time_text(value)
+    found: Bound = value.as_py()
+    return found[:STATS_TEXT_CHARS] if isinstance(found, str) else found
+
+
+def _greatest(value: pa.Scalar) -> Bound | None:
+    if pa.types.is_temporal(value.type):
+        return _time_text(value, up=True)
+    found: Bound = value.as_py()
+    return _not_less(found) if isinstance(found, str) else found
+
+
+def _not_less(text: str) -> str | None:
+    """A short text that is not less than `text`; None if there is none."""
+    if len(text) <= STATS_TEXT_CHARS:
+        return text
+    kept = text[:STATS_TEXT_CHARS]
+    while kept:
+        following = ord(kept[-1]) + 1
+        if following in _SURROGATES:
+            following = _SURROGATES.stop
+        if following <= _LAST:
+            return kept[:-1] + chr(following)
+        kept = kept[:-1]
+    return None
+
+
+def _time_text(value: pa.Scalar, up: bool = False) -> str:
+    if pa.types.is_date(value.type):
+        return str(value.as_py().isoformat())
+    return timestamp_text(value.value, up)
