@@ -111,7 +111,7 @@ class FoldDuty:
             raise failed
 
     def _works(self) -> list[Callable[[], None]]:
-        """What there is to do, topic by topic."""
+        """The work of a round, topic by topic."""
         now = self._clock.monotonic()
         ours = {topic.topic_id: topic for topic in self._cluster.topics() if self._is_ours(topic)}
         self._followed = {key: one for key, one in self._followed.items() if key in ours}

@@ -1,1 +1,1 @@
-"""Declared columns: typed columns that are made of the JSON values of a topic, beside the values."""
+"""Declared columns: typed columns that are made of the JSON values of a topic."""

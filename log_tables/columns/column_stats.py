@@ -33,7 +33,7 @@ class ColumnStats(msgspec.Struct, frozen=True, array_like=True, gc=False):
 NO_STATS = ColumnStats()
 
 
-class ColumnStatsBuilder:
+class ColumnStatsWriter:
     """Gathers the stats of the declared columns of a file, batch by batch."""
 
     def __init__(self) -> None:

@@ -44,7 +44,7 @@ _objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _arrays = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-class Misfit(Exception):
+class InvalidField(Exception):
     """A field does not fit its column. It never leaves this package."""
 
 
@@ -55,8 +55,8 @@ def fit(value: bytes, declaration: Declaration) -> tuple[list[object], str | Non
     """
     try:
         return _fitted(value, declaration), None
-    except Misfit as misfit:
-        return [None] * len(declaration.columns), cut(str(misfit))
+    except InvalidField as invalid:
+        return [None] * len(declaration.columns), cut(str(invalid))
 
 
 def cut(reason: str) -> str:
@@ -68,16 +68,16 @@ def _fitted(value: bytes, declaration: Declaration) -> list[object]:
     try:
         value.decode()
     except UnicodeDecodeError:
-        raise Misfit("the value is not UTF-8") from None
+        raise InvalidField("the value is not UTF-8") from None
     if depth(value) > VALUE_DEPTH_MAX:
-        raise Misfit(f"the value is nested more than {VALUE_DEPTH_MAX} deep")
+        raise InvalidField(f"the value is nested more than {VALUE_DEPTH_MAX} deep")
     steps = [column.steps for column in declaration.columns]
     try:
         whole = first_fields(tuple(sorted({first for first, *_ in steps}))).decode(value)
     except msgspec.ValidationError:
-        raise Misfit("the value is not a JSON object") from None
+        raise InvalidField("the value is not a JSON object") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise Misfit(_NOT_JSON) from None
+        raise InvalidField(_NOT_JSON) from None
     fields = {first: getattr(whole, name) for name, first in _slots({first for first, *_ in steps}).items()}
     return [
         _column(_followed(fields[first], inner), column)
@@ -123,19 +123,19 @@ def _column(text: bytes | None, column: Column) -> object:
                 return _doubles.decode(text)  # `-0` is no whole number here
         found = _any.decode(text)
     except msgspec.ValidationError:
-        raise Misfit(f"{column.pointer} is a number beyond double") from None
+        raise InvalidField(f"{column.pointer} is a number beyond double") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise Misfit(_NOT_JSON) from None
+        raise InvalidField(_NOT_JSON) from None
     return fitted(found, column.type, column.pointer)
 
 
 def fitted(value: object, kind: pa.DataType, pointer: str) -> object:
-    """The JSON `value`, which is at `pointer`, as `pa.array` takes it for `kind`. Raises Misfit."""
+    """The JSON `value`, which is at `pointer`, as `pa.array` takes it for `kind`. Raises InvalidField."""
     if value is None:
         return None
     if pa.types.is_list(kind):
         if not isinstance(value, list):
-            raise _misfit(value, kind, pointer)
+            raise _invalid(value, kind, pointer)
         items = value
         return [fitted(item, kind.value_type, f"{pointer}/{index}") for index, item in enumerate(items)]
     if pa.types.is_map(kind):
@@ -152,26 +152,26 @@ def fitted(value: object, kind: pa.DataType, pointer: str) -> object:
 
 def _object(value: object, kind: pa.DataType, pointer: str) -> dict[str, object]:
     if not isinstance(value, dict):
-        raise _misfit(value, kind, pointer)
+        raise _invalid(value, kind, pointer)
     return value
 
 
-def _misfit(value: object, kind: pa.DataType, pointer: str) -> Misfit:
+def _invalid(value: object, kind: pa.DataType, pointer: str) -> InvalidField:
     wanted = ddl(kind).partition("<")[0]
-    return Misfit(f"{pointer} is {_KINDS[type(value)]}, not {wanted}")
+    return InvalidField(f"{pointer} is {_KINDS[type(value)]}, not {wanted}")
 
 
 def _string(value: object, kind: pa.DataType, pointer: str) -> str:
     if type(value) is not str:
-        raise _misfit(value, kind, pointer)
+        raise _invalid(value, kind, pointer)
     return value
 
 
 def _bigint(value: object, kind: pa.DataType, pointer: str) -> int:
     if type(value) is not int:
-        raise _misfit(value, kind, pointer)
+        raise _invalid(value, kind, pointer)
     if not INT64_MIN <= value <= INT64_MAX:
-        raise Misfit(f"{pointer} is a number beyond bigint")
+        raise InvalidField(f"{pointer} is a number beyond bigint")
     return value
 
 
@@ -179,30 +179,30 @@ def _double(value: object, kind: pa.DataType, pointer: str) -> float:
     if type(value) is float:
         return value
     if type(value) is not int:
-        raise _misfit(value, kind, pointer)
+        raise _invalid(value, kind, pointer)
     try:
         return float(value)
     except OverflowError:
-        raise Misfit(f"{pointer} is a number beyond double") from None
+        raise InvalidField(f"{pointer} is a number beyond double") from None
 
 
 def _boolean(value: object, kind: pa.DataType, pointer: str) -> bool:
     if type(value) is not bool:
-        raise _misfit(value, kind, pointer)
+        raise _invalid(value, kind, pointer)
     return value
 
 
 def _date(value: object, kind: pa.DataType, pointer: str) -> int:
     days = date_days(_string(value, kind, pointer))
     if days is None:
-        raise Misfit(f"{pointer} is text that is no date such as 2013-01-31")
+        raise InvalidField(f"{pointer} is text that is no date such as 2013-01-31")
     return days
 
 
 def _timestamp(value: object, kind: pa.DataType, pointer: str) -> int:
     microseconds = time_us(_string(value, kind, pointer))
     if microseconds is None:
-        raise Misfit(f"{pointer} is text that is no time such as 2013-01-31T05:00:00Z")
+        raise InvalidField(f"{pointer} is text that is no time such as 2013-01-31T05:00:00Z")
     return microseconds
 
 

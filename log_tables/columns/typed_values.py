@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from log_tables.columns.column_type import is_nested
 from log_tables.columns.declaration import Column, Declaration
-from log_tables.columns.fit import Misfit, date_days, depth, fit, fitted, time_us
+from log_tables.columns.fit import InvalidField, date_days, depth, fit, fitted, time_us
 from log_tables.layout import VALUE
 from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US, TYPED_AT_ONCE, VALUE_DEPTH_MAX
 
@@ -34,7 +34,7 @@ _PYTHON_TYPES = {
 }
 
 
-class _Slow(Exception):
+class _Mixed(Exception):
     """Not all values can be taken at once. It never leaves this module."""
 
 
@@ -61,7 +61,7 @@ def _typed(values: pa.Array, declaration: Declaration) -> pa.RecordBatch:
     items = values.to_pylist()
     try:
         arrays, errors = _at_once(values, items, declaration)
-    except _Slow:
+    except _Mixed:
         arrays, errors = _one_by_one(items, declaration)
     return pa.RecordBatch.from_arrays([errors, *arrays], schema=declaration.schema)
 
@@ -69,20 +69,20 @@ def _typed(values: pa.Array, declaration: Declaration) -> pa.RecordBatch:
 def _at_once(
     values: pa.Array, items: list[bytes | None], declaration: Declaration
 ) -> tuple[list[pa.Array], pa.Array]:
-    """(The columns, the errors). Raises _Slow if a field may fit its column in a way unseen here."""
-    decoding = _decoding(declaration)
-    if decoding is None:
-        raise _Slow
+    """(The columns, the errors). Raises _Mixed if a field may fit its column in a way unseen here."""
+    reader = _reader(declaration)
+    if reader is None:
+        raise _Mixed
     errors = pa.nulls(len(items), pa.string())
     filled = [_EMPTY if item is None else item for item in items]
     try:
         if not _is_plain(values):
-            raise _Slow
-        objects = [*map(decoding.decode, filled)]
-    except (_Slow, *_FAILURES):
-        objects, reasons = _each(filled, decoding, declaration)
+            raise _Mixed
+        objects = [*map(reader.decode, filled)]
+    except (_Mixed, *_FAILURES):
+        objects, reasons = _each(filled, reader, declaration)
         errors = pa.array(reasons, pa.string())
-    pairs = zip(decoding.gets, declaration.columns, strict=True)
+    pairs = zip(reader.gets, declaration.columns, strict=True)
     arrays = [_array([*get(objects)], column) for get, column in pairs]
     return arrays, errors
 
@@ -98,21 +98,21 @@ def _is_plain(values: pa.Array) -> bool:
 
 
 def _each(
-    items: Sequence[bytes], decoding: "_Decoding", declaration: Declaration
+    items: Sequence[bytes], reader: "_Reader", declaration: Declaration
 ) -> tuple[list[msgspec.Struct], list[str | None]]:
-    """(The object of each value, an empty one for those that do not fit, why these do not). Raises _Slow."""
+    """(The object of each value, an empty one for those that do not fit, why these do not). Raises _Mixed."""
     errors: list[str | None] = [None] * len(items)
-    objects, empty = [], decoding.decode(_EMPTY)
+    objects, empty = [], reader.decode(_EMPTY)
     for row, item in enumerate(items):
         try:
             item.decode()
             if depth(item) > VALUE_DEPTH_MAX:
-                raise _Slow
-            objects.append(decoding.decode(item))
-        except (_Slow, *_FAILURES):
+                raise _Mixed
+            objects.append(reader.decode(item))
+        except (_Mixed, *_FAILURES):
             _, errors[row] = fit(item, declaration)
             if errors[row] is None:
-                raise _Slow from None
+                raise _Mixed from None
             objects.append(empty)
     return objects, errors
 
@@ -127,7 +127,7 @@ def _one_by_one(items: list[bytes | None], declaration: Declaration) -> tuple[li
 
 
 def _array(items: Sequence[object], column: Column) -> pa.Array:
-    """The column of decoded fields. Raises _Slow if one of them may not fit."""
+    """The column of decoded fields. Raises _Mixed if one of them may not fit."""
     kind = column.type
     try:
         if is_nested(kind):
@@ -135,12 +135,12 @@ def _array(items: Sequence[object], column: Column) -> pa.Array:
         if pa.types.is_temporal(kind):
             return _times(pa.array(items, pa.string()), kind)
         return pa.array(items, kind)
-    except (Misfit, OverflowError, pa.ArrowException):
-        raise _Slow from None
+    except (InvalidField, OverflowError, pa.ArrowException):
+        raise _Mixed from None
 
 
 def _times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Texts as dates or times. Raises _Slow if one of them may be none."""
+    """Texts as dates or times. Raises _Mixed if one of them may be none."""
     first = next((text for text in texts if text.is_valid), None)
     if first is None:
         return pa.nulls(len(texts), kind)
@@ -155,7 +155,7 @@ def _times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     read = date_days if usual == _DATES else time_us
     items = [None if text is None else read(text) for text in texts.to_pylist()]
     if items.count(None) > texts.null_count:
-        raise _Slow
+        raise _Mixed
     return pa.array(items, kind)
 
 
@@ -165,7 +165,7 @@ def _in_years(found: pa.Array) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Decoding:
+class _Reader:
     """How values become objects, and how each column is got of these."""
 
     decode: Callable[[bytes], msgspec.Struct]
@@ -181,8 +181,8 @@ class _Node:
 
 
 @lru_cache(maxsize=256)
-def _decoding(declaration: Declaration) -> _Decoding | None:
-    """The decoding of values by `declaration`; None if two columns take a field as different things."""
+def _reader(declaration: Declaration) -> _Reader | None:
+    """The reader of values by `declaration`; None if two columns take a field as different things."""
     root = _Node()
     for column in declaration.columns:
         node = root
@@ -196,7 +196,7 @@ def _decoding(declaration: Declaration) -> _Decoding | None:
     if struct is None:
         return None
     decoder: msgspec.json.Decoder[msgspec.Struct] = msgspec.json.Decoder(struct)
-    return _Decoding(decoder.decode, [_getter(root, column.steps) for column in declaration.columns])
+    return _Reader(decoder.decode, [_getter(root, column.steps) for column in declaration.columns])
 
 
 def _struct(node: _Node) -> type[msgspec.Struct] | None:

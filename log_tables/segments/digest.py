@@ -27,12 +27,12 @@ class Digest:
         self._numbers = [mmh3.mmh3_x64_128() for _ in (OFFSET, TIMESTAMP)]
         self._bytes = [_Bytes() for _ in (KEY, VALUE, "a header's key", "a header's value")]
         self._headers = [mmh3.mmh3_x64_128() for _ in ("a record's", "which are null")]
-        self._declared: dict[str, _Declared] = {}
+        self._declared: dict[str, _TypedColumn] = {}
 
     def update(self, batch: pa.RecordBatch) -> None:
         """Add the records of `batch`."""
         for field in [*batch.schema][len(RECORD_SCHEMA) :]:
-            self._declared.setdefault(field.name, _Declared(field.type)).update(batch.column(field.name))
+            self._declared.setdefault(field.name, _TypedColumn(field.type)).update(batch.column(field.name))
         for hasher, name in zip(self._numbers, (OFFSET, TIMESTAMP), strict=True):
             hasher.update(int64s(batch.column(name)).data)
         headers = batch.column(HEADERS)
@@ -70,19 +70,19 @@ class _Bytes:
             data.update(memoryview(column.buffers()[2] or b"")[int(ends[0]) : int(ends[-1])])
 
 
-class _Declared:
+class _TypedColumn:
     """The hashes of a declared column: of its nulls, its lengths and its values, part by part."""
 
     def __init__(self, kind: pa.DataType) -> None:
         self._numbers = [mmh3.mmh3_x64_128() for _ in ("which are null", "values")]
         self._text = _Bytes()
-        self._parts: list[_Declared] = []
+        self._parts: list[_TypedColumn] = []
         if pa.types.is_struct(kind):
-            self._parts = [_Declared(kind.field(index).type) for index in range(kind.num_fields)]
+            self._parts = [_TypedColumn(kind.field(index).type) for index in range(kind.num_fields)]
         elif pa.types.is_map(kind):
-            self._parts = [_Declared(kind.key_type), _Declared(kind.item_type)]
+            self._parts = [_TypedColumn(kind.key_type), _TypedColumn(kind.item_type)]
         elif pa.types.is_list(kind):
-            self._parts = [_Declared(kind.value_type)]
+            self._parts = [_TypedColumn(kind.value_type)]
 
     def update(self, column: pa.Array) -> None:
         kind, (nulls, values) = column.type, self._numbers

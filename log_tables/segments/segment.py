@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from log_tables.columns.column_stats import ColumnStatsBuilder
+from log_tables.columns.column_stats import ColumnStatsWriter
 from log_tables.errors import CorruptSegment, ObjectMissing
 from log_tables.layout import OFFSET, TIMESTAMP, VALUE
 from log_tables.limits import (
@@ -179,7 +179,7 @@ class SegmentStats:
         self.records = self._bytes = 0
         self._earliest, self._latest = TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
         self._nulls = (0, 0, 0)
-        self._of_columns = ColumnStatsBuilder()
+        self._of_columns = ColumnStatsWriter()
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count the next rows (RECORD_SCHEMA and declared columns, ordered by offset)."""

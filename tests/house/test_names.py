@@ -41,10 +41,10 @@ PYTHON = """
     callback change choice cli clock code collection command conflict context copy count crash delete
     delivery demo description dispatch entry event exit failure fault flow format fsck handle
     housekeeping inspection interpreter interrupt item java jre kind lakelog layout line link list
-    load local location loop maintain maintenance manager metrics mismatch move name object offload
-    out outcome package pattern process publish put queue ratio read refresh repeat replay report
+    load local location loop maintain maintenance manager metrics mismatch move name node object offload
+    out outcome package parser pattern process publish put queue ratio read refresh repeat replay report
     restart result rewind run runner sequencer serialize serializer serve setting slice start step summary
-    test testing tick time timeout v value wait wrapper write
+    test testing tick time timeout token v value wait wrapper write
 """
 PLAIN = """
     already and answer answered appended appending applied assigned at changed cleaning clocked
