@@ -205,7 +205,7 @@ def preview(cluster: Cluster, step: TidyStep) -> str | None:
 
 
 def _vacuum(cluster: Cluster, step: TidyStep, table: Table, dry_run: bool = False) -> VacuumResult:
-    held = frozenset if step.remote else held_by_topic(cluster, step.topic, step.partition)
+    held = held_by_topic(cluster, step.topic, step.partition, step.remote)
     return vacuum(table, dry_run, replaced_ms=step.replaced_file_ms, held=held)
 
 

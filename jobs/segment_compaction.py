@@ -108,9 +108,8 @@ def _merges(state: PartitionState, now_ms: int) -> Iterator[MergeStep]:
     for part in (segments[:border], segments[border:]):
         for inputs in runs(part, state.config, now_ms):
             yield _merge(state, False, inputs)
-    if state.remote is not None:
-        for inputs in runs(state.remote.segments, state.config, now_ms):
-            yield _merge(state, True, inputs)
+    for inputs in runs(state.remote_rewritable, state.config, now_ms):
+        yield _merge(state, True, inputs)
 
 
 def _merge(state: PartitionState, remote: bool, inputs: tuple[Segment, ...]) -> MergeStep:

@@ -1,16 +1,16 @@
 """The state on which the jobs plan: one value for each partition of the root."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import takewhile
+from itertools import groupby, takewhile
 from types import MappingProxyType
 
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.config import COMPACT, TopicConfig
 from log_tables.cluster.topic import Topic, is_internal
-from log_tables.cluster.topic_fold import fold_partitions
+from log_tables.cluster.topic_fold import fold_partitions, fold_remote
 from log_tables.errors import InvalidArgument, LakelogError, StoreUnavailable, TopicDeleted, UnknownTopic
 from log_tables.layout import CLUSTER_METADATA, partition_directory
 from log_tables.partition.partition import Partition
@@ -35,7 +35,7 @@ class PartitionState:
     `checkpointed` is the version of its newest checkpoint. `remote` is its table in the remote root, if it
     has one, with `remote_checkpointed`; `unreachable` says why that could not be read. `tidied_ms` is when
     this process last tidied up its directory (milliseconds since 1970). `folded` is the offset up to which
-    the table over the topic has the partition.
+    the table over the topic has the partition, `remote_folded` the same of the one in the remote root.
     """
 
     topic: str
@@ -49,6 +49,7 @@ class PartitionState:
     unreachable: str = ""
     tidied_ms: int | None = None
     folded: int = NOT_FOLDED
+    remote_folded: int = NOT_FOLDED
 
     @property
     def rewritable(self) -> tuple[Segment, ...]:
@@ -56,6 +57,12 @@ class PartitionState:
         topic does not have yet must come there as it was appended.
         """
         return tuple(takewhile(lambda segment: segment.last_offset < self.folded, self.snapshot.segments))
+
+    @property
+    def remote_rewritable(self) -> tuple[Segment, ...]:
+        """The first segments of the remote table that may be rewritten, for the same reason."""
+        found = () if self.remote is None else self.remote.segments
+        return tuple(takewhile(lambda segment: segment.last_offset < self.remote_folded, found))
 
     @property
     def segments(self) -> tuple[Segment, ...]:
@@ -79,7 +86,8 @@ def look(
 ) -> tuple[list[PartitionState], list[UnreadablePartition]]:
     """Every partition of the root as it is now, also of internal topics, by name.
 
-    The tables over topics are folded first, or taken to be, unless the run may `change` something.
+    The tables over topics are folded first, and those in the remote root with what was found there; if the
+    run may not `change` anything, they are taken to be.
     `tidied` gives the times at which directories were last tidied up (milliseconds since 1970). Partitions
     that cannot be opened, or whose remote table cannot, are in the second list. Raises what `Cluster.refresh`
     raises when the metadata log cannot be read.
@@ -88,8 +96,13 @@ def look(
     with ThreadPoolExecutor(OPENED_AT_ONCE) as pool:
         folds = [*pool.map(partial(_fold, change=change), cluster.topics())]
         found = [*pool.map(lambda at: _look(cluster, at[0], at[1], tidied), _partitions(cluster))]
-    ends = {directory: end for _, found, _ in folds for directory, end in found.items()}
-    states = [_folded(state, ends) for state in found if isinstance(state, PartitionState)]
+        ends = {directory: end for _, found, _ in folds for directory, end in found.items()}
+        states = [_folded(state, ends) for state in found if isinstance(state, PartitionState)]
+        if change:
+            remote = [*pool.map(partial(_fold_remote, cluster), _tiered(states))]
+            there = {directory: end for _, found, _ in remote for directory, end in found.items()}
+            states = [replace(s, remote_folded=there.get(s.directory, 0)) if s.remote else s for s in states]
+            folds += remote
     # A topic that was deleted since the metadata log was read is left out.
     unreadable = [state for state in found if isinstance(state, UnreadablePartition)]
     cut_off = [UnreadablePartition(s.topic, s.partition, s.unreachable) for s in states if s.unreachable]
@@ -115,6 +128,25 @@ def _fold(topic: Topic, change: bool) -> tuple[str, Mapping[str, int], str]:
         topic.forget_table()
         return topic.name, {}, f"the table over the topic cannot be used: {error.message}"
     return topic.name, {directories[number]: folded.end(number) for number in numbers}, ""
+
+
+def _tiered(states: Iterable[PartitionState]) -> list[list[PartitionState]]:
+    """The states of partitions with remote tables, of each topic together."""
+    found = sorted((state for state in states if state.remote is not None), key=lambda state: state.topic)
+    return [list(group) for _, group in groupby(found, key=lambda state: state.topic)]
+
+
+def _fold_remote(cluster: Cluster, states: list[PartitionState]) -> tuple[str, Mapping[str, int], str]:
+    """The same as `_fold` for the table over a topic in the remote root, from the `states`."""
+    topic, directory = states[0].topic, states[0].directory.rsplit("/", 1)[0]
+    snapshots = {state.partition: state.remote for state in states if state.remote is not None}
+    try:
+        folded = fold_remote(remote_of(cluster), directory, snapshots)
+    except TopicDeleted:
+        return topic, {}, ""
+    except LakelogError as error:
+        return topic, {}, f"the table over the topic in the remote root cannot be used: {error.message}"
+    return topic, {state.directory: folded.end(state.partition) for state in states}, ""
 
 
 def _folded(state: PartitionState, ends: Mapping[str, int]) -> PartitionState:
@@ -147,14 +179,20 @@ def table_of(cluster: Cluster, topic: str, partition: int, directory: str, remot
     return root.table(directory)
 
 
-def held_by_topic(cluster: Cluster, topic: str, partition: int) -> Callable[[], Collection[str]]:
-    """Gives the files of a partition that the table over its topic names now, for a vacuum.
+def held_by_topic(
+    cluster: Cluster, topic: str, partition: int, remote: bool = False
+) -> Callable[[], Collection[str]]:
+    """Gives the files of a partition that the table over its topic names now, in the remote root if `remote`,
+    for a vacuum.
 
-    Raises UnknownTopic, and as `Topic.table`.
+    Raises UnknownTopic, and as `Topic.table` or `RemoteRoot.find_topic_table`.
     """
     if is_internal(topic):
         return frozenset
-    table = cluster.topic(topic).table()
+    found = cluster.topic(topic)
+    table = remote_of(cluster).find_topic_table(found.directory) if remote else found.table()
+    if table is None:
+        return frozenset
     return lambda: {segment.path for segment in table.refresh(wait=True).of(partition)}
 
 
@@ -213,6 +251,7 @@ def _with_remote(cluster: Cluster, state: PartitionState) -> PartitionState:
         remote.check_owned()  # nothing is planned for a remote root of another root
         table = remote.find(state.directory)
         if table is not None:
+            table.make_durable()  # before it is folded
             check_reaches(table.snapshot, state.snapshot, state.directory)
         elif state.snapshot.tiered > state.snapshot.log_start:
             raise StoreUnavailable(f"the remote root has no table {state.directory}; mount or restore it")

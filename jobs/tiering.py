@@ -1,24 +1,24 @@
 """Tiered storage: old segments move to the remote root, and expired ones are deleted there (KIP-405).
 
 A segment moves when it is older than `local.retention.ms`, or when the local log without it still has
-`local.retention.bytes`, and when no merge is about to take it. Tasks copy; the driver commits in the remote
-table and then in the local one (log_tables/partition/tier.py).
+`local.retention.bytes`, and when no merge is about to take it. Tasks copy; the driver commits
+(jobs/move_commit.py).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from jobs.engine import JOB_BYTES, Engine, Failure, batches
-from jobs.outcome import OVERTAKEN, JobOutcome, reason
+from jobs.move_commit import commit_moves
+from jobs.outcome import JobOutcome
 from jobs.retention import too_many, too_old
-from jobs.rewrite_commit import still_there
 from jobs.segment_compaction import runs
-from jobs.state import PartitionState, partition_of, remote_of
+from jobs.state import PartitionState, remote_of
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
-from log_tables.errors import LakelogError
 from log_tables.limits import MIB
-from log_tables.partition.tier import CopyTask, commit_move, remove_expired, run_copy
+from log_tables.partition.tier import CopyTask, run_copy
 from log_tables.table.snapshot import Segment
 
 NAME = "tiering"
@@ -62,7 +62,8 @@ def plan(states: Sequence[PartitionState], now_ms: int) -> tuple[MoveStep, ...]:
 
 
 def _move(state: PartitionState, now_ms: int) -> MoveStep | None:
-    segments = movable(state, now_ms) if state.config.remote_storage else ()
+    moves = state.config.remote_storage and _is_remote_folded(state)
+    segments = movable(state, now_ms) if moves else ()
     held, expired, left_behind = 0, 0, False
     if state.remote is not None:
         held, log_start = state.remote.high_watermark, state.snapshot.log_start
@@ -80,6 +81,11 @@ def _move(state: PartitionState, now_ms: int) -> MoveStep | None:
         log_start=state.snapshot.log_start,
         expired=expired,
     )
+
+
+def _is_remote_folded(state: PartitionState) -> bool:
+    """Whether the table over the topic in the remote root has all: while it stands still, nothing follows."""
+    return state.remote is None or len(state.remote_rewritable) == len(state.remote.segments)
 
 
 def movable(state: PartitionState, now_ms: int) -> tuple[Segment, ...]:
@@ -125,8 +131,9 @@ def run(
         of_step: list[list[Sequence[Segment] | Failure]] = [[] for _ in batch]
         for (at, _), result in zip(tasks, made, strict=True):
             of_step[at].append(result)
-        for step, results in zip(batch, of_step, strict=True):
-            yield _committed(cluster, step, results, timer() - started)
+        moves = zip(batch, of_step, strict=True)
+        for _, of_topic in groupby(moves, key=lambda move: move[0].topic):
+            yield from commit_moves(NAME, cluster, [*of_topic], timer() - started)
 
 
 def _copy_tasks(cluster: Cluster, step: MoveStep, copy_bytes: int) -> Iterator[CopyTask]:
@@ -153,55 +160,3 @@ def _copy_task(cluster: Cluster, step: MoveStep, part: Sequence[Segment]) -> Cop
         held=step.held,
         compression=step.compression,
     )
-
-
-def _committed(
-    cluster: Cluster, step: MoveStep, results: Sequence[Sequence[Segment] | Failure], seconds: float
-) -> JobOutcome:
-    there, failed = _copied_first(results)
-    try:
-        moved, gone = _commit(cluster, step, there)
-        if failed is not None and not _stands(cluster, step, there):
-            failed = OVERTAKEN
-    except LakelogError as error:
-        failed = failed or reason(error)
-    if failed is not None:
-        return JobOutcome(job=NAME, topic=step.topic, partition=step.partition, seconds=seconds, error=failed)
-    return JobOutcome(
-        job=NAME,
-        topic=step.topic,
-        partition=step.partition,
-        files_before=len(moved) + len(gone),
-        files_after=len(moved),
-        bytes_before=sum(segment.size for segment in (*moved, *gone)),
-        bytes_after=sum(segment.size for segment in moved),
-        records=sum(segment.records for segment in moved),
-        seconds=seconds,
-    )
-
-
-def _stands(cluster: Cluster, step: MoveStep, there: Sequence[Segment]) -> bool:
-    """Whether the segments that were not copied are still in the partition."""
-    end = there[-1].last_offset if there else -1
-    left = [segment for segment in step.segments if segment.last_offset > end]
-    return still_there(partition_of(cluster, step.topic, step.partition, step.directory).table, left)
-
-
-def _copied_first(results: Sequence[Sequence[Segment] | Failure]) -> tuple[list[Segment], str | None]:
-    """The segments before the first failure, and that failure: a long log moves on though a copy fails."""
-    there: list[Segment] = []
-    for result in results:
-        if isinstance(result, Failure):
-            return there, str(result)
-        there += result
-    return there, None
-
-
-def _commit(
-    cluster: Cluster, step: MoveStep, there: Sequence[Segment]
-) -> tuple[Sequence[Segment], Sequence[Segment]]:
-    """The segments that moved, and those that retention took out of the remote table."""
-    local = partition_of(cluster, step.topic, step.partition, step.directory).table
-    local.refresh(wait=True)  # no table is created there for a topic that is gone
-    remote = remote_of(cluster).make_table(step.directory)
-    return commit_move(local, remote, there), remove_expired(remote, local.snapshot.log_start)

@@ -94,22 +94,20 @@ def refold(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Begin the one table over each topic again, from its partitions: another tool has written to it, or its
-    log was lost. Records are neither read nor changed. Streams of other engines over it have to begin again.
+    """Begin the one table over each topic again, from its partitions, also in the remote root: another tool
+    has written to it, or its log was lost. Records are neither read nor changed. Streams of other engines
+    over it have to begin again.
     """
     from lakelog.cli.common import existing_root
     from log_tables.cluster.cluster import Cluster
     from log_tables.cluster.topic import check_public
-    from log_tables.cluster.topic_fold import fold
-    from log_tables.topic_table.refold import refold as begin_again
+    from log_tables.cluster.topic_fold import begin_again
 
     cluster = Cluster.open(existing_root(data), create=False)
     for name in topics:
         check_public(name)
         topic = cluster.topic(name)
-        begin_again(cluster.store, topic.directory, cluster.clock)
-        topic.forget_table()
-        fold(topic)
+        begin_again(cluster, topic)
         version = topic.table().snapshot.version
         if json:
             print_json({"topic": name, "version": version})

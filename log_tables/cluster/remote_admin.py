@@ -91,8 +91,11 @@ def check_untiered(topic: Topic) -> None:
 
 
 def make_remote_tables(cluster: Cluster, directory: str, partitions: range, config: TopicConfig) -> None:
-    """Create the tables in the remote root before any segment moves there: SQL views name them."""
+    """Create the tables in the remote root, and the one over them, before any segment moves there: SQL views
+    and other programs name them.
+    """
     remote = cluster.remote
     if config.remote_storage and remote is not None:
         for partition in partitions:
             remote.make_table(partition_directory(directory, partition))
+        remote.make_topic_table(directory)

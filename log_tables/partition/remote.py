@@ -1,8 +1,8 @@
 """The remote root: a second root with cheap storage, and the segments of a partition there.
 
-It has the layout of the first root, with a Delta table for each partition of which segments were moved. The
-local table begins at its `lakelog.tiered`: offsets below are read from the remote table, and only then is the
-remote root asked for anything.
+It has the layout of the first root, with a Delta table for each partition of which segments were moved, and
+one over them all, their fold, for each topic. The local table begins at its `lakelog.tiered`: offsets below
+are read from the remote table, and only then is the remote root asked for anything.
 """
 
 import dataclasses
@@ -24,6 +24,7 @@ from log_tables.errors import (
     InvalidArgument,
     ObjectMissing,
     StoreUnavailable,
+    TopicDeleted,
 )
 from log_tables.layout import PROPERTY_CLUSTER, REMOTE_MARK, REMOTE_OWNER, log_directory
 from log_tables.limits import REMOTE_LOOK_S, WHOLE_SEGMENT_BYTES
@@ -32,6 +33,8 @@ from log_tables.segments import segment as segments
 from log_tables.store.store import Store
 from log_tables.table.snapshot import Segment, Snapshot
 from log_tables.table.table import Table, create_table
+from log_tables.topic_table.refold import refold
+from log_tables.topic_table.topic_table import TopicTable, create_topic_table
 
 Result = TypeVar("Result")
 
@@ -54,6 +57,8 @@ class RemoteRoot:
         self._owner = owner
         self._lock = threading.Lock()
         self._store: Store | None = None
+        self._opening = threading.Lock()
+        self._topic_tables: dict[str, TopicTable] = {}
 
     @property
     def store(self) -> Store:
@@ -148,10 +153,58 @@ class RemoteRoot:
         table = self.find(directory)
         if table is None:
             with suppress(AlreadyExists):  # another process may just have created it
-                create_table(self.store, directory, self._clock, {PROPERTY_CLUSTER: self.cluster_id})
+                create_table(self.store, directory, self._clock, self._owned())
             return self.table(directory)
         table.make_durable()
         return table
+
+    def find_topic_table(self, directory: str) -> TopicTable | None:
+        """The table over the remote tables of the topic at `directory`, None without one.
+
+        It stays open, as reading it whole takes long where it names many files. Raises as `table` does.
+        """
+        self.check_there()
+        with self._opening:
+            known = self._topic_tables.pop(directory, None)
+            if known is not None:
+                with suppress(Damaged):  # it may be gone, or begun again
+                    known.refresh(wait=True)
+                    self._topic_tables[directory] = known
+                    return known
+            try:
+                table = TopicTable(self.store, directory, self._clock)
+            except ObjectMissing:
+                return None
+            _check_cluster(table.snapshot.cluster, directory, self.cluster_id)
+            self._topic_tables[directory] = table
+            return table
+
+    def make_topic_table(self, directory: str) -> TopicTable:
+        """The table over the remote tables of the topic at `directory`, created if there is none.
+
+        Raises as `table` and `check_owned` do.
+        """
+        self.check_owned()
+        table = self.find_topic_table(directory)
+        if table is None:
+            with suppress(AlreadyExists):  # another process may just have created it
+                create_topic_table(self.store, directory, self._clock, self._owned())
+            table = self.find_topic_table(directory)
+        if table is None:
+            raise _no_table(directory)
+        return table
+
+    def refold(self, directory: str) -> None:
+        """Begin the table over the remote tables of the topic at `directory` again, as `topic_table.refold`.
+
+        Raises as `check_owned` does.
+        """
+        self.check_owned()
+        refold(self.store, directory, self._clock, self._owned())
+
+    def _owned(self) -> dict[str, str]:
+        """The properties by which a table is this cluster's."""
+        return {PROPERTY_CLUSTER: self.cluster_id}
 
     def remove(self, directory: str) -> None:
         """Remove everything in the directory of a deleted topic except for tables of another cluster.
@@ -159,14 +212,31 @@ class RemoteRoot:
         Raises as `check_owned` does.
         """
         self.check_owned()
+        whole = self._end_topic_table(directory)
         for table in self.store.list_dirs(f"{directory}/"):
-            if self._may_remove(table):
-                # The log last, and its beginning at the very end: until then it names the owner of the table.
-                paths = [item.path for item in self.store.list(f"{table}/")]
-                for path in sorted(
-                    paths, key=lambda path: (log_directory("") not in path, path), reverse=True
-                ):
-                    self.store.delete(path)
+            if table != log_directory(directory) and self._may_remove(table):
+                self._remove_all(f"{table}/")
+        if whole:
+            self._remove_all(f"{log_directory(directory)}/")
+
+    def _end_topic_table(self, directory: str) -> bool:
+        """Empty the table over the topic, before its files go; returns whether its log may go then, too."""
+        try:
+            table = TopicTable(self.store, directory, self._clock)
+            if table.snapshot.cluster != self.cluster_id:
+                return False
+            table.end()
+        except (ObjectMissing, TopicDeleted):
+            return True  # it is gone, or it has ended: a process that slept may have written there since
+        except Damaged:
+            return False
+        return True
+
+    def _remove_all(self, prefix: str) -> None:
+        # The log last, and its beginning at the very end: until then it names the owner of the table.
+        paths = [item.path for item in self.store.list(prefix)]
+        for path in sorted(paths, key=lambda path: (log_directory("") not in path, path), reverse=True):
+            self.store.delete(path)
 
     def _may_remove(self, table: str) -> bool:
         try:
@@ -179,13 +249,13 @@ class RemoteRoot:
     def _opened_table(self, directory: str) -> Table:
         self.check_there()
         table = Table(self.store, directory, self._clock)
-        _check_cluster(table.snapshot, directory, self.cluster_id)
+        _check_cluster(table.snapshot.cluster, directory, self.cluster_id)
         return table
 
 
-def _check_cluster(snapshot: Snapshot, directory: str, cluster_id: str) -> None:
-    if snapshot.cluster != cluster_id:
-        whose = f"cluster {snapshot.cluster}" if snapshot.cluster else "no remote tier"
+def _check_cluster(found: str | None, directory: str, cluster_id: str) -> None:
+    if found != cluster_id:
+        whose = f"cluster {found}" if found else "no remote tier"
         raise CorruptLog(
             f"the remote table {directory} is of {whose}, not of cluster {cluster_id}; give each cluster its "
             "own remote root"

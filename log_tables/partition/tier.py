@@ -1,9 +1,10 @@
 """Moving the old segments of a partition into its table in the remote root (log_tables/partition/remote.py).
 
 A segment moves in three steps. Each may be killed, and two processes may take it at the same time: `copy`
-writes the file there, `commit_move` commits it there, and then removes it here. `lakelog.tiered` of the local
-table says where the two meet. The high watermark of the remote table is the end of all that was ever copied.
-`remove_expired` removes its segments below the log start of the partition.
+writes the file there, `commit_copies` commits it there, and `release` removes it here, once the table over
+the topic in the remote root has it, too. `lakelog.tiered` of the local table says where the two meet. The
+high watermark of the remote table is the end of all that was ever copied. `remove_expired` removes its
+segments below the log start of the partition.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -67,7 +68,7 @@ def copy(
 ) -> tuple[Segment, ...]:
     """Write the files of the segments `given` to the remote root, and read them back; nothing is committed.
 
-    Returns the segments as they are there, for `commit_move`. Segments below `held`, the high watermark of
+    Returns the segments as they are there, for `commit_copies`. Segments below `held`, the high watermark of
     the remote table, are left out. Of a segment around it, which was merged after a part had been copied,
     only the records from there on are written. Raises CorruptSegment, StoreUnavailable.
     """
@@ -120,14 +121,12 @@ def _not_as_written(path: str) -> CorruptSegment:
     return CorruptSegment(f"{path} did not read back from the remote root as written; check its store")
 
 
-def commit_move(local: Table, remote: Table, copied: Sequence[Segment]) -> tuple[Segment, ...]:
-    """Commit the segments that `copy` has `copied` in the remote table, then remove them from the local one.
+def commit_copies(local: Table, remote: Table, copied: Sequence[Segment]) -> None:
+    """Commit the segments that `copy` has `copied` in the remote table, which is durable then.
 
-    Returns the segments that were removed here. Segments that another process has moved since are left out of
-    `copied`. If the rest does not continue at the end of the remote table, all are left out, and their files
-    are orphans. Without any, a move is completed that was killed between the two commits. The newest segment
-    always stays: the next one is timed after it. Raises CorruptLog when the remote table holds more than the
-    log ever had, StoreUnavailable, OutcomeUnknown, ForeignCommit.
+    Segments that another process has moved since are left out of `copied`. If the rest does not continue at
+    the end of the remote table, all are left out, and their files are orphans. Raises CorruptLog when the
+    remote table holds more than the log ever had, StoreUnavailable, OutcomeUnknown, ForeignCommit.
     """
     # The local table first: a segment that is not below the end of the remote one yet is not removed.
     here = local.refresh(wait=True)
@@ -135,9 +134,18 @@ def commit_move(local: Table, remote: Table, copied: Sequence[Segment]) -> tuple
     remote.refresh(wait=True)
     _check_copied_of(local, remote.snapshot)
     _add(remote, here, copied)
-    there = remote.snapshot
+
+
+def release(local: Table, remote: Table, copied: Sequence[Segment], end: int) -> tuple[Segment, ...]:
+    """Remove from the local table, after `commit_copies`, the segments below offset `end`.
+
+    Up to there the table over the topic in the remote root is folded. Returns the segments. Those that this
+    process has not `copied` itself are compared first. The newest segment always stays: the next one is timed
+    after it. Raises CorruptLog, StoreUnavailable, OutcomeUnknown, ForeignCommit.
+    """
     just_copied = {(item.base_offset, item.last_offset) for item in copied}
-    held = [item for item in here.segments if item.last_offset < there.high_watermark]
+    end = min(end, remote.snapshot.high_watermark)
+    held = [item for item in local.snapshot.segments if item.last_offset < end]
     for item in held:
         if (item.base_offset, item.last_offset) not in just_copied:
             _check_same(local, remote, item)

@@ -44,10 +44,19 @@ class _Replay:
     problems: list[str] = field(default_factory=list)
 
 
-def check_fold(store: Store, directory: str, count: int) -> Iterator[str]:
+def check_remote_fold(store: Store, directory: str, count: int, cluster_id: str) -> Iterator[str]:
+    """The same as `check_fold` in the remote root of a cluster, where the next run of jobs makes a table that
+    is not there.
+    """
+    if any(True for _ in store.list(f"{log_directory(directory)}/")):
+        yield from check_fold(store, directory, count, cluster_id)
+
+
+def check_fold(store: Store, directory: str, count: int, cluster_id: str | None = None) -> Iterator[str]:
     """The problems of the table over the topic at `directory`, which has `count` partitions.
 
-    It is read before the partitions, which go on meanwhile.
+    It is in the remote root of a cluster if `cluster_id` is given. It is read before the partitions, which go
+    on meanwhile.
     """
     try:
         found = _replay(store, directory)
@@ -59,6 +68,8 @@ def check_fold(store: Store, directory: str, count: int) -> Iterator[str]:
         return
     yield from found.problems
     yield from _changed_properties(found.state)
+    if found.state.cluster != cluster_id:
+        yield f"it is of cluster {found.state.cluster}, not of {cluster_id}; set another remote root"
     for number in sorted({*range(count), *found.state.segments}):
         if number >= count:
             yield f"it has files of partition {number}, which the topic does not have"

@@ -38,7 +38,7 @@ from log_tables.layout import (
 from log_tables.limits import SEQUENCE_MODULUS
 from log_tables.record import int64s, timestamp_us
 from log_tables.root import kept_producers
-from log_tables.root.fold_replay import check_fold
+from log_tables.root.fold_replay import check_fold, check_remote_fold
 from log_tables.root.group_replay import GroupReplay, records
 from log_tables.root.inspection import lost_files
 from log_tables.segments import segment as segments
@@ -125,12 +125,22 @@ def check(store: Store) -> Report:
             _check_remote(remote, directory, here, named.metadata.id, report)
     for topic in topics:
         if not is_internal(topic.name):
-            directory = topic_directory(topic.name, topic.incarnation)
-            problems = check_fold(store, directory, topic.partitions)
-            report.root_problems += [f"the table over {directory}: {problem}" for problem in problems]
+            report.root_problems += _check_folds(store, remote, topic, named)
     _check_producers(store, groups, producers, report)
     report.root_problems += lost_files(store, staged, lambda: _staged(store, groups))
     return report
+
+
+def _check_folds(
+    store: Store, remote: Store | None, topic: TopicRecord, named: Snapshot | None
+) -> Iterator[str]:
+    """The problems of the tables over a topic, in the root and in the remote one."""
+    directory = topic_directory(topic.name, topic.incarnation)
+    for problem in check_fold(store, directory, topic.partitions):
+        yield f"the table over {directory}: {problem}"
+    if remote is not None and named is not None:
+        for problem in check_remote_fold(remote, directory, topic.partitions, named.metadata.id):
+            yield f"the table over {directory} (remote): {problem}"
 
 
 def _staged(store: Store, directories: Iterable[str]) -> GroupReplay:

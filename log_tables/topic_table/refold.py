@@ -1,5 +1,6 @@
 """Beginning the table over a topic again, after another tool has committed to it, or its log was lost."""
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -14,19 +15,22 @@ from log_tables.topic_table.topic_snapshot import PROTOCOL, is_noted_txn
 from log_tables.topic_table.topic_table import create_topic_table, new_metadata
 
 
-def refold(store: Store, directory: str, clock: Clock) -> None:
+def refold(
+    store: Store, directory: str, clock: Clock, configuration: Mapping[str, str] | None = None
+) -> None:
     """Begin the table over the topic at `directory` again, empty and under a new id; folds then fill it.
 
     One commit takes out all that its log has named, whoever named it. Streams of other engines over the table
-    refuse the new id. Commits that are missing or cannot be read are left out. Raises StoreUnavailable.
+    refuse the new id. Commits that are missing or cannot be read are left out. The table has the properties
+    of `configuration`, too. Raises StoreUnavailable.
     """
     while True:
         found = _log(store, directory)
         if found is None:
             with suppress(AlreadyExists):
-                create_topic_table(store, directory, clock)
+                create_topic_table(store, directory, clock, configuration)
             return
-        info, metadata = commit_info(clock, "REFOLD"), new_metadata(clock)
+        info, metadata = commit_info(clock, "REFOLD"), new_metadata(clock, configuration)
         txns = tuple(Txn(name, -1 if is_noted_txn(name) else 0) for name in sorted(found.txns))
         removes = tuple(
             Remove(add.path, True, info.timestamp, add.size, True, add.partitionValues)

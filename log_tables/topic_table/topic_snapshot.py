@@ -9,7 +9,7 @@ import msgspec
 
 from log_tables.columns.declaration import Declaration, declaration_of_schema
 from log_tables.errors import CorruptLog, UnsupportedTable
-from log_tables.layout import PARTITION, TXN_DELETED, is_data_file
+from log_tables.layout import PARTITION, PROPERTY_CLUSTER, TXN_DELETED, is_data_file
 from log_tables.limits import TOMBSTONE_RETENTION_MS
 from log_tables.table.checkpoint import Checkpoint
 from log_tables.table.commit import Add, Commit, Metadata, Protocol, Remove, Txn
@@ -118,6 +118,11 @@ class TopicSnapshot:
     def deleted(self) -> bool:
         """Whether the topic was deleted: then the table is empty, and stays so."""
         return TXN_DELETED in self.txns
+
+    @property
+    def cluster(self) -> str | None:
+        """The id of the cluster that owns the table, if it is in a remote root; None otherwise."""
+        return self.metadata.configuration.get(PROPERTY_CLUSTER)
 
     def holds(self, path: str) -> bool:
         """Whether the file `path` is part of the table, or recently was."""

@@ -43,24 +43,28 @@ _NEVER = "interval 5200 weeks"
 """Another tool's VACUUM deletes nothing that is younger: its files are the partitions' own."""
 
 
-def create_topic_table(store: Store, directory: str, clock: Clock) -> None:
+def create_topic_table(
+    store: Store, directory: str, clock: Clock, configuration: Mapping[str, str] | None = None
+) -> None:
     """Commit version 0 of an empty table over the topic at `directory`.
 
-    Raises AlreadyExists when there is a table, which is then durable; StoreUnavailable.
+    It has the properties of `configuration`, too. Raises AlreadyExists when there is a table, which is then
+    durable; StoreUnavailable.
     """
-    commit = Commit(commit_info(clock, "CREATE TABLE"), protocol=PROTOCOL, metadata=new_metadata(clock))
+    metadata = new_metadata(clock, configuration)
+    commit = Commit(commit_info(clock, "CREATE TABLE"), protocol=PROTOCOL, metadata=metadata)
     if put_commit(store, directory, 0, commit, clock) is not None:
         store.make_durable(log_directory(directory))
         raise AlreadyExists(f"there is a table at {directory} already; choose another directory")
 
 
-def new_metadata(clock: Clock) -> Metadata:
-    """The metadata of a new table."""
+def new_metadata(clock: Clock, configuration: Mapping[str, str] | None = None) -> Metadata:
+    """The metadata of a new table, with the properties of `configuration`, too."""
     return Metadata(
         id=new_table_id(clock),
         schemaString=delta_schema(partitioned=True),
         partitionColumns=(PARTITION,),
-        configuration=properties(),
+        configuration={**properties(), **(configuration or {})},
         createdTime=clock.now_ms(),
     )
 

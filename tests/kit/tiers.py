@@ -6,10 +6,11 @@ from pathlib import Path
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.remote_admin import set_remote_root
+from log_tables.cluster.topic_fold import fold_remote
 from log_tables.layout import REMOTE_MARK
 from log_tables.partition.partition import Partition
 from log_tables.partition.remote import RemoteRoot
-from log_tables.partition.tier import commit_move, copy
+from log_tables.partition.tier import commit_copies, copy, release
 from log_tables.record import to_records
 from log_tables.store.store import Store, open_store
 from log_tables.table.snapshot import Segment
@@ -42,6 +43,12 @@ def move(local: Table, root: RemoteRoot, count: int) -> tuple[Segment, ...]:
     return commit_move(local, remote, made)
 
 
+def commit_move(local: Table, remote: Table, made: Sequence[Segment]) -> tuple[Segment, ...]:
+    """Commit what was copied, without a table over the topic; returns what went from here."""
+    commit_copies(local, remote, made)
+    return release(local, remote, made, remote.snapshot.high_watermark)
+
+
 def copied(local: Table, root: RemoteRoot, wanted: Sequence[Segment]) -> tuple[Segment, ...]:
     """Copy `wanted` to the remote root, and commit nothing."""
     held = root.make_table(local.directory).snapshot.high_watermark
@@ -70,8 +77,11 @@ def move_topic(cluster: Cluster, name: str, counts: Sequence[int]) -> None:
     """Move the first segments of each partition of the topic `name`, of each as many as `counts` says."""
     root = cluster.remote
     assert root is not None
-    for partition, count in zip(cluster.topic(name).partitions(), counts, strict=True):
+    topic, there = cluster.topic(name), {}
+    for number, (partition, count) in enumerate(zip(topic.partitions(), counts, strict=True)):
         move(partition.table, root, count)
+        there[number] = root.table(partition.directory).snapshot
+    fold_remote(root, topic.directory, there)
 
 
 def bases(segments: Sequence[Segment]) -> list[int]:

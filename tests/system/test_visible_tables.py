@@ -10,7 +10,6 @@ from log_tables.clock import ManualClock
 from log_tables.errors import AlreadyExists
 from log_tables.layout import checkpoint_path
 from log_tables.limits import CONFIRMATION_MAX_AGE_S
-from log_tables.partition.tier import commit_move
 from log_tables.segments.rewrite import commit_merge, merge
 from log_tables.store.local import LocalStore
 from log_tables.table.snapshot import Snapshot
@@ -18,7 +17,7 @@ from log_tables.table.table import Table, create_table
 from log_tables.table.vacuum import vacuum
 from tests.kit.partitions import TABLE, another, append, append_each, new_partition
 from tests.kit.power import HERE, Left, World, nothing
-from tests.kit.tiers import copied
+from tests.kit.tiers import commit_move, copied
 from tests.kit.visible import Case, Step, died_in, here, ignoring, remote
 
 # Tables

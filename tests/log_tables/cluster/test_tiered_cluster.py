@@ -222,16 +222,21 @@ def test_what_is_missing_in_the_remote_root_is_found(cluster: Cluster, tmp_path:
     segment = away / remote.snapshot.segments[1].path
     data = segment.read_bytes()
     segment.unlink()
-    (problem,) = check(cluster.store).problems
+    (of_topic, problem) = check(cluster.store).problems
+    assert of_topic == (
+        f"the table over topics/t (remote): it names topics/t/partition=0/{segment.name}, which is missing; "
+        "restore it from a backup"
+    )
     assert problem.startswith(f"topics/t/partition=0 (remote): segment {segment.name}: there is no object")
     segment.write_bytes(data)
     (away / "_delta_log" / f"{1:020}.json").unlink()
+    noted = "version 1 notes version 1 of topics/t/partition=0, which ends at 0"
     assert check(cluster.store).problems == [
-        "topics/t/partition=0 (remote): offsets 0-1 are missing at the end"
+        f"the table over topics/t (remote): {noted}",
+        "topics/t/partition=0 (remote): offsets 0-1 are missing at the end",
     ]
     shutil.rmtree(away)
-    (problem,) = check(cluster.store).problems
-    assert "there is no table" in problem
+    assert "topics/t/partition=0 (remote): there is no table" in check(cluster.store).problems[-1]
     shutil.rmtree(tmp_path / "away")
     (problem,) = check(cluster.store).problems
     assert problem.startswith("the remote root cannot be opened: there is no directory")

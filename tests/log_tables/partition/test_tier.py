@@ -13,7 +13,7 @@ from log_tables.errors import CorruptLog, CorruptSegment, StoreUnavailable
 from log_tables.layout import PROPERTY_CLUSTER
 from log_tables.partition.partition import Partition
 from log_tables.partition.remote import RemoteRoot
-from log_tables.partition.tier import CopyTask, commit_move, remove_expired, run_copy
+from log_tables.partition.tier import CopyTask, remove_expired, run_copy
 from log_tables.record import to_records
 from log_tables.segments.rewrite import commit_merge, merge
 from log_tables.segments.segment import read
@@ -28,6 +28,7 @@ from tests.kit.tiers import (
     VALUES,
     bases,
     check_whole,
+    commit_move,
     move,
     numbered_partition,
     remote_root,

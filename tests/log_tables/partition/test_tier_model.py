@@ -20,7 +20,7 @@ from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import StoreUnavailable
 from log_tables.partition.partition import Partition
 from log_tables.partition.remote import RemoteRoot
-from log_tables.partition.tier import commit_move, copy, remove_expired
+from log_tables.partition.tier import copy, remove_expired
 from log_tables.root import fsck
 from log_tables.segments import rewrite
 from log_tables.store.store import Store, open_store
@@ -38,7 +38,7 @@ from log_tables.testing import (
 )
 from tests.kit.models import short_form
 from tests.kit.partitions import append, held
-from tests.kit.tiers import tiered_cluster
+from tests.kit.tiers import commit_move, tiered_cluster
 
 READERS = 2
 MOVERS = 2
