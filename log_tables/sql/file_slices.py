@@ -1,38 +1,30 @@
 """Which parts of which files may hold rows that a filter wants: by their stats alone, no file is opened.
 
-Arrow decides it. It knows of each file that its offsets and timestamps lie between those of its stats, and
-leaves out the files for which the filter cannot be true then.
+Arrow decides it. It knows of each file that its offsets, timestamps and declared columns lie between those
+of its stats, and leaves out the files for which the filter cannot be true then.
 """
 
 import functools
 import operator
 import os
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
-from log_tables.layout import OFFSET, TIMESTAMP
+from log_tables.columns.column_stats import Bound
+from log_tables.layout import OFFSET, PARTITION, TIMESTAMP
 from log_tables.limits import MIB, SMALL_SEGMENT_BYTES
-from log_tables.record import RECORD_SCHEMA, timestamp_us
-from log_tables.sql.topic_files import PartitionFiles, TopicFiles
+from log_tables.record import timestamp_us
+from log_tables.sql.topic_files import SCAN_SCHEMA, TOPIC, PartitionFiles, TopicFiles
 from log_tables.table.snapshot import Segment
 
-PARTITION = "partition"
-TOPIC = "topic"
-
-SCAN_SCHEMA = pa.schema(
-    [
-        pa.field(TOPIC, pa.string(), nullable=False),
-        pa.field(PARTITION, pa.int32(), nullable=False),
-        *RECORD_SCHEMA,
-    ]
-)
-"""The columns of a topic that are read from files, or known of them."""
-
+_WORD = re.compile(r"\w+")
 _PARTS = 64
 _PARTED_MAX = 32
 _WORTH_A_THREAD_BYTES = 4 * MIB
@@ -57,16 +49,17 @@ class FileSlice:
 def file_slices(files: TopicFiles, where: pc.Expression | None) -> list[FileSlice]:
     """The slices of the topic's files in which rows for which `where` is true may be, in order.
 
-    `where` is over SCAN_SCHEMA; without it all are. Raises the damage of a partition that may have such rows.
+    `where` is over the schema of `files`; without it all are. Raises the damage of a partition that may have
+    such rows.
     """
     damaged = [_of_partition(files.name, number) for number in files.damaged]
-    for index in _possible(damaged, where):
+    for index in _possible(damaged, where, files.schema):
         raise [*files.damaged.values()][index]
     whole = [_slice(part, segment) for part in files.partitions for segment in part.segments]
     if where is None:
         return whole
-    found = _kept(files.name, whole, where)
-    return _narrowed(files.name, found, where) if len(found) <= _PARTED_MAX else found
+    found = _kept(files, whole, where)
+    return _narrowed(files, found, where) if len(found) <= _PARTED_MAX else found
 
 
 def _slice(files: PartitionFiles, segment: Segment) -> FileSlice:
@@ -74,12 +67,12 @@ def _slice(files: PartitionFiles, segment: Segment) -> FileSlice:
     return FileSlice(files, segment, start, end)
 
 
-def _narrowed(topic: str, slices: Iterable[FileSlice], where: pc.Expression) -> list[FileSlice]:
+def _narrowed(files: TopicFiles, slices: Iterable[FileSlice], where: pc.Expression) -> list[FileSlice]:
     """The slices with less at both ends, where the offsets say so: a large file is read by row groups."""
     narrowed = []
     for item in slices:
         parts = _parts(item) if item.segment.raw_bytes > SMALL_SEGMENT_BYTES else [item]
-        possible = _kept(topic, parts, where) if len(parts) > 1 else parts
+        possible = _kept(files, parts, where) if len(parts) > 1 else parts
         if possible:
             narrowed.append(replace(item, start=possible[0].start, end=possible[-1].end))
     return narrowed
@@ -91,21 +84,31 @@ def _parts(item: FileSlice) -> list[FileSlice]:
     return [replace(item, start=start, end=min(start + width, item.end)) for start in starts]
 
 
-def _kept(topic: str, slices: Sequence[FileSlice], where: pc.Expression) -> list[FileSlice]:
-    return [slices[index] for index in _possible([_known(topic, item) for item in slices], where)]
+def _kept(files: TopicFiles, slices: Sequence[FileSlice], where: pc.Expression) -> list[FileSlice]:
+    wanted = mentioned(where, files.declared.schema)
+    known = [_known(files.name, item, wanted) for item in slices]
+    return [slices[index] for index in _possible(known, where, files.schema)]
 
 
-def _possible(known: Iterable[pc.Expression], where: pc.Expression | None) -> list[int]:
+def mentioned(where: pc.Expression | None, schema: pa.Schema) -> list[pa.Field]:
+    """The columns of `schema` that `where` may name."""
+    words = set() if where is None else set(_WORD.findall(str(where)))
+    return [field for field in schema if not _WORD.fullmatch(field.name) or field.name in words]
+
+
+def _possible(known: Iterable[pc.Expression], where: pc.Expression | None, schema: pa.Schema) -> list[int]:
     """The indexes of those in `known`, each true of all rows of a place, whose rows `where` may want."""
     # As files they are never opened: their paths are the indexes by which they are found again.
     form, nowhere = ds.ParquetFileFormat(), LocalFileSystem()
     places = [form.make_fragment(str(index), nowhere, one) for index, one in enumerate(known)]
-    dataset = ds.FileSystemDataset(places, SCAN_SCHEMA, form, nowhere)
+    dataset = ds.FileSystemDataset(places, schema, form, nowhere)
     return [int(fragment.path) for fragment in dataset.get_fragments(where)]
 
 
-def _known(topic: str, item: FileSlice) -> pc.Expression:
-    """The stats of a slice, as a filter that is true of all its records."""
+def _known(topic: str, item: FileSlice, wanted: Sequence[pa.Field]) -> pc.Expression:
+    """The stats of a slice, with those of the declared columns `wanted`, as a filter that is true of all its
+    records.
+    """
     low, high = timestamp_us(item.segment.min_timestamp), timestamp_us(item.segment.max_timestamp)
     known = (
         _of_partition(topic, item.files.partition),
@@ -113,8 +116,30 @@ def _known(topic: str, item: FileSlice) -> pc.Expression:
         pc.field(OFFSET) < item.end,
         pc.field(TIMESTAMP) >= _scalar(TIMESTAMP, low),
         pc.field(TIMESTAMP) <= _scalar(TIMESTAMP, high),
+        *(bound for column in wanted for bound in _bounds(item.segment, column)),
     )
     return functools.reduce(operator.and_, known)
+
+
+def _bounds(segment: Segment, column: pa.Field) -> Iterator[pc.Expression]:
+    """The stats of a declared column."""
+    found, stats = pc.field(column.name), segment.column_stats
+    nulls = stats.nulls.get(column.name)
+    if not segment.columns or nulls == segment.records:
+        yield found.is_null()
+        return
+    for bounds, compare in ((stats.least, operator.ge), (stats.greatest, operator.le)):
+        if column.name in bounds:
+            holds = compare(found, _bound(bounds[column.name], column.type))
+            yield holds if nulls == 0 else holds | found.is_null()
+
+
+def _bound(bound: Bound, kind: pa.DataType) -> pa.Scalar:
+    if pa.types.is_date(kind):
+        return pa.scalar(date.fromisoformat(str(bound)), kind)
+    if pa.types.is_timestamp(kind):
+        return pa.scalar(timestamp_us(str(bound)), kind)
+    return pa.scalar(bound, kind)
 
 
 def _of_partition(topic: str, partition: int) -> pc.Expression:

@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from datafusion import DataFrame, SessionContext
 
-from log_tables.layout import KEY, KEY_TEXT, OFFSET, TIMESTAMP, VALUE
-from log_tables.sql.file_slices import PARTITION, SCAN_SCHEMA, TOPIC, file_slices
+from log_tables.layout import KEY, KEY_TEXT, OFFSET, PARTITION, TIMESTAMP, VALUE
+from log_tables.sql.file_slices import file_slices
 from log_tables.sql.json_columns import field_lines, object_lines, typed_lines
 from log_tables.sql.scan import Batches, read_slices
-from log_tables.sql.topic_files import TopicFiles
+from log_tables.sql.topic_files import SCAN_SCHEMA, TOPIC, TopicFiles
 from log_tables.sql.topic_view import column, computed, quoted, text_array
 
 SUFFIX = "_json"
@@ -82,7 +82,7 @@ def json_table(files: TopicFiles, needed: ScanRequest) -> pa.Table:
     read = [name for name in SCAN_SCHEMA.names if name in scanned]
     rows, lines, values = [], [], []
     slices = file_slices(files, needed.where)
-    for batch in read_slices(files.name, slices, read, needed.where):
+    for batch in read_slices(files, slices, read, needed.where):
         rows.append(_kept_rows(batch, kept))
         if fields is None:
             values.append(batch.column(VALUE))

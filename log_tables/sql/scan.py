@@ -5,7 +5,6 @@ it reads through the reader of their partition: with checksums, from both tiers,
 a merge has replaced one.
 """
 
-import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
@@ -14,32 +13,32 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from log_tables.errors import LakelogError, OffsetOutOfRange, StoreUnavailable, TopicDeleted
-from log_tables.layout import OFFSET
+from log_tables.layout import OFFSET, PARTITION
 from log_tables.partition.read_plan import ReadPlan
-from log_tables.sql.file_slices import PARTITION, SCAN_SCHEMA, TOPIC, FileSlice, file_slices, spread
-from log_tables.sql.topic_files import TopicFiles
+from log_tables.sql.file_slices import FileSlice, file_slices, mentioned, spread
+from log_tables.sql.topic_files import TOPIC, TopicFiles
 
 Failures = list[LakelogError]
 """The errors of scans, which DataFusion would show as text only."""
 
 
 def read_slices(
-    topic: str, slices: Sequence[FileSlice], columns: Collection[str], where: pc.Expression | None
+    files: TopicFiles, slices: Sequence[FileSlice], columns: Collection[str], where: pc.Expression | None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of `slices` for which `where` is true, lazily: `columns` of SCAN_SCHEMA, in this order.
+    """The rows of `slices` of `files` for which `where` is true, lazily: `columns`, in this order.
 
     Raises CorruptSegment, StoreUnavailable; the latter also for records that were deleted meanwhile.
     """
-    mentioned = set() if where is None else set(re.findall(r"\w+", str(where)))
-    read = [name for name in SCAN_SCHEMA.names if name in mentioned or name in columns or name == OFFSET]
+    needed = {OFFSET, *columns, *(field.name for field in mentioned(where, files.schema))}
+    schema = pa.schema([field for field in files.schema if field.name in needed])
     try:
         for item in slices:
-            for batch in _records(item, read):
-                rows = _with_place(batch, topic, item.files.partition, read)
+            for batch in _records(item, schema.names):
+                rows = _with_place(batch, files.name, item.files.partition, schema)
                 yield (rows if where is None else rows.filter(where)).select(columns)
     except (OffsetOutOfRange, TopicDeleted):
         raise StoreUnavailable(
-            f"records of topic {topic} were deleted while the query read them; repeat the query"
+            f"records of topic {files.name} were deleted while the query read them; repeat the query"
         ) from None
 
 
@@ -54,28 +53,28 @@ def _records(item: FileSlice, columns: Sequence[str]) -> Iterator[pa.RecordBatch
     return item.files.reader.read(plan, columns)
 
 
-def _with_place(batch: pa.RecordBatch, topic: str, partition: int, columns: Sequence[str]) -> pa.RecordBatch:
-    """`columns` of the rows, with the two that no file has."""
+def _with_place(batch: pa.RecordBatch, topic: str, partition: int, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns `schema` of the rows, with the two that no file has; those declared since are null."""
     place = {TOPIC: topic, PARTITION: partition}
-    schema = pa.schema([SCAN_SCHEMA.field(name) for name in columns])
+    had = {*batch.schema.names}
     arrays = [
-        pa.repeat(pa.scalar(place[field.name], field.type), batch.num_rows)
-        if field.name in place
-        else batch.column(field.name)
+        batch.column(field.name)
+        if field.name in had
+        else pa.repeat(pa.scalar(place.get(field.name), field.type), batch.num_rows)
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 class TopicScan(ds.Dataset):  # type: ignore[misc] # pyarrow ships no types
-    """The records of a topic, in the columns of SCAN_SCHEMA."""
+    """The records of a topic, in the columns of its files."""
 
     def __init__(self, files: TopicFiles, failures: Failures) -> None:
         self._files, self._failures = files, failures
 
     @property
     def schema(self) -> pa.Schema:
-        return SCAN_SCHEMA
+        return self._files.schema
 
     def scanner(
         self,
@@ -98,9 +97,9 @@ class TopicScan(ds.Dataset):  # type: ignore[misc] # pyarrow ships no types
     def batches(
         self, slices: Sequence[FileSlice], columns: Sequence[str] | None, where: pc.Expression | None
     ) -> "Batches":
-        names = SCAN_SCHEMA.names if columns is None else columns
-        schema = pa.schema([SCAN_SCHEMA.field(name) for name in names])
-        return Batches(schema, self._noted(read_slices(self._files.name, slices, names, where)))
+        names = self.schema.names if columns is None else columns
+        schema = pa.schema([self.schema.field(name) for name in names])
+        return Batches(schema, self._noted(read_slices(self._files, slices, names, where)))
 
     def _noted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:

@@ -4,12 +4,27 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic
+from log_tables.columns.declaration import NOTHING, Declaration
 from log_tables.errors import Damaged
-from log_tables.layout import CLUSTER_METADATA
+from log_tables.layout import CLUSTER_METADATA, PARTITION
 from log_tables.partition.reader import PartitionReader
+from log_tables.record import RECORD_SCHEMA
 from log_tables.table.snapshot import Segment
+
+TOPIC = "topic"
+
+SCAN_SCHEMA = pa.schema(
+    [
+        pa.field(TOPIC, pa.string(), nullable=False),
+        pa.field(PARTITION, pa.int32(), nullable=False),
+        *RECORD_SCHEMA,
+    ]
+)
+"""The columns that every topic has."""
 
 _OPENED_AT_ONCE = 16
 
@@ -31,11 +46,20 @@ class PartitionFiles:
 
 @dataclass(frozen=True, slots=True)
 class TopicFiles:
-    """The files of the topic `name`, partition by partition, and why others cannot be read, by number."""
+    """The files of the topic `name`, partition by partition, and why others cannot be read, by number.
+
+    `declared` are all columns that were ever declared.
+    """
 
     name: str
     partitions: Sequence[PartitionFiles]
     damaged: Mapping[int, Damaged] = field(default_factory=dict)
+    declared: Declaration = NOTHING
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that are read from the files, or known of them: SCAN_SCHEMA and declared ones."""
+        return pa.schema([*SCAN_SCHEMA, *self.declared.schema])
 
 
 def topic_names(cluster: Cluster) -> list[str]:
@@ -66,8 +90,12 @@ def _of_topic(topic: Topic) -> TopicFiles:
 
     with ThreadPoolExecutor(_OPENED_AT_ONCE, thread_name_prefix="lakelog-sql") as pool:
         every = [*pool.map(found, range(topic.partition_count))]
+    whole = [one for one in every if isinstance(one, PartitionFiles)]
+    declared = NOTHING
+    for one in whole:
+        declared = declared.joined(one.reader.snapshot.declared)
     damaged = {number: one for number, one in enumerate(every) if isinstance(one, Damaged)}
-    return TopicFiles(topic.name, [one for one in every if isinstance(one, PartitionFiles)], damaged)
+    return TopicFiles(topic.name, whole, damaged, declared.joined(topic.config.columns))
 
 
 def _files(partition: int, reader: PartitionReader) -> PartitionFiles:

@@ -5,21 +5,22 @@ from collections.abc import Callable
 import pyarrow as pa
 from datafusion import DataFrame, Expr, SessionContext, col, udf
 
-from log_tables.layout import HEADERS, KEY, KEY_TEXT, VALUE, VALUE_TEXT
-from log_tables.sql.file_slices import SCAN_SCHEMA
+from log_tables.layout import KEY, KEY_TEXT, VALUE, VALUE_TEXT
 from log_tables.sql.scan import Failures, TopicScan
 from log_tables.sql.topic_files import TopicFiles
 
 
 def topic_view(context: SessionContext, files: TopicFiles, failures: Failures) -> DataFrame:
-    """The view of the topic: SCAN_SCHEMA, value_text and key_text."""
+    """The view of the topic: the columns of its files, then value_text and key_text."""
     scanned = f"lakelog/{files.name}"  # no topic has a slash in its name
     context.register_dataset(quoted(scanned), TopicScan(files, failures))
-    plain = [column(name) for name in SCAN_SCHEMA.names if name != HEADERS]
-    # Arrow's filters do not compare lists: what is computed is left to DataFusion.
-    headers = computed(HEADERS, SCAN_SCHEMA.field(HEADERS).type)
+    # Arrow's filters do not compare nested values: what is computed is left to DataFusion.
+    columns = [
+        computed(field.name, field.type) if pa.types.is_nested(field.type) else column(field.name)
+        for field in files.schema
+    ]
     texts = [_as_text(VALUE, VALUE_TEXT), _as_text(KEY, KEY_TEXT)]
-    return context.table(quoted(scanned)).select(*plain, headers, *texts)
+    return context.table(quoted(scanned)).select(*columns, *texts)
 
 
 def quoted(name: str) -> str:

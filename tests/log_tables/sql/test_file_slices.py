@@ -1,7 +1,10 @@
 """The slices that a filter leaves hold every row for which it is true, whatever it is."""
 
+from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -9,36 +12,70 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
-from log_tables.partition.partition import AppendRequest
+from log_tables.cluster.topic_admin import alter_topic, create_topic
+from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch
-from log_tables.sql.file_slices import SCAN_SCHEMA, file_slices, spread
+from log_tables.sql.file_slices import file_slices, spread
 from log_tables.sql.scan import read_slices
-from log_tables.sql.topic_files import TopicFiles, topic_files
+from log_tables.sql.topic_files import SCAN_SCHEMA, TopicFiles, topic_files
 from log_tables.store.store import open_store
 from tests.kit.partitions import thin_out
 
-COLUMNS = ("partition", "offset", "timestamp", "key")
+FIRST = "n bigint, s string, day date"
+LATER = f"{FIRST}, d double FROM '/n', at timestamp, b boolean, inner bigint FROM '/o/n'"
+DECLARED = ("value_error", "n", "s", "day", "d", "at", "b", "inner")
+COLUMNS = ("partition", "offset", "timestamp", "key", *DECLARED)
+LONG = "long, and beyond what the stats of a text hold, "
+NEW_YEAR_US = 1_356_998_400_000_000
 TIME = SCAN_SCHEMA.field("timestamp").type
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> TopicFiles:
-    """Two partitions of small files and a large one, with a log start inside of a file and a gap."""
+    """Two partitions of small files and a large one, with a log start inside of a file and a gap.
+
+    Their declaration grows after the third file.
+    """
     cluster = Cluster.open(open_store(Path(tmp_path_factory.mktemp("slices"))))
-    for number, partition in enumerate(create_topic(cluster, "t", 2).partitions()):
-        partition.claim("")
-        for size in (3, 1, 5, 300, 4):
-            first = partition.high_watermark
-            rows = [
-                Record(b"x" * 500, key=b"%d" % (row % 3), timestamp_us=(first + row) * 700 + number)
-                for row in range(size)
-            ]
-            partition.append([AppendRequest(input_batch(rows, 0))])
+    partitions = create_topic(cluster, "t", 2, {"value.columns": FIRST}).partitions()
+    for sizes in ((3, 1, 5), (300, 4)):
+        for number, partition in enumerate(partitions):
+            fill(partition, number, sizes)
+        alter_topic(cluster, "t", {"value.columns": LATER})
+    for partition in partitions:
         thin_out(partition, partition.snapshot.segments[2:3], keep=lambda offset: offset % 2 == 1)
         partition.refresh()
         partition.truncate(2)
     return topic_files(cluster, "t")
+
+
+def fill(partition: Partition, number: int, sizes: Sequence[int]) -> None:
+    """Files of so many records each."""
+    if not partition.leading:
+        partition.claim("")
+    for size in sizes:
+        first = partition.high_watermark
+        rows = [
+            Record(value(first + row), key=b"%d" % (row % 3), timestamp_us=(first + row) * 700 + number)
+            for row in range(size)
+        ]
+        partition.append([AppendRequest(input_batch(rows, 0))])
+
+
+def value(row: int) -> bytes | None:
+    """The value of a record: most fit all columns, and are wide enough for several row groups."""
+    if row % 50 == 7:
+        return [None, b"no JSON", b'{"n":"text"}'][row % 3]
+    fields = {
+        "n": row - 100 if row % 5 else None,
+        "s": f"{LONG if row % 2 else ''}{row // 10}",
+        "day": f"2013-01-{row % 28 + 1:02}",
+        "at": f"2013-01-01T00:00:00.{row:06}Z",
+        "b": row % 4 == 0,
+        "o": {"n": row} if row % 3 else {},
+        "wide": "x" * 500,
+    }
+    return msgspec.json.encode(fields)
 
 
 def comparison(column: str, value: pa.Scalar, name: str) -> pc.Expression:
@@ -51,6 +88,14 @@ scalars = {
     "offset": st.integers(-1, 320).map(lambda value: pa.scalar(value, pa.int64())),
     "timestamp": st.integers(-1, 225_000).map(lambda value: pa.scalar(value, TIME)),
     "key": st.sampled_from([b"0", b"1", b"9"]).map(lambda value: pa.scalar(value, pa.binary())),
+    "value_error": st.sampled_from(["the value is not JSON", "a", "~"]).map(pa.scalar),
+    "n": st.integers(-101, 220).map(lambda value: pa.scalar(value, pa.int64())),
+    "s": st.sampled_from(["", "1", "30", f"{LONG}3", f"{LONG}9", "m"]).map(pa.scalar),
+    "day": st.dates(date(2012, 12, 30), date(2013, 2, 1)).map(lambda value: pa.scalar(value, pa.date32())),
+    "d": st.floats(-102, 220).map(lambda value: pa.scalar(value, pa.float64())),
+    "at": st.integers(-1, 320).map(lambda value: pa.scalar(NEW_YEAR_US + value, TIME)),
+    "b": st.booleans().map(pa.scalar),
+    "inner": st.integers(-1, 320).map(lambda value: pa.scalar(value, pa.int64())),
 }
 leaves = st.sampled_from(COLUMNS).flatmap(
     lambda column: st.builds(
@@ -59,7 +104,12 @@ leaves = st.sampled_from(COLUMNS).flatmap(
         scalars[column],
         st.sampled_from(["__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"]),
     )
-) | st.lists(st.integers(0, 320), min_size=1, max_size=5).map(lambda some: pc.field("offset").isin(some))
+)
+leaves |= st.lists(st.integers(0, 320), min_size=1, max_size=5).map(
+    lambda some: pc.field("offset").isin(some)
+)
+leaves |= st.sampled_from(DECLARED).map(lambda column: pc.field(column).is_null())
+leaves |= st.sampled_from(DECLARED).map(lambda column: pc.field(column).is_valid())
 filters = st.recursive(
     leaves,
     lambda inner: (
@@ -74,11 +124,11 @@ filters = st.recursive(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(where=filters)
 def test_no_row_of_a_filter_is_left_out(files: TopicFiles, where: pc.Expression) -> None:
-    whole = pa.Table.from_batches(read_slices("t", file_slices(files, None), COLUMNS, None))
+    whole = pa.Table.from_batches(read_slices(files, file_slices(files, None), COLUMNS, None))
     slices = file_slices(files, where)
     parts = [part for parts in spread(slices) for part in parts]
     assert parts == slices
-    found = pa.Table.from_batches(read_slices("t", slices, COLUMNS, where), whole.schema)
+    found = pa.Table.from_batches(read_slices(files, slices, COLUMNS, where), whole.schema)
     assert found.equals(whole.filter(where))
 
 
