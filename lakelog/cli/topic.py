@@ -1,4 +1,4 @@
-"""`lakelog topic`: create, list, describe, alter, delete."""
+"""`lakelog topic`: create, list, describe, alter, infer, delete."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +18,7 @@ from lakelog.cli.common import (
     print_json,
     print_table,
 )
+from lakelog.cli.infer import infer
 from log_tables.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -124,6 +125,9 @@ def alter(
         print_json({"topic": name, "partitions": count, "configs": configs})
     else:
         console().print(f"topic {name} has {counted(count, 'partition')}, settings {configs}")
+
+
+app.command()(infer)
 
 
 @app.command()

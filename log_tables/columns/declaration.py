@@ -74,7 +74,7 @@ class Column:
     def text(self) -> str:
         """The column as a declaration spells it."""
         name = self.name if _is_word(self.name) else "`" + self.name.replace("`", "``") + "`"
-        if self.pointer == _own_pointer(self.name):
+        if self.pointer == own_pointer(self.name):
             return f"{name} {ddl(self.type)}"
         pointer = self.pointer.replace("'", "''")
         return f"{name} {ddl(self.type)} FROM '{pointer}'"
@@ -223,7 +223,8 @@ def _check_pointer(column: Column) -> None:
         )
 
 
-def _own_pointer(name: str) -> str:
+def own_pointer(name: str) -> str:
+    """The pointer to the field `name` of a value."""
     return "/" + name.replace("~", "~0").replace("/", "~1")
 
 
@@ -273,7 +274,7 @@ class _Parser:
     def _column(self) -> Column:
         name, kind = self._name(), self._type(0)
         if not self._is_word("from"):
-            return Column(name, kind, _own_pointer(name))
+            return Column(name, kind, own_pointer(name))
         self._next += 1
         token = self._take()
         if token.kind != "text":

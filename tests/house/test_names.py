@@ -25,7 +25,7 @@ DELTA = """
     row schema size stat store table txn vacuum version
 """
 SPARK = """
-    driver engine job limit merge option plan planned pyspark query reader scan shuffle sink source
+    driver engine inference job limit merge option plan planned pyspark query reader scan shuffle sink source
     spark spread sql stage state statement stream system task view worker writer
 """
 ARROW = """
@@ -40,7 +40,7 @@ PYTHON = """
     action admin async background allowance alteration argument backoff bench bound boundary bucket cache call
     callback change choice cli clock code collection command conflict context copy count crash delete
     delivery demo description dispatch entry event exit failure fault flow format fsck handle
-    housekeeping inspection interpreter interrupt item java jre kind lakelog layout line link list
+    housekeeping infer inspection interpreter interrupt item java jre kind lakelog layout line link list
     load local location loop maintain maintenance manager metrics mismatch move name node object offload
     out outcome package parser pattern process publish put queue ratio read refresh repeat replay report
     restart result rewind run runner sequencer serialize serializer serve setting slice start step summary
