@@ -121,6 +121,7 @@ def _fold(topic: Topic, change: bool) -> tuple[str, Mapping[str, int], str]:
             topic.table().refresh(wait=True)
             return topic.name, dict.fromkeys(directories, NOT_FOLDED), ""
         fold_partitions(topic, numbers)  # a partition that cannot be read is named by `_look`
+        topic.table().make_durable()  # what another process has folded: a merge goes by it
         folded = topic.table().snapshot
     except (TopicDeleted, UnknownTopic):
         return topic.name, {}, ""
@@ -193,7 +194,13 @@ def held_by_topic(
     table = remote_of(cluster).find_topic_table(found.directory) if remote else found.table()
     if table is None:
         return frozenset
-    return lambda: {segment.path for segment in table.refresh(wait=True).of(partition)}
+
+    def held() -> Collection[str]:
+        folded = table.refresh(wait=True)
+        table.make_durable()  # a power cut must not bring back what names a deleted file
+        return {segment.path for segment in folded.of(partition)}
+
+    return held
 
 
 def store_of(cluster: Cluster, remote: bool) -> Store:

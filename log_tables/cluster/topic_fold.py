@@ -71,6 +71,7 @@ def fold_remote(root: RemoteRoot, directory: str, snapshots: dict[int, Snapshot]
         name, table.snapshot, snapshots, lambda at: _newest_remote(root, partition_directory(directory, at))
     )
     table.fold(snapshots)
+    table.make_durable()  # what another process has folded: records leave the first root because of it
     if table.checkpoint_is_due():
         table.checkpoint(0)
         table.clean()

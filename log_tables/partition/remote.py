@@ -180,7 +180,8 @@ class RemoteRoot:
             return table
 
     def make_topic_table(self, directory: str) -> TopicTable:
-        """The table over the remote tables of the topic at `directory`, created if there is none.
+        """The table over the remote tables of the topic at `directory`, created if there is none, and
+        durable.
 
         Raises as `table` and `check_owned` do.
         """
@@ -192,6 +193,7 @@ class RemoteRoot:
             table = self.find_topic_table(directory)
         if table is None:
             raise _no_table(directory)
+        table.make_durable()
         return table
 
     def refold(self, directory: str) -> None:
@@ -215,9 +217,16 @@ class RemoteRoot:
         whole = self._end_topic_table(directory)
         for table in self.store.list_dirs(f"{directory}/"):
             if table != log_directory(directory) and self._may_remove(table):
-                self._remove_all(f"{table}/")
+                # The log last, and its beginning at the very end: until then it names the owner of the table.
+                paths = [item.path for item in self.store.list(f"{table}/")]
+                for path in sorted(
+                    paths, key=lambda path: (log_directory("") not in path, path), reverse=True
+                ):
+                    self.store.delete(path)
         if whole:
-            self._remove_all(f"{log_directory(directory)}/")
+            # Its beginning first: without its end, it would name files that are gone.
+            for path in sorted(item.path for item in self.store.list(f"{log_directory(directory)}/")):
+                self.store.delete(path)
 
     def _end_topic_table(self, directory: str) -> bool:
         """Empty the table over the topic, before its files go; returns whether its log may go then, too."""
@@ -231,12 +240,6 @@ class RemoteRoot:
         except Damaged:
             return False
         return True
-
-    def _remove_all(self, prefix: str) -> None:
-        # The log last, and its beginning at the very end: until then it names the owner of the table.
-        paths = [item.path for item in self.store.list(prefix)]
-        for path in sorted(paths, key=lambda path: (log_directory("") not in path, path), reverse=True):
-            self.store.delete(path)
 
     def _may_remove(self, table: str) -> bool:
         try:

@@ -184,6 +184,8 @@ def _checkpoint(store: Store, directory: str, version: int) -> TopicSnapshot:
 
 
 def _follow(replay: _Replay, commit: Commit) -> None:
+    if commit.metadata is not None and commit.metadata.id != replay.state.metadata.id:
+        replay.noted.clear()  # it was begun again, maybe because a partition was restored as it was before
     replay.state = replay.state.apply(commit)
     for path in _paths(commit):
         number, name = partition_of(path)

@@ -17,6 +17,7 @@ from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.group_log import Intent, IntentKey, encode
 from log_tables.cluster.remote_admin import set_remote_root
 from log_tables.cluster.topic_admin import create_topic, delete_topic
+from log_tables.cluster.topic_fold import begin_again
 from log_tables.layout import CONSUMER_OFFSETS, STAGING
 from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS, LOG_RETENTION_MS, TIDY_TOMBSTONES
 from log_tables.partition.partition import AppendRequest
@@ -27,7 +28,7 @@ from log_tables.segments.rewrite import commit_merge, merge
 from log_tables.segments.staging import PartitionRecords, StagedFile
 from log_tables.store.objects import TEMPORARY_PREFIX
 from log_tables.store.store import open_store
-from log_tables.table.commit import Remove
+from log_tables.table.commit import Commit, CommitInfo, Remove, Txn, put_commit
 from log_tables.testing import ClockedStore, FaultyStore
 from tests.kit.engines import always, in_process, no_engine
 from tests.kit.partitions import another, append, append_each, log_versions, values
@@ -310,6 +311,41 @@ def test_a_remote_table_is_tidied_up_as_well(tmp_path: Path, clock: ManualClock)
     assert [outcome.files_after for outcome in run(cluster) if outcome.topic == "t"] == [1]
     assert [*remote.glob("topics/t/partition=0/_delta_log/*.checkpoint.parquet")] != []
     assert run(cluster) == []
+    assert check(cluster.store).problems == []
+
+
+def test_a_vacuum_spares_what_the_table_over_the_topic_in_the_remote_root_names(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    cluster = tiered_cluster(tmp_path, clock)
+    partition = cluster.claim(create_topic(cluster, "t", configs={"remote.storage.enable": "true"}), 0)
+    append_each(partition, [b"%d" % number for number in range(4)])
+    move_topic(cluster, "t", [3])
+    assert cluster.remote is not None
+    remote, store = cluster.remote.table(partition.directory), cluster.remote.store
+    inputs = remote.snapshot.segments
+    assert commit_merge(remote, inputs, merge(store, partition.directory, inputs, "zstd", clock))
+    foreign = Commit(CommitInfo(operation="WRITE", engineInfo="another tool"), (Txn("theirs", 1),))
+    assert put_commit(store, "topics/t", 2, foreign, clock) is None
+    files = [tmp_path / "away" / partition.directory / segment.path for segment in inputs]
+
+    def vacuum_twice() -> list[str]:
+        outcomes: list[JobOutcome] = []
+        for _ in range(2):
+            for path in (tmp_path / "away" / "topics/t").rglob("*"):
+                then_s = path.stat().st_mtime - 2 * LOG_RETENTION_MS / 1_000
+                os.utime(path, (then_s, then_s))
+            scheduler = Cluster.open(cluster.store, clock, create=False)
+            steps = housekeeping.plan(look(scheduler)[0], clock.now_ms())
+            outcomes += housekeeping.run(no_engine, scheduler, steps)
+        return [str(outcome.error) for outcome in outcomes if outcome.error]
+
+    assert any("made by another tool" in error for error in vacuum_twice())
+    assert all(path.exists() for path in files)
+    operator = Cluster.open(cluster.store, clock, create=False)
+    begin_again(operator, operator.topic("t"))
+    assert vacuum_twice() == []
+    assert not any(path.exists() for path in files)
     assert check(cluster.store).problems == []
 
 

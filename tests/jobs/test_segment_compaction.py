@@ -1,5 +1,6 @@
 """Which segments are merged: neighbours of about one size, so that no record is written again too often."""
 
+import dataclasses
 from collections.abc import Sequence
 from itertools import pairwise
 from math import log
@@ -118,6 +119,16 @@ def test_a_merge_never_joins_what_is_here_and_what_is_in_the_remote_table() -> N
 def test_what_the_remote_table_has_is_merged_though_the_topic_is_no_longer_tiered() -> None:
     state = states.a_state([], states.aged(*[90] * 4), tiered=40, merge_min_age_ms=0)
     assert planned(state) == [(True, [0, 10, 20, 30])]
+
+
+@pytest.mark.parametrize(
+    ("folded", "expected"), [(0, []), (39, []), (40, [[0, 10, 20, 30]]), (45, [[0, 10, 20, 30]])]
+)
+def test_a_merge_there_takes_what_the_table_over_the_topic_has(
+    folded: int, expected: list[list[int]]
+) -> None:
+    state = states.a_state([], states.aged(*[90] * 5), tiered=50, merge_min_age_ms=0)
+    assert planned(dataclasses.replace(state, remote_folded=folded)) == [(True, run) for run in expected]
 
 
 def test_without_the_remote_table_what_is_here_is_merged() -> None:

@@ -6,19 +6,27 @@ from pathlib import Path
 
 import pytest
 
+from jobs.state import look
 from log_tables.clock import ManualClock
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic_admin import create_topic
+from log_tables.cluster.topic_fold import fold, fold_remote
 from log_tables.errors import AlreadyExists
 from log_tables.layout import checkpoint_path
 from log_tables.limits import CONFIRMATION_MAX_AGE_S
+from log_tables.partition.tier import commit_copies
 from log_tables.segments.rewrite import commit_merge, merge
 from log_tables.store.local import LocalStore
 from log_tables.table.snapshot import Snapshot
 from log_tables.table.table import Table, create_table
 from log_tables.table.vacuum import vacuum
+from log_tables.topic_table.topic_table import TopicTable
 from tests.kit.partitions import TABLE, another, append, append_each, new_partition
 from tests.kit.power import HERE, Left, World, nothing
 from tests.kit.tiers import commit_move, copied
 from tests.kit.visible import Case, Step, died_in, here, ignoring, remote
+
+TOPIC = "topics/t"
 
 # Tables
 
@@ -167,6 +175,42 @@ def a_move_that_another_one_completes(world: World) -> tuple[Step, Step]:
     return move, move
 
 
+def a_fold_by_which_jobs_go(world: World) -> tuple[Step, Step]:
+    """They merge and move what the table over the topic has."""
+
+    def opened() -> Cluster:
+        return Cluster.open(here(world), world.clock)
+
+    cluster = opened()
+    append_each(cluster.claim(create_topic(cluster, "t"), 0), [b"0", b"1"])
+
+    def plan() -> None:
+        (end,) = (state.folded for state in look(opened())[0] if state.topic == "t")
+        world.told("folded", lambda left: check_end(TopicTable(left.here, TOPIC, ManualClock()), end))
+
+    return lambda: fold(opened().topic("t")), plan
+
+
+def a_table_over_the_remote_ones(world: World) -> tuple[Step, Step]:
+    """Records leave the first root by what it says."""
+    partition = new_partition(here(world), world.clock)
+    append_each(partition, [b"0", b"1"])
+    remote(world).mark()
+    table = remote(world).make_table(TABLE)
+    commit_copies(partition.table, table, copied(partition.table, remote(world), partition.snapshot.segments))
+
+    def fold_there() -> None:
+        end = fold_remote(remote(world), TOPIC, {0: table.snapshot}).end(0)
+        world.told("folded", lambda left: check_end(left.remote().find_topic_table(TOPIC), end))
+
+    return fold_there, fold_there
+
+
+def check_end(table: TopicTable | None, end: int) -> None:
+    assert table is not None
+    assert table.snapshot.end(0) >= end
+
+
 CASES: list[Case] = [
     a_table_that_is_there_already,
     what_a_commit_is_decided_by,
@@ -179,6 +223,8 @@ CASES: list[Case] = [
     a_table_in_the_remote_root,
     records_that_are_moved,
     a_move_that_another_one_completes,
+    a_fold_by_which_jobs_go,
+    a_table_over_the_remote_ones,
 ]
 
 

@@ -19,6 +19,9 @@ from log_tables.store.store import open_store
 from log_tables.table.commit import Commit, Txn
 from log_tables.table.delta_log import commit_info
 from log_tables.table.table import create_table
+from log_tables.testing import Crash, crash_after
+from log_tables.topic_table.topic_table import TopicTable
+from tests.kit.killed import killed
 from tests.kit.partitions import append_each, values
 from tests.kit.tiers import move_topic, tiered_cluster
 
@@ -173,6 +176,22 @@ def test_the_remote_files_of_a_deleted_topic_go_with_it(
     assert values(again) == VALUES
     assert files(tmp_path / "away", "topics/t") == []
     assert files(tmp_path / "away", "topics/t~2")
+
+
+def test_the_table_over_a_topic_is_empty_before_its_remote_files_go(
+    cluster: Cluster, tmp_path: Path, clock: ManualClock
+) -> None:
+    """Whenever the sweep dies: a program that reads it then finds nothing, and misses no file."""
+    delete_topic(cluster, "t")
+    clock.advance(60_000)
+    away = tmp_path / "away"
+    while files(away, "topics/t"):
+        with killed(away, 1, crash_after), pytest.raises(Crash):
+            sweep(opened(cluster))
+        found = files(away, "topics/t")
+        if f"topics/t/_delta_log/{0:020}.json" in found:
+            table = TopicTable(open_store(away), "topics/t", clock).snapshot
+            assert all(f"topics/t/partition=0/{segment.path}" in found for segment in table.of(0))
 
 
 def test_a_sweep_leaves_the_tables_of_another_cluster(

@@ -68,6 +68,14 @@ def test_a_table_that_is_ahead_of_a_partition_is_found(world: FoldedTopic) -> No
     assert "notes version 99 of topics/t/partition=0, which ends at 5" in problem
 
 
+def test_a_table_that_was_ahead_of_a_partition_is_sound_once_it_is_made_again(world: FoldedTopic) -> None:
+    put(world, Commit(commit_info(world.cluster.clock, "WRITE"), (Txn(noted_txn(0), 99),)))
+    refold(world.cluster.store, "topics/t", world.cluster.clock)
+    world.topic.forget_table()
+    world.fold()
+    assert check(world.cluster.store).problems == []
+
+
 FOREIGN = CommitInfo(operation="WRITE", engineInfo="another tool")
 
 
