@@ -23,6 +23,7 @@ from log_tables.layout import MAINTENANCE
 from log_tables.partition.partition import Partition
 from log_tables.root.fsck import check
 from log_tables.store.store import open_store
+from tests.kit.folds import check_streamed
 from tests.kit.gateway import start_gateway
 from tests.kit.partitions import values
 from tests.kit.processes import alive, children, command, descendants, send
@@ -177,6 +178,8 @@ class Scene:
             assert self.consumed[place] == expected
             assert [json.loads(value or b"") for value in values(partition)] == expected
         assert check(open_store(self._data)).problems == []
+        for topic in (MERGED, TIERED):
+            check_streamed(self._data, topic)
 
     def close(self) -> None:
         self.end_load()

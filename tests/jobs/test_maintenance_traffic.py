@@ -1,4 +1,4 @@
-"""All jobs, in a loop with tiny limits, beside a producer, a group and a Spark stream: nobody notices."""
+"""All jobs, in a loop with tiny limits, beside a producer, a group and two Spark streams: nobody notices."""
 
 import subprocess
 import sys
@@ -124,21 +124,31 @@ def scheduler(data: str, remote: Path, engine: str) -> Iterator["subprocess.Pope
         assert process.wait(120) == 0
 
 
+def of_topic(spark: SparkSession, data: str) -> DataFrame:
+    """A stream of `t` by lakelog's source."""
+    source = spark.readStream.format("lakelog").option("subscribe", "t")
+    return source.option("startingOffsets", "earliest").load(data)
+
+
+def of_table(spark: SparkSession, data: str) -> DataFrame:
+    """The same by Delta's source over the table over `t`."""
+    return spark.readStream.format("delta").option("skipChangeCommits", "true").load(f"{data}/topics/t")
+
+
 @contextmanager
-def stream(spark: SparkSession, data: str, directory: Path) -> Iterator[Read]:
-    """What a Spark stream of `t` reads meanwhile."""
+def stream(source: DataFrame, directory: Path, in_order: bool = True) -> Iterator[Read]:
+    """What Spark reads of `source` meanwhile. Delta's source has an order of files only from one micro-batch
+    to the next: it is not `in_order`.
+    """
     read: Read = defaultdict(list)
 
     def take(batch: DataFrame, _batch_id: int) -> None:
-        for row in batch.select("partition", "offset", "value").collect():
+        rows = batch.select("partition", "offset", "value").collect()
+        for row in rows if in_order else sorted(rows):
             read[row.partition].append((row.offset, bytes(row.value)))
 
-    source = spark.readStream.format("lakelog").option("subscribe", "t")
     query = started(
-        source.option("startingOffsets", "earliest")
-        .load(data)
-        .writeStream.foreachBatch(take)
-        .option("checkpointLocation", str(directory / "checkpoint"))
+        source.writeStream.foreachBatch(take).option("checkpointLocation", str(directory / "checkpoint"))
     )
     try:
         yield read
@@ -193,18 +203,23 @@ def maintain_beside(spark: SparkSession, directory: Path, engine: str, rounds: i
         producer, reader = Producer(gateway), GroupReader(gateway.url)
         away = directory / "away"
         try:
-            with stream(spark, gateway.data, directory) as streamed, scheduler(gateway.data, away, engine):
+            with (
+                stream(of_topic(spark, gateway.data), directory / "topic") as streamed,
+                stream(of_table(spark, gateway.data), directory / "table", in_order=False) as of_delta,
+                scheduler(gateway.data, away, engine),
+            ):
                 runs = Runs(cluster)
                 for job, topic in WORK:
                     runs.await_times(job, topic, rounds)
                 count = producer.end()
                 await_read(streamed, count)
+                await_read(of_delta, count)
                 await_read(reader.read, count)
         finally:
             producer.end()
             reader.end()
         assert producer.refused == []
-        assert streamed == reader.read == producer.acknowledged
+        assert streamed == of_delta == reader.read == producer.acknowledged
         for index, partition in enumerate(cluster.topic("t").partitions()):
             partition.refresh()
             assert [*held(partition).items()] == producer.acknowledged[index]

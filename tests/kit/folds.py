@@ -103,6 +103,17 @@ def merge_folded(world: FoldedTopic, number: int) -> None:
     assert rewrite.commit_merge(partition.table, inputs, made)
 
 
+def check_streamed(root: Path, name: str) -> None:
+    """A stream of the table over a topic, from its beginning, has each record that was ever appended once."""
+    topic = Cluster.open(open_store(root), create=False).topic(name)
+    stream = DeltaStream(topic.table().store, topic.directory)
+    stream.read()
+    ends = [partition.high_watermark for partition in topic.partitions()]
+    assert sorted(stream.seen) == [
+        (number, offset) for number, end in enumerate(ends) for offset in range(end)
+    ]
+
+
 def unfolded(root: Path, name: str) -> list[int]:
     """The partitions of a topic that the table over it does not have as they are."""
     topic = Cluster.open(open_store(root), create=False).topic(name)

@@ -11,7 +11,7 @@ import pytest
 from log_tables.clock import ManualClock
 from log_tables.root.fsck import check
 from log_tables.store.store import open_store
-from tests.kit.folds import unfolded
+from tests.kit.folds import check_streamed, unfolded
 from tests.kit.gateway import RunningGateway, start_gateway
 
 TOPIC = "ledger"
@@ -134,6 +134,7 @@ def survive(data: Path, seed: int, kills: int) -> None:
     assert set(times) <= set(load.sent)
     assert check(open_store(data)).problems == []
     assert unfolded(data, TOPIC) == []
+    check_streamed(data, TOPIC)
 
 
 def test_acknowledged_records_survive_kills_once(tmp_path: Path, seed: int) -> None:

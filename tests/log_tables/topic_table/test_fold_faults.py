@@ -5,6 +5,7 @@ from contextlib import suppress
 import pytest
 
 from log_tables.clock import ManualClock
+from log_tables.cluster.topic_fold import fold
 from log_tables.errors import LakelogError, StoreUnavailable
 from log_tables.store.store import Store, open_store
 from log_tables.testing import (
@@ -22,10 +23,12 @@ from log_tables.testing import (
     unavailable,
 )
 from log_tables.topic_table.topic_table import TopicTable
+from tests.kit.clusters import another
 from tests.kit.folds import DeltaStream, FoldedTopic, merge_folded
 
 COMMITS = 3
 LOG = "topics/t/_delta_log"
+FAILURES = (unavailable, refused, answer_lost, repeated, nothing_landed)
 
 
 @pytest.fixture
@@ -101,6 +104,49 @@ def test_a_store_that_fails_one_put_in_ten_ends_level(world: FoldedTopic, clock:
     world.table.refresh()
     world.fold()
     world.check_level()
+
+
+def check_two_folds(seed: int, rounds: int) -> None:
+    """Two processes fold in turn while records come, are merged and deleted; a put in ten fails, somehow."""
+    clock = ManualClock(seed=seed)
+    world = FoldedTopic(open_store("memory://"), clock, 3)
+    stream = DeltaStream(world.cluster.store, world.topic.directory)
+
+    def draw(below: int) -> int:
+        return int(clock.random() * below)
+
+    faults = [
+        [Fault(nth * 10 + draw(10), FAILURES[draw(len(FAILURES))], WRITES, LOG) for nth in range(1, rounds)]
+        for _ in range(2)
+    ]
+    folds = [another(world.cluster, FaultyStore(world.cluster.store, some)) for some in faults]
+    for _ in range(rounds):
+        world.append(draw(3), 1 + draw(3))
+        world.table.refresh()
+        if draw(4) == 0 and world.table.snapshot.end(0):
+            merge_folded(world, 0)
+        if draw(4) == 0:
+            partition = world.topic.partition(1)
+            partition.truncate(min(partition.log_start + draw(4), world.table.snapshot.end(1)))
+        with suppress(LakelogError):
+            fold(folds[draw(2)].topic("t"))
+    world.table.refresh()
+    world.fold()
+    world.check_level()
+    stream.read()
+    ends = [partition.high_watermark for partition in world.topic.partitions()]
+    assert sorted(stream.seen) == [(number, at) for number, end in enumerate(ends) for at in range(end)]
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_two_folds_at_a_store_that_fails_one_put_in_ten_end_level(seed: int, part: int) -> None:
+    check_two_folds(seed + part, 60)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("part", range(20))
+def test_two_folds_at_a_store_that_fails_end_level_for_long(seed: int, part: int) -> None:
+    check_two_folds(seed + part, 1_000)
 
 
 def test_a_checkpoint_that_fails_is_written_by_the_next(world: FoldedTopic) -> None:
