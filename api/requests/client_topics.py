@@ -7,6 +7,7 @@ and no write. The way that a route takes is its promise.
 """
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Annotated, TypeVar
 
 from fastapi.concurrency import run_in_threadpool
@@ -15,8 +16,9 @@ from pydantic import AfterValidator
 from api.gateway import Gateway
 from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.topic import Topic, check_public, check_writable, is_internal
-from log_tables.errors import InvalidArgument, LakelogError
+from log_tables.errors import Damaged, InvalidArgument, LakelogError
 from log_tables.partition.partition import Partition
+from log_tables.store.store import table_location
 
 Result = TypeVar("Result")
 
@@ -57,6 +59,26 @@ class TopicDescription:
             return self._here.cluster.store.delta_location(self._topic.directory)[0]
         except InvalidArgument:
             return None
+
+    @property
+    def remote_location(self) -> str | None:
+        """Where other programs find the table over what has moved to the remote root; None if nothing has,
+        nor will. Blocking, and the remote root is not asked.
+        """
+        url = self._here.cluster.remote_root
+        if url is None or is_internal(self._topic.name) or not self._is_tiered():
+            return None
+        return table_location(url, self._topic.directory)
+
+    def _is_tiered(self) -> bool:
+        if self.config.remote_storage:
+            return True
+        for number in range(self.partition_count):
+            with suppress(Damaged):  # a topic with a damaged partition can be described
+                here = self._topic.partition(number).snapshot
+                if here.tiered > here.log_start:
+                    return True
+        return False
 
     def check(self, partition: int) -> None:
         """Raise UnknownPartition or CorruptLog unless the partition exists; blocking."""

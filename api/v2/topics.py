@@ -40,6 +40,9 @@ class TopicView(BaseModel):
     location: str | None = Field(
         description="Where other programs read the topic as one Delta table, about a second behind."
     )
+    remote_location: str | None = Field(
+        description="Where they read what has moved to the remote root; null if nothing has, nor will."
+    )
 
 
 class Offsets(BaseModel):
@@ -170,6 +173,7 @@ def _topic(topic: TopicDescription) -> TopicView:
         configs=topic.config.as_dict(),
         partitions=_partitions(topic),
         location=topic.location,
+        remote_location=topic.remote_location,
     )
 
 

@@ -88,13 +88,17 @@ def _describe(client: "Client", name: str, json: bool) -> None:
             {
                 "topic": name,
                 "location": found["location"],
+                "remote_location": found["remote_location"],
                 "partitions": partitions,
                 "configs": found["configs"],
             }
         )
         return
     if found["location"] is not None:
-        console().print(f"one Delta table: {found['location']}\n", soft_wrap=True)
+        console().print(f"one Delta table: {found['location']}", soft_wrap=True)
+        if found["remote_location"] is not None:
+            console().print(f"what has moved: {found['remote_location']}", soft_wrap=True)
+        console().print()
     print_table(columns, rows)
     console().print()
     print_table(("setting", "value"), sorted(found["configs"].items()))

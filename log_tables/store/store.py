@@ -178,6 +178,12 @@ def overlap(one: str, other: str) -> bool:
     return first.startswith(second) or second.startswith(first)
 
 
+def table_location(url: str, path: str) -> str:
+    """The location of the table at `path` for Delta readers, below the root at `url`; no I/O."""
+    parts = urlsplit(url)
+    return os.path.join(unquote(parts.path), path) if parts.scheme == "file" else f"{url}/{path}"
+
+
 def requests_are_paid(url: str) -> bool:
     """Whether each request to the store at `url` costs money: those of a cloud do."""
     return urlsplit(url).scheme not in ("", "file", "memory")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from deltalake import DeltaTable
 
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.remote_admin import set_remote_root
@@ -56,6 +57,30 @@ def test_history_is_read_over_http_while_it_moves(gateway: RunningGateway) -> No
     assert late.values(6) == ALL
     assert gateway.produce("t", 6, partition=0).status_code == 200
     assert late.values(1) == [6]
+
+
+def test_a_topic_says_where_both_of_its_tables_are(gateway: RunningGateway, tmp_path: Path) -> None:
+    gateway.create_topic("near")
+
+    def locations(topic: str) -> list[str | None]:
+        found = gateway.client.get(f"/topics/{topic}").json()
+        return [found["location"], found["remote_location"]]
+
+    both = [str(tmp_path / side / "topics/t") for side in ("here", "away")]
+    assert locations("t") == both
+    assert locations("near") == [str(tmp_path / "here/topics/near"), None]
+    off = {"data": [{"name": "remote.storage.enable", "operation": "DELETE"}]}
+    cluster = gateway.client.get("/v3/clusters").json()["data"][0]["cluster_id"]
+    altered = gateway.client.post(f"/v3/clusters/{cluster}/topics/t/configs:alter", json=off)
+    assert altered.status_code == 204, altered.text
+    assert locations("t") == [both[0], None]
+    move(gateway, 2)
+    assert values(fetch(gateway, 0)) == ALL
+    gateway.produce("t", 6, partition=0)
+    (tmp_path / "away").rename(tmp_path / "gone")
+    assert locations("t") == both
+    (tmp_path / "gone").rename(tmp_path / "away")
+    assert DeltaTable(both[1]).to_pyarrow_dataset().count_rows() == 2
 
 
 def test_a_remote_root_that_is_away_is_an_error_to_repeat_and_the_rest_goes_on(
