@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from jobs.engine import Failure
-from jobs.outcome import OVERTAKEN, JobOutcome, reason
+from jobs.outcome import GONE, OVERTAKEN, JobOutcome, reason
 from jobs.rewrite_commit import still_there
 from jobs.state import partition_of, remote_of
 from log_tables.cluster.cluster import Cluster
@@ -115,9 +115,10 @@ def _fold(cluster: Cluster, moves: Sequence[_MoveState]) -> dict[int, int]:
     try:
         folded = fold_remote(remote_of(cluster), moves[0].step.directory.rsplit("/", 1)[0], snapshots)
     except LakelogError as error:
+        said = reason(error)
         for move in moves:
-            move.failed = move.failed or f"the table over the topic in the remote root: {reason(error)}"
-            move.tables = None
+            named = said if said == GONE else f"the table over the topic in the remote root: {said}"
+            move.failed, move.tables = move.failed or named, None
         return {}
     return {number: folded.end(number) for number in snapshots}
 

@@ -31,6 +31,8 @@ from log_tables.limits import REMOTE_LOOK_S, WHOLE_SEGMENT_BYTES
 from log_tables.record import RECORD_SCHEMA
 from log_tables.segments import segment as segments
 from log_tables.store.store import Store
+from log_tables.table.checkpoint import newest_checkpoint
+from log_tables.table.commit import read_commit
 from log_tables.table.snapshot import Segment, Snapshot
 from log_tables.table.table import Table, create_table
 from log_tables.topic_table.refold import refold
@@ -238,8 +240,16 @@ class RemoteRoot:
         except (ObjectMissing, TopicDeleted):
             return True  # it is gone, or it has ended: a process that slept may have written there since
         except Damaged:
-            return False
+            return self._began_here(directory)  # another tool may have committed to it
         return True
+
+    def _began_here(self, directory: str) -> bool:
+        """Whether the beginning of a log says that the table is this cluster's, whatever comes after that."""
+        with suppress(Damaged):
+            first = read_commit(self.store, directory, 0) or newest_checkpoint(self.store, directory)
+            metadata = None if first is None else first.metadata
+            return metadata is not None and metadata.configuration.get(PROPERTY_CLUSTER) == self.cluster_id
+        return False
 
     def _may_remove(self, table: str) -> bool:
         try:

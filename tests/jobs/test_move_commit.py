@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from jobs import tiering
-from jobs.outcome import JobOutcome
+from jobs.outcome import GONE, JobOutcome
 from jobs.state import look
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic_admin import add_partitions, delete_topic
 from log_tables.cluster.topic_fold import begin_again, fold
 from log_tables.layout import log_directory
 from log_tables.root.fsck import check
@@ -19,6 +20,7 @@ from log_tables.testing import Crash, Failure, crash_after, crash_before
 from tests.kit.engines import in_process
 from tests.kit.joined import everything, joined, moving_topic, reopened, tables_of
 from tests.kit.killed import killed
+from tests.kit.partitions import append_each
 from tests.kit.tiers import bases
 
 FOREIGN = CommitInfo(operation="WRITE", engineInfo="another tool")
@@ -155,3 +157,34 @@ def test_a_remote_root_without_such_a_table_gets_one(cluster: Cluster) -> None:
     run(cluster)
     check_joined(cluster)
     assert check(cluster.store).problems == []
+
+
+def test_what_retention_takes_out_there_leaves_the_table_in_the_same_run(cluster: Cluster) -> None:
+    run(cluster)
+    for partition in cluster.topic("t").partitions():
+        partition.refresh()
+        partition.truncate(2)
+    assert [outcome.error for outcome in run(cluster)] == [None, None]
+    _, remote = tables_of(cluster, cluster.topic("t"))
+    assert [bases(remote.of(number)) for number in range(2)] == [[2], [2]]
+    check_joined(cluster)
+    assert check(cluster.store).problems == []
+
+
+def test_a_topic_that_was_deleted_meanwhile_is_left_alone(cluster: Cluster) -> None:
+    outcomes = run(cluster, lambda: delete_topic(cluster, "t"))
+    assert [outcome.error for outcome in outcomes] == [GONE, GONE]
+    assert len(open_log(cluster)) == 1
+
+
+def test_partitions_that_are_added_are_in_the_table_with_their_first_move(
+    cluster: Cluster, clock: ManualClock
+) -> None:
+    run(cluster)
+    topic = add_partitions(cluster, "t", 3)
+    append_each(cluster.claim(topic, 2), [b"0", b"1"])
+    clock.advance(1_000)
+    assert [outcome.error for outcome in run(cluster)] == [None]
+    check_joined(cluster)
+    _, remote = tables_of(cluster, topic)
+    assert bases(remote.of(2)) == [0]

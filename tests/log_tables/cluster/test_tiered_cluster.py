@@ -16,11 +16,11 @@ from log_tables.layout import PROPERTY_CLUSTER, TOPICS, TXN_TIERED
 from log_tables.limits import LOG_RETENTION_MS
 from log_tables.root.fsck import check
 from log_tables.store.store import open_store
-from log_tables.table.commit import Commit, Txn
+from log_tables.table.commit import Commit, CommitInfo, Txn, put_commit
 from log_tables.table.delta_log import commit_info
 from log_tables.table.table import create_table
 from log_tables.testing import Crash, crash_after
-from log_tables.topic_table.topic_table import TopicTable
+from log_tables.topic_table.topic_table import TopicTable, create_topic_table
 from tests.kit.killed import killed
 from tests.kit.partitions import append_each, values
 from tests.kit.tiers import move_topic, tiered_cluster
@@ -192,6 +192,23 @@ def test_the_table_over_a_topic_is_empty_before_its_remote_files_go(
         if f"topics/t/_delta_log/{0:020}.json" in found:
             table = TopicTable(open_store(away), "topics/t", clock).snapshot
             assert all(f"topics/t/partition=0/{segment.path}" in found for segment in table.of(0))
+
+
+def test_a_sweep_takes_a_table_over_a_topic_to_which_another_tool_has_committed(
+    cluster: Cluster, tmp_path: Path, clock: ManualClock
+) -> None:
+    """Unless it was another cluster's before that."""
+    away = open_store(tmp_path / "away")
+    create_topic(cluster, "u")
+    create_topic_table(away, "topics/u", clock, {PROPERTY_CLUSTER: "another"})
+    for topic, version in (("t", 2), ("u", 1)):
+        foreign = Commit(CommitInfo(operation="WRITE", engineInfo="another tool"), (Txn("theirs", 1),))
+        assert put_commit(away, f"topics/{topic}", version, foreign, clock) is None
+        delete_topic(cluster, topic)
+    clock.advance(60_000)
+    sweep(cluster)
+    assert files(tmp_path / "away", "topics/t") == []
+    assert len(files(tmp_path / "away", "topics/u")) == 2
 
 
 def test_a_sweep_leaves_the_tables_of_another_cluster(
