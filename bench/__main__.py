@@ -55,6 +55,7 @@ CELLS: dict[str, Contest] = {
     "Spark pruned read": Contest(spark.pruned_read, needs_broker=False),
     "Spark stream": Contest(spark.stream, needs_broker=True),
     "Spark planning": Contest(spark.planning, needs_broker=False),
+    "Spark view planning": Contest(spark.view_planning, needs_broker=False),
     "Spark freshness": Contest(spark.freshness, needs_broker=True),
     "Spark point lookup": Contest(spark.point_lookup, needs_broker=False),
     "Spark sink": Contest(spark_sink.sink, needs_broker=True),

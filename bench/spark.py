@@ -105,6 +105,12 @@ def planning(_peers: Peers | None, scale: Scale) -> Results:
             return {OURS: worker.figures()}
 
 
+def view_planning(_peers: Peers | None, _scale: Scale) -> Results:
+    """A count over the view of 64 partitions of ten segments, each time with news of every partition."""
+    with _filled("views", 64, 10, 10) as job, Worker(job) as worker:
+        return worker.figures()
+
+
 def point_lookup(_peers: Peers | None, scale: Scale) -> Results:
     """`WHERE offset = …` by the topic's view, one partition of 1,000 segments."""
     with _filled("lookup", 1, 1_000, max(1, scale.records // 1_000)) as job:

@@ -17,12 +17,22 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
+from bench import load
+from bench.contest import OURS
 from bench.spark_job import Job
+from bench.spark_load import append
 from lakelog.spark import register, session, topics
+from lakelog.spark.sql.partition_scans import union_of_scans
 from log_tables.clock import SystemClock, timer
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic_fold import fold
 from log_tables.layout import partition_directory, topic_directory
+from log_tables.record import binary_array
+from log_tables.store.store import open_store
 
 LOOKUPS = 20
+UNION = "a scan of each partition"
+_TURNS = 3
 
 
 def _spark(job: Job) -> SparkSession:
@@ -197,6 +207,49 @@ def lookup(spark: SparkSession, job: Job) -> dict[str, float]:
     return {"files read, at most": max(files), "p50 ms": statistics.median(took[1:]), "first ms": took[0]}
 
 
+def views(spark: SparkSession, job: Job) -> dict[str, dict[str, float]]:
+    """The planning of a count over the topic's view, and over a scan of each partition's table.
+
+    Each turn appends a segment to every partition and folds them. The first turn warms Spark.
+    """
+    clock, values = SystemClock(), binary_array(load.values(10))
+    cluster = Cluster.open(open_store(job.source), clock)
+    topic = cluster.topic(job.topic)
+    leading = [cluster.claim(topic, index) for index in range(topic.partition_count)]
+    fold(topic)
+    topics(spark, job.source, names=job.topic)
+    frames = {
+        OURS: spark.table(f"`{job.topic}`"),
+        UNION: union_of_scans(spark, cluster, job.topic, topic.partitions()),
+    }
+    took: dict[str, list[dict[str, float]]] = {name: [] for name in frames}
+    for _ in range(_TURNS + 1):
+        for partition in leading:
+            append(partition, values, clock)
+        fold(topic)
+        held = sum(partition.high_watermark for partition in leading)
+        for name, frame in frames.items():
+            took[name].append(
+                {"plan ms": _planned(frame, held), "plan ms without news": _planned(frame, held)}
+            )
+    return {
+        name: {figure: statistics.median(turn[figure] for turn in turns[1:]) for figure in turns[0]}
+        for name, turns in took.items()
+    }
+
+
+def _planned(frame: DataFrame, held: int) -> float:
+    """Milliseconds that the plan of a count takes, which then finds `held` rows."""
+    count = frame.groupBy().count()
+    begin = timer()
+    count._jdf.queryExecution().executedPlan()
+    took = (timer() - begin) * 1e3
+    (row,) = count.collect()
+    if row[0] != held:
+        raise RuntimeError(f"a view counts {row[0]} of {held} records")
+    return took
+
+
 def _files_read(frame: DataFrame) -> int:
     """The `numFiles` of all scans in the plan that ran."""
     leaves = frame._jdf.queryExecution().executedPlan().collectLeaves()
@@ -204,7 +257,14 @@ def _files_read(frame: DataFrame) -> int:
     return sum(int(each.apply("numFiles").value()) for each in metrics if each.contains("numFiles"))
 
 
-VERBS = {"batch": batch, "stream": stream, "planning": planning, "fresh": fresh, "lookup": lookup}
+VERBS = {
+    "batch": batch,
+    "stream": stream,
+    "planning": planning,
+    "fresh": fresh,
+    "lookup": lookup,
+    "views": views,
+}
 
 
 def work(verbs: Mapping[str, Callable[[SparkSession, Job], Any]]) -> None:

@@ -47,6 +47,11 @@ class RootLocation:
     storage: tuple[tuple[str, str], ...] = ()
 
 
+def storage_options(store_options: Mapping[str, str]) -> dict[str, str]:
+    """The options of a store as options of a query."""
+    return {STORAGE_PREFIX + name: value for name, value in store_options.items()}
+
+
 def root_location(given: Mapping[str, str]) -> RootLocation:
     """The root that `path` and the options of the store name. Raises InvalidArgument.
 

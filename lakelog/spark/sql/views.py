@@ -1,8 +1,8 @@
-"""Topics as SQL views over their Delta tables, which Spark scans natively; the tables of consumer groups."""
+"""Topics as SQL views: over Delta tables that Spark scans natively; and the tables of consumer groups."""
 
 import json as jsons
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from py4j.protocol import Py4JError
@@ -11,8 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from lakelog.spark.data_source import LakelogSource, register
-from lakelog.spark.options import STORAGE_PREFIX, TABLE
-from lakelog.spark.rows import PARTITION, TOPIC
+from lakelog.spark.options import TABLE, RootLocation, root_location, storage_options
 from lakelog.spark.sql.json_fields import (
     SUFFIX,
     Fold,
@@ -23,18 +22,16 @@ from lakelog.spark.sql.json_fields import (
     text,
     with_json_fields,
 )
+from lakelog.spark.sql.partition_scans import Partitions, location_of, union_of_scans
+from lakelog.spark.sql.topic_scan import topic_scan, usable_table
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument, UnknownTopic
-from log_tables.layout import CLUSTER_METADATA, KEY, KEY_TEXT, OFFSET, VALUE, VALUE_TEXT
-from log_tables.partition.reader import PartitionReader
-from log_tables.record import RECORD_SCHEMA
+from log_tables.layout import CLUSTER_METADATA, KEY, KEY_TEXT, VALUE, VALUE_TEXT
 from log_tables.sql.system_tables import SYSTEM_TABLES
-from log_tables.store.store import Store, open_store
+from log_tables.store.store import open_store
 
-_SCANS_MAX = 1_000  # a union of more takes Spark minutes to plan, or does not parse
 _REGISTERED = "lakelog.views"  # a setting of the session: what this module registered, by root
 _OPENED_AT_ONCE = 32
-Partitions = Sequence[PartitionReader]
 
 
 def topics(
@@ -49,11 +46,11 @@ def topics(
     """Register a temporary view for each topic of `root`, of the topic's name; returns the views' names.
 
     A view has the columns topic, partition, offset, timestamp, key, value, headers, and value and key once
-    more as text, which is null where they are not UTF-8: value_text, key_text. It shows what its Delta
-    tables hold when a query is planned: later records need no second call. Later topics and partitions
-    do, and so does a log start that came to lie inside a segment (delete-records), because the log
-    start is taken here. A second call also drops the views of topics that are gone. `names` are the topics
-    to register; without it all are, internal ones too.
+    more as text, which is null where they are not UTF-8: value_text, key_text. A query shows all records that
+    were acknowledged before it: later ones need no second call. Later topics do. So do, in views of few
+    partitions (`usable_table`), later partitions, and a log start that came to lie inside a segment
+    (delete-records). A second call also drops the views of topics that are gone. `names` are the topics to
+    register; without it all are, internal ones too.
 
     Beside them `consumer_offsets` and `consumer_lag` say where the consumer groups are at the time of each
     query. `names` may name them, too; a topic of such a name comes first.
@@ -81,7 +78,10 @@ def topics(
         schemas = _schemas(json, tables, sample_records, pool)
     fold = _fold(spark)
     topic_of = _named(tables, schemas, fold)
-    frames = {name: _records(spark, cluster, name, partitions) for name, partitions in tables.items()}
+    location = root_location({"path": store.url, **storage_options(store_options or {})})
+    frames = {
+        name: _records(spark, cluster, location, name, partitions) for name, partitions in tables.items()
+    }
     typed = {
         name + SUFFIX: with_json_fields(name, frames[name], schema, fold) for name, schema in schemas.items()
     }
@@ -138,22 +138,19 @@ def _named(tables: Mapping[str, Partitions], schemas: Mapping[str, StructType], 
     return topic_of
 
 
-def _records(spark: SparkSession, cluster: Cluster, name: str, partitions: Partitions) -> DataFrame:
-    """The rows of a topic. Delta looks for new commits of its tables at every query."""
-    selects = [
-        select for number, log in enumerate(partitions) for select in _selects(cluster, name, number, log)
-    ]
-    if len(selects) > _SCANS_MAX:
-        raise InvalidArgument(
-            f"topic {name} has {len(partitions)} partitions in {len(selects)} tables, and a view joins the "
-            f'scans of at most {_SCANS_MAX}; read it with format("lakelog"), and choose the other topics by '
-            "names"
-        )
+def _records(
+    spark: SparkSession, cluster: Cluster, location: RootLocation, name: str, partitions: Partitions
+) -> DataFrame:
+    """The rows of a topic, which every query looks for again."""
+    folded = usable_table(cluster, name, partitions)
     try:
-        records = spark.sql(" union all ".join(selects))
+        if folded is not None:
+            records = topic_scan(spark, cluster, location, cluster.topic(name), folded)
+        else:
+            records = union_of_scans(spark, cluster, name, partitions)
         return records.select("*", text(VALUE).alias(VALUE_TEXT), text(KEY).alias(KEY_TEXT))
     except (PySparkException, Py4JError) as error:
-        where = _location(cluster.store, partitions[0].directory.rsplit("/", 1)[0])
+        where = location_of(cluster.store, partitions[0].directory.rsplit("/", 1)[0])
         raise InvalidArgument(
             f"Spark cannot read the tables of topic {name} at {where}: {spark_message(error)}; make the "
             "session with lakelog.spark.session, for an object store with its package "
@@ -161,38 +158,12 @@ def _records(spark: SparkSession, cluster: Cluster, name: str, partitions: Parti
         ) from None
 
 
-def _selects(cluster: Cluster, name: str, number: int, partition: PartitionReader) -> Iterator[str]:
-    """The SELECTs of a partition's rows: of its table, and of its table in the remote root if it has one.
-
-    Moves go on, so every query finds out for itself where the one ends and the other begins: Delta reads one
-    version of a table in all of a query. It looks for that of the local table first, because that comes first
-    here; what this one no longer holds is then in the remote table.
-    """
-    columns = ", ".join(f"`{column}`" for column in RECORD_SCHEMA.names)
-    head = f"select '{name}' as `{TOPIC}`, {number} as `{PARTITION}`, {columns} from "  # noqa: S608
-    local = _table(cluster.store, partition)
-    start = f"`{OFFSET}` >= {partition.log_start}" if partition.log_start else ""
-    yield f"{head}{local}" + (f" where {start}" if start else "")
-    topic, remote = cluster.cached_topic(name), cluster.remote
-    moves = topic is not None and topic.config.remote_storage
-    if remote is not None and (moves or partition.snapshot.tiered > partition.log_start):
-        border = f"`{OFFSET}` < coalesce((select min(`{OFFSET}`) from {local}), {2**63 - 1})"  # noqa: S608
-        between = f"{start} and {border}" if start else border
-        yield f"{head}{_table(remote.store, partition)} where {between}"
-
-
-def _table(store: Store, partition: PartitionReader) -> str:
-    """A table of a partition, as Spark's SQL names it."""
-    location = _location(store, partition.directory).replace("`", "``")
-    return f"delta.`{location}`"
-
-
 def _groups(spark: SparkSession, url: str, store_options: Mapping[str, str], table: str) -> DataFrame:
     """The rows of one of TABLES: its task looks for them again in every query."""
-    storage = {STORAGE_PREFIX + name: value for name, value in store_options.items()}
+    given = {**storage_options(store_options), TABLE: table}
 
     def loaded() -> DataFrame:
-        return spark.read.format(LakelogSource.name()).options(**storage, **{TABLE: table}).load(url)
+        return spark.read.format(LakelogSource.name()).options(**given).load(url)
 
     try:
         return loaded()
@@ -201,12 +172,6 @@ def _groups(spark: SparkSession, url: str, store_options: Mapping[str, str], tab
             raise
     register(spark)
     return loaded()
-
-
-def _location(store: Store, path: str) -> str:
-    """Where Spark finds `path`: Hadoop's client of S3 calls itself s3a."""
-    location, _ = store.delta_location(path)
-    return location.replace("s3://", "s3a://", 1) if location.startswith("s3://") else location
 
 
 def _schemas(

@@ -1,0 +1,71 @@
+"""The rows of a topic by one native scan of the table over it; what that lacks, from the partitions' logs."""
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (as everyone calls it)
+
+from lakelog.spark.options import RootLocation
+from lakelog.spark.rows import PARTITION, TOPIC, spark_schema
+from lakelog.spark.sql.partition_scans import Partitions, has_moved, table_at
+from lakelog.spark.sql.topic_tail import COLUMNS, TopicTail
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic import Topic, is_internal
+from log_tables.errors import Damaged
+from log_tables.layout import OFFSET
+from log_tables.limits import MIB
+from log_tables.topic_table.topic_snapshot import TopicSnapshot, below
+
+PARTITIONS_MIN = 4
+"""Fewer partitions than this are planned as fast by a scan for each, and their queries need no Python."""
+
+TAIL_MAX_BYTES = 64 * MIB
+"""How far a table may be behind its partitions when a view is registered: Python reads that in a second."""
+
+_END = "end"
+
+
+def usable_table(
+    cluster: Cluster, name: str, partitions: Partitions, tail_max_bytes: int = TAIL_MAX_BYTES
+) -> TopicSnapshot | None:
+    """The table over the topic if it is worth a scan: there is one, of many partitions, with nearly all."""
+    if is_internal(name) or len(partitions) < PARTITIONS_MIN:
+        return None
+    if any(has_moved(cluster, name, partition) for partition in partitions):
+        return None  # the table has only what is in this root
+    try:
+        folded = cluster.topic(name).table().snapshot
+    except Damaged:
+        return None  # the partitions have all there is
+    behind = sum(
+        segment.size
+        for number, partition in enumerate(partitions)
+        for segment in partition.snapshot.segments[below(partition.snapshot.segments, folded.end(number)) :]
+    )
+    return None if folded.deleted or behind > tail_max_bytes else folded
+
+
+def topic_scan(
+    spark: SparkSession, cluster: Cluster, location: RootLocation, topic: Topic, folded: TopicSnapshot
+) -> DataFrame:
+    """The rows of `topic`, whose table was at `folded`, or before, when this is called.
+
+    A query scans the newest version of the table. Delta reads one version in all of a query, so the same
+    query finds out, from the files beyond those of `folded`, where that version ends in each partition; the
+    tail begins there. Below the log starts, which are read last, nothing is shown.
+    """
+    ends = tuple(folded.end(number) for number in range(topic.partition_count))
+    tail = TopicTail(location, topic.name, topic.topic_id, folded.metadata.id, ends)
+    table = spark.table(table_at(cluster.store, topic.directory))
+    starts = spark.range(0, 1, 1, 1).mapInArrow(tail.log_starts, "log_starts array<bigint>").scalar()
+    start = F.coalesce(F.get(starts, F.col(PARTITION)), F.lit(0))
+    scanned = table.where(F.col(OFFSET) >= start).select(F.lit(topic.name).alias(TOPIC), *COLUMNS[1:])
+    # A row that says nothing: without any, Spark would run no task.
+    nothing = spark.sql(f"select -1 as `{PARTITION}`, 0L as `{_END}`")
+    beyond = table.where(_beyond(ends)).select(PARTITION, (F.col(OFFSET) + 1).alias(_END))
+    found = nothing.unionAll(beyond).groupBy(PARTITION).agg(F.max(_END).alias(_END)).coalesce(1)
+    return scanned.unionAll(found.mapInArrow(tail.records, spark_schema(COLUMNS)))
+
+
+def _beyond(ends: tuple[int, ...]) -> str:
+    """Records that came into the table since, so that Delta skips all other files."""
+    known = [f"(`{PARTITION}` = {number} and `{OFFSET}` >= {end})" for number, end in enumerate(ends)]
+    return " or ".join([*known, f"`{PARTITION}` >= {len(ends)}"])
