@@ -18,10 +18,13 @@ MODES = (PLAIN, SKIP, IGNORE)
 DELETED, UPDATED = "DELTA_SOURCE_IGNORE_DELETE", "DELTA_SOURCE_TABLE_IGNORE_CHANGES"
 """How Delta refuses a commit that removes records, and one that adds records, too."""
 
+REFOLDED = "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE"
+"""How a stream ends when the table was begun again, under a new id."""
+
 FILE_GONE, LOG_GONE = "FAILED_READ_FILE.FILE_NOT_EXIST", "DELTA_LOG_FILE_NOT_FOUND_FOR_STREAMING_SOURCE"
 """How a stream ends that rested until what it was to read next was deleted."""
 
-_CONDITION = re.compile(r"\[(DELTA_\w+|FAILED_READ_FILE\.\w+)")
+_CONDITION = re.compile(r"\[(DELTA_\w+|DIFFERENT_\w+|FAILED_READ_FILE\.\w+)")
 
 
 class DeltaStreams:
@@ -29,8 +32,10 @@ class DeltaStreams:
     ended with which error of Delta's.
     """
 
-    def __init__(self, spark: "SparkSession", location: str, directory: Path) -> None:
+    def __init__(self, spark: "SparkSession", location: str, directory: Path, files_max: int = 1_000) -> None:
+        """A micro-batch reads at most `files_max` files; Delta's default is a thousand."""
         self._spark, self._location, self._directory = spark, location, directory
+        self._files_max = files_max
         self.refused: dict[str, str] = {}
 
     def go_on(self) -> None:
@@ -44,7 +49,7 @@ class DeltaStreams:
 
     def started(self, mode: str, every: str = "") -> "StreamingQuery":
         """The query with option `mode`: as far as there is something to read, or again after each `every`."""
-        reader = self._spark.readStream.format("delta")
+        reader = self._spark.readStream.format("delta").option("maxFilesPerTrigger", self._files_max)
         if mode != PLAIN:
             reader = reader.option(mode, "true")
         writer = reader.load(self._location).select("partition", "offset").writeStream.format("parquet")

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from log_tables.clock import ManualClock, SystemClock
+from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic
 from log_tables.cluster.topic_admin import create_topic
@@ -44,7 +44,7 @@ class TopicInUse:
     ) -> None:
         """`delay_ms` is the topic's `compaction.file.delete.delay.ms`."""
         self.directory = directory
-        self.clock = ManualClock(SystemClock().now_ms(), seed)
+        self.clock = ManualClock(seed=seed)
         self.cluster = Cluster.open(open_store(directory), self.clock, "http://leader")
         self.appended, self.unseen = Places(), Places()
         own = {"cleanup.policy": policy, "compaction.file.delete.delay.ms": str(delay_ms)}
@@ -56,6 +56,10 @@ class TopicInUse:
         self.topic: Topic = self.cluster.topic("t")
         for partition in self.topic.partitions():
             partition.claim("http://leader")
+        self.wake()
+
+    def wake(self) -> None:
+        """Another gateway folds from now on, which has just been started."""
         self.folder = another(self.cluster)
 
     @property

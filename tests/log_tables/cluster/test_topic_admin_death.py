@@ -7,9 +7,11 @@ import pytest
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic_admin import add_partitions, alter_topic, create_topic, delete_topic
+from log_tables.cluster.topic_fold import fold
 from log_tables.root.fsck import check
 from log_tables.store.store import Store, open_store
 from log_tables.testing import Crash, Failure, Fault, FaultyStore, crash_after, crash_before
+from log_tables.topic_table.topic_table import TopicTable
 from tests.kit.partitions import append, values
 
 
@@ -47,8 +49,9 @@ def test_a_change_that_dies_at_any_write_is_made_whole_or_not_at_all(
     old = create_topic(Cluster.open(root, clock), "old", 2)
     old.partition(0).claim("http://first")
     append(old.partition(0), b"kept")
+    fold(old)
     seen = set()
-    for nth in range(1, 30):
+    for nth in range(1, 40):
         inner = copy_of(root)
         try:
             change(Cluster.open(FaultyStore(inner, [Fault(nth, failure)]), clock))
@@ -71,6 +74,10 @@ def test_a_change_that_dies_at_any_write_is_made_whole_or_not_at_all(
             if other not in {n for n, _ in found}:
                 again = create_topic(survivor, other, 3)
                 assert [values(partition) for partition in again.partitions()] == [[], [], []]
+        if not found & {("old", 2), ("old", 4)}:
+            ended = TopicTable(inner, "topics/old", clock).snapshot
+            assert ended.deleted
+            assert not any(ended.segments.values())
         assert check(inner).problems == []
     else:
         raise AssertionError("it never ends")

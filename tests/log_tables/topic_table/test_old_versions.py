@@ -139,6 +139,7 @@ def test_old_versions_are_read_whole_for_an_hour_for_long(tmp_path: Path, seed: 
 
 
 @pytest.mark.spark
+@pytest.mark.torture
 def test_spark_reads_an_old_version_whole_for_an_hour_and_never_in_part(
     spark: "SparkSession", tmp_path: Path, seed: int
 ) -> None:

@@ -79,6 +79,7 @@ def test_a_running_stream_sees_the_topic_end_and_nothing_of_the_next_one(
         assert new.rows(mode) == sorted(world.appended)
 
 
+@pytest.mark.torture
 def test_a_stream_that_was_behind_reads_the_rest_until_the_files_are_swept(
     spark: "SparkSession", tmp_path: Path, world: TopicInUse
 ) -> None:
