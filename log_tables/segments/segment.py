@@ -36,6 +36,11 @@ _ZSTD_LEVEL = 1
 _OWN = frozenset(RECORD_SCHEMA.names)
 
 
+def _record_bytes(batch: pa.RecordBatch) -> int:
+    """The bytes of the records in memory. Declared columns do not count: they change no size of a segment."""
+    return batch_bytes(batch.select(RECORD_SCHEMA.names) if batch.num_columns > len(_OWN) else batch)
+
+
 def _leaf_paths(name: str, kind: pa.DataType) -> Iterator[str]:
     """The paths in a Parquet file of a column."""
     if pa.types.is_map(kind):
@@ -75,7 +80,7 @@ def encode(batch: pa.RecordBatch, compression: str, limits: SegmentLimits = SEGM
 
     To set up a compression takes as long as the rest of a column, so it has to find something there.
     """
-    size = batch_bytes(batch)
+    size = _record_bytes(batch)
     long = set(batch.schema.names) - {OFFSET, TIMESTAMP} if size >= limits.compressed_bytes else ()
     filled = [name for name in long if batch.column(name).null_count < batch.num_rows]
     writer = SegmentWriter(compression, limits, filled)
@@ -130,7 +135,7 @@ class SegmentWriter:
 
     def add(self, batch: pa.RecordBatch, size_bytes: int | None = None) -> None:
         """Add `batch`, of `size_bytes` if that is known; less than a row group waits for more."""
-        self._wait(batch, batch_bytes(batch) if size_bytes is None else size_bytes)
+        self._wait(batch, _record_bytes(batch) if size_bytes is None else size_bytes)
         while self._rows >= (size := self._group_rows()):
             rows = pa.concat_batches(self._waiting) if len(self._waiting) > 1 else self._waiting[0]
             whole = pa.Table.from_batches([rows.slice(0, size)])
@@ -139,7 +144,7 @@ class SegmentWriter:
             if rows.num_rows == size:
                 return
             rest = rows.slice(size)
-            self._wait(rest, batch_bytes(rest))
+            self._wait(rest, _record_bytes(rest))
 
     def finish(self) -> pa.Buffer:
         """Write the waiting rows as the last row group; returns the whole file, of at least one record."""
@@ -192,7 +197,7 @@ class SegmentStats:
             self.base_offset = int(offsets[0])
         self.last_offset = int(offsets[-1])
         self.records += len(offsets)
-        self._bytes += batch_bytes(batch.select(RECORD_SCHEMA.names))
+        self._bytes += _record_bytes(batch)
         self._earliest = min(self._earliest, int(stamps.min()))
         self._latest = max(self._latest, int(stamps.max()))
         keys, values, headers = (

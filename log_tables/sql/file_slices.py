@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -71,16 +72,17 @@ def _narrowed(files: TopicFiles, slices: Iterable[FileSlice], where: pc.Expressi
     """The slices with less at both ends, where the offsets say so: a large file is read by row groups."""
     narrowed = []
     for item in slices:
-        parts = _parts(item) if item.segment.raw_bytes > SMALL_SEGMENT_BYTES else [item]
+        parts = _cut(item, _PARTS) if item.segment.raw_bytes > SMALL_SEGMENT_BYTES else [item]
         possible = _kept(files, parts, where) if len(parts) > 1 else parts
         if possible:
             narrowed.append(replace(item, start=possible[0].start, end=possible[-1].end))
     return narrowed
 
 
-def _parts(item: FileSlice) -> list[FileSlice]:
-    width = -(-(item.end - item.start) // _PARTS)
-    starts = range(item.start, item.end, max(1, width))
+def _cut(item: FileSlice, count: int) -> list[FileSlice]:
+    """The slice as up to `count` slices, at least one."""
+    width = max(1, -(-(item.end - item.start) // max(1, count)))
+    starts = range(item.start, item.end, width) or [item.start]
     return [replace(item, start=start, end=min(start + width, item.end)) for start in starts]
 
 
@@ -153,13 +155,13 @@ def _scalar(column: str, value: int) -> pa.Scalar:
 def spread(slices: Sequence[FileSlice]) -> list[list[FileSlice]]:
     """The slices, in order, in parts of about the same size: one for each core if they are worth it.
 
-    There is always one, which may be empty.
+    There is always one, which may be empty. A large file is cut between parts.
     """
     total = sum(item.size_bytes for item in slices)
     count = max(1, min(os.cpu_count() or 1, total // _WORTH_A_THREAD_BYTES))
     parts: list[list[FileSlice]] = [[] for _ in range(count)]
     before = 0
-    for item in slices:
+    for item in chain.from_iterable(_cut(item, item.size_bytes * count // max(1, total)) for item in slices):
         parts[min(count - 1, before * count // max(1, total))].append(item)
         before += item.size_bytes
     return parts

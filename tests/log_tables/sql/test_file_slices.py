@@ -1,6 +1,8 @@
 """The slices that a filter leaves hold every row for which it is true, whatever it is."""
 
+import os
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic_admin import alter_topic, create_topic
+from log_tables.limits import MIB
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch
 from log_tables.sql.file_slices import file_slices, spread
@@ -137,3 +140,12 @@ def test_a_large_file_is_narrowed_to_the_offsets_of_a_filter(files: TopicFiles) 
     (found,) = file_slices(files, where)
     assert found.start <= 100 < found.end <= found.start + 10
     assert found.files.partition == 1
+
+
+def test_a_large_file_is_read_by_all_cores(files: TopicFiles) -> None:
+    (item,) = file_slices(files, pc.field("offset") == 100)[:1]
+    large = replace(item, segment=msgspec.structs.replace(item.segment, raw_bytes=1_000 * MIB), start=0)
+    parts = spread([large])
+    assert len(parts) == (os.cpu_count() or 1)
+    assert [part.start for (part,) in parts] == [0, *(part.end for (part,) in parts[:-1])]
+    assert parts[-1][-1].end == large.end
