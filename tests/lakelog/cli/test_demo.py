@@ -9,11 +9,23 @@ import pytest
 from rich.console import Console
 
 from lakelog import Client, Producer
-from lakelog.cli.flights import PARTITIONS, TOPIC, Flight, _compare, _read_back, load_flights, run
+from lakelog.cli.flights import (
+    COLUMNS,
+    PARTITIONS,
+    TOPIC,
+    Flight,
+    _compare,
+    _read_back,
+    _rows,
+    load_flights,
+    run,
+)
 from lakelog.cli.flights_table import counted
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic_admin import create_topic
 from log_tables.cluster.topic_fold import fold
+from log_tables.columns.declaration import NOTHING
+from log_tables.columns.inference import inferred
 from log_tables.store.store import open_store
 from tests.kit.gateway import RunningGateway, running_gateway
 from tests.kit.partitions import append
@@ -84,10 +96,10 @@ def test_the_demo_runs_again_where_it_ran_and_touches_nothing_else(tmp_path: Pat
             report = run(flights, tmp_path, console)
             assert (report.problems, report.records) == ([], 3_000)
             assert report.tables == str(tmp_path / directory)
-            assert sorted(report.counts) == [*range(PARTITIONS)]
+            assert report.counts.keys() == report.delays.keys()
             assert sum(report.counts.values()) == 3_000
             assert f"the topic is one Delta table, {report.tables};" in told.getvalue()
-            assert f"partition 0  {report.counts[0]:,} flights" in told.getvalue()
+            assert f"UA  {report.counts['UA']:7,} flights" in told.getvalue()
         assert sorted(gateway.client.get("/topics").json()) == ["flights", "mine"]
     assert "none lost, doubled or out of order" in told.getvalue()
 
@@ -99,16 +111,21 @@ def test_an_answer_of_sql_that_differs_from_the_source_is_found() -> None:
     assert _compare({"AA": 1.5}, source) == ["SQL knows the carriers ['AA'], the source ['AA', 'UA']"]
 
 
+def test_the_flights_are_declared_as_their_values_suggest() -> None:
+    values = (value for _, value, _ in _rows(load_flights().slice(0, 1_000)))
+    assert inferred(values, NOTHING).text == COLUMNS
+
+
 def test_polars_counts_in_the_table_what_sql_counts_in_the_partitions(store_root: Path) -> None:
     cluster = Cluster.open(open_store(store_root))
     for name, records in (("one", 1), ("two", 2)):
-        topic = create_topic(cluster, name, 1)
+        topic = create_topic(cluster, name, 1, {"value.columns": "carrier string"})
         topic.partition(0).claim("")
-        append(topic.partition(0), *[b"v"] * records)
-    assert counted(cluster, "one", f"{store_root}/topics/one") == ({0: 1}, [])
+        append(topic.partition(0), *[b'{"carrier":"UA"}'] * records)
+    assert counted(cluster, "one", f"{store_root}/topics/one") == ({"UA": 1}, [])
     fold(cluster.topic("two"))
     counts, problems = counted(cluster, "one", f"{store_root}/topics/two")
-    assert (counts, len(problems)) == ({0: 1}, 1)
+    assert (counts, len(problems)) == ({"UA": 1}, 1)
 
 
 def test_a_record_in_another_partition_than_its_keys_is_found(client: Client) -> None:
