@@ -40,9 +40,9 @@ TOPIC = "flights"
 PARTITIONS = 4
 COLUMNS = (
     "year bigint, month bigint, day bigint, dep_time bigint, sched_dep_time bigint, dep_delay bigint, "
-    "arr_time bigint, sched_arr_time bigint, arr_delay bigint, carrier string, flight bigint, tailnum string, "
-    "origin string, dest string, air_time bigint, distance bigint, hour bigint, minute bigint, "
-    "time_hour timestamp"
+    "arr_time bigint, sched_arr_time bigint, arr_delay bigint, carrier string, flight bigint, "
+    "tailnum string, origin string, dest string, air_time bigint, distance bigint, hour bigint, "
+    "minute bigint, time_hour timestamp"
 )
 """The declaration of the topic: what `lakelog topic infer` proposes for it."""
 
