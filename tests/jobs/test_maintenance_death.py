@@ -25,6 +25,7 @@ from log_tables.root.fsck import check
 from log_tables.store.store import open_store
 from tests.kit.folds import check_streamed
 from tests.kit.gateway import start_gateway
+from tests.kit.joined import JoinedReader
 from tests.kit.partitions import values
 from tests.kit.processes import alive, children, command, descendants, send
 from tests.kit.support import ROOT, wait_until
@@ -69,6 +70,7 @@ class Scene:
         )
         for thread in (*self._writers, *self._readers):
             thread.start()
+        self._joined = JoinedReader(self._data, TIERED)
 
     @staticmethod
     def _place(writer: int) -> tuple[str, int]:
@@ -178,12 +180,14 @@ class Scene:
             assert self.consumed[place] == expected
             assert [json.loads(value or b"") for value in values(partition)] == expected
         assert check(open_store(self._data)).problems == []
+        self._joined.end()
         for topic in (MERGED, TIERED):
             check_streamed(self._data, topic)
 
     def close(self) -> None:
         self.end_load()
         self.kill_scheduler()
+        self._joined.stop()
         self.gateway.stop()
 
 

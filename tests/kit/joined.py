@@ -1,5 +1,6 @@
 """Both tables over a topic as another program joins them: that in the root, and that in the remote root."""
 
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -7,6 +8,7 @@ from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic
 from log_tables.cluster.topic_admin import create_topic
+from log_tables.errors import LakelogError
 from log_tables.store.store import open_store
 from log_tables.topic_table.topic_snapshot import TopicSnapshot
 from log_tables.topic_table.topic_table import TopicTable
@@ -60,3 +62,44 @@ def everything(cluster: Cluster) -> Counter[tuple[int, int]]:
         for number, partition in enumerate(cluster.topic("t").partitions())
         for offset in range(partition.log_start, partition.high_watermark)
     )
+
+
+class JoinedReader(threading.Thread):
+    """Joins both tables of a topic again and again, as another program, until it ends: whatever moves
+    meanwhile, each record that is folded is there once.
+    """
+
+    def __init__(self, root: Path, name: str) -> None:
+        super().__init__(daemon=True)
+        self._root, self._name, self._ending = root, name, threading.Event()
+        self._wrong: str | None = None
+        self._joins = 0
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._read()
+        except LakelogError as error:
+            self._wrong = str(error)
+
+    def _read(self) -> None:
+        cluster = Cluster.open(open_store(self._root), create=False)
+        topic = cluster.topic(self._name)
+        while not self._ending.wait(0.05) and self._wrong is None:
+            first, remote = tables_of(cluster, topic)
+            found = joined(first, remote)
+            ends = {number: first.end(number) for number in range(topic.partition_count)}
+            expected = Counter((number, at) for number, end in ends.items() for at in range(end))
+            if found != expected:
+                self._wrong = f"{ends}: lacks {expected - found}, has too many of {found - expected}"
+            self._joins += 1
+
+    def stop(self) -> None:
+        self._ending.set()
+        self.join()
+
+    def end(self) -> None:
+        """Raise AssertionError unless all was right."""
+        self.stop()
+        assert self._wrong is None
+        assert self._joins > 0
