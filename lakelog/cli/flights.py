@@ -73,7 +73,7 @@ def run(flights: pa.Table, data: Path, console: Console) -> Report:
 
     The topic of a former demo there is replaced; whatever else is there stays as it is.
     """
-    rows = list(_rows(flights))
+    rows = list(flight_rows(flights))
     report = Report(f"{data}/topics/{TOPIC}", len(rows))
     console.print(f"{len(rows):,} flights from New York City, 2013")
     with _gateway(data) as url, Client(url) as client:
@@ -120,7 +120,8 @@ def load_flights() -> pa.Table:
         return pyarrow.csv.read_csv(text, convert_options=options)
 
 
-def _rows(flights: pa.Table) -> Iterator[Flight]:
+def flight_rows(flights: pa.Table) -> Iterator[Flight]:
+    """The records of the flights, in order."""
     times = flights.column("time_hour").cast(pa.int64()).to_pylist()
     hours = flights.column("time_hour").cast(pa.string()).to_pylist()
     rest = flights.drop_columns("time_hour")

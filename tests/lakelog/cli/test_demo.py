@@ -16,7 +16,7 @@ from lakelog.cli.flights import (
     Flight,
     _compare,
     _read_back,
-    _rows,
+    flight_rows,
     load_flights,
     run,
 )
@@ -112,7 +112,7 @@ def test_an_answer_of_sql_that_differs_from_the_source_is_found() -> None:
 
 
 def test_the_flights_are_declared_as_their_values_suggest() -> None:
-    values = (value for _, value, _ in _rows(load_flights().slice(0, 1_000)))
+    values = (value for _, value, _ in flight_rows(load_flights().slice(0, 1_000)))
     assert inferred(values, NOTHING).text == COLUMNS
 
 
