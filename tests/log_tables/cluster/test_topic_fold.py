@@ -150,6 +150,22 @@ def test_an_older_snapshot_changes_nothing(scene: Scene) -> None:
     scene.check_level()
 
 
+def test_a_process_that_keeps_the_table_open_goes_on_where_another_began_it_again(scene: Scene) -> None:
+    root = scene.root()
+
+    def fold() -> None:
+        fold_remote(root, TOPIC, {0: root.table(TABLE).snapshot})
+
+    fold()
+    scene.root().refold(TOPIC)
+    fold()
+    scene.check_level()
+    for item in [*scene.away.list(f"{LOG}/")]:
+        scene.away.delete(item.path)
+    fold()
+    scene.check_level()
+
+
 def test_a_remote_table_that_was_restored_is_named(scene: Scene) -> None:
     scene.fold()
     ahead = scene.root().table(TABLE).snapshot.version

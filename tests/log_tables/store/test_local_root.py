@@ -13,7 +13,7 @@ from log_tables.clock import ManualClock
 from log_tables.cluster.metadata_log import open_log
 from log_tables.cluster.root_location import note_location
 from log_tables.errors import PutRefused
-from log_tables.store.store import open_store
+from log_tables.store.store import open_store, table_location
 from tests.kit.stores import paths
 
 
@@ -125,3 +125,9 @@ def test_nothing_is_put_into_a_root_that_was_put_in_the_place_of_the_one_opened(
         with pytest.raises(PutRefused, match="not the directory that was opened"):
             put("a/2", b"")
     assert paths(open_store(tmp_path / "root"), "") == ["a/1"]
+
+
+def test_a_location_for_other_programs_needs_no_look_at_the_store(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "a root % of ours")
+    assert table_location(store.url, "topics/t") == store.delta_location("topics/t")[0]
+    assert table_location("s3://cheap/lakelog", "topics/t") == "s3://cheap/lakelog/topics/t"
