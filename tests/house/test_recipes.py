@@ -34,7 +34,7 @@ SECTIONS = {
 }
 """Language, code and answer of the blocks below each heading; those above the first belong to the title."""
 
-ENGINES = ["DuckDB", "Polars", "pandas", "delta-rs", "Two roots"]
+ENGINES = ["DuckDB", "Polars", "pandas", "delta-rs", "Declared columns", "Two roots"]
 FIRST_US = 1_357_034_400_000_000
 Rows = list[tuple[str, str | None]]
 """Keys and values."""
@@ -88,12 +88,15 @@ def merge(cluster: Cluster, partition: Partition) -> None:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the page has `/data`: its two topics are below, one merged, one with old segments moved."""
+    """Where the page has `/data`: its topics, one merged, one with columns, one with old segments moved."""
     data = tmp_path_factory.mktemp("data")
     cluster = Cluster.open(open_store(data / "lakelog"))
     flights = filled(cluster, "flights", FLIGHTS)
     merge(cluster, flights.partition(1))
     fold(flights)
+    first, second = FLIGHTS
+    late: Rows = [("N618JB", '{"carrier": "B6", "dep_delay": "late"}')]
+    filled(cluster, "delays", (first, [*second, late]), value_columns="carrier string, dep_delay bigint")
     set_remote_root(cluster, data / "archive")
     pairs: list[Rows] = [[("N1", "{}"), ("N2", "{}")] for _ in range(3)]
     landings = filled(cluster, "landings", (pairs,), remote_storage_enable="true")
