@@ -82,7 +82,9 @@ class DeltaStream:
         while (commit := read_commit(self.store, self.directory, self.version)) is not None:
             self.version += 1
             assert not {add.path for add in commit.adds} & {remove.path for remove in commit.removes}
-            if any(remove.dataChange for remove in commit.removes):
+            changes = any(remove.dataChange for remove in commit.removes)
+            assert changes <= (commit.info.operation in ("DELETE", "REFOLD")), "plain streams end at it"
+            if changes:
                 continue
             for add in commit.adds:
                 if add.dataChange:

@@ -4,6 +4,7 @@ A version can be read whole for an hour after the next one came. Later a reader 
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,14 +16,18 @@ from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
+from jobs.maintenance import jobs_named
 from log_tables.limits import REPLACED_FILE_RETENTION_MS
 from log_tables.table.commit import read_commit
 from log_tables.topic_table.topic_snapshot import TopicSnapshot
+from tests.kit.clusters import another
+from tests.kit.maintenance import errors, interrupted, run
 from tests.kit.topic_in_use import PARTITIONS, TopicInUse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+(HOUSEKEEPING,) = jobs_named(["housekeeping"])
 POLICIES = ("delete", "compact,delete")
 
 Rows = list[tuple[int, int]]
@@ -130,6 +135,22 @@ def test_an_old_version_is_read_whole_for_an_hour_and_never_in_part(
     tmp_path: Path, seed: int, policy: str
 ) -> None:
     check_for(6, tmp_path / "root", seed, policy)
+
+
+def test_a_vacuum_marks_nothing_that_the_table_still_names(tmp_path: Path, seed: int) -> None:
+    """Records are deleted after a run of the jobs has folded, and for a day nobody folds."""
+    topic = TopicInUse(tmp_path / "root", seed)
+    topic.append(0, 8)
+    topic.fold()
+    versions = Versions(topic)
+    deleting = interrupted(HOUSEKEEPING, partial(topic.delete_records, 0, 10))
+    assert errors(run(another(topic.cluster), jobs=[deleting])) == {}
+    topic.hours_pass(25)
+    assert errors(run(another(topic.cluster), jobs=[HOUSEKEEPING])) == {}
+    versions.follow()
+    assert len(versions.rows) == 2
+    for read in (versions.by_delta_rs, versions.by_who_opened, versions.by_polars):
+        assert versions.check(read, REFUSALS) == 0
 
 
 @pytest.mark.torture

@@ -1,6 +1,7 @@
 """A fold that is held up at any of its calls to the store, while others go on with its topic."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -12,7 +13,7 @@ from log_tables.errors import LakelogError, OutcomeUnknown, TopicDeleted
 from log_tables.limits import LOG_RETENTION_MS, TOPIC_LOG_RETENTION_MS
 from log_tables.root.fsck import check as fsck
 from log_tables.store.store import open_store
-from log_tables.testing import ClockedStore, Failure, Fault, FaultyStore
+from log_tables.testing import ClockedStore, Crash, Failure, Fault, FaultyStore, crash_before
 from log_tables.topic_table.refold import refold
 from log_tables.topic_table.topic_table import TopicTable
 from tests.kit.clusters import another
@@ -72,6 +73,16 @@ def fold_further(world: World) -> None:
     world.fold()
 
 
+def fold_partly(world: World) -> None:
+    """Another process folds what is newer, and dies after its first commit."""
+    merge_folded(world, 2)
+    world.append(1, 2)
+    world.topic.partition(0).truncate(3)
+    store = FaultyStore(world.cluster.store, [Fault(2, crash_before, {"put_if_absent"}, "t/_delta_log")])
+    with suppress(Crash):
+        fold(another(world.cluster, store).topic("t"))
+
+
 def clean_for_an_hour(world: World) -> None:
     """The logs of the partitions go, and nobody folds."""
     for number in world.numbers:
@@ -123,7 +134,7 @@ def each_call(step: Step, when: When) -> Iterator[tuple[World, LakelogError | No
 
 
 @pytest.mark.parametrize("when", [before, after])
-@pytest.mark.parametrize("step", [fold_further, clean_for_an_hour, clean_for_a_day])
+@pytest.mark.parametrize("step", [fold_further, fold_partly, clean_for_an_hour, clean_for_a_day])
 def test_a_fold_that_slept_adds_nothing_twice(step: Step, when: When) -> None:
     for world, error in each_call(step, when):
         assert error is None or isinstance(error, OutcomeUnknown)
