@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from lakelog.cli.answer_format import AnswerFormat, print_answer
-from lakelog.cli.common import Data, existing_file, existing_root
+from lakelog.cli.common import Data, counted, existing_file, existing_root
 from lakelog.cli.source import STDIN
 from log_tables.errors import InvalidArgument
 
@@ -25,6 +25,7 @@ def sql(
     form: Annotated[
         AnswerFormat, typer.Option("--format", help="A table is for people, the others for programs.")
     ] = AnswerFormat.TABLE,
+    stats: Annotated[bool, typer.Option("--stats", help="Say how many files were left out.")] = False,
 ) -> None:
     """Run a query in DataFusion's SQL.
 
@@ -38,8 +39,13 @@ def sql(
         from log_tables.cluster.cluster import Cluster
         from log_tables.sql.query import query_stream
 
-        answer = query_stream(Cluster.open(existing_root(data), create=False), statement)
-        print_answer(answer, form)
+        scans: list[tuple[str, int, int]] = []
+        cluster = Cluster.open(existing_root(data), create=False)
+        print_answer(query_stream(cluster, statement, lambda *scan: scans.append(scan)), form)
+    if stats:
+        for topic, read, files in scans:
+            left_out = f"{files - read:,} of {counted(files, 'file')} left out"
+            typer.echo(f"{topic}: {left_out}, {read:,} read", err=True)
 
 
 def _statement(query: str | None, file: Path | None) -> str:

@@ -57,10 +57,9 @@ def file_slices(files: TopicFiles, where: pc.Expression | None) -> list[FileSlic
     for index in _possible(damaged, where, files.schema):
         raise [*files.damaged.values()][index]
     whole = [_slice(part, segment) for part in files.partitions for segment in part.segments]
-    if where is None:
-        return whole
-    found = _kept(files, whole, where)
-    return _narrowed(files, found, where) if len(found) <= _PARTED_MAX else found
+    found = whole if where is None else _kept(files, whole, where)
+    files.on_scan(files.name, len(found), len(whole))
+    return _narrowed(files, found, where) if where is not None and len(found) <= _PARTED_MAX else found
 
 
 def _slice(files: PartitionFiles, segment: Segment) -> FileSlice:

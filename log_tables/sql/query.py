@@ -15,6 +15,7 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument
 from log_tables.sql.session import Session
 from log_tables.sql.statement import check_reads_only, is_show_tables
+from log_tables.sql.topic_files import OnScan
 
 
 def query(cluster: Cluster, sql: str) -> pa.Table:
@@ -22,16 +23,17 @@ def query(cluster: Cluster, sql: str) -> pa.Table:
     return query_stream(cluster, sql).read_all()
 
 
-def query_stream(cluster: Cluster, sql: str) -> pa.RecordBatchReader:
+def query_stream(cluster: Cluster, sql: str, on_scan: OnScan = lambda *_: None) -> pa.RecordBatchReader:
     """The answer to one SQL query, batch by batch: of SELECT, WITH, VALUES, EXPLAIN, DESCRIBE, SHOW TABLES.
 
-    Text is `string` and bytes are `binary`. Raises InvalidArgument for SQL that cannot be answered, with what
+    `on_scan` is told of each scan of a topic: its name, how many files are read, and how many it has. Text is
+    `string` and bytes are `binary`. Raises InvalidArgument for SQL that cannot be answered, with what
     DataFusion says; CorruptSegment, CorruptLog and StoreUnavailable for files that cannot be read. All of
     them also while batches are read.
     """
     cluster.refresh()
     check_reads_only(sql)
-    session = Session(cluster)
+    session = Session(cluster, on_scan)
     if is_show_tables(sql):
         return session.tables().to_reader()
     answer = session.plan(sql)

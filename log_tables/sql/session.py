@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import pyarrow as pa
 from datafusion import DataFrame, SessionConfig, SessionContext, SQLOptions, udf
@@ -23,7 +24,7 @@ from log_tables.sql.json_view import (
 from log_tables.sql.scan import Failures
 from log_tables.sql.statement import describes_table, words
 from log_tables.sql.system_tables import SYSTEM_TABLES, system_tables
-from log_tables.sql.topic_files import TopicFiles, topic_files, topic_names
+from log_tables.sql.topic_files import OnScan, TopicFiles, topic_files, topic_names
 from log_tables.sql.topic_view import quoted, topic_view
 
 _SETTINGS = {
@@ -63,10 +64,10 @@ class _EmptySchema(SchemaProvider):
 
 
 class Session:
-    """The tables of one query. The topics are as last refreshed."""
+    """The tables of one query. The topics are as last refreshed; `on_scan` is told of each scan of one."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: Cluster, on_scan: OnScan) -> None:
+        self._cluster, self._on_scan = cluster, on_scan
         self._context = SessionContext(SessionConfig(_SETTINGS))
         _set_time(self._context, cluster.clock.now_us())
         self._topics = topic_names(cluster)
@@ -89,7 +90,7 @@ class Session:
             for name in asked
             if name not in views and name.endswith(SUFFIX) and name.removesuffix(SUFFIX) in self._topics
         }
-        files = {topic: topic_files(self._cluster, topic) for topic in dict.fromkeys(views.values())}
+        files = {topic: self._files(topic) for topic in dict.fromkeys(views.values())}
         for name, topic in views.items():
             if name == topic:
                 view = topic_view(self._context, files[topic], self._failures)
@@ -101,6 +102,9 @@ class Session:
         if not of_json:
             return self._planned(sql)
         return self._planned_json(sql, of_json, words(sql) - set(asked))
+
+    def _files(self, topic: str) -> TopicFiles:
+        return replace(topic_files(self._cluster, topic), on_scan=self._on_scan)
 
     def _planned_json(self, sql: str, files: Mapping[str, TopicFiles], words: Collection[str]) -> DataFrame:
         """The plan, with the `_json` views that it reads made of what it needs of them."""

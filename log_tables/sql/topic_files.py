@@ -1,6 +1,6 @@
 """The files of a topic as of now: what a query may read, before it is known what it needs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -26,6 +26,8 @@ SCAN_SCHEMA = pa.schema(
 )
 """The columns that every topic has."""
 
+OnScan = Callable[[str, int, int], None]
+
 _OPENED_AT_ONCE = 16
 
 
@@ -48,13 +50,15 @@ class PartitionFiles:
 class TopicFiles:
     """The files of the topic `name`, partition by partition, and why others cannot be read, by number.
 
-    `declared` are all columns that were ever declared.
+    `declared` are all columns that were ever declared. `on_scan` is told of each scan: the topic, how many
+    of its files are read, and how many it has.
     """
 
     name: str
     partitions: Sequence[PartitionFiles]
     damaged: Mapping[int, Damaged] = field(default_factory=dict)
     declared: Declaration = NOTHING
+    on_scan: OnScan = lambda *_: None
 
     @property
     def schema(self) -> pa.Schema:

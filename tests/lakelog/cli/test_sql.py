@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -30,6 +31,14 @@ def test_a_question_is_answered_from_the_files(run: Run, root: Path) -> None:
         assert done.exit_code in (FAILED, USAGE)
         assert done.stderr.startswith("lakelog: ")
         assert "Traceback" not in done.stderr
+
+
+def test_what_was_left_out_is_said_aside(run: Run, root: Path) -> None:
+    query = 'SELECT count(*) AS n FROM sales WHERE "partition" = 1'
+    done = run("sql", query, "--data", str(root), "--format", "csv", "--stats")
+    assert done.stdout.splitlines() == ["n", "3"]
+    assert re.fullmatch(r"sales: (\d+) of \d+ files? left out, \d+ read\n", done.stderr)
+    assert not run("sql", query, "--data", str(root)).stderr
 
 
 def test_values_do_not_control_the_terminal_that_they_are_shown_on(
