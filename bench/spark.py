@@ -106,8 +106,8 @@ def planning(_peers: Peers | None, scale: Scale) -> Results:
 
 
 def view_planning(_peers: Peers | None, _scale: Scale) -> Results:
-    """A count over the view of 64 partitions of ten segments, each time with news of every partition."""
-    with _filled("views", 64, 10, 10) as job, Worker(job) as worker:
+    """A count over the view of 64 partitions of a few segments, each time with news of every partition."""
+    with _filled("views", 64, 4, 10) as job, Worker(job) as worker:
         return worker.figures()
 
 

@@ -32,7 +32,7 @@ from log_tables.store.store import open_store
 
 LOOKUPS = 20
 UNION = "a scan of each partition"
-_TURNS = 3
+_TURNS = 2
 
 
 def _spark(job: Job) -> SparkSession:

@@ -8,15 +8,19 @@ import pytest
 from lakelog.spark.sql.topic_scan import PARTITIONS_MIN, usable_table
 from log_tables.clock import ManualClock, SystemClock
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.remote_admin import set_remote_root
 from log_tables.cluster.topic import Topic
-from log_tables.cluster.topic_admin import add_partitions, create_topic, delete_topic
+from log_tables.cluster.topic_admin import add_partitions, alter_topic, create_topic, delete_topic
 from log_tables.cluster.topic_fold import fold
 from log_tables.layout import log_directory
 from log_tables.segments import rewrite
 from log_tables.sql.query import query
+from log_tables.store.store import open_store
+from log_tables.table.commit import Commit, CommitInfo, Txn, put_commit
 from log_tables.topic_table.refold import refold
 from tests.kit.gateway import RunningGateway
 from tests.kit.partitions import thin_out
+from tests.kit.tiers import move_topic
 from tests.kit.views import NOW_US, append, register, rows
 
 if TYPE_CHECKING:
@@ -141,6 +145,37 @@ def test_partitions_that_were_added_are_shown(spark: "SparkSession", cluster: Cl
     check(spark, cluster)
 
 
+def test_columns_that_are_declared_leave_a_view_as_it_is(
+    spark: "SparkSession", cluster: Cluster, topic: Topic
+) -> None:
+    """Until it is registered again."""
+    register(spark, cluster, names="t")
+    check(spark, cluster)
+    alter_topic(cluster, "t", {"value.columns": "a bigint"})
+    append(topic.partition(0), b'{"a":1}')
+    check(spark, cluster)
+    fold(topic)
+    append(topic.partition(1), b'{"a":2}')
+    check(spark, cluster)
+    register(spark, cluster, names="t")
+    check(spark, cluster)
+
+
+def test_records_that_moved_to_a_remote_root_say_what_to_do(
+    spark: "SparkSession", cluster: Cluster, topic: Topic, tmp_path: Path
+) -> None:
+    before = local(cluster)
+    register(spark, cluster, names="t")
+    set_remote_root(cluster, tmp_path / "away")
+    check(spark, cluster)
+    append(topic.partition(0), b"c")
+    move_topic(cluster, "t", [1] + [0] * (COUNT - 1))
+    with pytest.raises(Exception, match=r"remote root.*call topics"):
+        rows(spark, EVERY)
+    register(spark, cluster, names="t")
+    assert rows(spark, EVERY) == sorted([*before, (0, 2, b"c")])
+
+
 def test_a_topic_that_was_made_again_says_what_to_do(
     spark: "SparkSession", cluster: Cluster, topic: Topic
 ) -> None:
@@ -167,6 +202,30 @@ def test_a_table_that_was_begun_again_says_what_to_do(
             rows(spark, EVERY)
         topic.forget_table()
         fold(topic)
+    register(spark, cluster, names="t")
+    check(spark, cluster)
+
+
+def test_after_a_commit_of_another_tool_no_query_trusts_the_table(
+    spark: "SparkSession", cluster: Cluster, topic: Topic
+) -> None:
+    register(spark, cluster, names="t")
+    version = topic.table().refresh().version + 1
+    foreign = Commit(CommitInfo(operation="WRITE", engineInfo="another tool"), (Txn("theirs", 1),))
+    assert put_commit(cluster.store, topic.directory, version, foreign, SystemClock()) is None
+    with pytest.raises(Exception, match=r"another tool.*root refold"):
+        rows(spark, EVERY)
+    register(spark, cluster, names="t")
+    assert not has_tail(spark)
+    assert rows(spark, EVERY) == local(cluster)
+
+
+def test_any_directory_can_be_scanned(spark: "SparkSession", tmp_path: Path) -> None:
+    cluster = Cluster.open(open_store(tmp_path / "größe & 100% #1" / "a b~2`it's"))
+    topic = create_topic(cluster, "t", COUNT)
+    append(topic.partition(0), b"a")
+    fold(topic)
+    append(topic.partition(1), b"b")
     register(spark, cluster, names="t")
     check(spark, cluster)
 
