@@ -122,6 +122,7 @@ def _fold(topic: Topic, change: bool) -> tuple[str, Mapping[str, int], str]:
             return topic.name, dict.fromkeys(directories, NOT_FOLDED), ""
         fold_partitions(topic, numbers)  # a partition that cannot be read is named by `_look`
         topic.table().make_durable()  # what another process has folded: a merge goes by it
+        topic.table().prune(0)  # a scheduler writes no checkpoint of it, which would forget what is old
         folded = topic.table().snapshot
     except (TopicDeleted, UnknownTopic):
         return topic.name, {}, ""

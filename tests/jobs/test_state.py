@@ -9,12 +9,13 @@ from jobs.state import NOT_FOLDED, look
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic_admin import create_topic
-from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS
+from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS, TOMBSTONE_RETENTION_MS
 from log_tables.partition.partition import Partition
 from log_tables.store.store import open_store
 from log_tables.table.commit import Commit, CommitInfo, Txn, put_commit
 from log_tables.topic_table.refold import refold
-from tests.kit.folds import FoldedTopic
+from tests.kit.clusters import another
+from tests.kit.folds import FoldedTopic, merge_folded
 from tests.kit.partitions import append_each
 
 
@@ -72,6 +73,21 @@ def test_a_look_folds_first_unless_it_may_change_nothing(world: FoldedTopic) -> 
     assert world.table.refresh().version == 0
     assert folded(world) == [3, 0]
     world.check_level()
+
+
+def test_a_scheduler_that_runs_for_days_forgets_the_files_that_merges_have_replaced(
+    world: FoldedTopic, clock: ManualClock
+) -> None:
+    scheduler = another(world.cluster)
+    table = scheduler.topic("t").table()
+    for _ in range(5):
+        world.append(0, 4)
+        look(scheduler)
+        world.table.refresh()
+        merge_folded(world, 0)
+        look(scheduler)
+        assert 0 < len(table.snapshot.tombstones) <= 3 + 4
+        clock.pause(TOMBSTONE_RETENTION_MS / 1000 + 1)
 
 
 def test_a_table_that_stands_still_is_named_and_nothing_of_its_topic_is_rewritten(world: FoldedTopic) -> None:
