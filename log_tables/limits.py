@@ -306,8 +306,8 @@ COPY_LOOKS_MAX = 1_000
 TABLES_CHECKED_AT_ONCE = 16
 """Tables of a root that are read at once: an object store takes a while for each."""
 
-TABLES_ENDED_AT_ONCE = 16
-"""Tables of a deleted topic that are claimed at once: each takes some reads of the store and a write."""
+TABLES_AT_ONCE = 16
+"""Tables of a topic that is altered or deleted, at once: each takes some reads of the store and a write."""
 
 SIGN_LOOKS = 20
 """How often signs of life of gateways are looked for on a root that may be a copy."""

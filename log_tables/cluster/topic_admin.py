@@ -30,7 +30,7 @@ from log_tables.errors import (
     UnknownTopic,
 )
 from log_tables.layout import TOPICS, partition_directory, topic_directory
-from log_tables.limits import CONFIRMATION_MAX_AGE_S, PARTITIONS_MAX, TABLES_ENDED_AT_ONCE
+from log_tables.limits import CONFIRMATION_MAX_AGE_S, PARTITIONS_MAX, TABLES_AT_ONCE
 from log_tables.table.table import create_table
 from log_tables.topic_table.topic_table import create_topic_table
 
@@ -108,10 +108,17 @@ def alter_topic(cluster: Cluster, name: str, configs: Mapping[str, str | None]) 
 
     cluster.metadata_log.change_topic(name, record)
     topic = cluster.topic(name)
-    for partition in topic.partitions():
-        partition.set_properties(topic.config.table_properties())
-        partition.table.widen(topic.config.columns)
+    with ThreadPoolExecutor(TABLES_AT_ONCE, thread_name_prefix="alter") as pool:
+        for _ in pool.map(partial(_alter_table, topic), range(topic.partition_count)):
+            pass  # raises what went wrong
     return topic
+
+
+def _alter_table(topic: Topic, number: int) -> None:
+    """Let the table of a partition say what its topic's settings say."""
+    partition = topic.partition(number)
+    partition.set_properties(topic.config.table_properties())
+    partition.table.widen(topic.config.columns)
 
 
 def add_partitions(cluster: Cluster, name: str, count: int) -> Topic:
@@ -184,7 +191,7 @@ def _end(cluster: Cluster, topic: Topic) -> bool:
     """End the logs of the deleted `topic`; returns whether one had not ended."""
     if cluster.ended.get(topic.name) == topic.incarnation:
         return False
-    with ThreadPoolExecutor(TABLES_ENDED_AT_ONCE, thread_name_prefix="end") as pool:
+    with ThreadPoolExecutor(TABLES_AT_ONCE, thread_name_prefix="end") as pool:
         ended = [*pool.map(partial(_end_partition, cluster, topic), range(topic.partition_count))]
     _end_table(topic)
     cluster.ended[topic.name] = topic.incarnation
