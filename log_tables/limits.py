@@ -337,8 +337,15 @@ where it is called."""
 VALUE_ERROR_MAX_BYTES = 200
 """The path and the reason for which a value does not fit its declared columns."""
 
+POINTER_SHOWN_BYTES = 100
+"""The pointer in it."""
+
+NESTED_FIELD_MAX_BYTES = 1 * MIB
+"""The JSON of an array, map or struct for a column: 3 bytes of it become an object of Python."""
+
 TYPED_AT_ONCE = 1_024
-"""Values of which columns are made at once: other threads wait for less than a millisecond."""
+TYPED_AT_ONCE_BYTES = 1 * MIB
+"""Values of which columns are made at once, and their bytes: other threads wait for a few milliseconds."""
 
 STATS_COLUMNS_MAX = 32
 STATS_TEXT_CHARS = 32

@@ -105,6 +105,9 @@ class Declaration:
         texts = "\n".join(sorted(column.text for column in self.columns))
         return f"{mmh3.hash128(texts, signed=False) & (2**64 - 1):016x}"
 
+    def __hash__(self) -> int:
+        return hash(self.id)
+
     @cached_property
     def schema(self) -> pa.Schema:
         """The columns in a segment: `value_error`, then the declared ones. Without columns there is none."""

@@ -5,47 +5,71 @@ somebody may have meant otherwise.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from datetime import date, datetime, timedelta
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
 from log_tables.columns.column_type import ddl
 from log_tables.columns.declaration import Column, Declaration
-from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US, VALUE_DEPTH_MAX, VALUE_ERROR_MAX_BYTES
+from log_tables.columns.json_bounds import too_deep
+from log_tables.columns.time_text import date_days, time_us
+from log_tables.limits import (
+    NESTED_FIELD_MAX_BYTES,
+    POINTER_SHOWN_BYTES,
+    VALUE_DEPTH_MAX,
+    VALUE_ERROR_MAX_BYTES,
+)
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
-_KINDS = {
-    bool: "a boolean",
-    int: "a whole number",
-    float: "a fraction",
-    str: "text",
-    dict: "an object",
-    list: "an array",
-}
-_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 (all times are made UTC before they are compared)
-_DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
-_TIME = re.compile(
-    _DATE.pattern + r"(?:[Tt ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?"
-    r"(?:[Zz]|([+-])([0-9]{2}):?([0-9]{2})?)?)?"
-)
-_ESCAPE = re.compile(rb"\\.", re.DOTALL)
-_NOT_JSON = "the value is not JSON"
+_KINDS = {b"{": "an object", b"[": "an array", b'"': "text", b"t": "a boolean", b"f": "a boolean"}
+_OBJECT, _LIST, _TEXT = b"{", b"[", b'"'
+_NULL, _TRUE = b"null", b"true"
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
+_BIGINT_CHARS = len(str(INT64_MIN))
 
-_any = msgspec.json.Decoder()
-_doubles = msgspec.json.Decoder(float | None)
-_objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_arrays = msgspec.json.Decoder(list[msgspec.Raw])
+_texts = msgspec.json.Decoder(str)
+_doubles = msgspec.json.Decoder(float)
+_lists = msgspec.json.Decoder(list[msgspec.Raw])
+_maps = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class InvalidField(Exception):
     """A field does not fit its column. It never leaves this package."""
+
+
+@dataclass(slots=True)
+class Field:
+    """A field of values: which columns are made of it, by their indexes, and the declared fields in it."""
+
+    columns: list[int] = field(default_factory=list)
+    fields: dict[str, "Field"] = field(default_factory=dict)
+
+    @property
+    def may_be_list(self) -> bool:
+        """Whether a pointer leads on by what may be the index of an item."""
+        return any(map(_INDEX.fullmatch, self.fields))
+
+    def all_columns(self) -> Iterator[int]:
+        """The columns that are made of it and of the fields in it."""
+        yield from self.columns
+        for inner in self.fields.values():
+            yield from inner.all_columns()
+
+
+@lru_cache(maxsize=256)
+def whole(declaration: Declaration) -> Field:
+    """A value as a field, with the declared fields in it."""
+    root = Field()
+    for index, column in enumerate(declaration.columns):
+        node = root
+        for step in column.steps:
+            node = node.fields.setdefault(step, Field())
+        node.columns.append(index)
+    return root
 
 
 def fit(value: bytes, declaration: Declaration) -> tuple[list[object], str | None]:
@@ -53,10 +77,13 @@ def fit(value: bytes, declaration: Declaration) -> tuple[list[object], str | Non
 
     Dates are days and timestamps microseconds since 1970 UTC. The reason has at most VALUE_ERROR_MAX_BYTES.
     """
+    row: list[object] = [None] * len(declaration.columns)
     try:
-        return _fitted(value, declaration), None
+        _check(value, declaration)
+        read(value, whole(declaration), declaration.columns, row)
     except InvalidField as invalid:
         return [None] * len(declaration.columns), cut(str(invalid))
+    return row, None
 
 
 def cut(reason: str) -> str:
@@ -64,149 +91,162 @@ def cut(reason: str) -> str:
     return reason.encode()[:VALUE_ERROR_MAX_BYTES].decode(errors="ignore")
 
 
-def _fitted(value: bytes, declaration: Declaration) -> list[object]:
+def _check(value: bytes, declaration: Declaration) -> None:
+    """Raise InvalidField unless `value` is a JSON object in UTF-8, and not too deep."""
     try:
         value.decode()
     except UnicodeDecodeError:
         raise InvalidField("the value is not UTF-8") from None
-    if depth(value) > VALUE_DEPTH_MAX:
+    if too_deep(value):
         raise InvalidField(f"the value is nested more than {VALUE_DEPTH_MAX} deep")
-    steps = [column.steps for column in declaration.columns]
     try:
-        whole = first_fields(tuple(sorted({first for first, *_ in steps}))).decode(value)
+        _objects(tuple(whole(declaration).fields)).decode(value)
     except msgspec.ValidationError:
         raise InvalidField("the value is not a JSON object") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise InvalidField(_NOT_JSON) from None
-    fields = {first: getattr(whole, name) for name, first in _slots({first for first, *_ in steps}).items()}
-    return [
-        _column(_followed(fields[first], inner), column)
-        for (first, *inner), column in zip(steps, declaration.columns, strict=True)
-    ]
+    except msgspec.DecodeError:
+        raise InvalidField("the value is not JSON") from None
 
 
-@lru_cache(maxsize=256)
-def first_fields(names: tuple[str, ...]) -> "msgspec.json.Decoder[msgspec.Struct]":
-    """A decoder of objects, which keeps the text of the fields `names`, in order, and skips others."""
-    slots = _slots({*names})
+def read(text: bytes, at: Field, columns: Sequence[Column], row: list[object]) -> None:
+    """Set in `row` the columns that are made of the field `at`, whose JSON is `text`, and of fields in it.
+
+    Raises InvalidField, the same for the same columns in any order.
+    """
+    for index in sorted(at.columns, key=lambda index: columns[index].text):
+        row[index] = fitted(text, columns[index].type, shown(columns[index].pointer))
+    if at.fields:
+        for step, inner in sorted(_inner(text, at, columns).items()):
+            read(inner, at.fields[step], columns, row)
+
+
+def _inner(text: bytes, at: Field, columns: Sequence[Column]) -> dict[str, bytes]:
+    """The JSON of the declared fields in `text`, as far as they are there."""
+    begin = _begin(text)
+    if begin == _OBJECT:
+        return _fields(text, tuple(at.fields))
+    if begin != _LIST or not at.may_be_list:
+        return {}
+    first = min(columns[index].pointer for index in at.all_columns())
+    items = _lists.decode(_bounded(text, shown(first)))
+    steps = [step for step in at.fields if _INDEX.fullmatch(step) and int(step) < len(items)]
+    return {step: bytes(items[int(step)]) for step in steps}
+
+
+def _fields(text: bytes, names: tuple[str, ...]) -> dict[str, bytes]:
+    """The JSON of the fields `names` of the object `text`; of equal names the last counts."""
+    found = msgspec.structs.astuple(_objects(names).decode(text))
+    return {name: bytes(raw) for name, raw in zip(names, found, strict=True) if raw is not msgspec.UNSET}
+
+
+@lru_cache(maxsize=1024)
+def _objects(names: tuple[str, ...]) -> msgspec.json.Decoder[msgspec.Struct]:
+    """A decoder of objects, which keeps the text of the fields `names`, and skips others."""
+    slots = {f"field_{index}": name for index, name in enumerate(names)}
     fields = [(slot, msgspec.Raw | msgspec.UnsetType, msgspec.UNSET) for slot in slots]
     return msgspec.json.Decoder(msgspec.defstruct("_Fields", fields, rename=slots, gc=False))
 
 
-def _slots(names: set[str]) -> dict[str, str]:
-    return {f"field_{index}": name for index, name in enumerate(sorted(names))}
-
-
-def _followed(field: bytes | msgspec.Raw | msgspec.UnsetType, steps: Sequence[str]) -> bytes | None:
-    """The text of the field to which `steps` lead from `field`; None where they lead nowhere."""
-    for step in steps:
-        if field is msgspec.UNSET:
-            return None
-        text = bytes(field)
-        begin = text.lstrip()[:1]
-        if begin == b"{":
-            field = _objects.decode(text).get(step, msgspec.UNSET)
-        elif begin == b"[" and _INDEX.fullmatch(step):
-            items = _arrays.decode(text)
-            field = items[int(step)] if int(step) < len(items) else msgspec.UNSET
-        else:
-            return None
-    return None if field is msgspec.UNSET else bytes(field)
-
-
-def _column(text: bytes | None, column: Column) -> object:
-    if text is None:
+def fitted(text: bytes, kind: pa.DataType, place: str) -> object:
+    """The JSON `text`, which is at `place`, as `pa.array` takes it for `kind`. Raises InvalidField."""
+    if text.strip() == _NULL:
         return None
-    try:
-        if column.type == pa.float64():
-            with suppress(msgspec.ValidationError):
-                return _doubles.decode(text)  # `-0` is no whole number here
-        found = _any.decode(text)
-    except msgspec.ValidationError:
-        raise InvalidField(f"{column.pointer} is a number beyond double") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise InvalidField(_NOT_JSON) from None
-    return fitted(found, column.type, column.pointer)
-
-
-def fitted(value: object, kind: pa.DataType, pointer: str) -> object:
-    """The JSON `value`, which is at `pointer`, as `pa.array` takes it for `kind`. Raises InvalidField."""
-    if value is None:
-        return None
+    if not pa.types.is_nested(kind):
+        return _LEAVES[kind](text, kind, place)
+    if _begin(text) != (_LIST if pa.types.is_list(kind) else _OBJECT):
+        raise _invalid(text, kind, place)
+    _bounded(text, place)
+    part = place if place.startswith(_PART) else _PART + place
     if pa.types.is_list(kind):
-        if not isinstance(value, list):
-            raise _invalid(value, kind, pointer)
-        items = value
-        return [fitted(item, kind.value_type, f"{pointer}/{index}") for index, item in enumerate(items)]
+        return [fitted(bytes(item), kind.value_type, part) for item in _lists.decode(text)]
     if pa.types.is_map(kind):
-        pairs = _object(value, kind, pointer).items()
-        return [(key, fitted(item, kind.item_type, f"{pointer}/{key}")) for key, item in pairs]
-    if pa.types.is_struct(kind):
-        found, fields = _object(value, kind, pointer), (kind.field(i) for i in range(kind.num_fields))
-        return {
-            field.name: fitted(found.get(field.name), field.type, f"{pointer}/{field.name}")
-            for field in fields
-        }
-    return _LEAVES[kind](value, kind, pointer)
+        pairs = _maps.decode(text).items()
+        return [(key, fitted(bytes(item), kind.item_type, part)) for key, item in pairs]
+    inner = {each.name: each.type for each in (kind.field(index) for index in range(kind.num_fields))}
+    found = _fields(text, tuple(inner))
+    return {name: fitted(item, inner[name], part) for name, item in found.items()}
 
 
-def _object(value: object, kind: pa.DataType, pointer: str) -> dict[str, object]:
-    if not isinstance(value, dict):
-        raise _invalid(value, kind, pointer)
-    return value
+_PART = "a part of "
 
 
-def _invalid(value: object, kind: pa.DataType, pointer: str) -> InvalidField:
-    wanted = ddl(kind).partition("<")[0]
-    return InvalidField(f"{pointer} is {_KINDS[type(value)]}, not {wanted}")
+def shown(pointer: str) -> str:
+    """`pointer` as reasons name it: only its end, where it is long."""
+    data = pointer.encode()
+    return (
+        pointer
+        if len(data) <= POINTER_SHOWN_BYTES
+        else "…" + data[-POINTER_SHOWN_BYTES:].decode(errors="ignore")
+    )
 
 
-def _string(value: object, kind: pa.DataType, pointer: str) -> str:
-    if type(value) is not str:
-        raise _invalid(value, kind, pointer)
-    return value
+def _begin(text: bytes) -> bytes:
+    return text.lstrip()[:1]
 
 
-def _bigint(value: object, kind: pa.DataType, pointer: str) -> int:
-    if type(value) is not int:
-        raise _invalid(value, kind, pointer)
-    if not INT64_MIN <= value <= INT64_MAX:
-        raise InvalidField(f"{pointer} is a number beyond bigint")
-    return value
+def _bounded(text: bytes, place: str) -> bytes:
+    if len(text) > NESTED_FIELD_MAX_BYTES:
+        raise InvalidField(f"{place} has more than {NESTED_FIELD_MAX_BYTES} bytes of items")
+    return text
 
 
-def _double(value: object, kind: pa.DataType, pointer: str) -> float:
-    if type(value) is float:
-        return value
-    if type(value) is not int:
-        raise _invalid(value, kind, pointer)
+def _invalid(text: bytes, kind: pa.DataType, place: str) -> InvalidField:
+    found = _KINDS.get(_begin(text)) or ("a whole number" if _is_whole(text) else "a fraction")
+    return InvalidField(f"{place} is {found}, not {ddl(kind).partition('<')[0]}")
+
+
+def _is_number(text: bytes) -> bool:
+    return _begin(text) not in _KINDS
+
+
+def _is_whole(text: bytes) -> bool:
+    return not any(mark in text for mark in (b".", b"e", b"E"))
+
+
+def _string(text: bytes, kind: pa.DataType, place: str) -> str:
+    if _begin(text) != _TEXT:
+        raise _invalid(text, kind, place)
+    return _texts.decode(text)
+
+
+def _bigint(text: bytes, kind: pa.DataType, place: str) -> int:
+    if not _is_number(text) or not _is_whole(text):
+        raise _invalid(text, kind, place)
+    digits = text.strip()
+    if len(digits) > _BIGINT_CHARS or not INT64_MIN <= int(digits) <= INT64_MAX:
+        raise InvalidField(f"{place} is a number beyond bigint")
+    return int(digits)
+
+
+def _double(text: bytes, kind: pa.DataType, place: str) -> float:
+    if not _is_number(text):
+        raise _invalid(text, kind, place)
     try:
-        return float(value)
-    except OverflowError:
-        raise InvalidField(f"{pointer} is a number beyond double") from None
+        return _doubles.decode(text)
+    except msgspec.ValidationError:
+        raise InvalidField(f"{place} is a number beyond double") from None
 
 
-def _boolean(value: object, kind: pa.DataType, pointer: str) -> bool:
-    if type(value) is not bool:
-        raise _invalid(value, kind, pointer)
-    return value
+def _boolean(text: bytes, kind: pa.DataType, place: str) -> bool:
+    if _begin(text) not in (b"t", b"f"):
+        raise _invalid(text, kind, place)
+    return text.strip() == _TRUE
 
 
-def _date(value: object, kind: pa.DataType, pointer: str) -> int:
-    days = date_days(_string(value, kind, pointer))
+def _date(text: bytes, kind: pa.DataType, place: str) -> int:
+    days = date_days(_string(text, kind, place))
     if days is None:
-        raise InvalidField(f"{pointer} is text that is no date such as 2013-01-31")
+        raise InvalidField(f"{place} is text that is no date such as 2013-01-31")
     return days
 
 
-def _timestamp(value: object, kind: pa.DataType, pointer: str) -> int:
-    microseconds = time_us(_string(value, kind, pointer))
+def _timestamp(text: bytes, kind: pa.DataType, place: str) -> int:
+    microseconds = time_us(_string(text, kind, place))
     if microseconds is None:
-        raise InvalidField(f"{pointer} is text that is no time such as 2013-01-31T05:00:00Z")
+        raise InvalidField(f"{place} is text that is no time such as 2013-01-31T05:00:00Z")
     return microseconds
 
 
-_LEAVES: Mapping[pa.DataType, Callable[[object, pa.DataType, str], object]] = {
+_LEAVES: Mapping[pa.DataType, Callable[[bytes, pa.DataType, str], object]] = {
     pa.string(): _string,
     pa.int64(): _bigint,
     pa.float64(): _double,
@@ -214,51 +254,3 @@ _LEAVES: Mapping[pa.DataType, Callable[[object, pa.DataType, str], object]] = {
     pa.date32(): _date,
     pa.timestamp("us", tz="UTC"): _timestamp,
 }
-
-
-def date_days(text: str) -> int | None:
-    """The days since 1970 of a date `2013-01-31`; None for any other text."""
-    match = _DATE.fullmatch(text)
-    if match is None:
-        return None
-    try:
-        return (date(*map(int, match.groups())) - _EPOCH.date()).days
-    except ValueError:
-        return None
-
-
-def time_us(text: str) -> int | None:
-    """The microseconds since 1970 UTC of a time in ISO 8601; None for any other text.
-
-    Without a zone it is UTC, without a time of day midnight. More digits than microseconds are cut off. Years
-    are 1 to 9999, also in UTC.
-    """
-    match = _TIME.fullmatch(text)
-    if match is None:
-        return None
-    year, month, day, hour, minute, second, fraction, sign, zone_h, zone_min = match.groups()
-    hours, minutes = int(zone_h or 0), int(zone_min or 0)
-    if hours > 18 or minutes > 59:
-        return None
-    micros = int((fraction or "").ljust(6, "0")[:6])
-    try:
-        local = datetime(  # noqa: DTZ001 (the zone is subtracted below)
-            int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0), micros
-        )
-    except ValueError:
-        return None
-    ahead = timedelta(hours=hours, minutes=minutes) * (-1 if sign == "-" else 1)
-    found = (local - _EPOCH - ahead) // timedelta(microseconds=1)
-    return found if TIMESTAMP_MIN_US <= found <= TIMESTAMP_MAX_US else None
-
-
-def depth(value: bytes) -> int:
-    """How deep the brackets of `value` are nested outside of its texts; all that a value without JSON has."""
-    brackets = value.count(b"{") + value.count(b"[")
-    if brackets <= VALUE_DEPTH_MAX:
-        return brackets
-    data = np.frombuffer(_ESCAPE.sub(b"", value) if b"\\" in value else value, np.uint8)
-    outside = (np.cumsum(data == ord('"'), dtype=np.int64) & 1) == 0
-    opened = ((data == ord("{")) | (data == ord("["))) & outside
-    closed = ((data == ord("}")) | (data == ord("]"))) & outside
-    return int(np.cumsum(opened.astype(np.int64) - closed, dtype=np.int64).max())

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from log_tables.columns.column_type import array_of, leaf, struct_of
 from log_tables.columns.declaration import Column, Declaration, check_name, own_pointer, parse
-from log_tables.columns.fit import INT64_MAX, INT64_MIN, date_days, fit, time_us
+from log_tables.columns.fit import INT64_MAX, INT64_MIN, fit
+from log_tables.columns.time_text import date_days, time_us
 from log_tables.errors import InvalidConfig
 from log_tables.limits import COLUMN_NAME_MAX_CHARS, COLUMNS_MAX, NESTED_TYPES_MAX
 

@@ -1,50 +1,41 @@
 """The declared columns of many values at once, and why values do not fit: what `fit` says of each, fast.
 
-msgspec decodes the declared fields of a value into an object, and skips the others. A value for which that
-fails is read by `fit`.
+Values are decoded into objects, and what these hold becomes columns as a whole. A value with which anything
+of this is not plain is left to `fit`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
-from operator import attrgetter
+from collections.abc import Iterator, Sequence
 
 import msgspec
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from log_tables.columns.column_type import is_nested
-from log_tables.columns.declaration import Column, Declaration
-from log_tables.columns.fit import InvalidField, date_days, depth, fit, fitted, time_us
+from log_tables.columns.declaration import Declaration
+from log_tables.columns.fit import fit
+from log_tables.columns.struct_reader import StructReader, reader_of
 from log_tables.layout import VALUE
-from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US, TYPED_AT_ONCE, VALUE_DEPTH_MAX
+from log_tables.limits import TYPED_AT_ONCE, TYPED_AT_ONCE_BYTES, VALUE_DEPTH_MAX
 
-_DATE_TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
-_DATES, _UTC_TIMES, _TIMES = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$", f"^{_DATE_TIME}Z$", f"^{_DATE_TIME}$"
 _EMPTY = b"{}"
-_FAILURES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-
-_PYTHON_TYPES = {
-    pa.string(): str,
-    pa.int64(): int,
-    pa.float64(): float,
-    pa.bool_(): bool,
-    pa.date32(): str,
-    pa.timestamp("us", tz="UTC"): str,
-}
+_ASCII_LAST = 0x7F
+_CASE = 0x20
+"""The bit in which `{` differs from `[`."""
 
 
-class _Mixed(Exception):
-    """Not all values can be taken at once. It never leaves this module."""
-
-
-def typed_values(values: pa.Array, declaration: Declaration) -> pa.RecordBatch:
+def typed_values(
+    values: pa.Array,
+    declaration: Declaration,
+    at_once: int = TYPED_AT_ONCE,
+    at_once_bytes: int = TYPED_AT_ONCE_BYTES,
+) -> pa.RecordBatch:
     """The columns `declaration.schema` of binary JSON `values`, a row a value.
 
     A row that does not fit has nulls and says why in `value_error`; a null value has nulls and no error.
     """
-    starts = range(0, max(1, len(values)), TYPED_AT_ONCE)
-    parts = [_typed(values.slice(start, TYPED_AT_ONCE), declaration) for start in starts]
+    parts = [_typed(part, declaration) for part in _parts(values, at_once, at_once_bytes)]
+    if not parts:
+        arrays = [pa.nulls(0, each.type) for each in declaration.schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=declaration.schema)
     return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
 
@@ -57,176 +48,101 @@ def with_columns(records: pa.RecordBatch, declaration: Declaration) -> pa.Record
     return pa.RecordBatch.from_arrays([*records.columns, *typed.columns], schema=schema)
 
 
+def _parts(values: pa.Array, at_once: int, at_once_bytes: int) -> Iterator[pa.Array]:
+    """`values`, so many at a time that other threads need not wait for long; a long one by itself."""
+    start = 0
+    while start < len(values):
+        ends = _ends(values.slice(start, at_once))
+        count = int(np.searchsorted(ends, int(ends[0]) + at_once_bytes, "right")) - 1
+        part = values.slice(start, max(1, count))
+        yield part
+        start += len(part)
+
+
+def _ends(values: pa.Array) -> np.ndarray:
+    """Where each value begins in the data, and where the last one ends."""
+    return np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
+
+
 def _typed(values: pa.Array, declaration: Declaration) -> pa.RecordBatch:
-    items = values.to_pylist()
-    try:
-        arrays, errors = _at_once(values, items, declaration)
-    except _Mixed:
-        arrays, errors = _one_by_one(items, declaration)
-    return pa.RecordBatch.from_arrays([errors, *arrays], schema=declaration.schema)
-
-
-def _at_once(
-    values: pa.Array, items: list[bytes | None], declaration: Declaration
-) -> tuple[list[pa.Array], pa.Array]:
-    """(The columns, the errors). Raises _Mixed if a field may fit its column in a way unseen here."""
-    reader = _reader(declaration)
-    if reader is None:
-        raise _Mixed
+    items, reader = values.to_pylist(), reader_of(declaration)
+    odd = {row for row in _suspects(values, items) if items[row] is not None}
+    objects = _objects(items, reader, odd)
+    arrays: dict[int, pa.Array] = {}
+    for decoded, found in reader.held(objects):
+        for index, (array, rows) in decoded.made(found, declaration.columns):
+            arrays[index] = array
+            odd.update(rows)
+    columns = [arrays[index] for index in range(len(arrays))]
     errors = pa.nulls(len(items), pa.string())
-    filled = [_EMPTY if item is None else item for item in items]
-    try:
-        if not _is_plain(values):
-            raise _Mixed
-        objects = [*map(reader.decode, filled)]
-    except (_Mixed, *_FAILURES):
-        objects, reasons = _each(filled, reader, declaration)
-        errors = pa.array(reasons, pa.string())
-    pairs = zip(reader.gets, declaration.columns, strict=True)
-    arrays = [_array([*get(objects)], column) for get, column in pairs]
-    return arrays, errors
+    if odd:
+        errors, columns = _mended(items, sorted(odd), columns, declaration)
+    return pa.RecordBatch.from_arrays([errors, *columns], schema=declaration.schema)
 
 
-def _is_plain(values: pa.Array) -> bool:
-    """Whether all are UTF-8, and none has so many brackets that it may be too deep."""
+def _suspects(values: pa.Array, items: Sequence[bytes | None]) -> set[int]:
+    """The rows that may be no UTF-8, or too deep, or have more items than are read at once."""
+    ends = _ends(values)
+    if ends[-1] - ends[0] > TYPED_AT_ONCE_BYTES:  # one long value
+        return {*range(len(items))}
+    data = np.frombuffer(values.buffers()[2] or b"", np.uint8)[ends[0] : ends[-1]]
+    rows = _maybe_deep(data, ends - ends[0])
     try:
-        values.cast(pa.string())
+        if len(data) and data.max() > _ASCII_LAST:
+            values.cast(pa.string())
     except pa.ArrowInvalid:
+        rows.update(row for row, item in enumerate(items) if item is not None and not _is_utf8(item))
+    return rows
+
+
+def _maybe_deep(data: np.ndarray, ends: np.ndarray) -> set[int]:
+    """The rows of values in `data`, between `ends`, that have more brackets than may be nested."""
+    opened = (data | _CASE) == ord("{")
+    begins, total = ends[:-1], np.count_nonzero(opened)
+    all_have = total > VALUE_DEPTH_MAX and np.all(begins < ends[1:]) and np.all(opened[begins])
+    if total - (len(begins) - 1 if all_have else 0) <= VALUE_DEPTH_MAX:
+        return set()
+    brackets = np.searchsorted(np.flatnonzero(opened), ends)
+    return {*np.flatnonzero(np.diff(brackets) > VALUE_DEPTH_MAX).tolist()}
+
+
+def _is_utf8(item: bytes) -> bool:
+    try:
+        item.decode()
+    except UnicodeDecodeError:
         return False
-    brackets = pc.add(pc.count_substring(values, "{"), pc.count_substring(values, "["))
-    return bool((pc.max(brackets).as_py() or 0) <= VALUE_DEPTH_MAX)
+    return True
 
 
-def _each(
-    items: Sequence[bytes], reader: "_Reader", declaration: Declaration
-) -> tuple[list[msgspec.Struct], list[str | None]]:
-    """(The object of each value, an empty one for those that do not fit, why these do not). Raises _Mixed."""
-    errors: list[str | None] = [None] * len(items)
-    objects, empty = [], reader.decode(_EMPTY)
-    for row, item in enumerate(items):
-        try:
-            item.decode()
-            if depth(item) > VALUE_DEPTH_MAX:
-                raise _Mixed
-            objects.append(reader.decode(item))
-        except (_Mixed, *_FAILURES):
-            _, errors[row] = fit(item, declaration)
-            if errors[row] is None:
-                raise _Mixed from None
-            objects.append(empty)
-    return objects, errors
-
-
-def _one_by_one(items: list[bytes | None], declaration: Declaration) -> tuple[list[pa.Array], pa.Array]:
-    """(The columns, the errors), each value by itself."""
-    nulls = [None] * len(declaration.columns), None
-    found = [nulls if item is None else fit(item, declaration) for item in items]
-    columns = zip(*(row for row, _ in found), strict=True)
-    arrays = [pa.array(column, kind.type) for column, kind in zip(columns, declaration.columns, strict=True)]
-    return arrays, pa.array([error for _, error in found], pa.string())
-
-
-def _array(items: Sequence[object], column: Column) -> pa.Array:
-    """The column of decoded fields. Raises _Mixed if one of them may not fit."""
-    kind = column.type
+def _objects(items: Sequence[bytes | None], reader: StructReader, odd: set[int]) -> list[msgspec.Struct]:
+    """The object of each value, an empty one for null and for those that are `odd`; more may become so."""
+    filled = [_EMPTY if item is None or row in odd else item for row, item in enumerate(items)]
     try:
-        if is_nested(kind):
-            return pa.array([fitted(item, kind, column.pointer) for item in items], kind)
-        if pa.types.is_temporal(kind):
-            return _times(pa.array(items, pa.string()), kind)
-        return pa.array(items, kind)
-    except (InvalidField, OverflowError, pa.ArrowException):
-        raise _Mixed from None
-
-
-def _times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Texts as dates or times. Raises _Mixed if one of them may be none."""
-    first = next((text for text in texts if text.is_valid), None)
-    if first is None:
-        return pa.nulls(len(texts), kind)
-    usual = _DATES if pa.types.is_date(kind) else _UTC_TIMES if first.as_py()[-1:] == "Z" else _TIMES
-    try:
-        if pc.all(pc.match_substring_regex(texts, usual)).as_py():
-            found = texts.cast(kind) if usual != _TIMES else texts.cast(pa.timestamp("us")).cast(kind)
-            if _in_years(found):
-                return found
-    except pa.ArrowInvalid:
+        return [*map(reader.decode, filled)]
+    except msgspec.DecodeError:
         pass
-    read = date_days if usual == _DATES else time_us
-    items = [None if text is None else read(text) for text in texts.to_pylist()]
-    if items.count(None) > texts.null_count:
-        raise _Mixed
-    return pa.array(items, kind)
+    objects = []
+    for row, item in enumerate(filled):
+        try:
+            objects.append(reader.decode(item))
+        except msgspec.DecodeError:
+            odd.add(row)
+            objects.append(reader.empty)
+    return objects
 
 
-def _in_years(found: pa.Array) -> bool:
-    bounds = pc.min_max(found.cast(pa.timestamp("us")).cast(pa.int64()))
-    return bool(bounds["min"].as_py() >= TIMESTAMP_MIN_US and bounds["max"].as_py() <= TIMESTAMP_MAX_US)
-
-
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    """How values become objects, and how each column is got of these."""
-
-    decode: Callable[[bytes], msgspec.Struct]
-    gets: Sequence[Callable[[Sequence[object]], Iterator[object]]]
-
-
-@dataclass(slots=True)
-class _Node:
-    """A field of values: the fields in it that are declared, or the type of its own column."""
-
-    fields: dict[str, "_Node"] = field(default_factory=dict)
-    kind: type | None = None
-
-
-@lru_cache(maxsize=256)
-def _reader(declaration: Declaration) -> _Reader | None:
-    """The reader of values by `declaration`; None if two columns take a field as different things."""
-    root = _Node()
-    for column in declaration.columns:
-        node = root
-        for step in column.steps:
-            node = node.fields.setdefault(step, _Node())
-        kind = _PYTHON_TYPES.get(column.type, object)
-        if node.kind not in (None, kind):
-            return None
-        node.kind = kind
-    struct = _struct(root)
-    if struct is None:
-        return None
-    decoder: msgspec.json.Decoder[msgspec.Struct] = msgspec.json.Decoder(struct)
-    return _Reader(decoder.decode, [_getter(root, column.steps) for column in declaration.columns])
-
-
-def _struct(node: _Node) -> type[msgspec.Struct] | None:
-    fields: list[tuple[str, object, object]] = []
-    for index, inner in enumerate(node.fields.values()):
-        if inner.fields and inner.kind is not None:
-            return None
-        kind = _struct(inner) if inner.fields else inner.kind
-        if kind is None:
-            return None
-        fields.append((f"field_{index}", kind | None if kind is not object else kind, None))
-    names = {f"field_{index}": name for index, name in enumerate(node.fields)}
-    return msgspec.defstruct("_Value", fields, rename=names, gc=False, frozen=True)
-
-
-def _getter(root: _Node, steps: Sequence[str]) -> Callable[[Sequence[object]], Iterator[object]]:
-    """A function from objects to the field of each to which `steps` lead."""
-    names, node = [], root
-    for step in steps:
-        names.append(f"field_{[*node.fields].index(step)}")
-        node = node.fields[step]
-    get = attrgetter(names[0])
-    if len(names) == 1:
-        return lambda objects: map(get, objects)
-    return lambda objects: (_inner(item, names) for item in objects)
-
-
-def _inner(item: object, names: Sequence[str]) -> object:
-    for name in names:
-        if item is None:
-            return None
-        item = getattr(item, name)
-    return item
+def _mended(
+    items: Sequence[bytes | None], odd: Sequence[int], columns: Sequence[pa.Array], declaration: Declaration
+) -> tuple[pa.Array, list[pa.Array]]:
+    """(The errors, the columns), in which the rows `odd` are what `fit` makes of them."""
+    fits = [fit(items[row] or b"", declaration) for row in odd]
+    errors: list[str | None] = [None] * len(items)
+    for row, (_, error) in zip(odd, fits, strict=True):
+        errors[row] = error
+    places = np.arange(len(items))
+    places[odd] = np.arange(len(items), len(items) + len(odd))
+    mended = []
+    for index, column in enumerate(columns):
+        own = pa.array([row[index] for row, _ in fits], column.type)
+        mended.append(pa.concat_arrays([column, own]).take(pa.array(places)))
+    return pa.array(errors, pa.string()), mended

@@ -29,7 +29,8 @@ SPARK = """
     spark spread sql stage state statement stream system task view worker writer
 """
 ARROW = """
-    array arrow binary block buffer byte child children decimal field fragment frame pandas text type typed
+    array arrow binary block buffer byte child children decimal field fragment frame pandas struct text type
+    typed
 """
 HTTP = """
     api app body browser connection envelope error forward gateway guard head health host html http json

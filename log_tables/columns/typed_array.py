@@ -1,0 +1,66 @@
+"""Decoded items of many values as an Arrow array of a declared type, and which of them are beyond it."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from log_tables.columns.time_text import date_days, time_us
+from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+
+Made = tuple[pa.Array, Sequence[int]]
+"""An array, and the rows of those that it has not as they are, and which are left to `fit`."""
+
+_DATE_TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
+_DATES, _UTC_TIMES, _TIMES = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$", f"^{_DATE_TIME}Z$", f"^{_DATE_TIME}$"
+
+
+def exact(items: Sequence[object], kind: pa.DataType) -> Made:
+    """Items of the Python type of `kind`, of which numbers may be beyond it."""
+    try:
+        return pa.array(items, kind), ()
+    except (OverflowError, pa.ArrowException):
+        if len(items) == 1:
+            return pa.nulls(1, kind), (0,)
+    half = len(items) // 2
+    (first, odd), (second, others) = exact(items[:half], kind), exact(items[half:], kind)
+    return pa.concat_arrays([first, second]), [*odd, *(half + row for row in others)]
+
+
+def times(items: Sequence[object], kind: pa.DataType) -> Made:
+    """Texts as dates or times. Those of the usual form are read at once, others one by one."""
+    texts = pa.array(items, pa.string())
+    form = _DATES if pa.types.is_date(kind) else _form(texts)
+    usual = pc.match_substring_regex(texts, form)
+    found = _read(pc.if_else(usual, texts, None) if usual.false_count else texts, form, kind)
+    if found is not None and not usual.false_count:
+        return found, ()
+    left = usual.is_valid() if found is None else pc.equal(usual, False).fill_null(False)
+    number = date_days if pa.types.is_date(kind) else time_us
+    rows = np.flatnonzero(left).tolist()
+    numbers = [number(str(items[row])) for row in rows]
+    before = pa.nulls(len(items), kind) if found is None else found
+    mended = pc.replace_with_mask(before, left, pa.array(numbers, kind))
+    return mended, [row for row, read in zip(rows, numbers, strict=True) if read is None]
+
+
+def _read(texts: pa.Array, form: str, kind: pa.DataType) -> pa.Array | None:
+    """The dates or times `texts`, all of this form; None if one of them is none."""
+    try:
+        found = texts.cast(kind) if form != _TIMES else texts.cast(pa.timestamp("us")).cast(kind)
+    except pa.ArrowInvalid:
+        return None
+    return found if _in_years(found) else None
+
+
+def _form(texts: pa.Array) -> str:
+    """The form of the first text that is not null."""
+    first = next((text.as_py() for text in texts if text.is_valid), "Z")
+    return _UTC_TIMES if first[-1:] == "Z" else _TIMES
+
+
+def _in_years(found: pa.Array) -> bool:
+    bounds = pc.min_max(found.cast(pa.timestamp("us")).cast(pa.int64()))
+    least, greatest = bounds["min"].as_py(), bounds["max"].as_py()
+    return least is None or (least >= TIMESTAMP_MIN_US and greatest <= TIMESTAMP_MAX_US)
