@@ -1,7 +1,8 @@
 """A tiered partition against a plain model of it: movers that die, merges on both sides, deletes, readers.
 
 The model is the list of values and the log start. Whatever is done, every reader finds each record that it
-may read once, in one tier or the other; and in the end the check of both tables finds nothing.
+may read once, in one tier or the other, also one of another program that joins the two tables over the topic;
+and in the end the check of both tables finds nothing.
 """
 
 from collections.abc import Sequence
@@ -17,10 +18,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic_admin import create_topic
+from log_tables.cluster.topic_fold import fold, fold_remote
 from log_tables.errors import StoreUnavailable
 from log_tables.partition.partition import Partition
 from log_tables.partition.remote import RemoteRoot
-from log_tables.partition.tier import copy, remove_expired
+from log_tables.partition.tier import commit_copies, copy, release, remove_expired
 from log_tables.root import fsck
 from log_tables.segments import rewrite
 from log_tables.store.store import Store, open_store
@@ -36,10 +38,13 @@ from log_tables.testing import (
     crash_before,
     unavailable,
 )
+from log_tables.topic_table.topic_snapshot import TopicSnapshot
+from tests.kit.joined import joined, tables_of
 from tests.kit.models import short_form
 from tests.kit.partitions import append, held
-from tests.kit.tiers import commit_move, tiered_cluster
+from tests.kit.tiers import tiered_cluster
 
+TOPIC = "topics/t"
 READERS = 2
 MOVERS = 2
 
@@ -66,6 +71,7 @@ class Tiers(RuleBasedStateMachine):
         self.copied: list[tuple[Segment, ...]] = [()] * MOVERS
         self.log: list[bytes] = []
         self.log_start = 0
+        self.jobs = Cluster.open(open_store(self.cluster.store.url), self.clock, create=False)
         self.write([1, 2, 1, 3, 1, 2])
         self.copy_and_move(1, None)
 
@@ -101,19 +107,50 @@ class Tiers(RuleBasedStateMachine):
     def copy(self, mover: int, count: int) -> None:
         """A mover copies; what it does with it comes later, or never."""
         here, there = self._tables(None)
-        self.copied[mover] = _copied(here, there, count)
+        self.copied[mover] = self._copied(here, there, count)
 
     @rule(mover=who, hole=st.none() | st.integers(0, 2))
     def move(self, mover: int, hole: int | None) -> None:
         """It commits that, of which a task that failed may have left out one."""
         given = [item for at, item in enumerate(self.copied[mover]) if at != hole]
-        commit_move(*self._tables(None), given)
+        self._commit(*self._tables(None), given)
 
     @rule(count=st.integers(0, 3), failure=failures)
     def copy_and_move(self, count: int, failure: tuple[Failure, int, bool] | None) -> None:
         here, there = self._tables(failure)
         with suppress(Crash, StoreUnavailable):
-            commit_move(here, there, _copied(here, there, count))
+            self._commit(here, there, self._copied(here, there, count))
+
+    def _copied(self, here: Table, there: Table, count: int) -> tuple[Segment, ...]:
+        """The first `count` segments of `here`, as a maintenance run copies them: it folds first."""
+        end = self._end(local=True)
+        first = here.snapshot.first_segment(here.snapshot.log_start)
+        wanted = [item for item in here.snapshot.segments[first:][:count] if item.last_offset < end]
+        held_there = there.snapshot.high_watermark
+        return copy(here.store, there.store, here.directory, wanted, held_there, "lz4", here.clock)
+
+    def _commit(self, here: Table, there: Table, made: Sequence[Segment]) -> None:
+        """As a maintenance run: there, in the table over the topic there, and here."""
+        commit_copies(here, there, made)
+        release(here, there, made, self._fold_there(there).end(0))
+
+    def _fold_there(self, there: Table) -> TopicSnapshot:
+        root = RemoteRoot("away", self.cluster.cluster_id, self.clock, lambda: there.store)
+        there.make_durable()
+        return fold_remote(root, TOPIC, {0: there.snapshot})
+
+    def _end(self, local: bool) -> int:
+        """The end of one of the tables over the topic, which a maintenance run folds before it plans."""
+        if not local:
+            return self._fold_there(self._tables(None)[1]).end(0)
+        topic = self.jobs.topic("t")
+        fold(topic)
+        return topic.table().snapshot.end(0)
+
+    @rule()
+    def fold(self) -> None:
+        """As the gateway does."""
+        fold(self.cluster.topic("t"))
 
     @rule(count=st.integers(1, 3))
     def move_half(self, count: int) -> None:
@@ -122,8 +159,9 @@ class Tiers(RuleBasedStateMachine):
 
     @rule(local=st.booleans(), first=st.integers(0, 3), count=st.integers(2, 3))
     def merge(self, local: bool, first: int, count: int) -> None:
-        table = self._tables(None)[0 if local else 1]
-        inputs: Sequence[Segment] = table.snapshot.segments[first : first + count]
+        end, table = self._end(local), self._tables(None)[0 if local else 1]
+        folded = [item for item in table.snapshot.segments if item.last_offset < end]
+        inputs: Sequence[Segment] = folded[first : first + count]
         if len(inputs) > 1:
             made = rewrite.merge(table.store, table.directory, inputs, "lz4", self.clock)
             assert rewrite.commit_merge(table, inputs, made)
@@ -156,16 +194,17 @@ class Tiers(RuleBasedStateMachine):
         there = range(self.log_start, len(self.log))
         assert held(self._opened()) == {offset: self.log[offset] for offset in there}
 
+    @invariant()
+    def who_joins_both_tables_over_the_topic_has_each_record_once(self) -> None:
+        """But for those that are not folded; and some that were deleted may show."""
+        first, remote = tables_of(self.cluster, self.cluster.topic("t"))
+        found = joined(first, remote)
+        assert {*found.values()} <= {1}
+        assert {(0, at) for at in range(self.log_start, first.end(0))} <= found.keys()
+        assert found.keys() <= {(0, at) for at in range(first.end(0))}
+
     def teardown(self) -> None:
         assert fsck.check(self.cluster.store).problems == []
-
-
-def _copied(here: Table, there: Table, count: int) -> tuple[Segment, ...]:
-    """The first `count` segments of `here`, as a maintenance run copies them."""
-    first = here.snapshot.first_segment(here.snapshot.log_start)
-    wanted = here.snapshot.segments[first:][:count]
-    held_there = there.snapshot.high_watermark
-    return copy(here.store, there.store, here.directory, wanted, held_there, "lz4", here.clock)
 
 
 def run(directory: Path, runs: settings) -> None:
