@@ -18,6 +18,7 @@ from log_tables.layout import partition_directory, topic_directory
 from log_tables.partition.partition import Partition
 from log_tables.record import to_records
 from log_tables.store.store import Store
+from log_tables.topic_table.topic_table import TopicTable
 from tests.kit.history import (
     Absent,
     At,
@@ -128,6 +129,17 @@ class _Place:
 
 
 _Places = Mapping[str, Sequence[_Place]]
+
+
+def not_emptied(store: Store, topic: str) -> list[str]:
+    """The tables over earlier lives of `topic` in which there is a file, or may be one later."""
+    clock = Cluster.open(store, create=False).clock
+    found = []
+    for number in _incarnations(store, topic)[:-1]:
+        table = TopicTable(store, topic_directory(topic, number), clock).snapshot
+        if not table.deleted or any(table.segments.values()):
+            found.append(f"the table at {topic_directory(topic, number)} is not empty for good")
+    return found
 
 
 def check(operations: Sequence[Operation], found: Sequence[Life], topic: str) -> list[Finding]:

@@ -135,7 +135,8 @@ class Scene:
         operations = self.load.work.operations()
         born = lives.lives(operations, store, PHOENIX)
         own = [op for op in operations if getattr(op.asked, "group", "") in ("", PHOENIX)]
-        return [*found, *lives.check(own, born, PHOENIX), *fsck(store).problems]
+        found += lives.check(own, born, PHOENIX)
+        return [*found, *lives.not_emptied(store, PHOENIX), *fsck(store).problems]
 
 
 def _lakelog(*command: str) -> "subprocess.CompletedProcess[str]":
