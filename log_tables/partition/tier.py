@@ -125,7 +125,8 @@ def commit_copies(local: Table, remote: Table, copied: Sequence[Segment]) -> Non
     """Commit the segments that `copy` has `copied` in the remote table, which is durable then.
 
     Segments that another process has moved since are left out of `copied`. If the rest does not continue at
-    the end of the remote table, all are left out, and their files are orphans. Raises CorruptLog when the
+    the end of the remote table, all are left out, and their files are orphans. The remote table gets the
+    declared columns of the local one. Raises CorruptLog when the
     remote table holds more than the log ever had, StoreUnavailable, OutcomeUnknown, ForeignCommit.
     """
     # The local table first: a segment that is not below the end of the remote one yet is not removed.
@@ -133,6 +134,7 @@ def commit_copies(local: Table, remote: Table, copied: Sequence[Segment]) -> Non
     local.make_durable()  # records that a power cut undoes here must not be there
     remote.refresh(wait=True)
     _check_copied_of(local, remote.snapshot)
+    remote.widen(here.declared)
     _add(remote, here, copied)
 
 

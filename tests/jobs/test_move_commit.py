@@ -4,6 +4,7 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from jobs import tiering
@@ -11,7 +12,7 @@ from jobs.outcome import GONE, JobOutcome
 from jobs.state import look
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import add_partitions, delete_topic
+from log_tables.cluster.topic_admin import add_partitions, alter_topic, delete_topic
 from log_tables.cluster.topic_fold import begin_again, fold
 from log_tables.layout import log_directory
 from log_tables.root.fsck import check
@@ -188,3 +189,21 @@ def test_partitions_that_are_added_are_in_the_table_with_their_first_move(
     check_joined(cluster)
     _, remote = tables_of(cluster, topic)
     assert bases(remote.of(2)) == [0]
+
+
+def test_declared_columns_move_with_their_records(cluster: Cluster, clock: ManualClock) -> None:
+    run(cluster)
+    alter_topic(cluster, "t", {"value.columns": "n bigint"})
+    partition = cluster.claim(cluster.topic("t"), 0)
+    append_each(partition, [b'{"n": 7}', b'{"n": 8}'])
+    clock.advance(1_000)
+    assert [outcome.error for outcome in run(cluster)] == [None]
+    check_joined(cluster)
+    assert check(cluster.store).problems == []
+    remote = cluster.remote
+    assert remote is not None
+    for place in ("topics/t", "topics/t/partition=0"):
+        frame = pl.read_delta(remote.store.delta_location(place)[0]).sort("offset")
+        if "partition" in frame.columns:
+            frame = frame.filter(pl.col("partition") == 0)
+        assert frame["n"].to_list() == [None, None, None, None, 7]
