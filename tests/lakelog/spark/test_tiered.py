@@ -11,6 +11,7 @@ from lakelog.spark.source.slices import Slice
 from lakelog.spark.worker import store_at
 from log_tables.cluster.remote_admin import set_remote_root
 from log_tables.cluster.topic_admin import alter_topic
+from log_tables.cluster.topic_fold import fold
 from log_tables.errors import CorruptSegment, StoreUnavailable
 from log_tables.store.store import open_store
 from tests.kit.spark import NOW_MS, Topics, loaded, read
@@ -128,3 +129,26 @@ def test_a_view_follows_the_border(spark: "SparkSession", topics: Topics) -> Non
     assert shown() == []
     topics.append("t", 0, 1)
     assert shown() == [(0, 6)]
+
+
+@pytest.mark.spark
+def test_delta_reads_both_tables_over_the_topic_and_joins_them_by_the_border(
+    spark: "SparkSession", topics: Topics, tmp_path: Path
+) -> None:
+    """As in docs/recipes.md, where DuckDB does: the border is the lowest offset in the first table."""
+    move_topic(topics.cluster, "t", [3, 1])
+    fold(topics.cluster.topic("t"))
+    for name, side in (("first", "here"), ("remote", "away")):
+        spark.read.format("delta").load(str(tmp_path / side / "topics/t")).createOrReplaceTempView(name)
+    counts = {name: spark.table(name).groupBy("partition").count().collect() for name in ("first", "remote")}
+    assert {name: {row[0]: row[1] for row in rows} for name, rows in counts.items()} == {
+        "first": {0: 3, 1: 5},
+        "remote": {0: 3, 1: 1},
+    }
+    found = spark.sql("""
+        WITH borders AS (SELECT partition, min(offset) AS border FROM first GROUP BY 1)
+        SELECT partition, offset FROM first
+        UNION ALL SELECT remote.partition, offset FROM remote JOIN borders USING (partition)
+        WHERE offset < border
+    """).collect()
+    assert sorted((row.partition, row.offset) for row in found) == [(n, at) for n in (0, 1) for at in ALL]
