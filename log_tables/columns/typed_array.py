@@ -12,7 +12,7 @@ from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 Made = tuple[pa.Array, Sequence[int]]
 """An array, and the rows of those that it has not as they are, and which are left to `fit`."""
 
-_DATE_TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
+_DATE_TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
 _DATES, _UTC_TIMES, _TIMES = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$", f"^{_DATE_TIME}Z$", f"^{_DATE_TIME}$"
 
 
