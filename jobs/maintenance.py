@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple, Protocol
 
-from jobs import housekeeping, key_compaction, retention, segment_compaction, tiering
+from jobs import housekeeping, key_compaction, retention, retype, segment_compaction, tiering
 from jobs.engine import Engine, EngineChoice
 from jobs.outcome import JobOutcome
 from jobs.state import PartitionState, UnreadablePartition, look
@@ -33,7 +33,7 @@ class Job(NamedTuple):
     """`plan` gives the steps, from values alone; `run` does them, and gives an outcome for each.
 
     `rewritten` is the number of bytes that a step rewrites or copies. `preview` says what a step would do, if
-    that takes a look at the store; None when it is nothing.
+    that takes a look at the store; None when it is nothing. A job with `only_named` runs when it is named.
     """
 
     name: str
@@ -41,12 +41,15 @@ class Job(NamedTuple):
     run: Callable[[Engine, Cluster, Sequence[Any]], Iterable[JobOutcome]]
     rewritten: Callable[[Any], int] = lambda _: 0
     preview: Callable[[Cluster, Any], str | None] = lambda _, step: str(step)
+    only_named: bool = False
 
 
-# Deleted records need no rewrite, and merged segments move in fewer files.
+# Deleted records need no rewrite, only segments of the same columns are merged, and merged ones move in fewer
+# files.
 JOBS = (
     Job(retention.NAME, retention.plan, retention.run),
     Job(key_compaction.NAME, key_compaction.plan, key_compaction.run, lambda step: step.size_bytes),
+    Job(retype.NAME, retype.plan, retype.run, lambda step: step.size_bytes, only_named=True),
     Job(
         segment_compaction.NAME, segment_compaction.plan, segment_compaction.run, lambda step: step.size_bytes
     ),
@@ -63,18 +66,22 @@ RECORD = "record"
 
 
 def jobs_named(names: Sequence[str]) -> tuple[Job, ...]:
-    """The jobs with these names; all jobs without names. Raises InvalidArgument."""
+    """The jobs with these names; without names all that need none. Raises InvalidArgument."""
     known = [job.name for job in JOBS]
     for name in names:
         if name not in known:
             raise InvalidArgument(f"there is no job {name!r}; use one of {', '.join(known)}")
-    return tuple(job for job in JOBS if not names or job.name in names)
+    return tuple(job for job in JOBS if (job.name in names if names else not job.only_named))
+
+
+EVERY_RUN = jobs_named(())
+"""The jobs of a run that names none."""
 
 
 class Maintenance:
     """The jobs of one root, for one scheduler process. Not thread-safe."""
 
-    def __init__(self, cluster: Cluster, choose: EngineChoice, jobs: Sequence[Job] = JOBS) -> None:
+    def __init__(self, cluster: Cluster, choose: EngineChoice, jobs: Sequence[Job] = EVERY_RUN) -> None:
         self._cluster, self._choose, self._jobs = cluster, choose, jobs
         self._tidied: dict[str, int] = {}
 

@@ -235,6 +235,9 @@ size wait for a merge."""
 LAST_MERGE_GROWTH = 2
 """The same where nothing else fits in: such segments would wait for ever, so one more rewrite pays."""
 
+RETYPED_FILES_MAX = 1_000
+"""Segments that one commit gives other columns: it has two actions for each, of about 500 bytes."""
+
 REPLAY_SEGMENT_RECORDS = 25
 """Opening a segment takes a replay as long as this many records do (0.3 ms)."""
 

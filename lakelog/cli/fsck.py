@@ -1,15 +1,23 @@
 """`lakelog fsck`: check every invariant from the files alone."""
 
+from typing import Annotated
+
 import typer
 
 from lakelog.cli.common import Data, Json, console, existing_root, print_json, print_table
 
 
-def fsck(data: Data = None, json: Json = False) -> None:
+def fsck(
+    data: Data = None,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Derive all declared columns once more, and compare.")
+    ] = False,
+    json: Json = False,
+) -> None:
     """Check the whole root, also while gateways use it. Exit code 1 when something is broken."""
     from log_tables.root.fsck import check
 
-    report = check(existing_root(data))
+    report = check(existing_root(data), deep)
     if json:
         print_json(report.as_dict())
     else:

@@ -38,6 +38,7 @@ from log_tables.layout import (
 from log_tables.limits import SEQUENCE_MODULUS
 from log_tables.record import int64s, timestamp_us
 from log_tables.root import kept_producers
+from log_tables.root.column_replay import check_columns
 from log_tables.root.fold_replay import check_fold, check_remote_fold
 from log_tables.root.group_replay import GroupReplay, records
 from log_tables.root.inspection import lost_files
@@ -69,10 +70,13 @@ class PartitionReport:
 
 @dataclass(slots=True)
 class Report:
-    """The result for a root, which is sound when `problems` is empty."""
+    """The result for a root, which is sound when `problems` is empty. `deep` says whether declared columns
+    are derived once more.
+    """
 
     partitions: list[PartitionReport] = field(default_factory=list)
     root_problems: list[str] = field(default_factory=list)
+    deep: bool = False
 
     @property
     def problems(self) -> list[str]:
@@ -87,14 +91,15 @@ class Report:
         }
 
 
-def check(store: Store) -> Report:
-    """Check the root of `store`. Raises InvalidArgument when there is no lakelog data, UnsupportedTable for a
-    root of another format.
+def check(store: Store, deep: bool = False) -> Report:
+    """Check the root of `store`; with `deep`, derive all declared columns once more, and compare.
+
+    Raises InvalidArgument when there is no lakelog data, UnsupportedTable for a root of another format.
     """
     if not any(True for _ in store.list(f"{TOPICS}/")):
         raise InvalidArgument(f"there is no lakelog data at {store.url}; name the root that a gateway serves")
     check_not_old(store)
-    report = Report()
+    report = Report(deep=deep)
     try:
         check_finished(store)
     except CorruptLog as error:
@@ -204,9 +209,9 @@ def _topics(store: Store, snapshot: Snapshot | None, report: Report) -> list[Top
     return [topic for _, topic in sorted(latest.items()) if topic.live]
 
 
-def check_partition(store: Store, directory: str) -> PartitionReport:
-    """Check the table at `directory`, without its remote table."""
-    report = Report()
+def check_partition(store: Store, directory: str, deep: bool = False) -> PartitionReport:
+    """Check the table at `directory`, without its remote table; `deep` as in `check`."""
+    report = Report(deep=deep)
     _checked(store, directory, report)
     return report.partitions[0]
 
@@ -217,14 +222,14 @@ def _checked(store: Store, directory: str, report: Report) -> Snapshot | None:
     """
     found = PartitionReport(directory)
     report.partitions.append(found)
-    snapshot = _check_table(store, directory, found)
+    snapshot = _check_table(store, directory, found, report.deep)
     if snapshot is not None:
         begin = max(snapshot.log_start, snapshot.cleaned, snapshot.tiered)
         found.problems += gaps(snapshot, begin, snapshot.high_watermark)
     return snapshot
 
 
-def _check_table(store: Store, directory: str, report: PartitionReport) -> Snapshot | None:
+def _check_table(store: Store, directory: str, report: PartitionReport, deep: bool) -> Snapshot | None:
     try:
         snapshot = _replay(store, directory, report)
     except LakelogError as error:
@@ -243,6 +248,8 @@ def _check_table(store: Store, directory: str, report: PartitionReport) -> Snaps
     for segment in snapshot.segments:
         report.records += segment.records
         problems[segment] = [*_check_segment(store, directory, segment)]
+        if deep and not problems[segment]:
+            problems[segment] += check_columns(store, directory, segment, snapshot.declared)
     report.problems += _lasting(store, directory, problems)
     live = {segment.path for segment in snapshot.segments}
     report.unreferenced = sum(
@@ -268,7 +275,7 @@ def _check_remote(store: Store, directory: str, here: Snapshot, cluster_id: str,
         return
     found = PartitionReport(f"{directory} (remote)")
     report.partitions.append(found)
-    there = _check_table(store, directory, found)
+    there = _check_table(store, directory, found, report.deep)
     if there is None:
         return
     if there.cluster != cluster_id:

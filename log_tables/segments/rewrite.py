@@ -1,9 +1,9 @@
 """New segments from old ones, one partition at a time: Spark tasks, gateways and tests run the same code.
 
-A merge keeps every record. Compaction by key keeps those that `cleaner` selects, in three steps that can be
-spread over tasks: `latest` over all inputs, `compact` for each group of neighbours, and one
-`commit_compaction`. All groups are committed at once: a tombstone may go only together with the records that
-it deletes.
+A merge keeps every record, and so does `retype`, which makes their declared columns again. Compaction by key
+keeps those that `cleaner` selects, in three steps that can be spread over tasks: `latest` over all inputs,
+`compact` for each group of neighbours, and one `commit_compaction`. All groups are committed at once: a
+tombstone may go only together with the records that it deletes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,12 +12,15 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 
 from log_tables.clock import Clock, SystemClock
+from log_tables.columns.declaration import Declaration
+from log_tables.columns.typed_values import with_columns
 from log_tables.errors import CorruptSegment, InvalidArgument
 from log_tables.layout import KEY, OFFSET, TXN_CLEANED, segment_name
 from log_tables.limits import COMPACTED_SEGMENT_BYTES, DELETE_RETENTION_MS, REWRITE_MAX_AGE_MS
-from log_tables.record import int64s, record_schema
+from log_tables.record import RECORD_SCHEMA, int64s, record_schema
 from log_tables.segments import cleaner
 from log_tables.segments import segment as segments
 from log_tables.segments.cleaner import Cleaning
@@ -31,14 +34,17 @@ from log_tables.table.table import Table
 
 __all__ = [
     "MergeTask",
+    "RetypeTask",
     "commit_compaction",
     "commit_merge",
+    "commit_retype",
     "compact",
     "compact_by_key",
     "compact_if_dirty",
     "keys",
     "latest",
     "merge",
+    "retype",
     "tail",
 ]
 
@@ -95,7 +101,54 @@ def commit_merge(table: Table, inputs: Sequence[Segment], made: Segment, begun: 
     `begun` is the time (`boottime`) before the first file of the rewrite was put; now unless given. Raises
     InvalidArgument when a vacuum may have deleted the files since.
     """
-    return _replace(table, "OPTIMIZE", inputs, [made], None, begun)
+    return _replace(table, "OPTIMIZE", inputs, [made], begun)
+
+
+def retype(
+    store: Store, table: str, item: Segment, columns: Declaration, compression: str, clock: Clock
+) -> Segment:
+    """Write the records of the segment `item`, with `columns` made of their values, as a new segment file.
+
+    Nothing is committed. Raises CorruptSegment as `merge` does.
+    """
+    records = (with_columns(batch, columns) for batch in _records(store, table, [item], RECORD_SCHEMA))
+    made = replace(item, columns=columns.id)
+    return _write(store, table, records, SegmentWriter(compression), made, item.horizons, clock)
+
+
+@dataclass(frozen=True, slots=True)
+class RetypeTask:
+    """A task that gives each of `inputs`, segments of the table at `directory` below `url`, the `columns`."""
+
+    url: str
+    options: dict[str, str] = field(repr=False)
+    directory: str
+    inputs: tuple[Segment, ...]
+    columns: Declaration
+    compression: str
+
+
+def run_retype(task: RetypeTask) -> tuple[Segment, ...]:
+    """`retype` of each segment of `task`, in a process that has no store open."""
+    store, clock = open_store(task.url, task.options, create=False), SystemClock()
+    return tuple(
+        retype(store, task.directory, item, task.columns, task.compression, clock) for item in task.inputs
+    )
+
+
+def commit_retype(
+    table: Table,
+    inputs: Sequence[Segment],
+    made: Sequence[Segment],
+    columns: Declaration,
+    begun: float | None = None,
+) -> bool:
+    """Replace `inputs` by `made`, which have `columns`, with `dataChange: true`; the table has these first.
+
+    Returns False, without harm, when an input is gone. `begun` and errors are those of `commit_merge`.
+    """
+    table.widen(columns)
+    return _replace(table, "UPDATE", inputs, made, begun, changes=True)
 
 
 def latest(store: Store, table: str, inputs: Sequence[Segment], log_start: int) -> np.ndarray:
@@ -173,7 +226,7 @@ def commit_compaction(
     A segment in both stays as it is. Returns False, without harm, when an input is gone. `begun` and errors
     are those of `commit_merge`.
     """
-    return _replace(table, "COMPACT", inputs, made, cleaned, begun)
+    return _replace(table, "COMPACT", inputs, made, begun, changes=True, cleaned=cleaned)
 
 
 def compact_by_key(
@@ -222,13 +275,15 @@ def _read(store: Store, table: str, inputs: Sequence[Segment]) -> Iterator[pa.Re
         raise InvalidArgument(
             "a rewrite takes segments of one declaration of columns; rewrite those of each by themselves"
         )
-    return _records(store, table, inputs)
+    return _records(store, table, inputs, None)
 
 
-def _records(store: Store, table: str, inputs: Sequence[Segment]) -> Iterator[pa.RecordBatch]:
+def _records(
+    store: Store, table: str, inputs: Sequence[Segment], schema: pa.Schema | None
+) -> Iterator[pa.RecordBatch]:
     for item in inputs:
         found = 0
-        for batch in segments.read(store, table, item, item.base_offset, item.last_offset + 1, None):
+        for batch in segments.read(store, table, item, item.base_offset, item.last_offset + 1, schema):
             found += batch.num_rows
             yield batch
         if found != item.records:
@@ -320,13 +375,16 @@ def _replace(
     operation: str,
     inputs: Sequence[Segment],
     made: Sequence[Segment],
-    cleaned: int | None,
     begun: float | None,
+    changes: bool = False,
+    cleaned: int | None = None,
 ) -> bool:
-    """Commit `made` instead of `inputs`; with `cleaned`, records were dropped up to that offset."""
+    """Commit `made` instead of `inputs`; it says whether the rewrite `changes` rows.
+
+    With `cleaned`, records were dropped up to that offset.
+    """
     info, since = commit_info(table.clock, operation), table.clock.boottime() if begun is None else begun
     needed, stays = {item.path for item in inputs}, {item.path for item in inputs} & {m.path for m in made}
-    drops = cleaned is not None
 
     def build(snapshot: Snapshot) -> Commit | None:
         if not needed <= {item.path for item in snapshot.segments}:
@@ -337,8 +395,8 @@ def _replace(
         return Commit(
             info,
             txns=() if cleaned is None else (Txn(TXN_CLEANED, max(snapshot.cleaned, cleaned)),),
-            adds=tuple(item.add(drops) for item in made if item.path not in stays),
-            removes=tuple(item.remove(now_ms, drops) for item in inputs if item.path not in stays),
+            adds=tuple(item.add(changes) for item in made if item.path not in stays),
+            removes=tuple(item.remove(now_ms, changes) for item in inputs if item.path not in stays),
         )
 
     return table.transact(build) is not None

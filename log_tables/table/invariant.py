@@ -12,7 +12,7 @@ from log_tables.errors import CorruptLog, ForeignCommit
 from log_tables.layout import TXN_HIGH_WATERMARK, TXN_LEADER
 from log_tables.record import delta_schema
 from log_tables.table.commit import VACUUM, Commit, Txn
-from log_tables.table.snapshot import Segment, Snapshot, segment_of
+from log_tables.table.snapshot import Segment, Snapshot, column_runs, segment_of
 
 Violation = str | None
 FOREIGN = "it was made by another tool"
@@ -156,15 +156,24 @@ def modification_time_is_monotone(after: Snapshot) -> Violation:
 
 
 def rewrite_keeps_records(before: Snapshot, commit: Commit) -> Violation:
-    """Maintenance leaves as many records as it removes; fewer only when it says `dataChange: true`."""
+    """Maintenance leaves as many records as it removes, with the same declared columns; fewer, or others,
+    only when it says `dataChange: true`.
+    """
     if not (commit.adds or commit.removes):
         return None
     known = {segment.path: segment for segment in before.segments}
-    gone = sum(known[remove.path].records for remove in commit.removes if remove.path in known)
-    made = sum(segment_of(add).records for add in commit.adds)
+    removed = _in_order(known[remove.path] for remove in commit.removes if remove.path in known)
+    added = _in_order(map(segment_of, commit.adds))
+    gone, made = (sum(segment.records for segment in side) for side in (removed, added))
     if made > gone or (made < gone and not commit.changes_data()):
         return f"a rewrite of {gone} records leaves {made}"
+    if not commit.changes_data() and column_runs(removed) != column_runs(added):
+        return f"a rewrite of {gone} records changes their declared columns, and says that it does not"
     return None
+
+
+def _in_order(segments: Iterable[Segment]) -> list[Segment]:
+    return sorted(segments, key=lambda segment: segment.base_offset)
 
 
 def adds_lie_within_removes(before: Snapshot, commit: Commit) -> Violation:

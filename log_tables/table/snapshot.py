@@ -5,8 +5,9 @@ the log commit by commit.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 import msgspec
 
@@ -145,6 +146,16 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def remove(self, now_ms: int, data_change: bool) -> Remove:
         """The Delta action that takes this segment out of the table."""
         return Remove(self.path, data_change, now_ms, self.size, True, {})
+
+
+def column_runs(segments: Iterable[Segment]) -> list[tuple[str, int]]:
+    """(Declaration, number of records) of each run of `segments`, in order, that have the same columns.
+
+    Two lists of segments of the same offsets hold the same rows if these are equal: no rewrite adds records,
+    and declared columns are a function of the values.
+    """
+    runs = groupby(segments, key=lambda segment: segment.columns)
+    return [(columns, sum(segment.records for segment in run)) for columns, run in runs]
 
 
 def segment_of(add: Add) -> Segment:

@@ -1,8 +1,8 @@
 """The commits that bring a topic's table to the newest snapshots of its partitions: a pure function of both.
 
 Delta's streaming source skips a whole commit that removes records. So a commit is of one kind: it adds new
-records, writes old ones into other files, or takes records out. A path is never added and removed at
-once.
+records, writes old ones into other files, or takes records out or changes their columns. A path is never
+added and removed at once.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from heapq import merge
 from log_tables.layout import segment_base_offset
 from log_tables.table.commit import Commit, CommitInfo, Txn
 from log_tables.table.invariant import Violation, schema_only_grows
-from log_tables.table.snapshot import Segment, Snapshot
+from log_tables.table.snapshot import Segment, Snapshot, column_runs
 from log_tables.topic_table.topic_snapshot import (
     TopicSnapshot,
     add_of,
@@ -76,9 +76,8 @@ class _Rewrite:
 
     @property
     def kind(self) -> Kind:
-        """A rewrite only takes records out: if it has as many as before, it has the same."""
-        before, after = (sum(segment.records for segment in side) for side in (self.old, self.new))
-        return Kind.REWRITE if before == after else Kind.CHANGE
+        """A rewrite takes records out, or gives them other columns: otherwise it keeps them as they are."""
+        return Kind.REWRITE if column_runs(self.old) == column_runs(self.new) else Kind.CHANGE
 
     @property
     def base_offset(self) -> int:
@@ -201,9 +200,12 @@ def _lost(before: TopicSnapshot, commit: Commit, after: TopicSnapshot) -> Violat
     if not commit.removes or commit.changes_data():
         return None
     for partition in {partition_of(remove.path)[0] for remove in commit.removes}:
-        had, has = (sum(s.records for s in state.of(partition)) for state in (before, after))
+        had, has = (column_runs(state.of(partition)) for state in (before, after))
         if had != has:
-            return f"a rewrite of partition {partition} with {had} records leaves {has}"
+            counts = [sum(records for _, records in runs) for runs in (had, has)]
+            if counts[0] != counts[1]:
+                return f"a rewrite of partition {partition} with {counts[0]} records leaves {counts[1]}"
+            return f"a rewrite of partition {partition} changes columns, and says that it does not"
     return None
 
 

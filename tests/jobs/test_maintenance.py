@@ -37,7 +37,19 @@ from log_tables.testing import (
 from tests.kit.engines import always, in_process
 from tests.kit.groups import commit
 from tests.kit.killed import killed
-from tests.kit.maintenance import FAR, KEYED, OLD, PLAIN, Root, errors, interrupted, newest_of_each_key, run
+from tests.kit.maintenance import (
+    FAR,
+    KEYED,
+    NAMES,
+    OLD,
+    PLAIN,
+    TYPED,
+    Root,
+    errors,
+    interrupted,
+    newest_of_each_key,
+    run,
+)
 from tests.kit.partitions import append
 
 
@@ -66,7 +78,8 @@ def test_a_run_does_all_there_is_to_do_and_the_next_has_nothing(tmp_path: Path, 
     assert by_job(outcomes) == {
         "retention": {OLD},
         "key_compaction": {KEYED, CLUSTER_METADATA, CONSUMER_OFFSETS},
-        "segment_compaction": {PLAIN, OLD},
+        "retype": {TYPED},
+        "segment_compaction": {PLAIN, OLD, TYPED},
         "tiering": {FAR},
         "housekeeping": {FAR},
     }
@@ -89,7 +102,9 @@ def test_a_run_does_all_there_is_to_do_and_the_next_has_nothing(tmp_path: Path, 
 
 
 def test_jobs_are_chosen_by_name_and_run_in_their_order() -> None:
-    assert jobs_named([]) == JOBS
+    assert {*JOBS} - {*jobs_named([])} == {*jobs_named(["retype"])}
+    both = ["retype", "segment_compaction"]
+    assert [job.name for job in jobs_named(both[::-1])] == both
     assert [job.name for job in jobs_named(["tiering", "retention"])] == ["retention", "tiering"]
     with pytest.raises(InvalidArgument, match="there is no job 'tidy'; use one of retention, key_comp"):
         jobs_named(["tiering", "tidy"])
@@ -170,7 +185,7 @@ def test_a_remote_root_that_is_away_is_reported_and_stops_no_other_job(root: Roo
 def test_a_gateway_takes_over_and_writes_after_the_plan(root: Root, job: Job) -> None:
     def take_over() -> None:
         other = root.opened()
-        for name in (PLAIN, OLD, KEYED, FAR):
+        for name in NAMES:
             root.write(other, name)
 
     jobs = [*JOBS[: JOBS.index(job)], interrupted(job, take_over)]
@@ -185,7 +200,7 @@ def test_a_gateway_takes_over_and_writes_after_the_plan(root: Root, job: Job) ->
 def test_topics_are_deleted_after_the_plan(root: Root, job: Job, then: str) -> None:
     def delete() -> None:
         other = root.opened()
-        for name in (PLAIN, OLD, KEYED, FAR):
+        for name in NAMES:
             alter_topic(other, name, {"file.delete.delay.ms": "0"})
             delete_topic(other, name)
             if then == "swept":
@@ -200,7 +215,7 @@ def test_topics_are_deleted_after_the_plan(root: Root, job: Job, then: str) -> N
     if then == "swept" and job.name != housekeeping.NAME:
         assert errors(outcomes) != {}
     assert errors(run(root.opened())) == {}
-    left = {f"{name}/0": [b"another"] for name in (PLAIN, OLD, KEYED, FAR)} if then == "re-created" else {}
+    left = {f"{name}/0": [b"another"] for name in NAMES} if then == "re-created" else {}
     assert {name: [record.value for record in found] for name, found in root.read().items()} == left
     assert fsck.check(root.store).problems == []
 
@@ -238,7 +253,7 @@ def test_a_store_that_fails_one_put_in_ten_makes_errors_at_worst(root: Root, see
     for _ in range(5):
         with suppress(LakelogError):
             run(root.opened(failing))
-        for name in (PLAIN, OLD, KEYED, FAR):
+        for name in NAMES:
             root.write(root.opened(), name)
         root.clock.advance(1_000)
         root.expect(KEYED, newest_of_each_key)

@@ -70,30 +70,34 @@ def records_of(folded: TopicSnapshot) -> set[tuple[int, int]]:
 class DeltaStream:
     """What Delta's streaming source would give with `skipChangeCommits`: it passes over a whole commit that
     removes records, and over every file that is no change.
+
+    `columns` are what a reader knows of the declaration of each record that follows every change.
     """
 
     store: Store
     directory: str
     version: int = 0
     seen: list[tuple[int, int]] = field(default_factory=list)
+    columns: dict[tuple[int, int], str] = field(default_factory=dict)
 
     def read(self) -> None:
         """Follow the log to its end."""
         while (commit := read_commit(self.store, self.directory, self.version)) is not None:
             self.version += 1
             assert not {add.path for add in commit.adds} & {remove.path for remove in commit.removes}
-            changes = any(remove.dataChange for remove in commit.removes)
-            assert changes <= (commit.info.operation in ("DELETE", "REFOLD")), "plain streams end at it"
-            if changes:
-                continue
+            skipped = any(remove.dataChange for remove in commit.removes)
+            assert skipped <= (commit.info.operation in ("DELETE", "REFOLD")), "plain streams end at it"
             for add in commit.adds:
                 if add.dataChange:
-                    self._take(add)
+                    self._take(add, skipped)
 
-    def _take(self, add: Add) -> None:
+    def _take(self, add: Add, skipped: bool) -> None:
         number, name = partition_of(add.path)
         segment = segment_of(msgspec.structs.replace(add, path=name))
-        self.seen += ((number, offset) for offset in range(segment.base_offset, segment.last_offset + 1))
+        offsets = range(segment.base_offset, segment.last_offset + 1)
+        self.columns |= {(number, offset): segment.columns for offset in offsets}
+        if not skipped:
+            self.seen += ((number, offset) for offset in offsets)
 
 
 def merge_folded(world: FoldedTopic, number: int) -> None:

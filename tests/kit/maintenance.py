@@ -13,7 +13,7 @@ from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.remote_admin import set_remote_root
 from log_tables.cluster.root_location import note_location
-from log_tables.cluster.topic_admin import create_topic
+from log_tables.cluster.topic_admin import alter_topic, create_topic
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch
 from log_tables.root.fsck import check
@@ -24,14 +24,21 @@ from tests.kit.partitions import records
 Found = dict[str, list[Record]]
 """The records of every partition of a topic of users, by `topic/partition`."""
 
-PLAIN, OLD, KEYED, FAR = "plain", "old", "keyed", "far"
+NAMES = PLAIN, OLD, KEYED, FAR, TYPED = "plain", "old", "keyed", "far", "typed"
 
 _TOPICS = {
     PLAIN: {},
     OLD: {"retention.ms": "10000"},
     KEYED: {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"},
     FAR: {"remote.storage.enable": "true", "local.retention.bytes": "0", "segment.bytes": "1024"},
+    TYPED: {"value.columns": "wrong boolean FROM '/n'"},
 }
+
+DECLARED = "n bigint"
+"""What TYPED declares when all is appended: its values fit this, and not what it declared before."""
+
+STALE = 3
+"""How many commits TYPED has: a kill at each write of a retype is a test."""
 
 EXPIRED = 4
 """How many commits of OLD are past its retention, with two records each."""
@@ -44,7 +51,7 @@ def newest_of_each_key(found: list[Record]) -> list[Record]:
 
 
 class Root:
-    """Four topics below `directory`, of which each is for one job: `here`, with a remote root `away`."""
+    """Five topics below `directory`, of which each is for one job: `here`, with a remote root `away`."""
 
     def __init__(self, directory: Path, partitions: int = 1, commits: int = EXPIRED + 6) -> None:
         self.directory, self.clock = directory, ManualClock()
@@ -56,8 +63,9 @@ class Root:
             topic = create_topic(self.cluster, name, partitions, {"merge.min.age.ms": "0", **configs})
             for partition in topic.partitions():
                 partition.claim("")
-                for number in range(commits):
+                for number in range(min(commits, STALE) if name == TYPED else commits):
                     self.append(partition, name, number, 60_000 if number < EXPIRED else 0)
+        alter_topic(self.cluster, TYPED, {"value.columns": DECLARED})
         self.clock.advance(1_000)  # modification times run ahead of a clock that stands still
         self.expected = self.read()
         self.expect(OLD, lambda found: found[2 * EXPIRED :])
@@ -83,8 +91,8 @@ class Root:
     def append(self, partition: Partition, name: str, number: int, age_ms: int = 0) -> None:
         """One commit of two records, as they suit the topic `name`."""
         at_us = self.clock.now_us() - 1_000 * age_ms
-        value = self.clock.random_hex(3_000 if name == FAR else 6).encode()
-        rows = [Record(value, b"%d" % (number % 3), (("h", None),)), Record(None, b"x%d" % number)]
+        text = f'{{"n":{number}}}' if name == TYPED else self.clock.random_hex(3_000 if name == FAR else 6)
+        rows = [Record(text.encode(), b"%d" % (number % 3), (("h", None),)), Record(None, b"x%d" % number)]
         partition.append([AppendRequest(input_batch(rows, at_us))])
 
     def opened(self, store: Store | None = None) -> Cluster:
@@ -114,13 +122,13 @@ class Root:
     def check(self) -> None:
         """All that has to be there is there, once, and everything is sound."""
         assert self.read() == self.expected
-        assert check(self.store).problems == []
+        assert check(self.store, deep=True).problems == []
 
     def check_readable(self) -> None:
         """Of what has to be there nothing is missing, doubled or changed, done or not."""
         for name, found in self.read().items():
             assert [record for record in found if record in self.expected[name]] == self.expected[name]
-        assert check(self.store).problems == []
+        assert check(self.store, deep=True).problems == []
 
     def check_done(self) -> None:
         """`check`, and nothing is left to do."""

@@ -12,7 +12,7 @@ from log_tables.layout import (
     partition_directory,
     topic_directory,
 )
-from log_tables.record import timestamp_text
+from log_tables.record import delta_schema, timestamp_text
 from log_tables.table.commit import Metadata, Protocol, Txn
 from log_tables.table.snapshot import Segment, Snapshot
 
@@ -52,7 +52,7 @@ def a_snapshot(
     end = segments[-1].last_offset + 1 if segments else max(log_start, tiered)
     places = {TXN_HIGH_WATERMARK: end, TXN_LOG_START: log_start, TXN_TIERED: tiered, TXN_CLEANED: cleaned}
     txns = {app_id: Txn(app_id, place) for app_id, place in places.items()}
-    return Snapshot(version, Protocol(1, 2), Metadata("id", "{}"), tuple(segments), txns)
+    return Snapshot(version, Protocol(1, 2), Metadata("id", delta_schema()), tuple(segments), txns)
 
 
 def a_state(

@@ -72,6 +72,11 @@ def rewritten(made: list[Segment], gone: list[Segment], data_change: bool = Fals
     return Commit(OURS, adds=adds, removes=tuple(item.remove(0, data_change) for item in gone))
 
 
+def typed(made: Segment) -> Segment:
+    """`made` with columns of a declaration."""
+    return replace(made, path=f"typed-{made.path}", columns="0" * 16)
+
+
 GOOD = {
     "an append": (appended(segment(10, 12, modified=50)), CommitKind.APPEND),
     "a claim": (Commit(OURS, txns=(Txn(TXN_LEADER, 2),)), CommitKind.CLAIM),
@@ -79,6 +84,10 @@ GOOD = {
     "a removal": (rewritten([], [BEFORE.segments[0]], data_change=True), CommitKind.MAINTENANCE),
     "a compaction": (
         rewritten([segment(1, 4, records=2)], [BEFORE.segments[0]], data_change=True),
+        CommitKind.MAINTENANCE,
+    ),
+    "other columns": (
+        rewritten([typed(segment(0, 4))], [BEFORE.segments[0]], data_change=True),
         CommitKind.MAINTENANCE,
     ),
     "a log start": (Commit(OURS, txns=(Txn(TXN_LOG_START, 3),)), CommitKind.MAINTENANCE),
@@ -155,6 +164,9 @@ BROKEN = {
     "compaction by key is at 11, above the high watermark 10": Commit(OURS, txns=(Txn(TXN_CLEANED, 11),)),
     "leader epoch moved back from 1 to 0": Commit(OURS, txns=(Txn(TXN_LEADER, 0),)),
     "a rewrite of 5 records leaves 4": rewritten([segment(1, 4)], [BEFORE.segments[0]]),
+    "a rewrite of 5 records changes their declared columns, and says that it does not": rewritten(
+        [typed(segment(0, 4))], [BEFORE.segments[0]]
+    ),
     "which is not in the table": rewritten([], [segment(3, 4)], data_change=True),
     "where it removes nothing": rewritten([segment(0, 5)], [BEFORE.segments[0]], data_change=True),
     "beyond.parquet for offsets 10-12": rewritten(
@@ -185,6 +197,17 @@ def test_a_compaction_never_leaves_more_than_there_was() -> None:
     sparse = segment(0, 4, records=2)
     commit = rewritten([replace(segment(0, 4, records=3), path="more.parquet")], [sparse], data_change=True)
     assert broken_step(snapshot(sparse), commit) == "a rewrite of 2 records leaves 3"
+
+
+def test_a_merge_keeps_the_columns_of_each_record() -> None:
+    table = snapshot(segment(0, 4), segment(5, 9), typed(segment(10, 14)), typed(segment(15, 19)))
+    pair = [segment(0, 9), typed(segment(10, 19))]
+    merged = [replace(item, path=f"merged-{item.path}") for item in pair]
+    assert broken_step(table, rewritten(merged, list(table.segments))) is None
+    mixed = [replace(segment(0, 14), path="mixed.parquet"), replace(merged[1], base_offset=15, records=5)]
+    assert "changes their declared columns" in (
+        broken_step(table, rewritten(mixed, list(table.segments))) or ""
+    )
 
 
 def test_the_high_watermark_never_moves_back() -> None:

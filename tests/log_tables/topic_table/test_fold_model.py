@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from log_tables.clock import ManualClock
+from log_tables.columns.declaration import Declaration, parse
 from log_tables.segments import rewrite
 from log_tables.store.store import open_store
 from log_tables.testing import Crash, Fault, FaultyStore, crash_after, crash_before
@@ -15,11 +16,12 @@ from tests.kit.models import short_form
 from tests.kit.partitions import thin_out
 
 PARTITIONS = 2
+DECLARATIONS = [parse("n bigint"), parse("n bigint, s string")]
 NUMBERS = st.integers(0, PARTITIONS - 1)
 
 
 class Folding(RuleBasedStateMachine):
-    """Appends, merges, deletions, compactions, and folds that stop early or are killed at a put."""
+    """Appends, merges, deletions, compactions, retypes, and folds that stop early or are killed at a put."""
 
     @initialize()
     def start(self) -> None:
@@ -42,9 +44,8 @@ class Folding(RuleBasedStateMachine):
         """Of what is folded, as jobs do."""
         partition = self.world.topic.partition(number)
         end = self.world.table.snapshot.end(number)
-        inputs = [item for item in partition.snapshot.segments if item.last_offset < end][
-            first : first + count
-        ]
+        old = [item for item in partition.snapshot.segments if item.last_offset < end]
+        inputs = [item for item in old[first : first + count] if item.columns == old[first].columns]
         if inputs:
             store, directory = partition.table.store, partition.directory
             made = rewrite.merge(store, directory, inputs, "zstd", self.clock)
@@ -57,6 +58,22 @@ class Folding(RuleBasedStateMachine):
         inputs = [item for item in partition.snapshot.segments if item.last_offset < end][:count]
         if inputs:
             thin_out(partition, inputs, lambda offset: offset % every == 0)
+
+    @rule(
+        number=NUMBERS,
+        first=st.integers(0, 3),
+        count=st.integers(1, 4),
+        columns=st.sampled_from(DECLARATIONS),
+    )
+    def retype(self, number: int, first: int, count: int, columns: Declaration) -> None:
+        partition = self.world.topic.partition(number)
+        end = self.world.table.snapshot.end(number)
+        old = [item for item in partition.snapshot.segments if item.last_offset < end]
+        inputs = [item for item in old[first : first + count] if item.columns != columns.id]
+        if inputs:
+            store, directory = partition.table.store, partition.directory
+            made = [rewrite.retype(store, directory, item, columns, "zstd", self.clock) for item in inputs]
+            assert rewrite.commit_retype(partition.table, inputs, made, columns)
 
     @rule(number=NUMBERS, records=st.integers(0, 5))
     def delete(self, number: int, records: int) -> None:
@@ -108,6 +125,10 @@ class Folding(RuleBasedStateMachine):
             assert [item.path for item in folded.of(number)] == [item.path for item in snapshot.segments]
             assert folded.is_level(number, snapshot)
         self._check_stream()
+        for number, snapshot in self.world.snapshots().items():
+            for item in snapshot.segments:
+                for offset in (item.base_offset, item.last_offset):
+                    assert self.stream.columns[number, offset] == item.columns
         assert self.appended - self.unseen <= {*self.stream.seen} <= self.appended
 
     def _check_stream(self) -> None:

@@ -1,0 +1,130 @@
+"""Retyping: older segments get the columns that their topic declares now, made of the values that they keep.
+
+Each segment is rewritten by itself, with its records, offsets and times. A merge may join those of the same
+columns later. A topic that declares nothing is left alone: what its segments have is still true.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from jobs.engine import Engine, batches
+from jobs.outcome import JobOutcome
+from jobs.rewrite_commit import commit_rewrite, still_there
+from jobs.state import PartitionState, store_of, table_of
+from log_tables.clock import timer
+from log_tables.cluster.cluster import Cluster
+from log_tables.columns.declaration import Declaration
+from log_tables.limits import RETYPED_FILES_MAX
+from log_tables.segments.rewrite import RetypeTask, commit_retype, run_retype
+from log_tables.table.snapshot import Segment, Snapshot
+from log_tables.table.table import Table
+
+NAME = "retype"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetypeStep:
+    """Give `inputs`, segments in order, the declared `columns`: in the remote table if `remote`."""
+
+    topic: str
+    partition: int
+    directory: str
+    remote: bool
+    inputs: tuple[Segment, ...]
+    columns: Declaration
+    compression: str
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self.inputs)
+
+    def __str__(self) -> str:
+        where = " in the remote root" if self.remote else ""
+        return (
+            f"make the {len(self.columns.columns)} declared columns of {len(self.inputs)} segments "
+            f"({self.size_bytes:,} bytes) from offset {self.inputs[0].base_offset}{where}"
+        )
+
+
+def plan(
+    states: Sequence[PartitionState], now_ms: int, files_max: int = RETYPED_FILES_MAX
+) -> tuple[RetypeStep, ...]:
+    """The segments whose columns are not those that their topics declare.
+
+    A step takes up to `segment.bytes` and `files_max` files. `now_ms` is not needed: no segment is too young.
+    """
+    del now_ms
+    return tuple(step for state in states for step in _steps(state, files_max))
+
+
+def _steps(state: PartitionState, files_max: int) -> Iterator[RetypeStep]:
+    there = (
+        item for item in state.remote_rewritable if item.last_offset >= state.snapshot.log_start
+    )  # the others are about to be deleted
+    yield from _of_table(state, state.snapshot, state.rewritable, files_max, remote=False)
+    if state.remote is not None:
+        yield from _of_table(state, state.remote, there, files_max, remote=True)
+
+
+def _of_table(
+    state: PartitionState, table: Snapshot, segments: Iterable[Segment], files_max: int, remote: bool
+) -> Iterator[RetypeStep]:
+    declared = state.config.columns
+    columns = declared.held_by(table.declared.joined(declared))
+    if not columns.columns:
+        return
+    stale = (segment for segment in segments if segment.columns != columns.id)
+    for inputs in _parts(stale, state.config.segment_bytes, files_max):
+        yield RetypeStep(
+            topic=state.topic,
+            partition=state.partition,
+            directory=state.directory,
+            remote=remote,
+            inputs=inputs,
+            columns=columns,
+            compression=state.config["compression.type"],
+        )
+
+
+def _parts(segments: Iterable[Segment], most_bytes: int, files_max: int) -> Iterator[tuple[Segment, ...]]:
+    """`segments` in order, in parts of up to `files_max`, and of `most_bytes` unless one alone has more."""
+    part: list[Segment] = []
+    room = most_bytes
+    for segment in segments:
+        if part and (segment.size > room or len(part) == files_max):
+            yield tuple(part)
+            part, room = [], most_bytes
+        part.append(segment)
+        room -= segment.size
+    if part:
+        yield tuple(part)
+
+
+def run(engine: Engine, cluster: Cluster, steps: Sequence[RetypeStep]) -> Iterator[JobOutcome]:
+    """Do `steps`, each a task of `engine`, then commit them; many bytes go to it in parts."""
+    for batch in batches(steps, lambda step: step.size_bytes, engine.job_bytes):
+        begun, started = cluster.clock.boottime(), timer()
+        made = engine.spread(run_retype, [_task(cluster, step) for step in batch])
+        for step, result in zip(batch, made, strict=True):
+            commit, stands = partial(_commit, cluster, step, begun), partial(_stands, cluster, step)
+            yield commit_rewrite(NAME, step, result, commit, stands, timer() - started)
+
+
+def _task(cluster: Cluster, step: RetypeStep) -> RetypeTask:
+    store = store_of(cluster, step.remote)
+    return RetypeTask(
+        store.url, dict(store.options), step.directory, step.inputs, step.columns, step.compression
+    )
+
+
+def _commit(cluster: Cluster, step: RetypeStep, begun: float, made: Sequence[Segment]) -> bool:
+    return commit_retype(_table(cluster, step), step.inputs, made, step.columns, begun)
+
+
+def _stands(cluster: Cluster, step: RetypeStep) -> bool:
+    return still_there(_table(cluster, step), step.inputs)
+
+
+def _table(cluster: Cluster, step: RetypeStep) -> Table:
+    return table_of(cluster, step.topic, step.partition, step.directory, step.remote)
