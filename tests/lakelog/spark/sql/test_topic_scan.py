@@ -80,6 +80,22 @@ def test_acknowledged_records_are_there_at_once_whether_folded_or_not(
         assert [(header.key, bytes(header.value)) for header in headers] == [("h", b"\x00")]  # type: ignore[attr-defined]
 
 
+def test_a_fold_after_a_query_was_planned_takes_nothing_from_it(
+    spark: "SparkSession", cluster: Cluster, topic: Topic
+) -> None:
+    """The tail begins where the planned version of the table ends, not where the newest one does."""
+    register(spark, cluster, names="t")
+    append(topic.partition(0), b"c")
+    fold(topic)
+    planned = spark.sql(EVERY)
+    planned._jdf.queryExecution().executedPlan()
+    for number in range(COUNT):
+        append(topic.partition(number), b"later")
+    fold(topic)
+    append(topic.partition(1), b"latest")
+    assert [(row.partition, row.offset, bytes(row.value)) for row in planned.collect()] == local(cluster)
+
+
 def test_a_record_is_shown_as_soon_as_a_gateway_has_acknowledged_it(
     spark: "SparkSession", gateway: RunningGateway
 ) -> None:
