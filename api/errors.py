@@ -99,6 +99,7 @@ STATUS_AND_CODE: Mapping[type[LakelogError], tuple[int, int]] = {
     errors.InvalidArgument: BAD_REQUEST,
     errors.InvalidOffset: BAD_REQUEST,
     errors.InvalidRecord: (422, 42206),
+    errors.InvalidValue: (422, 42210),
     errors.InvalidConsumer: (422, 42204),
     errors.InvalidSubscription: (422, 42206),
     errors.RecordTooLarge: (413, 413),

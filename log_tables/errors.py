@@ -4,6 +4,7 @@
     ├── InvalidRequest        fix the request
     │   ├── InvalidTopicName  · InvalidConfig · InvalidArgument
     │   ├── InvalidRecord     · InvalidOffset
+    │   │   └── InvalidValue  (the topic refuses what does not fit its declared columns)
     │   ├── InvalidConsumer   · InvalidSubscription
     │   └── RecordTooLarge
     ├── NotFound              name something that exists
@@ -70,6 +71,14 @@ class InvalidArgument(InvalidRequest):
 
 class InvalidRecord(InvalidRequest):
     code = "invalid_record"
+
+
+class InvalidValue(InvalidRecord):
+    """A value does not fit the declared columns of a topic that refuses such. Details: `index` of the record,
+    `path` of the field, `reason`.
+    """
+
+    code = "invalid_value"
 
 
 class InvalidOffset(InvalidRequest):

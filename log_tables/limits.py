@@ -350,6 +350,12 @@ TYPED_AT_ONCE = 1_024
 TYPED_AT_ONCE_BYTES = 1 * MIB
 """Values of which columns are made at once, and their bytes: other threads wait for a few milliseconds."""
 
+JUDGED_AT_ONCE_BYTES = 256 * KIB
+"""Values of a batch that are copied at once to see whether they fit."""
+
+JUDGED_NESTED_MAX_BYTES = 64 * KIB
+"""A longer value is read by the plain rules where a column is nested, which bound what is in it."""
+
 STATS_COLUMNS_MAX = 32
 STATS_TEXT_CHARS = 32
 STATS_MAX_BYTES = 4 * KIB

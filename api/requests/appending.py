@@ -6,13 +6,17 @@ Records that were appended before stay with the old topic, and the answer says s
 """
 
 from dataclasses import dataclass, replace
-
-from fastapi.concurrency import run_in_threadpool
+from functools import partial
 
 from api.errors import status_and_code
 from api.gateway import Gateway
 from api.requests.client_topics import current_topic, refreshed_topic
-from api.wire.offload import INLINE_MAX_ROWS, maybe_in_thread
+from api.wire.offload import (
+    INLINE_MAX_JUDGED,
+    INLINE_MAX_JUDGED_BYTES,
+    INLINE_MAX_ROWS,
+    maybe_in_thread,
+)
 from api.wire.room import hold, settle
 from api.wire.v2 import RecordResult
 from ingest.buffer import Room
@@ -20,20 +24,32 @@ from ingest.writer import Acks, Appended, AppendOutcome
 from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.route import PartitionBatch, Route, SentRecords, joined
 from log_tables.cluster.topic import Topic
-from log_tables.errors import InvalidRecord, LakelogError, RecordTooLarge, TopicDeleted, UnknownPartition
+from log_tables.errors import (
+    InvalidRecord,
+    InvalidValue,
+    LakelogError,
+    OffsetMismatch,
+    RecordTooLarge,
+    TopicDeleted,
+    UnknownPartition,
+)
 from log_tables.limits import APPENDS_AT_ONCE, PART_BYTES
 from log_tables.partition.partition import AppendRequest, ProducerStamp
-from log_tables.rows import bytes_of, count_of
+from log_tables.rows import Records, bytes_of, count_of
 
 _REFUSED_BY_TOPIC = (InvalidRecord, RecordTooLarge, UnknownPartition)
 """Refusals that depend on the known state of the topic."""
+
+NO_OFFSET = -1
+"""No log ends here."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProduceRequest:
     """How to append records to one topic, all to one partition if it is `fixed`.
 
-    `in_turn` says that the request was answered already (acks=0), and that later requests wait for it.
+    `in_turn` says that the request was answered already (acks=0), and that later requests wait for it. If it
+    is `judged`, no value is refused any more.
     """
 
     acks: Acks
@@ -41,6 +57,7 @@ class ProduceRequest:
     stamp: ProducerStamp | None = None
     expected_offset: int | None = None
     in_turn: bool = False
+    judged: bool = False
 
     def append_requests(self, batches: list[PartitionBatch]) -> list[tuple[int, AppendRequest]]:
         """(partition, request to its leader) of each batch."""
@@ -75,10 +92,13 @@ async def append(
     while True:
         try:
             besides = max(0, room.size_bytes - bytes_of(sent.records))
-            topic, batches = await _split(here, topic, sent, request.fixed, room)
+            topic, batches, refused = await _split(here, topic, sent, request, room)
             del sent
             partitions = topic.partition_count
-            outcomes = await _append(here, topic, batches, request, room, besides)
+            if refused is None:
+                outcomes = await _append(here, topic, batches, request, room, besides)
+            else:
+                outcomes = await _repeated(here, topic, batches, request, room, besides, refused)
             rest = []  # only now: an error before this is the outcome of the whole rest
             for batch, outcome in zip(batches, outcomes, strict=True):
                 if isinstance(outcome, TopicDeleted):
@@ -98,24 +118,55 @@ async def append(
 
 
 async def _split(
-    here: Gateway, topic: Topic, sent: SentRecords, fixed: int | None, room: Room
-) -> tuple[Topic, list[PartitionBatch]]:
-    """The batches for `topic`. If it refuses the records, those for its current state, if that differs."""
-    held = room.size_bytes
-    large = count_of(sent.records) > INLINE_MAX_ROWS
+    here: Gateway, topic: Topic, sent: SentRecords, request: ProduceRequest, room: Room
+) -> tuple[Topic, list[PartitionBatch], InvalidValue | None]:
+    """The batches for `topic`. If it refuses the records, those for its current state, if that differs.
+
+    A value that it refuses is returned where the request may be a repeat of one that was appended.
+    """
+    held, fixed, refused = room.size_bytes, request.fixed, None
     while True:
         before = topic_state(topic)
         # Finding a sticky partition looks at who leads what.
         sticky = here.router.sticky_partition(topic) if fixed is None and sent.sticks else 0
-        route = Route(topic, fixed, sticky)
+        route = Route(topic, fixed, sticky, request.judged or refused is not None)
         try:
             hold(room, held + route.copied_bytes(sent))
-            batches = await run_in_threadpool(route.split, sent) if large else route.split(sent)
-            return topic, batches
-        except _REFUSED_BY_TOPIC:
+            batches = await maybe_in_thread(is_much(sent.records, topic), partial(route.split, sent))
+            return topic, batches, refused
+        except _REFUSED_BY_TOPIC as error:
             topic = await refreshed_topic(here, topic)
             if topic_state(topic) == before:
-                raise
+                if request.stamp is None or not isinstance(error, InvalidValue):
+                    raise
+                refused = error.with_traceback(None)  # its frames would keep the records
+
+
+def is_much(records: Records, topic: Topic) -> bool:
+    """Whether it is a lot of work to say where `records` for `topic` go, and whether it takes them."""
+    count = count_of(records)
+    if not topic.config.required_columns.columns:
+        return count > INLINE_MAX_ROWS
+    return count > INLINE_MAX_JUDGED or bytes_of(records) > INLINE_MAX_JUDGED_BYTES
+
+
+async def _repeated(
+    here: Gateway,
+    topic: Topic,
+    batches: list[PartitionBatch],
+    request: ProduceRequest,
+    room: Room,
+    besides: int,
+    refused: InvalidValue,
+) -> list[AppendOutcome]:
+    """The outcomes of a request of an idempotent producer, with a value that is `refused` now.
+
+    It may have been appended before the topic began to refuse it: then the leader knows its sequence. Else
+    the log does not end at the offset that is expected here, and nothing is appended.
+    """
+    asked = replace(request, acks=Acks.ALL, expected_offset=NO_OFFSET)
+    outcomes = await _append(here, topic, batches, asked, room, besides)
+    return [refused if isinstance(outcome, OffsetMismatch) else outcome for outcome in outcomes]
 
 
 def topic_state(topic: Topic) -> tuple[str, int, TopicConfig]:
@@ -136,7 +187,7 @@ async def _append(
     async def append_again(number: int, acks: Acks) -> None:
         """Append a batch that was answered already (acks=0) to the topic that has the name now."""
         with here.buffer.room(topic.name) as more:
-            later = replace(request, acks=acks, in_turn=True)
+            later = replace(request, acks=acks, in_turn=True, judged=True)
             again = await refreshed_topic(here, topic)
             result = await append(here, again, joined([batches[number]]), later, more)
             for outcome in result.outcomes:

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from api.errors import error_responses
 from api.gateway import Gateway, gateway
 from api.media import Format, content_format
+from api.requests.appending import is_much
 from api.requests.body import room_of, take_body
 from api.requests.client_topics import is_current, topic_to_write
 from api.requests.envelope import V2Response
@@ -177,6 +178,7 @@ async def _request(
     await here.shard_manager.refresh_topics()  # the records are for the current topics
     topics = [await topic_to_write(here, name) for name in sent.records]
     sticky = [here.router.sticky_partition(topic) for topic in topics]
+    large = large or any(is_much(sent.records[topic.name].records, topic) for topic in topics)
 
     def build() -> tuple[TransactionRequest, int]:
         records = [

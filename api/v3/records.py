@@ -18,15 +18,15 @@ from api.requests.strict import StrictRoute
 from api.v3.paths import ClusterId, TopicName
 from api.v3.schema import BATCH_BODY, RECORDS_BODY
 from api.wire.json_bounds import ALONE_DEPTH, IN_LIST_DEPTH, decoded_within
-from api.wire.offload import INLINE_MAX_ROWS, is_large_json, maybe_in_thread
+from api.wire.offload import INLINE_MAX_JUDGED_BYTES, INLINE_MAX_ROWS, is_large_json, maybe_in_thread
 from api.wire.v3 import Row, decode_batch, decode_stream, record_answer, sent_records
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, AppendOutcome
-from log_tables.cluster.route import PartitionBatch
+from log_tables.cluster.route import PartitionBatch, invalid_value, misfit_of
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord, LakelogError, RecordTooLarge
 from log_tables.limits import JSON_ANSWER_BYTES
-from log_tables.rows import timestamps_of
+from log_tables.rows import Rows, timestamps_of
 
 router = APIRouter(
     prefix="/v3/clusters/{cluster_id}/topics/{topic}", tags=["v3 produce"], route_class=StrictRoute
@@ -60,7 +60,7 @@ async def produce_records(here: Here, request: Request, cluster_id: ClusterId, t
         decode = partial(_decode_stream_within, body, room)
         rows = await maybe_in_thread(is_large_json(body), decode)
         del body, decode
-        answers = await _append(here, found, rows, room)
+        answers = await _append(here, found, rows, room, ProduceRequest(Acks.ALL))
     content = await maybe_in_thread(len(answers) > INLINE_MAX_ROWS, lambda: _lines(answers))
     return Response(content, media_type="application/json")
 
@@ -99,7 +99,8 @@ async def produce_batch(here: Here, request: Request, cluster_id: ClusterId, top
         found, accepted, failures = await _decode_for_current(here, found, body, room)
         del body
         rows = [row for _, row in accepted]
-        answers = await _append(here, found, rows, room) if rows else []
+        judged = ProduceRequest(Acks.ALL, judged=True)
+        answers = await _append(here, found, rows, room, judged) if rows else []
     names = [name for name, _ in accepted]
     content = await maybe_in_thread(
         len(answers) > INLINE_MAX_ROWS, lambda: _batch_answer(names, answers, failures)
@@ -114,7 +115,9 @@ async def _decode_for_current(
     while True:
         before = topic_state(topic)
         decode = partial(_decode_entries, topic, body, room)
-        accepted, failures = await maybe_in_thread(is_large_json(body), decode)
+        refuses = bool(topic.config.required_columns.columns)
+        large = is_large_json(body) or (refuses and len(body) > INLINE_MAX_JUDGED_BYTES)
+        accepted, failures = await maybe_in_thread(large, decode)
         if not failures:
             return topic, accepted, failures
         topic = await refreshed_topic(here, topic)
@@ -161,7 +164,8 @@ def _accepted(
         if error is None:
             accepted.append((name, row))
         else:
-            failures.append(_failure(name, status_and_code(error)[1], error.message))
+            facts = {key: error.details[key] for key in ("path", "reason") if key in error.details}
+            failures.append(_failure(name, status_and_code(error)[1], error.message) | facts)
     return accepted, failures
 
 
@@ -179,15 +183,18 @@ def _refusal(topic: Topic, row: Row) -> LakelogError | None:
         return InvalidRecord(
             f"topic {topic.name!r} has no partition {row.partition}; use 0 to {topic.partition_count - 1}"
         )
-    return None
+    misfit = misfit_of(Rows([row.value], 0), topic)
+    return None if misfit is None else invalid_value("the value", 0, topic, misfit)
 
 
-async def _append(here: Gateway, topic: Topic, rows: list[Row], room: Room) -> list[_RecordAnswer]:
+async def _append(
+    here: Gateway, topic: Topic, rows: list[Row], room: Room, request: ProduceRequest
+) -> list[_RecordAnswer]:
     """Append the rows; the answer to each, in order."""
     begin = here.clock.monotonic()
     large = len(rows) > INLINE_MAX_ROWS
     made = partial(sent_records, rows, here.clock.now_us())
-    result = await append(here, topic, await maybe_in_thread(large, made), ProduceRequest(Acks.ALL), room)
+    result = await append(here, topic, await maybe_in_thread(large, made), request, room)
     refuse_if_all_failed(result.outcomes)
     answers = await maybe_in_thread(
         large, lambda: _answers_to(here, topic, rows, result.batches, result.outcomes)

@@ -1,6 +1,6 @@
 """The body of a transaction, in every format: its frame, and its records by topic. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from api.errors import MalformedBody
 from api.media import Format
@@ -21,6 +22,7 @@ from coordinator.groups.events import OffsetAndMetadata
 from ingest.buffer import Room
 from log_tables.cluster.route import SentRecords
 from log_tables.errors import InvalidRecord
+from log_tables.record import int64s
 from log_tables.rows import bytes_of
 from log_tables.segments.staging import StagedFile
 from log_tables.topic_partition import TopicPartition
@@ -128,10 +130,13 @@ def _from_json(body: bytes, form: Format, now_us: int) -> TransactionBody:
         raise too_deep() from None
     except msgspec.DecodeError as error:
         raise MalformedBody(f"the body is not JSON: {error}; send valid JSON") from None
-    by_topic: dict[str, list[Any]] = {}
-    for record in sent.records:
-        by_topic.setdefault(record.topic, []).append(record)
-    sent_to = {topic: sent_records(records, form, now_us) for topic, records in by_topic.items()}
+    by_topic: dict[str, list[int]] = {}
+    for index, record in enumerate(sent.records):
+        by_topic.setdefault(record.topic, []).append(index)
+    sent_to = {
+        topic: replace(sent_records([sent.records[index] for index in own], form, now_us), indexes=own)
+        for topic, own in by_topic.items()
+    }
     return TransactionBody(sent, sent_to)
 
 
@@ -157,20 +162,28 @@ def _from_arrow(body: bytes, room: Room, now_us: int) -> TransactionBody:
     if names.null_count:
         raise InvalidRecord("a record has no topic; name one for each record")
     hold(room, room.size_bytes + rows.nbytes)  # if they are for several topics, those of each are copied
-    sent_to = {topic: sent_as_arrow(own, now_us) for topic, own in _by_topic(rows, names).items()}
+    sent_to = {
+        topic: replace(sent_as_arrow(own, now_us), indexes=indexes)
+        for topic, (own, indexes) in _by_topic(rows, names).items()
+    }
     return TransactionBody(frame, sent_to)
 
 
-def _by_topic(rows: pa.RecordBatch, names: pa.Array) -> dict[str, pa.RecordBatch]:
-    """The rows of each topic, in their order. One sort, however many topics there are."""
+def _by_topic(
+    rows: pa.RecordBatch, names: pa.Array
+) -> dict[str, tuple[pa.RecordBatch, Sequence[int] | np.ndarray]]:
+    """The rows of each topic, in their order, and where they stood. One sort, however many topics there
+    are.
+    """
     encoded = names.dictionary_encode()
     topics, numbers = encoded.dictionary.to_pylist(), encoded.indices
     if len(topics) < 2:
-        return dict.fromkeys(topics, rows)
-    ordered = rows.take(pc.array_sort_indices(numbers))  # stable
+        return dict.fromkeys(topics, (rows, range(len(rows))))
+    order = pc.array_sort_indices(numbers)  # stable
+    ordered, indexes = rows.take(order), int64s(order.cast(pa.int64()))
     counts = np.bincount(np.frombuffer(numbers.buffers()[1], np.int32, len(numbers)))
     ends = np.cumsum(counts).tolist()
     return {
-        topic: ordered.slice(end - count, count)
+        topic: (ordered.slice(end - count, count), indexes[end - count : end])
         for topic, end, count in zip(topics, ends, counts.tolist(), strict=True)
     }

@@ -31,6 +31,7 @@ _ERRORS: Mapping[int, type[LakelogError]] = {
     42901: errors.BufferFull,
     42204: errors.InvalidConsumer,
     42206: errors.InvalidRecord,
+    42210: errors.InvalidValue,
     50003: errors.NotLeader,
     50303: errors.OutcomeUnknown,
 }

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from log_tables.columns.declaration import Declaration, parse
+from log_tables.columns.declaration import NOTHING, Declaration, parse
 from log_tables.errors import InvalidConfig
 from log_tables.layout import PROPERTY_FILE_RETENTION
 from log_tables.limits import (
@@ -247,6 +247,11 @@ class TopicConfig:
     def columns(self) -> Declaration:
         """The declared columns."""
         return parse(self["value.columns"])
+
+    @property
+    def required_columns(self) -> Declaration:
+        """The columns that each value has to fit; none if what does not fit is kept."""
+        return self.columns if self["value.columns.mode"] == REFUSE else NOTHING
 
     @property
     def file_delete_delay_ms(self) -> int:

@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from log_tables.cluster.topic import Topic
-from log_tables.errors import InvalidRecord, RecordTooLarge, UnknownPartition
+from log_tables.columns.misfit import Misfit, first_misfit
+from log_tables.errors import InvalidRecord, InvalidValue, RecordTooLarge, UnknownPartition
 from log_tables.layout import KEY
 from log_tables.record import int64s, largest_record
 from log_tables.rows import Records, Rows, bytes_of, chained, count_of, grouped, numbers_array, taken
@@ -105,19 +106,23 @@ def joined(batches: Sequence[PartitionBatch]) -> SentRecords:
 class Route(msgspec.Struct, frozen=True):
     """Where the records of a request to `topic` go.
 
-    All go to the partition `fixed` if the request names it; `sticky` takes those without a key.
+    All go to the partition `fixed` if the request names it; `sticky` takes those without a key. Of records
+    that are `judged`, and so may have been answered, no value is refused any more.
     """
 
     topic: Topic
     fixed: int | None
     sticky: int
+    judged: bool = False
 
     def split(self, sent: SentRecords) -> list[PartitionBatch]:
         """The records by partition. There is at least one.
 
-        Raises InvalidRecord, RecordTooLarge, UnknownPartition.
+        Raises InvalidRecord, InvalidValue, RecordTooLarge, UnknownPartition.
         """
         check_sizes(sent.records, self.topic)
+        if not self.judged:
+            check_values(sent, self.topic)
         whole = self._whole(sent)
         if whole is not None:
             return [sent.batch(whole)]
@@ -190,6 +195,30 @@ def check_sizes(records: Records, topic: Topic) -> None:
             f"record {index} has {largest} bytes, topic {topic.name!r} takes "
             f"{topic.config.max_message_bytes}; send less, or raise max.message.bytes"
         )
+
+
+def check_values(sent: SentRecords, topic: Topic) -> None:
+    """Raise InvalidValue if a value does not fit the columns that the topic requires."""
+    misfit = misfit_of(sent.records, topic)
+    if misfit is not None:
+        raise invalid_value(f"record {sent.index(misfit.place)}", sent.index(misfit.place), topic, misfit)
+
+
+def misfit_of(records: Records, topic: Topic) -> Misfit | None:
+    """The first value that the topic refuses, as it does not fit the columns that it requires."""
+    required = topic.config.required_columns
+    return first_misfit(records, required) if required.columns else None
+
+
+def invalid_value(record: str, index: int, topic: Topic, misfit: Misfit) -> InvalidValue:
+    """The refusal of a `record`, which stands at `index` of what was sent."""
+    return InvalidValue(
+        f"{record}: {misfit.reason}, as topic {topic.name!r} declares it; fix the value, or set "
+        "value.columns.mode=keep",
+        index=index,
+        path=misfit.path,
+        reason=misfit.reason,
+    )
 
 
 def _has_keys(records: Records) -> bool:

@@ -19,6 +19,7 @@ ERRORS = [
     "InvalidRecord",
     "InvalidRequest",
     "InvalidTopicName",
+    "InvalidValue",
     "LakelogError",
     "MemberExists",
     "MixedSubscription",

@@ -11,7 +11,7 @@ from log_tables.cluster.route import Route, SentRecords
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord
 from log_tables.layout import HEADERS, KEY, TIMESTAMP, VALUE
-from log_tables.record import input_batch_from_columns
+from log_tables.record import input_batch_from_columns, int64s
 from log_tables.rows import as_batch
 
 
@@ -24,14 +24,20 @@ class PartitionRecords(NamedTuple):
 
 
 def route(
-    rows: pa.RecordBatch, topic: str | None, topic_named: Callable[[str], Topic], sticky: float, now_us: int
+    rows: pa.RecordBatch,
+    topic: str | None,
+    topic_named: Callable[[str], Topic],
+    sticky: float,
+    now_us: int,
+    before: int = 0,
 ) -> Iterator[PartitionRecords]:
     """The records of `rows` by partition: the row's own one, else its key's, else the sticky one.
 
     All go to `topic` if it is given, else each to its row's; `topic_named` gives the topic of a name.
-    `sticky`, from 0 to below 1, chooses among the partitions of each. Rows without a time get `now_us`.
+    `sticky`, from 0 to below 1, chooses among the partitions of each. Rows without a time get `now_us`. There
+    were so many rows `before` these, which counts where an error names a row.
 
-    Raises InvalidRecord, RecordTooLarge, and what `topic_named` raises.
+    Raises InvalidRecord, InvalidValue, RecordTooLarge, and what `topic_named` raises.
     """
     columns = {name: rows.column(name) for name in rows.schema.names}
     _check_headers(columns.get(HEADERS))
@@ -46,8 +52,11 @@ def route(
     for name, where in _by_topic(columns.get(TOPIC), topic):
         chosen = topic_named(name)
         own = records if where is None else records.take(where)
+        numbers = range(before, before + rows.num_rows) if where is None else int64s(where) + before
         named = given if given is None or where is None else given.take(where)
-        for batch in Route(chosen, None, int(sticky * chosen.partition_count)).split(SentRecords(own, named)):
+        for batch in Route(chosen, None, int(sticky * chosen.partition_count)).split(
+            SentRecords(own, named, numbers)
+        ):
             yield PartitionRecords(chosen, batch.partition, as_batch(batch.records))
 
 

@@ -86,7 +86,7 @@ class _Stager:
         self._store, self._cluster = store_at(options.location), _cluster_at(options.location)
         self._topics: dict[str, Topic] = {}
         self._draft = StagedFileWriter()
-        self._bytes = 0
+        self._bytes = self._rows = 0
         self._staged: list[StagedFile] = []
         # Micro-batches are small: tasks that all began with partition 0 would leave the others empty.
         self._sticky = clock.random()
@@ -98,10 +98,12 @@ class _Stager:
         now_us = self._clock.now_us()
         for part in cut(rows, self._file_bytes):  # Spark counts the rows of a batch, not their bytes
             self._add(part, now_us)
+            self._rows += part.num_rows
         self._sticky = (self._sticky + _STEP) % 1
 
     def _add(self, rows: pa.RecordBatch, now_us: int) -> None:
-        for topic, partition, records in route(rows, self._topic, self._topic_named, self._sticky, now_us):
+        routed = route(rows, self._topic, self._topic_named, self._sticky, now_us, self._rows)
+        for topic, partition, records in routed:
             self._draft.add(topic.name, topic.topic_id, partition, records)
             self._bytes += batch_bytes(records)
         if self._bytes >= self._file_bytes:

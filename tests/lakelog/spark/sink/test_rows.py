@@ -35,6 +35,7 @@ from log_tables.errors import (
     InvalidArgument,
     InvalidRecord,
     InvalidTopicName,
+    InvalidValue,
     LakelogError,
     RecordTooLarge,
     UnknownTopic,
@@ -66,6 +67,7 @@ def topics(store_root: Path) -> Topics:
     made = Topics(open_store(store_root))
     made.create("t", 3)
     made.create("u", 1, max_message_bytes="100")
+    made.create("typed", 1, value_columns="n bigint", value_columns_mode="refuse")
     return made
 
 
@@ -226,11 +228,16 @@ def test_a_batch_of_spark_that_is_larger_than_a_file_is_staged_in_several(topics
         (
             {"value": ["1"], "partition": [3]},
             InvalidRecord,
-            "record 0: topic 't' has no partition 3; use 0 to 2",
+            "record 1: topic 't' has no partition 3; use 0 to 2",
         ),
         ({"value": ["1", "2"], "partition": [-1, 0]}, InvalidRecord, "no partition -1"),
         ({"value": ["1" * 101], "topic": ["u"]}, RecordTooLarge, "101 bytes, topic 'u' takes 100"),
         ({"value": ["1"], "headers": [[{"key": None, "value": b""}]]}, InvalidRecord, "a header has no key"),
+        (
+            {"value": ['{"n": 1}', '{"n": "x"}'], "topic": ["typed"] * 2},
+            InvalidValue,
+            "record 2: /n is text, not bigint, as topic 'typed' declares it",
+        ),
         ({"value": ["1"], "headers": [[None]]}, InvalidRecord, "a header has no key"),
     ],
 )

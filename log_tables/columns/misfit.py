@@ -1,0 +1,144 @@
+"""The first of many values that does not fit a declaration: what `fit` says of each, in a fraction of its
+time.
+
+msgspec alone decides of most values that they fit: it decodes them into an object whose fields have the
+declared types, within bounds. `fit` reads the values for which that fails, and says why.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Any
+
+import msgspec
+import pyarrow as pa
+
+from log_tables.columns.declaration import Column, Declaration
+from log_tables.columns.fit import INT64_MAX, INT64_MIN, fit
+from log_tables.layout import VALUE
+from log_tables.limits import JUDGED_AT_ONCE_BYTES, JUDGED_NESTED_MAX_BYTES, VALUE_DEPTH_MAX
+from log_tables.record import Buffer, cut
+from log_tables.rows import Records, Rows
+
+_YEAR = r"(?!0000|0001|9999)[0-9]{4}"  # those at the ends have times outside of them in UTC
+_DAY = (
+    r"(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
+    r"|02-(?:0[1-9]|1[0-9]|2[0-8]))"
+)
+_CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,9})?"
+_ZONE = r"(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])?"
+
+_TYPES: dict[pa.DataType, Any] = {
+    pa.string(): str,
+    pa.int64(): Annotated[int, msgspec.Meta(ge=INT64_MIN, le=INT64_MAX)],
+    pa.float64(): float,
+    pa.bool_(): bool,
+    pa.date32(): Annotated[str, msgspec.Meta(pattern=rf"\A{_YEAR}-{_DAY}\Z")],
+    pa.timestamp("us", tz="UTC"): Annotated[
+        str, msgspec.Meta(pattern=rf"\A{_YEAR}-{_DAY}[T ]{_CLOCK}{_ZONE}\Z")
+    ],
+}
+"""What a field surely has that fits the type of its column; not all that fits."""
+
+_FAILURES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_PART = "a part of "
+
+Decode = Callable[[bytes], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """The `place` of a value that does not fit, and why: the pointer of a column, or "" for the whole value,
+    and the reason, as in `value_error`.
+    """
+
+    place: int
+    path: str
+    reason: str
+
+
+def first_misfit(records: Records, declaration: Declaration) -> Misfit | None:
+    """The first of `records` whose value does not fit; None if all do. One without a value fits."""
+    decode, place = _decoder(declaration), 0
+    nested = any(pa.types.is_nested(column.type) for column in declaration.columns)
+    for values in _values(records):
+        for each in values:
+            if each is not None:
+                value = bytes(each)
+                fast = decode if not nested or len(value) <= JUDGED_NESTED_MAX_BYTES else None
+                reason = _reason(value, fast, declaration)
+                if reason is not None:
+                    return Misfit(place, _path(reason, declaration), reason)
+            place += 1
+    return None
+
+
+def _values(records: Records) -> Iterator[Sequence[Buffer | None]]:
+    if isinstance(records, Rows):
+        yield records.values
+    else:
+        for part in cut(records.select([VALUE]), JUDGED_AT_ONCE_BYTES):
+            yield part.column(0).to_pylist()
+
+
+def _reason(value: bytes, decode: Decode | None, declaration: Declaration) -> str | None:
+    """Why `value` does not fit; None if it does."""
+    if decode is not None and value.count(b"{") + value.count(b"[") <= VALUE_DEPTH_MAX:
+        try:
+            if not value.isascii():
+                value.decode()
+            decode(value)
+            return None
+        except _FAILURES:
+            pass
+    return fit(value, declaration)[1]
+
+
+def _path(reason: str, declaration: Declaration) -> str:
+    """The pointer that `reason` names; "" if it names none, or only a part of a long one."""
+    named = reason.removeprefix(_PART)
+    pointers = (column.pointer for column in declaration.columns)
+    found = (each for each in pointers if named.startswith((f"{each} ", f"{each}/")))
+    return max(found, key=len, default="")
+
+
+@lru_cache(maxsize=256)
+def _decoder(declaration: Declaration) -> Decode | None:
+    """A decoder that fails for each value that does not fit, and for some that do; None if a field is a
+    column and has others in it.
+    """
+    struct = _struct([(column.steps, column) for column in declaration.columns])
+    return None if struct is None else msgspec.json.Decoder(struct).decode
+
+
+def _struct(columns: Sequence[tuple[Sequence[str], Column]]) -> Any:
+    """A struct with a field for the first step of each of `columns`, which follows the steps from here."""
+    by_step: dict[str, list[tuple[Sequence[str], Column]]] = {}
+    for (step, *rest), column in columns:
+        by_step.setdefault(step, []).append((rest, column))
+    kinds = {step: _field(inner) for step, inner in by_step.items()}
+    return None if None in kinds.values() else _with_fields(kinds)
+
+
+def _field(columns: Sequence[tuple[Sequence[str], Column]]) -> Any:
+    leaves = {column.type for rest, column in columns if not rest}
+    if not leaves:
+        return _struct(columns)
+    return _kind(*leaves) if len(leaves) == 1 and all(not rest for rest, _ in columns) else None
+
+
+def _kind(kind: pa.DataType) -> Any:
+    if pa.types.is_list(kind):
+        return list[_kind(kind.value_type) | None]  # type: ignore[misc]
+    if pa.types.is_map(kind):
+        return dict[str, _kind(kind.item_type) | None]  # type: ignore[misc]
+    if pa.types.is_struct(kind):
+        return _with_fields({each.name: _kind(each.type) for each in map(kind.field, range(kind.num_fields))})
+    return _TYPES[kind]
+
+
+def _with_fields(kinds: dict[str, Any]) -> Any:
+    """A struct of optional fields, by their names in JSON."""
+    names = {f"field_{index}": name for index, name in enumerate(kinds)}
+    fields = [(slot, kinds[name] | None, None) for slot, name in names.items()]
+    return msgspec.defstruct("_Fields", fields, rename=names, gc=False)
