@@ -38,7 +38,7 @@ _TYPES: dict[pa.DataType, Any] = {
         str, msgspec.Meta(pattern=rf"\A{_YEAR}-{_DAY}[T ]{_CLOCK}{_ZONE}\Z")
     ],
 }
-"""What a field surely has that fits the type of its column; not all that fits."""
+"""A field of this kind fits the type of its column; others may, too."""
 
 _FAILURES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _PART = "a part of "
