@@ -326,6 +326,9 @@ text."""
 COLUMNS_MAX = 256
 """Declared columns of a topic."""
 
+LEAF_COLUMNS_MAX = 1_024
+"""Columns of Parquet that hold them: an empty object in an array takes 8 bytes of memory of each."""
+
 COLUMN_NAME_MAX_CHARS = 128
 COLUMNS_TEXT_MAX_CHARS = 64 * KIB
 """A declaration: 256 columns with long paths have a quarter of it."""

@@ -41,9 +41,9 @@ class ColumnStatsWriter:
         self._nulls: dict[str, int] = {}
 
     def add(self, batch: pa.RecordBatch, names: Sequence[str]) -> None:
-        """Count the next rows, of which the columns `names` are declared ones."""
+        """Count the next rows, of which the columns `names` are declared ones, after VALUE_ERROR."""
         leaves = [name for name in names if not pa.types.is_nested(batch.schema.field(name).type)]
-        for name in leaves[:STATS_COLUMNS_MAX]:
+        for name in leaves[: STATS_COLUMNS_MAX + 1]:
             column = batch.column(name)
             self._nulls[name] = self._nulls.get(name, 0) + column.null_count
             if column.null_count < len(column):
@@ -89,6 +89,8 @@ def _least(value: pa.Scalar) -> Bound | None:
     if pa.types.is_temporal(value.type):
         return _time_text(value)
     found: Bound = value.as_py()
+    if isinstance(found, float):
+        return found or -0.0  # some readers sort it before 0.0, and Arrow finds either
     return found[:STATS_TEXT_CHARS] if isinstance(found, str) else found
 
 
@@ -96,6 +98,8 @@ def _greatest(value: pa.Scalar) -> Bound | None:
     if pa.types.is_temporal(value.type):
         return _time_text(value, up=True)
     found: Bound = value.as_py()
+    if isinstance(found, float):
+        return found or 0.0
     return _not_less(found) if isinstance(found, str) else found
 
 

@@ -3,6 +3,7 @@
 A type is an Arrow type that one of the functions here made: nested ones have Delta's names for their parts.
 """
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -27,6 +28,7 @@ _NARROW = {
     **dict.fromkeys(("tinyint", "byte", "smallint", "short", "int", "integer"), "bigint"),
     **dict.fromkeys(("float", "real"), "double"),
 }
+_WORD = re.compile(r"[^\s,;:<>(){}'\"`=]+")
 _DDL_OF = {kind: name for name, (kind, _) in _LEAVES.items()}
 _DELTA_OF = dict(_LEAVES.values())
 _OF_DELTA = {delta: kind for kind, delta in _LEAVES.values()}
@@ -68,8 +70,20 @@ def ddl(kind: pa.DataType) -> str:
     if pa.types.is_map(kind):
         return f"map<string, {ddl(kind.item_type)}>"
     if pa.types.is_struct(kind):
-        return f"struct<{', '.join(f'{field.name}: {ddl(field.type)}' for field in _fields(kind))}>"
+        return f"struct<{', '.join(f'{quoted(field.name)}: {ddl(field.type)}' for field in _fields(kind))}>"
     return _DDL_OF[kind]
+
+
+def quoted(name: str) -> str:
+    """`name` as a declaration spells it: between backticks where it is not a plain word."""
+    return name if _WORD.fullmatch(name) else "`" + name.replace("`", "``") + "`"
+
+
+def leaf_count(kind: pa.DataType) -> int:
+    """The number of columns of Parquet that hold `kind`."""
+    if not is_nested(kind):
+        return 1
+    return sum(leaf_count(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def delta_type(kind: pa.DataType) -> object:

@@ -18,13 +18,22 @@ from log_tables.columns.column_type import (
     ddl,
     delta_field,
     leaf,
+    leaf_count,
     map_of,
     of_delta,
+    quoted,
     struct_of,
 )
 from log_tables.errors import InvalidConfig
 from log_tables.layout import VALUE_ERROR
-from log_tables.limits import COLUMN_NAME_MAX_CHARS, COLUMNS_MAX, COLUMNS_TEXT_MAX_CHARS, NESTED_TYPES_MAX
+from log_tables.limits import (
+    COLUMN_NAME_MAX_CHARS,
+    COLUMNS_MAX,
+    COLUMNS_TEXT_MAX_CHARS,
+    LEAF_COLUMNS_MAX,
+    NESTED_TYPES_MAX,
+    VALUE_DEPTH_MAX,
+)
 
 PATH = "lakelog.path"
 """The entry in the metadata of a Delta field that holds the pointer of a declared column."""
@@ -73,7 +82,7 @@ class Column:
     @property
     def text(self) -> str:
         """The column as a declaration spells it."""
-        name = self.name if _is_word(self.name) else "`" + self.name.replace("`", "``") + "`"
+        name = quoted(self.name)
         if self.pointer == own_pointer(self.name):
             return f"{name} {ddl(self.type)}"
         pointer = self.pointer.replace("'", "''")
@@ -190,6 +199,12 @@ def check_count(declaration: Declaration) -> None:
             f"the topic would have {len(declaration.columns)} columns, with those that were left out; it can "
             f"have {COLUMNS_MAX}"
         )
+    leaves = sum(leaf_count(column.type) for column in declaration.columns)
+    if leaves > LEAF_COLUMNS_MAX:
+        raise InvalidConfig(
+            f"the topic would have {leaves} columns in Parquet, each field of a struct counted; it can have "
+            f"{LEAF_COLUMNS_MAX}"
+        )
 
 
 def check_name(name: str) -> None:
@@ -224,16 +239,16 @@ def _check_pointer(column: Column) -> None:
             f"the path {column.pointer!r} of column {column.name} has a quote, a backslash or a control "
             "character; leave this column out"
         )
+    if len(column.steps) > VALUE_DEPTH_MAX:
+        raise InvalidConfig(
+            f"the path of column {column.name} leads {len(column.steps)} deep; a value has declared columns "
+            f"up to a depth of {VALUE_DEPTH_MAX}"
+        )
 
 
 def own_pointer(name: str) -> str:
     """The pointer to the field `name` of a value."""
     return "/" + name.replace("~", "~0").replace("/", "~1")
-
-
-def _is_word(name: str) -> bool:
-    match = _TOKEN.fullmatch(name)
-    return match is not None and match["word"] == name
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +330,10 @@ class _Parser:
         while True:
             name = self._name()
             _check_plain_name(name)
+            if _UNSOUGHT.search(name):
+                raise InvalidConfig(
+                    f"the field {name!r} of a struct has a quote or a backslash; leave this field out"
+                )
             if name.lower() in {known.lower() for known in fields}:
                 raise InvalidConfig(f"a struct has the field {name} twice; leave one of them out")
             if self._is_mark(":"):
@@ -330,14 +349,14 @@ class _Parser:
             raise self._wrong(token.text)
         return token.text
 
-    def _take(self) -> _Token:
+    def _take(self, wanted: str = "") -> _Token:
         if self._next == len(self._tokens):
-            raise self._wrong("its end")
+            raise self._wrong("its end", wanted)
         self._next += 1
         return self._tokens[self._next - 1]
 
     def _expect(self, mark: str) -> None:
-        token = self._take()
+        token = self._take(mark)
         if token != _Token(mark, "mark"):
             raise self._wrong(token.text, mark)
 

@@ -12,7 +12,14 @@ import msgspec
 import pyarrow as pa
 
 from log_tables.columns.column_type import array_of, leaf, struct_of
-from log_tables.columns.declaration import Column, Declaration, check_name, own_pointer, parse
+from log_tables.columns.declaration import (
+    Column,
+    Declaration,
+    check_count,
+    check_name,
+    own_pointer,
+    parse,
+)
 from log_tables.columns.fit import INT64_MAX, INT64_MIN, fit
 from log_tables.columns.time_text import date_days, time_us
 from log_tables.errors import InvalidConfig
@@ -45,7 +52,7 @@ def inferred(values: Iterable[bytes | None], declared: Declaration) -> Declarati
         kind, pointer = inner.type(0), own_pointer(name)
         if kind is not None and (name,) not in known and len(columns) < COLUMNS_MAX:
             column = Column(_free_name(name, columns), kind, pointer)
-            if _can_be_declared(column):
+            if _can_be_declared(column, columns):
                 columns.append(column)
     return Declaration(tuple(columns))
 
@@ -106,9 +113,10 @@ def _is_plain(name: str) -> bool:
     return 1 <= len(name) <= COLUMN_NAME_MAX_CHARS and _FORBIDDEN.search(name) is None
 
 
-def _can_be_declared(column: Column) -> bool:
+def _can_be_declared(column: Column, before: Iterable[Column]) -> bool:
     text = Declaration((column,)).text
     try:
+        check_count(Declaration((*before, column)))
         return parse(text).columns == (column,)
     except InvalidConfig:
         return False

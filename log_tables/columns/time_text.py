@@ -28,8 +28,8 @@ def date_days(text: str) -> int | None:
 def time_us(text: str) -> int | None:
     """The microseconds since 1970 UTC of a time in ISO 8601; None for any other text.
 
-    Without a zone it is UTC, without a time of day midnight. More digits than microseconds are cut off. Years
-    are 1 to 9999, also in UTC.
+    Without a zone it is UTC, without a time of day midnight. More digits than microseconds are cut off. It is
+    from TIMESTAMP_MIN_US to TIMESTAMP_MAX_US.
     """
     match = _TIME.fullmatch(text)
     if match is None:

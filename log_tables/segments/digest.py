@@ -91,11 +91,13 @@ class _TypedColumn:
             return
         nulls.update(_nulls(column).data)
         column = column.drop_null() if column.null_count else column
+        if len(column) == 0:
+            return
         if pa.types.is_struct(kind):
             parts = column.flatten()
         elif pa.types.is_map(kind):
             values.update(_lengths(column).data)
-            parts = [column.keys, column.items]
+            parts = _pairs(column)
         elif pa.types.is_list(kind):
             values.update(_lengths(column).data)
             parts = [column.flatten()]
@@ -110,6 +112,13 @@ class _TypedColumn:
         yield from self._text.hashers
         for part in self._parts:
             yield from part.hashers()
+
+
+def _pairs(column: pa.Array) -> list[pa.Array]:
+    """The keys and the items of a map column; Arrow gives those of the column of which it is a slice."""
+    ends = _ends(column)
+    begin, length = int(ends[0]), int(ends[-1] - ends[0])
+    return [column.keys.slice(begin, length), column.items.slice(begin, length)]
 
 
 def _raw(column: pa.Array) -> memoryview:

@@ -11,6 +11,8 @@ import pyarrow as pa
 from log_tables.columns.declaration import Declaration
 from log_tables.limits import VALUE_DEPTH_MAX
 
+_LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+
 
 class _Whole(str):
     """A number without a fraction, as it is written."""
@@ -151,4 +153,9 @@ def _time(text: str) -> datetime:
     if int(zone[1:3]) > 18:
         raise NoFit
     micros = (fraction or ".").ljust(7, "0")[:7]
-    return datetime.fromisoformat(f"{day}T{minute or '00:00'}{second or ':00'}{micros}{zone}").astimezone(UTC)
+    found = datetime.fromisoformat(f"{day}T{minute or '00:00'}{second or ':00'}{micros}{zone}").astimezone(
+        UTC
+    )
+    if found > _LAST:
+        raise NoFit
+    return found

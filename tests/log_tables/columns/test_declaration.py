@@ -1,0 +1,182 @@
+"""A declaration is read as it is written, and refused with a sentence that says what to write."""
+
+import json
+import re
+
+import pytest
+from deltalake import Schema
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from log_tables.columns.column_type import ddl, delta_type, of_delta
+from log_tables.columns.declaration import (
+    NOTHING,
+    RESERVED,
+    Column,
+    Declaration,
+    check_count,
+    declaration_of_schema,
+    parse,
+)
+from log_tables.errors import InvalidConfig
+from log_tables.limits import (
+    COLUMN_NAME_MAX_CHARS,
+    COLUMNS_MAX,
+    COLUMNS_TEXT_MAX_CHARS,
+    LEAF_COLUMNS_MAX,
+    VALUE_DEPTH_MAX,
+)
+from log_tables.record import delta_schema
+from tests.kit.declared_json import column_types, declarations
+from tests.kit.support import ROOT
+
+PAGE = (ROOT / "docs" / "columns.md").read_text()
+
+names = st.text(min_size=1, max_size=9)
+steps = st.lists(st.text(max_size=4), min_size=1, max_size=3)
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(InvalidConfig) as refused:
+        parse(text)
+    return str(refused.value)
+
+
+def pointer_of(parts: list[str]) -> str:
+    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)
+
+
+@given(names, column_types, st.none() | steps)
+def test_any_column_is_read_back_as_it_is_written(name: str, kind: object, path: list[str] | None) -> None:
+    column = Column(name, kind, pointer_of([name] if path is None else path))
+    quoted = "`" + name.replace("`", "``") + "`"
+    pointer = column.pointer.replace("'", "''")
+    text = f"{quoted} {ddl(column.type)} FROM '{pointer}'"
+    try:
+        found = parse(text)
+    except InvalidConfig:
+        assume(False)
+    assert found.columns == (column,)
+    assert parse(found.text) == found
+    assert column.steps == tuple([name] if path is None else path)
+
+
+@given(declarations)
+def test_a_declaration_is_read_back_of_its_text_and_of_a_table(declaration: Declaration) -> None:
+    assert parse(declaration.text) == declaration
+    assert declaration_of_schema(delta_schema(declared=declaration.fields())) == declaration
+
+
+@given(column_types)
+def test_delta_takes_the_types(kind: object) -> None:
+    text = json.dumps({"type": "struct", "fields": Declaration((Column("a", kind, "/a"),)).fields()})
+    assert json.loads(Schema.from_json(text).to_json()) == json.loads(text)
+    assert of_delta(delta_type(kind)) == kind
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("a STRING", "a string"),
+        ("a long", "a bigint"),
+        ("  a\tstring ,\n b Array < BigInt > from '/c'", "a string, b array<bigint> FROM '/c'"),
+        ("`a` string FROM '/a'", "a string"),
+        ("a struct<b string, c: map<string,double>>", "a struct<b: string, c: map<string, double>>"),
+        ("a struct<`b:c`: string>", "a struct<`b:c`: string>"),
+        ("from string from '/from'", "from string"),
+        ("`a``b` string", "`a``b` string"),
+        ("a string FROM '/it''s'", "a string FROM '/it''s'"),
+        ("  ", ""),
+    ],
+)
+def test_what_may_be_written_in_other_ways(text: str, same: str) -> None:
+    assert parse(text).text == same
+    assert parse(same) == parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        *((f"a {name}", "no type widening; declare bigint") for name in ("tinyint", "smallint", "INT")),
+        *((f"a array<{name}>", "no type widening; declare double") for name in ("float", "real")),
+        *((f"a {name}", f"no type '{name}'") for name in ("decimal", "binary", "timestamp_ntz", "variant")),
+        ("a map<bigint, string>", "write map<string, …>"),
+        (
+            "a " + "array<" * 9 + "string" + ">" * 9,
+            "declare an inner part as a column, with FROM '/its/path'",
+        ),
+        ("a struct<b: string, B: string>", "a struct has the field B twice; leave one of them out"),
+        ("a struct<`b c`: string>", "leave out spaces"),
+        ('a struct<`b"`: string>', "has a quote or a backslash; leave this field out"),
+        ("a string, A bigint", "the column A is declared twice; leave one of them out"),
+        ("rows_json string", "ends as a view does; leave _json out"),
+        ("`a b` string", "leave out spaces"),
+        ("`` string", "use 1 to 128"),
+        ("x" * (COLUMN_NAME_MAX_CHARS + 1) + " string", "use 1 to 128"),
+        ("a string FROM 'b'", "is no JSON pointer; write /field"),
+        ("a string FROM '/b~2'", "~0 for a tilde"),
+        ("a string FROM '/b\"'", "leave this column out"),
+        ("`a\\b` string", "leave this column out"),
+        ("a string FROM '" + "/b" * (VALUE_DEPTH_MAX + 1) + "'", "up to a depth of 128"),
+        ("a", "cannot be read at 'its end'"),
+        ("a string b string", "cannot be read at 'b', where ',' should be"),
+        ("a string,", "cannot be read at 'its end'"),
+        ("a string FROM /b", "cannot be read at '/b'"),
+        ("a array<string", "cannot be read at 'its end', where '>' should be"),
+        ("a struct<>", "cannot be read at '>'"),
+        ("a (string)", "cannot be read at '(string)'"),
+        ("'a' string", "cannot be read at 'a'"),
+        ("a string FROM 'b", "cannot be read at"),
+        ("a " + "x" * COLUMNS_TEXT_MAX_CHARS, "use at most 65536"),
+    ],
+)
+def test_what_no_column_can_be_is_refused_with_what_to_write(text: str, sentence: str) -> None:
+    assert sentence in refusal(text)
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED))
+def test_names_of_ours_are_refused_in_any_case(name: str) -> None:
+    for written in (name, name.upper()):
+        assert f"lakelog has a column {name!r}; choose another name" in refusal(f"{written} string")
+    listed = next(line for line in PAGE.splitlines() if line.startswith("| a name of a column of ours"))
+    assert name in re.findall("`([^`]+)`", listed.lower())
+
+
+def test_there_are_as_many_columns_as_the_page_says() -> None:
+    assert f"| {COLUMNS_MAX} |" in PAGE
+    assert f"| {LEAF_COLUMNS_MAX:,} |" in PAGE
+    columns = [f"c{index} bigint" for index in range(COLUMNS_MAX)]
+    assert len(parse(", ".join(columns)).columns) == COLUMNS_MAX
+    assert "it can have 256" in refusal(", ".join([*columns, "one_more bigint"]))
+    fields = [f"f{index}: bigint" for index in range(LEAF_COLUMNS_MAX)]
+    check_count(parse(f"a array<struct<{', '.join(fields)}>>"))
+    assert "it can have 1024" in refusal(f"a array<struct<{', '.join(fields)}>>, b map<string, bigint>")
+
+
+def test_it_grows_by_new_columns_and_changes_none() -> None:
+    first, second = parse("a string, b bigint"), parse("c date, A string FROM '/a'")
+    assert first.grown(parse("c date, a string")).text == "a string, b bigint, c date"
+    assert first.grown(NOTHING) == first
+    for changed in ("a bigint", "a string FROM '/b'", "A string"):
+        with pytest.raises(InvalidConfig, match="declare a new column under another name"):
+            first.grown(parse(changed))
+    assert first.joined(second).text == "a string, b bigint, c date"
+    assert parse("c date, b bigint").held_by(first).text == "b bigint"
+
+
+def test_the_id_stands_for_the_set_of_columns() -> None:
+    texts = ("a string", "a bigint", "b string", "a string FROM '/b'", "a string, b string")
+    assert len({parse(text).id for text in texts}) == len(texts)
+    assert parse("a string, b bigint").id == parse("b bigint, a string").id
+    assert NOTHING.id == ""
+
+
+def test_spark_reads_the_types_as_they_are_written(spark: object) -> None:
+    text = (
+        "s string, b bigint, d double, t boolean, e date, ts timestamp, a array<array<bigint>>, "
+        "m map<string, array<double>>, st struct<x: string, `y:z`: struct<e: date>>"
+    )
+    declaration = parse(text)
+    read = spark.createDataFrame([], declaration.text).schema  # type: ignore[attr-defined]
+    fields = [{**field, "metadata": {}} for field in declaration.fields()[1:]]
+    assert json.loads(read.json())["fields"] == fields
