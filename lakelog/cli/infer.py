@@ -40,7 +40,7 @@ def infer(
             if not json:
                 console().print(
                     f"topic {name} has {counted(len(after.columns), 'declared column')} from now on; "
-                    f"`lakelog maintain retype {name}` makes those of older records"
+                    "`lakelog maintain --once --job retype` makes those of older records"
                 )
         elif new and not json and not asks:
             console().print("declare them with --yes, or the ones that you choose with")
