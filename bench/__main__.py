@@ -63,6 +63,7 @@ CELLS: dict[str, Contest] = {
     "segment compaction": Contest(maintenance.merge, needs_broker=False),
     "segment compaction, 64 partitions": Contest(maintenance.merge_many, needs_broker=False),
     "batch read after compaction": Contest(maintenance.read, needs_broker=False),
+    "retype": Contest(maintenance.retyped, needs_broker=False),
     "key compaction": Contest(maintenance.clean, needs_broker=False),
     "first maintenance run": Contest(maintenance.first_run, needs_broker=False),
     "retention": contest(maintenance.expire),

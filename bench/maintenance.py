@@ -1,23 +1,29 @@
 """The maintenance jobs: each function is one cell. `bench/steady.py` and `bench/beside.py` have two more."""
 
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
+
+import pyarrow.compute as pc
+from deltalake import DeltaTable
 
 from bench.cells import Figures, scratch
 from bench.contest import OURS, Results, Scale
-from bench.maintenance_load import Events, append, files, fill
+from bench.maintenance_load import Events, append, content, files, fill, table
 from bench.peers import Peers
 from bench.spark_job import Job, Worker
 from bench.spark_load import TOPIC
-from jobs import retention
+from jobs import retention, retype, segment_compaction
 from jobs.local_engine import LocalEngine
 from jobs.state import look
 from log_tables.clock import SystemClock, timer
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
-from log_tables.layout import segment_base_offset
+from log_tables.cluster.topic_admin import alter_topic, create_topic
+from log_tables.layout import VALUE_ERROR, segment_base_offset
 from log_tables.store.store import open_store
 from log_tables.testing import FaultyStore
 
@@ -28,6 +34,7 @@ EXPIRED, KEPT = 9_990, 10
 ENGINES = ("local", "spark")
 SMALL_PARTITIONS, SMALL_ROWS = 4, 10
 _AT_ONCE = {"merge.min.age.ms": "0"}
+_COLUMNS = "user bigint, action string, ms bigint, text string"
 
 
 def merge(_peers: Peers | None, scale: Scale) -> Results:
@@ -49,6 +56,49 @@ def read(_peers: Peers | None, scale: Scale) -> Results:
 def clean(_peers: Peers | None, scale: Scale) -> Results:
     """One partition of `--records` records with 100,000 keys, in segments of 50,000."""
     return _measured("clean", 1, scale.records // SEGMENT_ROWS, SEGMENT_ROWS, {"cleanup.policy": "compact"})
+
+
+def retyped(_peers: Peers | None, scale: Scale) -> Results:
+    """The four fields of 2 of every 5 of `--records` as columns; merges of these rows before and after."""
+    with scratch() as directory:
+        root, bare, records = directory / "data", directory / "bare", _merged_records(scale)
+        fill(root, 1, records // SEGMENT_ROWS, SEGMENT_ROWS, _AT_ONCE, Events(KEYS))
+        shutil.copytree(root, bare)
+        held = content(root, 1)
+        _seconds(Path(shutil.copytree(root, directory / "warm")), segment_compaction)
+        bare_s = _seconds(bare, segment_compaction)
+        alter_topic(Cluster.open(open_store(str(root))), TOPIC, {"value.columns": _COLUMNS})
+        retype_s = _seconds(root, retype)
+        if content(root, 1) != held or _typed(root) != records:
+            raise RuntimeError(f"{_typed(root)} of {records} records have columns, or others changed")
+        return {
+            OURS: {"records/s": records / retype_s},
+            "a merge of these rows": {"records/s": records / _seconds(root, segment_compaction)},
+            "a merge without the columns": {"records/s": records / bare_s},
+        }
+
+
+def _seconds(root: Path, job: ModuleType) -> float:
+    """The time of a job from opening the root, by one worker that has been started."""
+    os.sync()
+    engine = LocalEngine(1)
+    engine.spread(abs, [1])
+    begin = timer()
+    cluster = Cluster.open(open_store(str(root)))
+    states, _ = look(cluster)
+    done = [*job.run(engine, cluster, job.plan(states, cluster.clock.now_ms()))]
+    elapsed = timer() - begin
+    engine.end_run()
+    if not done or any(outcome.error for outcome in done):
+        raise RuntimeError(f"the job failed: {done}")
+    return elapsed
+
+
+def _typed(root: Path) -> int:
+    """How many records have columns, as delta-rs sees it."""
+    rows = DeltaTable(table(root)).to_pyarrow_table(columns=["user", "text", VALUE_ERROR])
+    whole = pc.and_(rows["user"].is_valid(), rows["text"].is_valid())
+    return int(pc.sum(pc.and_(whole, rows[VALUE_ERROR].is_null())).as_py())
 
 
 def _merged_records(scale: Scale) -> int:

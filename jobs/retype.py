@@ -42,8 +42,8 @@ class RetypeStep:
     def __str__(self) -> str:
         where = " in the remote root" if self.remote else ""
         return (
-            f"make the {len(self.columns.columns)} declared columns of {len(self.inputs)} segments "
-            f"({self.size_bytes:,} bytes) from offset {self.inputs[0].base_offset}{where}"
+            f"retype {len(self.inputs)} segments ({self.size_bytes:,} bytes) from offset "
+            f"{self.inputs[0].base_offset}{where} to {len(self.columns.columns)} columns"
         )
 
 

@@ -279,3 +279,29 @@ def test_records_in_the_remote_root_get_their_columns_there(tmp_path: Path) -> N
     assert scene.rows("select sum(n), count(*) from t") == [(6, 3)]
     assert run(scene.opened(), jobs=RETYPE) == []
     scene.check()
+
+
+INVALID_EVERY, BATCH = 100, 5_000
+
+
+@pytest.mark.parametrize("count", [20_000, pytest.param(1_000_000, marks=pytest.mark.torture)])
+def test_of_many_records_with_some_that_do_not_fit_all_are_there_in_order(tmp_path: Path, count: int) -> None:
+    """One in a hundred does not fit what is declared first; all fit what is declared then."""
+    scene = Scene(tmp_path, value_columns="n bigint, late boolean")
+    for begin in range(0, count, BATCH):
+        texts = (
+            b'{"n":%d,"late":%s}' % (number, b"1" if number % INVALID_EVERY == 7 else b"true")
+            for number in range(begin, begin + BATCH)
+        )
+        append(scene.partition, *texts, at_us=scene.clock.now_us())
+    counts = "count(*), count(n), count(value_error)"
+    digest, wrong = scene.digest(), count // INVALID_EVERY
+    assert scene.rows(f"select {counts} from t") == [(count, count - wrong, wrong)]
+    assert scene.rows('select count(*) from t where n <> "offset"') == [(0,)]
+    scene.declare("n bigint")
+    outcomes = run(scene.opened(), jobs=RETYPE)
+    assert (errors(outcomes), sum(outcome.records for outcome in outcomes)) == ({}, count)
+    assert scene.rows(f"select {counts} from t") == [(count, count, 0)]
+    assert scene.rows('select count(*) from t where n <> "offset"') == [(0,)]
+    assert scene.digest() == digest
+    scene.check()

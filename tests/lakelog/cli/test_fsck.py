@@ -4,13 +4,34 @@ import json
 import shutil
 from pathlib import Path
 
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic_admin import create_topic
+from log_tables.store.store import open_store
 from tests.kit.cli import FAILED, Run, lines, printed
+from tests.kit.partitions import append
+from tests.kit.tampered import tamper, with_cell
 
 
 def test_fsck_finds_nothing_in_a_sound_root(run: Run, root: Path) -> None:
     report = printed(run("fsck", "--data", str(root), "--json"))
     assert report["problems"] == []
-    assert lines(run("fsck", "--data", str(root)))[-1] == "every invariant holds"
+    for words in ([], ["--deep"]):
+        assert lines(run("fsck", "--data", str(root), *words))[-1] == "every invariant holds"
+
+
+def test_fsck_derives_declared_columns_when_it_is_asked_to(run: Run, tmp_path: Path) -> None:
+    cluster = Cluster.open(open_store(tmp_path))
+    partition = create_topic(cluster, "t", configs={"value.columns": "n bigint"}).partition(0)
+    partition.claim("")
+    append(partition, b'{"n":1}', b'{"n":2}')
+    tamper(partition, with_cell("n", 1, 17171717))
+    assert lines(run("fsck", "--data", str(tmp_path)))[-1] == "every invariant holds"
+    done = run("fsck", "--data", str(tmp_path), "--deep")
+    assert done.exit_code == FAILED
+    said = " ".join(done.stdout.split())
+    path = partition.snapshot.segments[0].path
+    assert f"BROKEN: topics/t/partition=0: the column n of segment {path} is not what the values say" in said
+    assert "17171717" not in said
 
 
 def test_fsck_names_the_damage_and_ends_with_1(run: Run, root: Path, tmp_path: Path) -> None:

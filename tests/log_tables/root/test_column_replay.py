@@ -9,16 +9,14 @@ from msgspec.structs import replace
 from log_tables.clock import ManualClock
 from log_tables.columns.column_stats import Bound, ColumnStats
 from log_tables.columns.declaration import NOTHING, parse
-from log_tables.layout import VALUE_ERROR, segment_name
+from log_tables.layout import VALUE_ERROR
 from log_tables.partition.partition import Partition
 from log_tables.partition.reader import PartitionConfig
 from log_tables.root.fsck import check_partition
-from log_tables.segments import segment as segments
 from log_tables.store.store import open_store
-from log_tables.table.commit import Commit
-from log_tables.table.delta_log import commit_info
-from log_tables.table.snapshot import Segment, Snapshot, pack_stats
+from log_tables.table.snapshot import Segment, pack_stats
 from tests.kit.partitions import append, new_partition
+from tests.kit.tampered import Change, tamper, unchanged, with_cell
 
 DECLARED = parse(
     "n bigint, s string, d double, b boolean, at timestamp, day date, tags array<string>, "
@@ -33,8 +31,6 @@ VALUES = [
     b'{"n":"not a number"}',
     b'{"n":9,"s":"' + 40 * b"z" + b'","d":-0.0}',
 ]
-
-Change = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 @pytest.fixture
@@ -51,42 +47,12 @@ def problems(partition: Partition, deep: bool = True) -> list[str]:
 
 
 def tampered(
-    partition: Partition,
-    change: Change = lambda batch: batch,
-    segment: Callable[[Segment], Segment] = lambda item: item,
+    partition: Partition, change: Change = unchanged, segment: Callable[[Segment], Segment] = unchanged
 ) -> list[str]:
-    """The problems once the last file is replaced by one that is whole, and whose rows are changed."""
-    table, item = partition.table, partition.snapshot.segments[-1]
-    read = segments.read(table.store, table.directory, item, item.base_offset, item.last_offset + 1, None)
-    batch = change(next(iter(read)))
-    data = segments.encode(batch, "zstd")
-    path = segment_name(item.base_offset, "0" * 8)
-    table.store.put_new(f"{table.directory}/{path}", data)
-    made = segment(segments.describe(path, batch, data.size, item.modification_time, item.columns))
-    commit = Commit(
-        commit_info(table.clock, "UPDATE"), adds=(made.add(True),), removes=(item.remove(0, True),)
-    )
-
-    def build(_: Snapshot) -> Commit:
-        return commit
-
-    table.transact(build)
+    """The problems once the last file is another, and so is what the log says of it."""
+    tamper(partition, change, segment)
     assert problems(partition, deep=False) == []
     return problems(partition)
-
-
-def with_cell(name: str, row: int, value: object) -> Change:
-    """One cell is another value."""
-
-    def change(batch: pa.RecordBatch) -> pa.RecordBatch:
-        index = batch.schema.get_field_index(name)
-        column = batch.column(index)
-        cells = column.to_pylist()
-        assert cells[row] != value
-        cells[row] = value
-        return batch.set_column(index, batch.schema.field(index), pa.array(cells, column.type))
-
-    return change
 
 
 def test_what_was_appended_is_sound(partition: Partition) -> None:
