@@ -37,8 +37,8 @@ _TOPICS = {
 DECLARED = "n bigint"
 """What TYPED declares when all is appended: its values fit this, and not what it declared before."""
 
-STALE = 3
-"""How many commits TYPED has: a kill at each write of a retype is a test."""
+STALE = 5
+"""How many commits TYPED has, enough for a merge: a kill at each write of a retype is a test."""
 
 EXPIRED = 4
 """How many commits of OLD are past its retention, with two records each."""

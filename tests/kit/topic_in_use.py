@@ -6,7 +6,7 @@ from pathlib import Path
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic
-from log_tables.cluster.topic_admin import create_topic
+from log_tables.cluster.topic_admin import alter_topic, create_topic
 from log_tables.cluster.topic_fold import fold
 from log_tables.partition.partition import Partition
 from log_tables.root.fsck import check
@@ -31,6 +31,9 @@ _CONFIGS = {
     "retention.ms": str(3 * HOUR_MS),
 }
 
+_DECLARED = "n bigint, s string", "s string"
+"""The columns at first, and fewer: the schema never changes, and so no stream ends because of that."""
+
 
 class TopicInUse:
     """A topic `t` with three processes: its leader, a gateway that folds, and a scheduler of the jobs.
@@ -48,7 +51,8 @@ class TopicInUse:
         self.cluster = Cluster.open(open_store(directory), self.clock, "http://leader")
         self.appended, self.unseen = Places(), Places()
         own = {"cleanup.policy": policy, "compaction.file.delete.delay.ms": str(delay_ms)}
-        create_topic(self.cluster, "t", PARTITIONS, {**_CONFIGS, **own})
+        self.declared = _DECLARED
+        create_topic(self.cluster, "t", PARTITIONS, {**_CONFIGS, **own, "value.columns": self.declared[0]})
         self.lead()
 
     def lead(self) -> None:
@@ -88,6 +92,11 @@ class TopicInUse:
         partition.truncate(min(partition.log_start + count, partition.high_watermark))
         self.unseen |= {(number, offset) for offset in range(end, partition.log_start)}
 
+    def declare(self) -> None:
+        """Declare the other columns: the next run of jobs retypes what there is."""
+        self.declared = self.declared[::-1]
+        alter_topic(self.cluster, "t", {"value.columns": self.declared[0]})
+
     def fold(self) -> None:
         """The gateway that folds does so, however long it has slept, and cleans the table's own log."""
         fold(self.folder.topic("t"))
@@ -114,7 +123,7 @@ class TopicInUse:
 
     def act(self) -> None:
         """One thing that happens, drawn from the seed."""
-        number, what = self.draw(PARTITIONS), self.draw(10)
+        number, what = self.draw(PARTITIONS), self.draw(11)
         if what < 4:
             self.append(number, 1 + self.draw(4))
         elif what < 6:
@@ -123,6 +132,8 @@ class TopicInUse:
             self.delete_records(number, 1 + self.draw(5))
         elif what < 9:
             self.maintain()
+        elif what < 10:
+            self.declare()
         else:
             self.hours_pass(1 + self.draw(2), asleep=self.draw(2) == 0)
 
@@ -132,7 +143,7 @@ class TopicInUse:
         folded = self.table()
         for number, partition in enumerate(self.topic.partitions()):
             assert folded.of(number) == partition.refresh(wait=True).segments
-        assert check(self.cluster.store).problems == []
+        assert check(self.cluster.store, deep=True).problems == []
 
 
 def clean(partition: Partition) -> None:

@@ -125,6 +125,20 @@ def test_streams_have_each_record_once_beside_the_jobs_and_after_a_fold_that_sto
     assert policy != "delete" or world.kinds == {kind.value for kind in Kind}
 
 
+def test_a_retype_is_a_change_which_a_stream_skips_or_ends_at(
+    spark: "SparkSession", tmp_path: Path, seed: int
+) -> None:
+    world = Streamed(spark, tmp_path, seed, "delete")
+    for _ in range(2):
+        world.topic.declare()
+        world.topic.maintain()
+        world.topic.append(0)
+        world.topic.maintain()
+        world.go_on()
+    world.check()
+    assert world.refused == {PLAIN: UPDATED, IGNORE: UPDATED}
+
+
 def rest_for_hours(topic: TopicInUse) -> None:
     """Long enough for a vacuum to delete what a merge has replaced."""
     for number in range(PARTITIONS):
