@@ -41,7 +41,8 @@ class StructField:
             return
         for index in self.field.columns:
             kind = columns[index].type
-            yield index, times(found, kind) if pa.types.is_temporal(kind) else exact(found, kind)
+            at_once = pa.types.is_temporal(kind)
+            yield index, times(pa.array(found, pa.string()), kind) if at_once else exact(found, kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +87,7 @@ def _decoded(at: Field, columns: Sequence[Column]) -> StructField:
 
 def _are_plain(kinds: set[pa.DataType]) -> bool:
     """Whether columns of these types take what msgspec decodes, and all the same."""
-    if any(map(pa.types.is_nested, kinds)):
-        return len(kinds) == 1 and not _has_times(*kinds)
-    return len({_PYTHON_TYPES[kind] for kind in kinds}) == 1
-
-
-def _has_times(kind: pa.DataType) -> bool:
-    if pa.types.is_nested(kind):
-        return any(_has_times(kind.field(index).type) for index in range(kind.num_fields))
-    return bool(pa.types.is_temporal(kind))
+    return len(kinds) == 1 or {_PYTHON_TYPES.get(kind) for kind in kinds} == {str}
 
 
 def _kind(each: StructField, columns: Sequence[Column]) -> tuple[object, object]:

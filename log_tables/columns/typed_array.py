@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from log_tables.columns.column_type import array_of, map_of, struct_of
 from log_tables.columns.time_text import date_days, time_us
 from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 
@@ -17,9 +18,9 @@ _DATES, _UTC_TIMES, _TIMES = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$", f"^{_DATE_TIME}Z$",
 
 
 def exact(items: Sequence[object], kind: pa.DataType) -> Made:
-    """Items of the Python type of `kind`, of which numbers may be beyond it."""
+    """Decoded items, of which numbers may be beyond `kind`, and texts in it no dates or times."""
     try:
-        return pa.array(items, kind), ()
+        return _timed(pa.array(items, _with_texts(kind)), kind), ()
     except (OverflowError, pa.ArrowException):
         if len(items) == 1:
             return pa.nulls(1, kind), (0,)
@@ -28,9 +29,40 @@ def exact(items: Sequence[object], kind: pa.DataType) -> Made:
     return pa.concat_arrays([first, second]), [*odd, *(half + row for row in others)]
 
 
-def times(items: Sequence[object], kind: pa.DataType) -> Made:
+def _with_texts(kind: pa.DataType) -> pa.DataType:
+    """`kind`, with texts where it has dates and times."""
+    if pa.types.is_list(kind):
+        return array_of(_with_texts(kind.value_type))
+    if pa.types.is_map(kind):
+        return map_of(_with_texts(kind.item_type))
+    if pa.types.is_struct(kind):
+        return struct_of({each.name: _with_texts(each.type) for each in kind.fields})
+    return pa.string() if pa.types.is_temporal(kind) else kind
+
+
+def _timed(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """`array`, of the type `_with_texts(kind)`, as `kind`. Raises ArrowInvalid if a text is no time."""
+    if array.type == kind:
+        return array
+    if pa.types.is_temporal(kind):
+        found, odd = times(array, kind)
+        if odd:
+            raise pa.ArrowInvalid("a text is no date or time")
+        return found
+    nulls = array.is_null()
+    if pa.types.is_list(kind):
+        values = _timed(array.values, kind.value_type)
+        return pa.ListArray.from_arrays(array.offsets, values, type=kind, mask=nulls)
+    if pa.types.is_map(kind):
+        items = _timed(array.items, kind.item_type)
+        return pa.MapArray.from_arrays(array.offsets, array.keys, items, type=kind, mask=nulls)
+    fields = zip(array.flatten(), kind.fields, strict=True)  # in `field` there are texts where a null is
+    parts = [_timed(part, each.type) for part, each in fields]
+    return pa.StructArray.from_arrays(parts, fields=kind.fields, mask=nulls)
+
+
+def times(texts: pa.Array, kind: pa.DataType) -> Made:
     """Texts as dates or times. Those of the usual form are read at once, others one by one."""
-    texts = pa.array(items, pa.string())
     form = _DATES if pa.types.is_date(kind) else _form(texts)
     usual = pc.match_substring_regex(texts, form)
     found = _read(pc.if_else(usual, texts, None) if usual.false_count else texts, form, kind)
@@ -38,11 +70,11 @@ def times(items: Sequence[object], kind: pa.DataType) -> Made:
         return found, ()
     left = usual.is_valid() if found is None else pc.equal(usual, False).fill_null(False)
     number = date_days if pa.types.is_date(kind) else time_us
-    rows = np.flatnonzero(left).tolist()
-    numbers = [number(str(items[row])) for row in rows]
-    before = pa.nulls(len(items), kind) if found is None else found
+    rows = np.flatnonzero(left)
+    numbers = [number(text) for text in texts.take(pa.array(rows)).to_pylist()]
+    before = pa.nulls(len(texts), kind) if found is None else found
     mended = pc.replace_with_mask(before, left, pa.array(numbers, kind))
-    return mended, [row for row, read in zip(rows, numbers, strict=True) if read is None]
+    return mended, [row for row, read in zip(rows.tolist(), numbers, strict=True) if read is None]
 
 
 def _read(texts: pa.Array, form: str, kind: pa.DataType) -> pa.Array | None:
