@@ -1,6 +1,7 @@
 """`kill -9` of `lakelog maintain`, its JVM and its workers under load: every record is there, once.
 
-The seed chooses the engine of each scheduler.
+The seed chooses the engine of each scheduler. Before each, other columns are declared, to which it retypes
+all.
 """
 
 import json
@@ -16,9 +17,12 @@ from pathlib import Path
 import httpx
 import pytest
 
+from jobs.maintenance import JOBS
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.remote_admin import set_remote_root
+from log_tables.cluster.topic_admin import alter_topic
+from log_tables.columns.declaration import parse
 from log_tables.layout import MAINTENANCE
 from log_tables.partition.partition import Partition
 from log_tables.root.fsck import check
@@ -41,6 +45,8 @@ pytestmark = [
 MERGED, TIERED = "merged", "tiered"
 PARTITIONS = 2
 JSON = {"Content-Type": "application/vnd.kafka.json.v2+json"}
+DECLARED = "n bigint, s string", "n bigint"
+ALL = [word for job in JOBS for word in ("--job", job.name)]
 TINY = {"segment_bytes": "32768", "merge_min_age_ms": "0"}
 WAIT_S = 600
 WORKERS = {"local": "jobs.local_worker", "spark": WORKER}
@@ -62,7 +68,8 @@ class Scene:
         limits = {**TINY, "remote_storage_enable": "true", "local_retention_ms": "500"}
         self.gateway.create_topic(TIERED, PARTITIONS, **limits)
         self.acknowledged = {self._place(writer): 0 for writer in range(2 * PARTITIONS)}
-        self.consumed: dict[tuple[str, int], list[str]] = {place: [] for place in self.acknowledged}
+        self.consumed: dict[tuple[str, int], list[object]] = {place: [] for place in self.acknowledged}
+        self._declared = DECLARED
         self._stop, self._written = threading.Event(), threading.Event()
         self._writers, self._readers = (
             [threading.Thread(target=target, args=(writer,)) for writer in range(2 * PARTITIONS)]
@@ -105,8 +112,12 @@ class Scene:
     def start(self, draw: ManualClock) -> None:
         """Start a scheduler with the engine that is drawn."""
         self._engine = sorted(WORKERS)[int(draw.random() * len(WORKERS))]
+        self._declared = self._declared[::-1]
+        cluster = Cluster.open(open_store(self._data), create=False)
+        for topic in (MERGED, TIERED):
+            alter_topic(cluster, topic, {"value.columns": self._declared[0]})
         words = ["--data", str(self._data), "--every", "1s", "--nice", "0", "--set", "log_level=warning"]
-        words += ["--engine", self._engine]
+        words += ["--engine", self._engine, *ALL]
         with self._log.open("ab") as log:
             self.scheduler = subprocess.Popen(
                 [sys.executable, "-m", "lakelog", "maintain", *words],
@@ -150,7 +161,7 @@ class Scene:
 
     def maintain_once(self) -> None:
         """A complete run, in which nothing fails."""
-        words = ["--data", str(self._data), "--once", "--nice", "0", "--engine", self._engine]
+        words = ["--data", str(self._data), "--once", "--nice", "0", "--engine", self._engine, *ALL]
         done = subprocess.run(
             [sys.executable, "-m", "lakelog", "maintain", *words],
             cwd=ROOT,
@@ -179,7 +190,10 @@ class Scene:
             expected = [padded(number) for number in range(self.acknowledged[place])]
             assert self.consumed[place] == expected
             assert [json.loads(value or b"") for value in values(partition)] == expected
-        assert check(open_store(self._data)).problems == []
+            assert {segment.columns for segment in partition.snapshot.segments} == {
+                parse(self._declared[0]).id
+            }
+        assert check(open_store(self._data), deep=True).problems == []
         self._joined.end()
         for topic in (MERGED, TIERED):
             check_streamed(self._data, topic)
@@ -191,9 +205,9 @@ class Scene:
         self.gateway.stop()
 
 
-def padded(number: int) -> str:
-    """A value of some hundred bytes that do not compress to nothing."""
-    return f"{number}-{ManualClock(seed=number).random_hex(300)}"
+def padded(number: int) -> dict[str, object]:
+    """A value of some hundred bytes that do not compress to nothing; one in ten does not fit its columns."""
+    return {"n": number if number % 10 else f"{number}", "s": ManualClock(seed=number).random_hex(300)}
 
 
 @pytest.fixture
