@@ -28,6 +28,12 @@ TIMES = [
     "2013-02-29",
     "2013-02-30",
     "0001-01-01",
+    "0000-01-01",
+    "2013-1-31",
+    "20130131",
+    "2013-01-31\n",
+    " 2013-01-31",
+    "2013-01-31Z",
     "9999-12-31",
     "2013-01-31T05:00:00Z",
     "2013-01-31T05:00:00Z\n",
@@ -88,9 +94,10 @@ def test_it_is_the_first_that_does_not_fit(text: str, given_values: list[bytes |
         assert (found and (found.place, found.reason)) == expected
 
 
-@given(st.sampled_from(DECLARATIONS[:3]), st.sampled_from(TIMES), names)
-def test_times_are_judged_as_the_plain_rules_say(text: str, time: str, name: str) -> None:
-    declaration, value = parse(text), json.dumps({name: time}).encode()
+@pytest.mark.parametrize("name", ["t", "day"])
+@pytest.mark.parametrize("time", TIMES)
+def test_times_are_judged_as_the_plain_rules_say(time: str, name: str) -> None:
+    declaration, value = parse(DECLARATIONS[0]), json.dumps({name: time}).encode()
     assert (first_misfit(Rows([value], 0), declaration) is None) == (fit(value, declaration)[1] is None)
 
 
