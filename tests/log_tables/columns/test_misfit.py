@@ -51,6 +51,9 @@ TIMES = [
 ]
 NUMBERS = ["1.0", "-0", "1e2", "1e400", str(2**63 - 1), str(2**63), str(-(2**63) - 1), "9" * 400, "NaN", "01"]
 
+DEEPEST = b'{"x": %b}' % (b"[" * (VALUE_DEPTH_MAX - 1) + b"]" * (VALUE_DEPTH_MAX - 1))
+TOO_DEEP = b'{"x": %b}' % (b"[" * VALUE_DEPTH_MAX + b"]" * VALUE_DEPTH_MAX)
+
 leaves = (
     st.none()
     | st.booleans()
@@ -80,6 +83,11 @@ values = (
 @example(DECLARATIONS[0], [b'{"x": "\xff"}'])
 @example(DECLARATIONS[0], [b'{"x": %b}' % (b"[" * VALUE_DEPTH_MAX + b"]" * VALUE_DEPTH_MAX)])
 @example(DECLARATIONS[0], [b'{"x": %b}' % (b"[" * 100_000)])
+@example(DECLARATIONS[0], [b"{} ", b'{"x": "\xc3', b'\xa9"}'])
+@example(DECLARATIONS[0], [b'{"x": "\xc3"}', b'{"s": "\xa9"}'])
+@example(DECLARATIONS[0], [b"{}"] * VALUE_DEPTH_MAX + [DEEPEST])
+@example(DECLARATIONS[0], [DEEPEST, b"{}", None])
+@example(DECLARATIONS[0], [b"{}"] * 3 + [TOO_DEEP])
 @example(DECLARATIONS[0], [b'{"s": "\\ud800"}'])
 @example(DECLARATIONS[0], [b"null"])
 @example(DECLARATIONS[0], [b""])
