@@ -12,6 +12,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, DataFrameReader, Observation, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
@@ -220,7 +221,7 @@ def views(spark: SparkSession, job: Job) -> dict[str, dict[str, float]]:
     topics(spark, job.source, names=job.topic)
     frames = {
         OURS: spark.table(f"`{job.topic}`"),
-        UNION: union_of_scans(spark, cluster, job.topic, topic.partitions()),
+        UNION: union_of_scans(spark, cluster, job.topic, topic.partitions(), pa.schema([])),
     }
     took: dict[str, list[dict[str, float]]] = {name: [] for name in frames}
     for _ in range(_TURNS + 1):

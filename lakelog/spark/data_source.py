@@ -12,7 +12,7 @@ from lakelog.spark.options import SOURCE_OPTIONS, check_names
 from lakelog.spark.rows import spark_schema
 from lakelog.spark.sink.sink import BatchSink, StreamSink
 from lakelog.spark.source.batch import BatchReader
-from lakelog.spark.source.options import columns_of, names_table, table_of
+from lakelog.spark.source.options import columns_of, declared_of, names_table, table_of
 from lakelog.spark.source.stream import RefusedReader, StreamReader
 from lakelog.spark.source.tables import TableReader, table_schema
 from log_tables.errors import InvalidArgument
@@ -30,12 +30,13 @@ class LakelogSource(DataSource):
     def schema(self) -> StructType:
         """The rows' schema. Raises InvalidArgument for an unknown option or a wrong `table` or `columns`.
 
-        Spark asks for it in `load`, so a misspelt option fails there.
+        The root is looked at if `columns` names declared ones. Spark asks for it in `load`, so a misspelt
+        option fails there.
         """
         check_names(self.options, SOURCE_OPTIONS)
         if names_table(self.options):
             return table_schema(table_of(self.options)[1])
-        return spark_schema(columns_of(self.options))
+        return spark_schema(columns_of(self.options), declared_of(self.options))
 
     def reader(self, schema: StructType) -> BatchReader | TableReader:
         """Raises InvalidArgument."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -16,7 +17,7 @@ from pyspark.sql.types import (
 )
 
 from log_tables.layout import HEADERS, KEY, OFFSET, TIMESTAMP, VALUE
-from log_tables.record import HEADERS_TYPE
+from log_tables.record import HEADERS_TYPE, record_schema
 
 TOPIC, PARTITION, TIMESTAMP_TYPE = "topic", "partition", "timestampType"
 HEADERS_COLUMN = HEADERS
@@ -49,28 +50,39 @@ _ARROW_TYPES: dict[str, pa.DataType] = {
     HEADERS: HEADERS_TYPE,
 }
 _CONSTANT = (TOPIC, PARTITION, TIMESTAMP_TYPE)
+NO_COLUMNS = pa.schema([])
+"""The declared columns of a query that names none."""
 
 
-def spark_schema(columns: Sequence[str]) -> StructType:
-    """The Spark schema of rows with these columns; all may be null, as in Spark's Kafka source."""
-    return StructType([StructField(name, _SPARK_TYPES[name]) for name in columns])
+def spark_schema(columns: Sequence[str], declared: pa.Schema = NO_COLUMNS) -> StructType:
+    """The Spark schema of rows with these columns; all may be null, as in Spark's Kafka source.
+
+    Columns that topics declare have the types of `declared`.
+    """
+    return StructType([StructField(name, _spark_type(name, declared)) for name in columns])
 
 
-def arrow_schema(columns: Sequence[str]) -> pa.Schema:
+def _spark_type(name: str, declared: pa.Schema) -> DataType:
+    known = _SPARK_TYPES.get(name)
+    return from_arrow_type(declared.field(name).type) if known is None else known
+
+
+def arrow_schema(columns: Sequence[str], declared: pa.Schema = NO_COLUMNS) -> pa.Schema:
     """The same for Arrow: Spark takes batches of exactly this schema."""
-    return pa.schema([pa.field(name, _ARROW_TYPES[name]) for name in columns])
+    types = {**{field.name: field.type for field in declared}, **_ARROW_TYPES}
+    return pa.schema([pa.field(name, types[name]) for name in columns])
 
 
-def stored_columns(columns: Sequence[str]) -> tuple[str, ...]:
+def stored_columns(columns: Sequence[str], declared: pa.Schema) -> pa.Schema:
     """The columns to read of a segment for `columns`; always with the offset, the position of the read."""
-    return (OFFSET, *(name for name in columns if name not in (*_CONSTANT, OFFSET)))
+    return pa.schema([*record_schema({OFFSET, *columns}), *declared])
 
 
 def row_maker(
-    columns: Sequence[str], topic: str, partition: int, timestamp_type: int
+    columns: Sequence[str], declared: pa.Schema, topic: str, partition: int, timestamp_type: int
 ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """A function from records of one partition (RECORD_SCHEMA or some of its columns) to rows."""
-    schema = arrow_schema(columns)
+    """A function from records of one partition, which have the stored ones of `columns`, to rows."""
+    schema = arrow_schema(columns, declared)
     constants = {TOPIC: topic, PARTITION: partition, TIMESTAMP_TYPE: timestamp_type}
 
     def rows(records: pa.RecordBatch) -> pa.RecordBatch:

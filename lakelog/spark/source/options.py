@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import pyarrow as pa
+
 from lakelog.spark.options import (
     BATCH_ONLY,
     SELECTIONS,
@@ -21,10 +23,14 @@ from lakelog.spark.options import (
     gateway_url,
     root_location,
 )
-from lakelog.spark.rows import COLUMNS, HEADERS_COLUMN
+from lakelog.spark.rows import COLUMNS, HEADERS_COLUMN, NO_COLUMNS
 from lakelog.spark.source.positions import EARLIEST, LATEST, Position, json_object, position, whole_number
+from lakelog.spark.worker import store_at
+from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import check_group_name
 from log_tables.cluster.topic import check_topic_name, is_internal
+from log_tables.columns.declaration import Declaration
+from log_tables.columns.declaration import parse as parse_columns
 from log_tables.errors import InvalidArgument
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.sql.system_tables import SYSTEM_TABLES
@@ -55,6 +61,7 @@ class Options:
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: float
     columns: tuple[str, ...]
+    declared: pa.Schema
     group_id: str | None
     gateway: str | None
 
@@ -89,23 +96,22 @@ def parse(given: Mapping[str, str], streaming: bool) -> Options:
         min_offsets_per_trigger=least,
         max_trigger_delay_ms=_delay_ms(options),
         columns=columns_of(options),
+        declared=declared_of(options),
         group_id=_group_id(options, topics),
         gateway=_gateway(options),
     )
 
 
 def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns of the rows, in order. Raises InvalidArgument."""
+    """The columns of the rows, in order; others than those of every row are to be declared ones.
+
+    Raises InvalidArgument.
+    """
     options = {name.lower(): value for name, value in given.items()}
     headers = _flag("includeHeaders", options.get("includeheaders", "false"))
     if "columns" not in options:
         return (*COLUMNS, HEADERS_COLUMN) if headers else COLUMNS
     names = _list(options["columns"])
-    for name in names:
-        if name not in (*COLUMNS, HEADERS_COLUMN):
-            raise InvalidArgument(
-                f"columns names {name!r}; there are {', '.join(COLUMNS)} and {HEADERS_COLUMN}"
-            )
     if not names or len(set(names)) < len(names):
         raise InvalidArgument(f"columns={options['columns']!r} must name at least one column, each once")
     if "includeheaders" in options and headers != (HEADERS_COLUMN in names):
@@ -114,6 +120,46 @@ def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
             "other; columns alone says it"
         )
     return names
+
+
+def declared_of(given: Mapping[str, str]) -> pa.Schema:
+    """The declared columns among the columns of the rows, and their types.
+
+    The root is looked at if there are any. Raises InvalidArgument for a column that no topic of the query has
+    declared, or two with different types.
+    """
+    wanted = [name for name in columns_of(given) if name not in (*COLUMNS, HEADERS_COLUMN)]
+    if not wanted:
+        return NO_COLUMNS
+    known = {name.lower(): name for name in SOURCE_OPTIONS}
+    topics, pattern, assigned = _selection({known.get(name.lower(), name): given[name] for name in given})
+    chosen = {*topics, *(partition.topic for partition in assigned or ())}
+    cluster = Cluster.open(store_at(root_location(given)), create=False)
+    records = (cluster.metadata_log.topic(topic.name) for topic in cluster.topics())
+    declared = {
+        record.name: parse_columns(record.columns)
+        for record in records
+        if record is not None and (record.name in chosen or (pattern and pattern.fullmatch(record.name)))
+    }
+    return pa.schema([_declared_field(name, declared) for name in wanted])
+
+
+def _declared_field(name: str, declared: Mapping[str, Declaration]) -> pa.Field:
+    """The column `name` of the topics that declare it. Raises InvalidArgument."""
+    found = {topic: each.schema.field(name) for topic, each in declared.items() if name in each.schema.names}
+    if not found:
+        named = dict.fromkeys(column for each in declared.values() for column in each.schema.names)
+        raise InvalidArgument(
+            f"columns names {name!r}; there are {', '.join((*COLUMNS, HEADERS_COLUMN, *named))}"
+        )
+    first = next(iter(found))
+    other = next((topic for topic in found if found[topic].type != found[first].type), None)
+    if other is not None:
+        raise InvalidArgument(
+            f"topics {first} and {other} declare the column {name} with different types; read them by "
+            "queries of their own"
+        )
+    return found[first]
 
 
 def names_table(given: Mapping[str, str]) -> bool:

@@ -17,7 +17,6 @@ from lakelog.spark.source.options import Options
 from lakelog.spark.worker import freeze_gc, store_at
 from log_tables.cluster.cluster import Cluster
 from log_tables.layout import partition_directory
-from log_tables.record import record_schema
 from log_tables.segments.replaced import read_on
 from log_tables.segments.segment import read as read_segment
 from log_tables.store.store import Store
@@ -54,15 +53,15 @@ def read(part: InputPartition, options: Options) -> Iterator[pa.RecordBatch]:
     if not isinstance(part, Slice):
         return  # what Spark makes up for a batch query that has nothing to read
     freeze_gc()
-    columns = options.columns
-    rows = row_maker(columns, part.topic, part.partition, part.timestamp_type)
-    records = _records(options, part, stored_columns(columns))
+    columns, declared = options.columns, options.declared
+    rows = row_maker(columns, declared, part.topic, part.partition, part.timestamp_type)
+    records = _records(options, part, stored_columns(columns, declared))
     for batch in _gathered(records):
         yield rows(batch)
 
 
-def _records(options: Options, part: Slice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    now, schema = part, record_schema(columns)
+def _records(options: Options, part: Slice, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    now = part
 
     def read(segment: Segment, start: int, end: int) -> Iterator[pa.RecordBatch]:
         store = _store(options.location, segment, now)

@@ -1,11 +1,12 @@
 """The rows of a topic by one native scan of the table over it; what that lacks, from the partitions' logs."""
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (as everyone calls it)
 
 from lakelog.spark.options import RootLocation
 from lakelog.spark.rows import PARTITION, TOPIC, spark_schema
-from lakelog.spark.sql.partition_scans import Partitions, has_moved, table_at
+from lakelog.spark.sql.partition_scans import Partitions, columns_in, has_moved, table_at
 from lakelog.spark.sql.topic_tail import COLUMNS, TopicTail
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic, is_internal
@@ -44,25 +45,33 @@ def usable_table(
 
 
 def topic_scan(
-    spark: SparkSession, cluster: Cluster, location: RootLocation, topic: Topic, folded: TopicSnapshot
+    spark: SparkSession,
+    cluster: Cluster,
+    location: RootLocation,
+    topic: Topic,
+    folded: TopicSnapshot,
+    declared: pa.Schema,
 ) -> DataFrame:
-    """The rows of `topic`, whose table was at `folded`, or before, when this is called.
+    """The rows of `topic`, whose table was at `folded`, or before, when this is called; with its `declared`
+    columns.
 
     A query scans the newest version of the table. Delta reads one version in all of a query, so the same
     query finds out, from the files beyond those of `folded`, where that version ends in each partition; the
     tail begins there. Below the log starts, which are read last, nothing is shown.
     """
     ends = tuple(folded.end(number) for number in range(topic.partition_count))
-    tail = TopicTail(location, topic.name, topic.topic_id, folded.metadata.id, ends)
+    names = tuple(declared.names)
+    tail = TopicTail(location, topic.name, topic.topic_id, folded.metadata.id, ends, names)
     table = spark.table(table_at(cluster.store, topic.directory))
     starts = spark.range(0, 1, 1, 1).mapInArrow(tail.log_starts, "log_starts array<bigint>").scalar()
     start = F.coalesce(F.get(starts, F.col(PARTITION)), F.lit(0))
-    scanned = table.where(F.col(OFFSET) >= start).select(F.lit(topic.name).alias(TOPIC), *COLUMNS[1:])
+    columns = [F.expr(column) for column in columns_in(folded.declared, declared)]
+    scanned = table.where(F.col(OFFSET) >= start).select(F.lit(topic.name).alias(TOPIC), PARTITION, *columns)
     # A row that says nothing: without any, Spark would run no task.
     nothing = spark.sql(f"select -1 as `{PARTITION}`, 0L as `{_END}`")
     beyond = table.where(_beyond(ends)).select(PARTITION, (F.col(OFFSET) + 1).alias(_END))
     found = nothing.unionAll(beyond).groupBy(PARTITION).agg(F.max(_END).alias(_END)).coalesce(1)
-    return scanned.unionAll(found.mapInArrow(tail.records, spark_schema(COLUMNS)))
+    return scanned.unionAll(found.mapInArrow(tail.records, spark_schema((*COLUMNS, *names), declared)))
 
 
 def _beyond(ends: tuple[int, ...]) -> str:

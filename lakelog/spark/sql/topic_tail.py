@@ -31,7 +31,7 @@ class TopicTail:
     """The tail of one topic, of the incarnation `topic_id`, behind the table over it with the id `table_id`.
 
     `ends` are the offsets up to which that table had each partition when the view was registered. It has no
-    less since.
+    less since. `declared` are columns of the view, after COLUMNS.
     """
 
     location: RootLocation
@@ -39,6 +39,7 @@ class TopicTail:
     topic_id: str
     table_id: str
     ends: tuple[int, ...]
+    declared: tuple[str, ...] = ()
 
     def log_starts(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One row: the log starts of all partitions, in order. `batches` say nothing.
@@ -52,7 +53,7 @@ class TopicTail:
         yield pa.record_batch([starts], names=["log_starts"])
 
     def records(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The records behind the ends of the table that is scanned, with COLUMNS.
+        """The records behind the ends of the table that is scanned, with COLUMNS and `declared`.
 
         `batches` have rows of a partition and the end of what the table has beyond `ends`, if it has any.
         Raises as `log_starts`, DataLost for records that were deleted while they were read, CorruptSegment.
@@ -60,7 +61,7 @@ class TopicTail:
         known = dict(enumerate(self.ends))
         for batch in batches:
             known.update(zip(*(column.to_pylist() for column in batch.columns), strict=True))
-        followed, options = self._followed(), _options(self.location, self.topic)
+        followed, options = self._followed(), _options(self.location, self.topic, self.declared)
         wanted = [
             OffsetRange(at, max(known.get(at.partition, 0), log.log_start), log.high_watermark)
             for at, log in followed.partitions.items()
@@ -97,8 +98,8 @@ class TopicTail:
 
 
 @lru_cache(maxsize=16)
-def _options(location: RootLocation, topic: str) -> Options:
-    given = {"path": location.root, "subscribe": topic, "columns": ",".join(COLUMNS)}
+def _options(location: RootLocation, topic: str, declared: tuple[str, ...] = ()) -> Options:
+    given = {"path": location.root, "subscribe": topic, "columns": ",".join((*COLUMNS, *declared))}
     return parse({**storage_options(dict(location.storage)), **given}, streaming=False)
 
 

@@ -25,6 +25,7 @@ from lakelog.spark.sql.json_fields import (
 from lakelog.spark.sql.partition_scans import Partitions, location_of, union_of_scans
 from lakelog.spark.sql.topic_scan import topic_scan, usable_table
 from log_tables.cluster.cluster import Cluster
+from log_tables.columns.declaration import NOTHING, Declaration, parse
 from log_tables.errors import InvalidArgument, UnknownTopic
 from log_tables.layout import CLUSTER_METADATA, KEY, KEY_TEXT, VALUE, VALUE_TEXT
 from log_tables.sql.system_tables import SYSTEM_TABLES
@@ -45,8 +46,9 @@ def topics(
 ) -> list[str]:
     """Register a temporary view for each topic of `root`, of the topic's name; returns the views' names.
 
-    A view has the columns topic, partition, offset, timestamp, key, value, headers, and value and key once
-    more as text, which is null where they are not UTF-8: value_text, key_text. A query shows all records that
+    A view has the columns topic, partition, offset, timestamp, key, value, headers, those that the topic has
+    declared, and value and key once more as text, which is null where they are not UTF-8: value_text,
+    key_text. A column that is declared later comes with a second call. A query shows all records that
     were acknowledged before it: later ones need no second call. Later topics do. So do, in views of few
     partitions (`usable_table`), later partitions, and a log start that came to lie inside a segment
     (delete-records). A second call also drops the views of topics that are gone. `names` are the topics to
@@ -142,12 +144,12 @@ def _records(
     spark: SparkSession, cluster: Cluster, location: RootLocation, name: str, partitions: Partitions
 ) -> DataFrame:
     """The rows of a topic, which every query looks for again."""
-    folded = usable_table(cluster, name, partitions)
+    folded, declared = usable_table(cluster, name, partitions), _declared(cluster, name, partitions).schema
     try:
         if folded is not None:
-            records = topic_scan(spark, cluster, location, cluster.topic(name), folded)
+            records = topic_scan(spark, cluster, location, cluster.topic(name), folded, declared)
         else:
-            records = union_of_scans(spark, cluster, name, partitions)
+            records = union_of_scans(spark, cluster, name, partitions, declared)
         return records.select("*", text(VALUE).alias(VALUE_TEXT), text(KEY).alias(KEY_TEXT))
     except (PySparkException, Py4JError) as error:
         where = location_of(cluster.store, partitions[0].directory.rsplit("/", 1)[0])
@@ -156,6 +158,14 @@ def _records(
             "session with lakelog.spark.session, for an object store with its package "
             "(org.apache.hadoop:hadoop-aws) and settings (spark.hadoop.fs.s3a.…)"
         ) from None
+
+
+def _declared(cluster: Cluster, name: str, partitions: Partitions) -> Declaration:
+    """All columns that the topic has ever declared."""
+    record, declared = cluster.metadata_log.topic(name), NOTHING
+    for partition in partitions:
+        declared = declared.joined(partition.snapshot.declared)
+    return declared if record is None else parse(record.columns).joined(declared)
 
 
 def _groups(spark: SparkSession, url: str, store_options: Mapping[str, str], table: str) -> DataFrame:

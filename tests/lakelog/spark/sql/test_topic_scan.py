@@ -177,6 +177,27 @@ def test_columns_that_are_declared_leave_a_view_as_it_is(
     check(spark, cluster)
 
 
+def test_a_view_has_declared_columns_from_the_table_and_from_the_tail(
+    spark: "SparkSession", cluster: Cluster, topic: Topic
+) -> None:
+    alter_topic(cluster, "t", {"value.columns": "a bigint, `b-c` array<string> FROM '/b'"})
+    append(topic.partition(0), b'{"a":1,"b":["x",null]}')
+    fold(topic)
+    append(topic.partition(1), b'{"a":2}', b'{"a":"x"}')
+    register(spark, cluster, names="t")
+    check(spark, cluster)
+    sql = "select partition, offset, a, value_error{} from t order by 1, 2"
+    assert rows(spark, sql.format("")) == local(cluster, sql.format(""))
+    assert rows(spark, "select `b-c` from t where a = 1") == [(["x", None],)]
+    alter_topic(cluster, "t", {"value.columns": "`b-c` array<string> FROM '/b'"})
+    append(topic.partition(2), b'{"a":3,"b":["y"]}')
+    fold(topic)
+    assert rows(spark, "select a, `b-c` from t where `b-c` is not null order by 2") == [
+        (1, ["x", None]),
+        (None, ["y"]),
+    ]
+
+
 def test_records_that_moved_to_a_remote_root_say_what_to_do(
     spark: "SparkSession", cluster: Cluster, topic: Topic, tmp_path: Path
 ) -> None:
