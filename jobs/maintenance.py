@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from jobs import housekeeping, key_compaction, retention, retype, segment_compaction, tiering
 from jobs.engine import Engine, EngineChoice
 from jobs.outcome import JobOutcome
-from jobs.state import PartitionState, UnreadablePartition, look
+from jobs.state import PartitionState, UnreadablePartition, fold_changed, look
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.run_log import JobRun, record_runs
 from log_tables.errors import InvalidArgument, LakelogError
@@ -123,6 +123,7 @@ class Maintenance:
 
     def _run(self, stop: Callable[[], bool], used: list[Engine]) -> Iterator[JobOutcome]:
         run, started_ms = self._cluster.clock.unique_id(), self._cluster.clock.now_ms()
+        done: list[JobOutcome] = []
         reported: set[UnreadablePartition] = set()
         unrecorded: str | None = None
         for job in self._jobs:
@@ -141,6 +142,7 @@ class Maintenance:
             except LakelogError as error:
                 unrecorded = error.message
             yield from done
+        fold_changed(self._cluster, sorted({outcome.topic for outcome in done if not outcome.error}))
         if unrecorded is not None:
             yield JobOutcome(job=RECORD, topic=MAINTENANCE, partition=0, error=unrecorded)
 

@@ -110,6 +110,16 @@ def look(
     return states, [*unreadable, *cut_off, *stuck]
 
 
+def fold_changed(cluster: Cluster, names: Iterable[str]) -> None:
+    """Fold the topics `names`, which the last job of a run has changed: their leaders may rest.
+
+    A table that cannot be folded is named by the next run.
+    """
+    for topic in map(cluster.cached_topic, names):
+        if topic is not None and not is_internal(topic.name):
+            _fold(topic, change=True)
+
+
 def _fold(topic: Topic, change: bool) -> tuple[str, Mapping[str, int], str]:
     """Fold `topic`, if it may `change`; returns its name, how far its table has each partition, by directory,
     and why there is none.
