@@ -29,7 +29,7 @@ from log_tables.segments.segment import SEGMENT_LIMITS, SegmentLimits, SegmentSt
 from log_tables.store.store import Store, open_store
 from log_tables.table.commit import Commit, Txn
 from log_tables.table.delta_log import commit_info
-from log_tables.table.snapshot import Horizons, Segment, Snapshot
+from log_tables.table.snapshot import TAG_COLUMNS, Horizons, Segment, Snapshot
 from log_tables.table.table import Table
 
 __all__ = [
@@ -265,9 +265,8 @@ def compact_if_dirty(table: Table, compression: str) -> bool:
 
 
 def _read(store: Store, table: str, inputs: Sequence[Segment]) -> Iterator[pa.RecordBatch]:
-    """The records of `inputs`, neighbours in order with the same declaration, with all their columns.
-
-    Raises InvalidArgument, CorruptSegment.
+    """The records of `inputs`, neighbours in order with the same declaration, with all their columns, in the
+    order of the first: a file that was moved may have another one. Raises InvalidArgument, CorruptSegment.
     """
     if not inputs or any(a.last_offset >= b.base_offset for a, b in pairwise(inputs)):
         raise InvalidArgument("a rewrite takes one or more segments in offset order; list them so")
@@ -275,7 +274,19 @@ def _read(store: Store, table: str, inputs: Sequence[Segment]) -> Iterator[pa.Re
         raise InvalidArgument(
             "a rewrite takes segments of one declaration of columns; rewrite those of each by themselves"
         )
-    return _records(store, table, inputs, None)
+    return _in_one_order(table, _records(store, table, inputs, None))
+
+
+def _in_one_order(table: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    order: list[str] = []
+    for batch in batches:
+        order = order or batch.schema.names
+        if {*batch.schema.names} != {*order}:
+            raise CorruptSegment(
+                f"segments of {table} with the same tag {TAG_COLUMNS} have other columns; restore them from "
+                "a backup"
+            )
+        yield batch.select(order)
 
 
 def _records(

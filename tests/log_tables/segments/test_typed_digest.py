@@ -131,3 +131,18 @@ def test_a_merge_keeps_all_columns(limits: segments.SegmentLimits, compression: 
         name: sum(batch.column(name).null_count for batch in batches)
         for name in ("value_error", "s", "b", "d", "t", "e", "ts")
     }
+
+
+def test_a_merge_joins_files_whose_columns_are_in_another_order() -> None:
+    """The table of a remote root may have got the columns of a topic in another order."""
+    store, inputs = open_store("memory://"), []
+    for number, text in enumerate(("n bigint, s string", "s string, n bigint")):
+        declaration = parse(text)
+        batch = records([b'{"n":%d,"s":"x"}' % number, b'{"n":"no"}'], declaration, base=2 * number)
+        data = segments.encode(batch, "zstd")
+        store.put_new(f"table/{number}.parquet", data)
+        inputs.append(segments.describe(f"{number}.parquet", batch, data.size, number, declaration.id))
+    made = rewrite.merge(store, "table", inputs, "zstd", ManualClock())
+    found = pa.Table.from_batches(segments.read(store, "table", made, 0, 4, None))
+    assert found.select(["n", "s"]).to_pydict() == {"n": [0, None, 1, None], "s": ["x", None, "x", None]}
+    assert found["value_error"].null_count == 2
