@@ -205,6 +205,12 @@ def check_count(declaration: Declaration) -> None:
             f"the topic would have {leaves} columns in Parquet, each field of a struct counted; it can have "
             f"{LEAF_COLUMNS_MAX}"
         )
+    chars = len(declaration.text)
+    if chars > COLUMNS_TEXT_MAX_CHARS:
+        raise InvalidConfig(
+            f"the topic would have columns of {chars} characters, with those that were left out; it can have "
+            f"{COLUMNS_TEXT_MAX_CHARS}, so choose shorter names and paths"
+        )
 
 
 def check_name(name: str) -> None:

@@ -100,6 +100,18 @@ def test_settings_change_for_everyone_and_become_table_properties(cluster: Clust
     assert elsewhere.topic("t").config.overrides == config.overrides
 
 
+def test_a_topic_whose_columns_would_be_too_long_can_still_be_altered(cluster: Cluster) -> None:
+    """Those that were left out count, as they stay in its record."""
+    first, second = (
+        ", ".join(f"{name}{index} string FROM '/{'x' * 500}'" for index in range(100)) for name in "ab"
+    )
+    create_topic(cluster, "t", configs={"value.columns": first})
+    with pytest.raises(InvalidConfig, match="with those that were left out"):
+        alter_topic(cluster, "t", {"value.columns": second})
+    assert alter_topic(cluster, "t", {"value.columns": None}).config.columns.text == ""
+    assert alter_topic(cluster, "t", {"retention.ms": "1000"}).config["retention.ms"] == "1000"
+
+
 def test_a_topic_that_grows_keeps_what_it_has(cluster: Cluster) -> None:
     topic = create_topic(cluster, "t", 1)
     topic.partition(0).claim("http://first")

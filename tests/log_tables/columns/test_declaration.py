@@ -153,6 +153,14 @@ def test_there_are_as_many_columns_as_the_page_says() -> None:
     assert "it can have 1024" in refusal(f"a array<struct<{', '.join(fields)}>>, b map<string, bigint>")
 
 
+def test_a_declaration_can_be_read_again_as_long_as_it_may_be() -> None:
+    """`bigint` is longer than `long`."""
+    path = "/" + "x" * (COLUMNS_TEXT_MAX_CHARS // COLUMNS_MAX - len("c000 long FROM '/', "))
+    text = ", ".join(f"c{index:03} long FROM '{path}'" for index in range(COLUMNS_MAX))
+    assert len(text) <= COLUMNS_TEXT_MAX_CHARS < len(text.replace("long", "bigint"))
+    assert f"it can have {COLUMNS_TEXT_MAX_CHARS}" in refusal(text)
+
+
 def test_it_grows_by_new_columns_and_changes_none() -> None:
     first, second = parse("a string, b bigint"), parse("c date, A string FROM '/a'")
     assert first.grown(parse("c date, a string")).text == "a string, b bigint, c date"
