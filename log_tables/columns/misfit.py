@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from log_tables.columns.declaration import Column, Declaration
 from log_tables.columns.fit import INT64_MAX, INT64_MIN, fit
+from log_tables.columns.json_bounds import too_deep
 from log_tables.layout import VALUE
-from log_tables.limits import JUDGED_AT_ONCE_BYTES, JUDGED_NESTED_MAX_BYTES, VALUE_DEPTH_MAX
+from log_tables.limits import JUDGED_AT_ONCE_BYTES, JUDGED_NESTED_MAX_BYTES
 from log_tables.record import Buffer, cut
 from log_tables.rows import Records, Rows
 
@@ -81,7 +82,7 @@ def _values(records: Records) -> Iterator[Sequence[Buffer | None]]:
 
 def _reason(value: bytes, decode: Decode | None, declaration: Declaration) -> str | None:
     """Why `value` does not fit; None if it does."""
-    if decode is not None and value.count(b"{") + value.count(b"[") <= VALUE_DEPTH_MAX:
+    if decode is not None and not too_deep(value):
         try:
             if not value.isascii():
                 value.decode()

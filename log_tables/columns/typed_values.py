@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from log_tables.columns.declaration import Declaration
 from log_tables.columns.fit import fit
+from log_tables.columns.json_bounds import too_deep
 from log_tables.columns.struct_reader import StructReader, reader_of
 from log_tables.layout import VALUE
 from log_tables.limits import TYPED_AT_ONCE, TYPED_AT_ONCE_BYTES, VALUE_DEPTH_MAX
@@ -81,12 +82,12 @@ def _typed(values: pa.Array, declaration: Declaration) -> pa.RecordBatch:
 
 
 def _suspects(values: pa.Array, items: Sequence[bytes | None]) -> set[int]:
-    """The rows that may be no UTF-8, or too deep, or have more items than are read at once."""
+    """The rows that are no UTF-8, or too deep, or may have more items than are read at once."""
     ends = _ends(values)
     if ends[-1] - ends[0] > TYPED_AT_ONCE_BYTES:  # one long value
         return {*range(len(items))}
     data = np.frombuffer(values.buffers()[2] or b"", np.uint8)[ends[0] : ends[-1]]
-    rows = _maybe_deep(data, ends - ends[0])
+    rows = {row for row in _maybe_deep(data, ends - ends[0]) if too_deep(items[row] or b"")}
     try:
         if len(data) and data.max() > _ASCII_LAST:
             values.cast(pa.string())
