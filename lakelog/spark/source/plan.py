@@ -2,19 +2,41 @@
 
 from collections.abc import Iterable
 
+import pyarrow as pa
+
 from lakelog.spark.rows import CREATE_TIME, LOG_APPEND_TIME
 from lakelog.spark.source.loss import report_loss
 from lakelog.spark.source.options import Options
 from lakelog.spark.source.ranges import OffsetRange, split
 from lakelog.spark.source.slices import Slice
 from lakelog.spark.source.subscription import Subscription
+from log_tables.errors import InvalidArgument
+from log_tables.topic_partition import TopicPartition
 
 
 def plan(subscription: Subscription, wanted: Iterable[OffsetRange], options: Options) -> list[Slice]:
-    """The tasks that read the ranges `wanted`. Raises DataLost unless failOnDataLoss=false."""
+    """The tasks that read the ranges `wanted`.
+
+    Raises DataLost unless failOnDataLoss=false, InvalidArgument for a topic whose columns have other types
+    than those of the query.
+    """
+    wanted = [*wanted]
+    for offsets in wanted:
+        _check_types(subscription, offsets.partition, options.declared)
     stored = [_stored(subscription, offsets, options.fail_on_data_loss) for offsets in wanted]
     ranges = split(stored, options.min_partitions, options.max_records_per_partition)
     return [_slice(subscription, offsets) for offsets in ranges]
+
+
+def _check_types(subscription: Subscription, partition: TopicPartition, declared: pa.Schema) -> None:
+    """A topic may have come, or have been created again, since the query began."""
+    has = subscription.partitions[partition].snapshot.declared.schema
+    for column in declared:
+        if column.name in has.names and has.field(column.name).type != column.type:
+            raise InvalidArgument(
+                f"topic {partition.topic} has declared the column {column.name} with another type than the "
+                "query has; start a new query, which reads this topic by itself, or leaves out the column"
+            )
 
 
 def _stored(subscription: Subscription, wanted: OffsetRange, fail: bool) -> OffsetRange:

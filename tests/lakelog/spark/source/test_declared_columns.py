@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from lakelog.spark.data_source import LakelogSource
 from lakelog.spark.source.batch import BatchReader
+from lakelog.spark.source.stream import StreamReader
 from log_tables.cluster.topic_admin import alter_topic
 from log_tables.errors import InvalidArgument
 from log_tables.record import Record
@@ -75,6 +77,27 @@ def test_a_column_is_null_where_a_topic_or_a_file_lacks_it(topics: Topics) -> No
     assert rows[-1] == {"carrier": "DL", "delay": None, "late": True}
 
 
+def test_a_stream_does_not_notice_that_its_topic_is_altered(topics: Topics) -> None:
+    reader = StreamReader(topics.options(columns="offset,carrier,delay", startingOffsets="earliest"))
+    start = reader.initialOffset()
+    found = []
+    for columns in ("carrier string, delay double, late boolean", "delay double", None):
+        alter_topic(topics.cluster, "t", {"value.columns": columns})
+        topics.put("t", 0, Record(b'{"carrier":"DL","delay":9,"late":true}'))
+        end = reader.latestOffset(start, ReadAllAvailable())
+        parts = reader.partitions(start, end)
+        found += [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
+        start = end
+    assert [tuple(row.values()) for row in found] == [
+        (0, "UA", 2.0),
+        (1, None, None),
+        (2, None, None),
+        (3, "DL", 9.0),
+        (4, None, 9.0),
+        (5, None, None),
+    ]
+
+
 def test_other_columns_are_refused_with_those_that_there_are(topics: Topics) -> None:
     unknown = refused(topics, columns="offset,gate")
     assert unknown.startswith("columns names 'gate'; there are key, value")
@@ -84,6 +107,22 @@ def test_other_columns_are_refused_with_those_that_there_are(topics: Topics) -> 
     )
     assert "'gate'" in refused(topics, assign={"t": [0]}, columns="gate")
     assert "'Value'" in refused(topics, subscribe="missing", columns="offset,Value")
+
+
+def test_a_topic_that_comes_with_another_type_ends_the_query_and_no_value_is_converted(
+    topics: Topics,
+) -> None:
+    options = topics.options(subscribePattern="t.*", columns="topic,delay,carrier")
+    reader = StreamReader({**options, "startingOffsets": "earliest"})
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert [batch.num_rows for part in reader.partitions(start, end) for batch in reader.read(part)] == [3]
+    topics.create("later", 1, value_columns="delay bigint")
+    topics.create("t2", 1, value_columns="carrier bigint")
+    topics.put("t2", 0, Record(b'{"carrier":7}'))
+    after = reader.latestOffset(end, ReadAllAvailable())
+    with pytest.raises(InvalidArgument, match="topic t2 has declared the column carrier with another type"):
+        reader.partitions(end, after)
 
 
 @pytest.mark.spark
