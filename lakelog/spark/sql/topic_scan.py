@@ -58,6 +58,9 @@ def topic_scan(
     A query scans the newest version of the table. Delta reads one version in all of a query, so the same
     query finds out, from the files beyond those of `folded`, where that version ends in each partition; the
     tail begins there. Below the log starts, which are read last, nothing is shown.
+
+    A column that the table lacks is null in the scan for as long as the view lives. So the tail then has all
+    that was not in `folded`, also what came into the table since.
     """
     ends = tuple(folded.end(number) for number in range(topic.partition_count))
     names = tuple(declared.names)
@@ -66,11 +69,14 @@ def topic_scan(
     starts = spark.range(0, 1, 1, 1).mapInArrow(tail.log_starts, "log_starts array<bigint>").scalar()
     start = F.coalesce(F.get(starts, F.col(PARTITION)), F.lit(0))
     columns = [F.expr(column) for column in columns_in(folded.declared, declared)]
-    scanned = table.where(F.col(OFFSET) >= start).select(F.lit(topic.name).alias(TOPIC), PARTITION, *columns)
+    beyond, whole = F.expr(_beyond(ends)), {*names} <= {*folded.declared.schema.names}
+    known = table if whole else table.where(~beyond)
+    scanned = known.where(F.col(OFFSET) >= start).select(F.lit(topic.name).alias(TOPIC), PARTITION, *columns)
     # A row that says nothing: without any, Spark would run no task.
-    nothing = spark.sql(f"select -1 as `{PARTITION}`, 0L as `{_END}`")
-    beyond = table.where(_beyond(ends)).select(PARTITION, (F.col(OFFSET) + 1).alias(_END))
-    found = nothing.unionAll(beyond).groupBy(PARTITION).agg(F.max(_END).alias(_END)).coalesce(1)
+    found = spark.sql(f"select -1 as `{PARTITION}`, 0L as `{_END}`")
+    if whole:
+        found = found.unionAll(table.where(beyond).select(PARTITION, (F.col(OFFSET) + 1).alias(_END)))
+    found = found.groupBy(PARTITION).agg(F.max(_END).alias(_END)).coalesce(1)
     return scanned.unionAll(found.mapInArrow(tail.records, spark_schema((*COLUMNS, *names), declared)))
 
 

@@ -198,6 +198,28 @@ def test_a_view_has_declared_columns_from_the_table_and_from_the_tail(
     ]
 
 
+def test_a_declared_column_keeps_its_values_when_they_are_folded_after_the_view_was_registered(
+    spark: "SparkSession", cluster: Cluster, topic: Topic
+) -> None:
+    """The table over the topic has the column only since a later fold."""
+    alter_topic(cluster, "t", {"value.columns": "a bigint"})
+    append(topic.partition(0), b'{"a":1}')
+    register(spark, cluster, names="t")
+    sql = "select partition, offset, a, value_error from t order by 1, 2"
+    for turn in range(3):
+        assert rows(spark, sql) == local(cluster, sql)
+        check(spark, cluster)
+        fold(topic)
+        assert rows(spark, sql) == local(cluster, sql)
+        append(topic.partition(turn), b'{"a":2}')
+    grown = add_partitions(cluster, "t", COUNT + 1)
+    append(grown.partition(COUNT), b'{"a":3}')
+    fold(grown)
+    assert rows(spark, sql) == local(cluster, sql)
+    topic.partition(0).truncate(1)
+    assert rows(spark, sql) == local(cluster, sql)
+
+
 def test_records_that_moved_to_a_remote_root_say_what_to_do(
     spark: "SparkSession", cluster: Cluster, topic: Topic, tmp_path: Path
 ) -> None:
