@@ -21,6 +21,9 @@ DELETED, UPDATED = "DELTA_SOURCE_IGNORE_DELETE", "DELTA_SOURCE_TABLE_IGNORE_CHAN
 REFOLDED = "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE"
 """How a stream ends when the table was begun again, under a new id."""
 
+SCHEMA_CHANGED = "DELTA_SCHEMA_CHANGED"
+"""How a stream that runs stops when the table gets a column. It goes on after a restart."""
+
 FILE_GONE, LOG_GONE = "FAILED_READ_FILE.FILE_NOT_EXIST", "DELTA_LOG_FILE_NOT_FOUND_FOR_STREAMING_SOURCE"
 """How a stream ends that rested until what it was to read next was deleted."""
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from log_tables.cluster.topic_admin import alter_topic
 from log_tables.table.commit import Commit, read_commit
 from log_tables.topic_table.fold import Kind
 from log_tables.topic_table.refold import refold
@@ -21,6 +22,7 @@ from tests.kit.delta_streams import (
     MODES,
     PLAIN,
     REFOLDED,
+    SCHEMA_CHANGED,
     SKIP,
     UPDATED,
     DeltaStreams,
@@ -137,6 +139,31 @@ def test_a_retype_is_a_change_which_a_stream_skips_or_ends_at(
         world.go_on()
     world.check()
     assert world.refused == {PLAIN: UPDATED, IGNORE: UPDATED}
+
+
+def test_a_stream_stops_once_when_a_column_is_declared_and_goes_on_after_a_restart(
+    spark: "SparkSession", tmp_path: Path, seed: int
+) -> None:
+    world = Streamed(spark, tmp_path, seed, "delete")
+    topic = world.topic
+    queries = [world.streams.started(mode, every="10 milliseconds") for mode in MODES]
+    for query in queries:
+        wait_until(lambda: query.lastProgress is not None, "it runs")  # noqa: B023
+    topic.append(0)
+    alter_topic(topic.cluster, "t", {"value.columns": "n bigint, s string, later double"})
+    topic.append(0)
+    topic.append(1)
+    topic.fold()
+    for query in queries:
+        wait_until(lambda: not query.isActive, "it stops")  # noqa: B023
+        assert SCHEMA_CHANGED in str(query.exception())
+    queries = [world.streams.started(mode, every="10 milliseconds") for mode in MODES]
+    topic.append(1)
+    topic.fold()
+    for mode, query in zip(MODES, queries, strict=True):
+        wait_until(lambda: world.streams.rows(mode) == sorted(topic.appended), "it has each once")  # noqa: B023
+        assert query.exception() is None
+        query.stop()
 
 
 def rest_for_hours(topic: TopicInUse) -> None:
