@@ -97,5 +97,5 @@ def make_remote_tables(cluster: Cluster, directory: str, partitions: range, conf
     remote = cluster.remote
     if config.remote_storage and remote is not None:
         for partition in partitions:
-            remote.make_table(partition_directory(directory, partition))
+            remote.make_table(partition_directory(directory, partition)).widen(config.columns)
         remote.make_topic_table(directory)

@@ -20,7 +20,7 @@ from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.metadata_log import TopicRecord
 from log_tables.cluster.remote_admin import check_remote_root, check_untiered, make_remote_tables
 from log_tables.cluster.topic import Topic, check_writable
-from log_tables.columns.declaration import check_count, parse
+from log_tables.columns.declaration import Declaration, check_count, parse
 from log_tables.errors import (
     AlreadyExists,
     Damaged,
@@ -97,13 +97,13 @@ def alter_topic(cluster: Cluster, name: str, configs: Mapping[str, str | None]) 
     check_remote_root(cluster, config)
     if config.compacted:
         check_untiered(topic)
+    _grown_columns(_live(name, cluster.metadata_log.topic(name)), config)
     make_remote_tables(cluster, topic.directory, range(topic.partition_count), config)
 
     def record(known: TopicRecord | None) -> TopicRecord:
         live = _live(name, known)
         config = TopicConfig(live.configs).altered(configs)
-        columns = parse(live.columns).grown(config.columns)
-        check_count(columns)
+        columns = _grown_columns(live, config)
         return replace(live, configs=dict(config.overrides), columns=columns.text)
 
     cluster.metadata_log.change_topic(name, record)
@@ -112,6 +112,13 @@ def alter_topic(cluster: Cluster, name: str, configs: Mapping[str, str | None]) 
         for _ in pool.map(partial(_alter_table, topic), range(topic.partition_count)):
             pass  # raises what went wrong
     return topic
+
+
+def _grown_columns(live: TopicRecord, config: TopicConfig) -> Declaration:
+    """All columns that the topic will ever have declared. Raises InvalidConfig for what cannot be."""
+    columns = parse(live.columns).grown(config.columns)
+    check_count(columns)
+    return columns
 
 
 def _alter_table(topic: Topic, number: int) -> None:
