@@ -28,6 +28,7 @@ _NARROW = {
     **dict.fromkeys(("tinyint", "byte", "smallint", "short", "int", "integer"), "bigint"),
     **dict.fromkeys(("float", "real"), "double"),
 }
+_DOT_ABOVE = "\u0307"
 _WORD = re.compile(r"[^\s,;:<>(){}'\"`=]+")
 _DDL_OF = {kind: name for name, (kind, _) in _LEAVES.items()}
 _DELTA_OF = dict(_LEAVES.values())
@@ -77,6 +78,15 @@ def ddl(kind: pa.DataType) -> str:
 def quoted(name: str) -> str:
     """`name` as a declaration spells it: between backticks where it is not a plain word."""
     return name if _WORD.fullmatch(name) else "`" + name.replace("`", "``") + "`"
+
+
+def without_case(name: str) -> str:
+    """`name` as names are compared: those that Java, Spark or Python take for one are equal here.
+
+    Java's `equalsIgnoreCase` compares upper cases, and then their lower cases: `ı` is `I` to it, `ſ` is `S`,
+    the sign of Kelvin is `k`, and `İ` is `i`, which has a dot more in Python.
+    """
+    return name.upper().casefold().replace(_DOT_ABOVE, "")
 
 
 def leaf_count(kind: pa.DataType) -> int:

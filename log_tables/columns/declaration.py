@@ -23,6 +23,7 @@ from log_tables.columns.column_type import (
     of_delta,
     quoted,
     struct_of,
+    without_case,
 )
 from log_tables.errors import InvalidConfig
 from log_tables.layout import VALUE_ERROR
@@ -55,7 +56,7 @@ RESERVED = frozenset(
         "_metadata",
     ]
 )
-"""Names that columns of ours have, of segments, of views or of Spark's source; in lower case."""
+"""Names that columns of ours have, of segments, of views or of Spark's source; as `without_case` has them."""
 
 _SUFFIX = "_json"
 _TOKEN = re.compile(
@@ -135,9 +136,9 @@ class Declaration:
 
     def grown(self, other: "Declaration") -> "Declaration":
         """This one and the columns of `other` that it lacks. Raises InvalidConfig for a changed column."""
-        known = {column.name.lower(): column for column in self.columns}
+        known = {without_case(column.name): column for column in self.columns}
         for column in other.columns:
-            before = known.get(column.name.lower())
+            before = known.get(without_case(column.name))
             if before not in (None, column):
                 assert before is not None
                 raise InvalidConfig(
@@ -148,14 +149,25 @@ class Declaration:
 
     def joined(self, other: "Declaration") -> "Declaration":
         """This one and the columns of `other` whose names it lacks."""
-        known = {column.name.lower() for column in self.columns}
-        added = tuple(column for column in other.columns if column.name.lower() not in known)
-        return Declaration((*self.columns, *added)) if added else self
+        return _joined(self, other)
 
     def held_by(self, table: "Declaration") -> "Declaration":
         """The columns that `table` has, too, in its order."""
-        mine = {*self.columns}
-        return Declaration(tuple(column for column in table.columns if column in mine))
+        return _held_by(self, table)
+
+
+# A commit asks for both, and compares what it gets with what it got before: that is free for the same object.
+@lru_cache(maxsize=1024)
+def _joined(one: Declaration, other: Declaration) -> Declaration:
+    known = {without_case(column.name) for column in one.columns}
+    added = tuple(column for column in other.columns if without_case(column.name) not in known)
+    return Declaration((*one.columns, *added)) if added else one
+
+
+@lru_cache(maxsize=1024)
+def _held_by(one: Declaration, table: Declaration) -> Declaration:
+    mine = {*one.columns}
+    return Declaration(tuple(column for column in table.columns if column in mine))
 
 
 NOTHING = Declaration()
@@ -185,9 +197,9 @@ def parse(text: str) -> Declaration:
     taken: set[str] = set()
     for column in columns:
         check_name(column.name)
-        if column.name.lower() in taken:
+        if without_case(column.name) in taken:
             raise InvalidConfig(f"the column {column.name} is declared twice; leave one of them out")
-        taken.add(column.name.lower())
+        taken.add(without_case(column.name))
         _check_pointer(column)
     return Declaration(tuple(columns))
 
@@ -216,9 +228,11 @@ def check_count(declaration: Declaration) -> None:
 def check_name(name: str) -> None:
     """Raise InvalidConfig for a name that no declared column can have."""
     _check_plain_name(name)
-    if name.lower() in RESERVED:
-        raise InvalidConfig(f"lakelog has a column {name.lower()!r}; choose another name, such as {name}_")
-    if name.lower().endswith(_SUFFIX):
+    if without_case(name) in RESERVED:
+        raise InvalidConfig(
+            f"lakelog has a column {without_case(name)!r}; choose another name, such as {name}_"
+        )
+    if without_case(name).endswith(_SUFFIX):
         raise InvalidConfig(f"the name {name!r} ends as a view does; leave {_SUFFIX} out")
 
 
@@ -340,7 +354,7 @@ class _Parser:
                 raise InvalidConfig(
                     f"the field {name!r} of a struct has a quote or a backslash; leave this field out"
                 )
-            if name.lower() in {known.lower() for known in fields}:
+            if without_case(name) in map(without_case, fields):
                 raise InvalidConfig(f"a struct has the field {name} twice; leave one of them out")
             if self._is_mark(":"):
                 self._next += 1

@@ -8,21 +8,29 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TypeVar
 
 import msgspec
 import pyarrow as pa
 
+from log_tables.columns.column_bytes import expanded_bytes, item_bytes, widest_items
 from log_tables.columns.column_type import ddl
 from log_tables.columns.declaration import Column, Declaration
 from log_tables.columns.json_bounds import too_deep
 from log_tables.columns.time_text import date_days, time_us
 from log_tables.limits import (
+    EXPANDED_MAX_BYTES,
+    MIB,
     NESTED_FIELD_MAX_BYTES,
     POINTER_SHOWN_BYTES,
     VALUE_DEPTH_MAX,
     VALUE_ERROR_MAX_BYTES,
 )
 
+Reader = Callable[[bytes, str], object]
+Items = TypeVar("Items", list[msgspec.Raw], dict[str, msgspec.Raw])
+
+_EXPANDED = f"the value would be more than {EXPANDED_MAX_BYTES // MIB} MiB of columns"
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 _KINDS = {b"{": "an object", b"[": "an array", b'"': "text", b"t": "a boolean", b"f": "a boolean"}
@@ -43,9 +51,13 @@ class InvalidField(Exception):
 
 @dataclass(slots=True)
 class Field:
-    """A field of values: which columns are made of it, by their indexes, and the declared fields in it."""
+    """A field of values: which columns are made of it, by their indexes, and the declared fields in it.
+
+    `readers` are those of the columns, with the place that reasons name, in the order of the columns' texts.
+    """
 
     columns: list[int] = field(default_factory=list)
+    readers: dict[int, tuple["Reader", str]] = field(default_factory=dict)
     fields: dict[str, "Field"] = field(default_factory=dict)
 
     @property
@@ -64,11 +76,12 @@ class Field:
 def whole(declaration: Declaration) -> Field:
     """A value as a field, with the declared fields in it."""
     root = Field()
-    for index, column in enumerate(declaration.columns):
+    for index, column in sorted(enumerate(declaration.columns), key=lambda each: each[1].text):
         node = root
         for step in column.steps:
             node = node.fields.setdefault(step, Field())
         node.columns.append(index)
+        node.readers[index] = _reader(column.type), shown(column.pointer)
     return root
 
 
@@ -81,6 +94,7 @@ def fit(value: bytes, declaration: Declaration) -> tuple[list[object], str | Non
     try:
         _check(value, declaration)
         read(value, whole(declaration), declaration.columns, row)
+        _check_bytes(row, declaration)
     except InvalidField as invalid:
         return [None] * len(declaration.columns), cut(str(invalid))
     return row, None
@@ -107,13 +121,19 @@ def _check(value: bytes, declaration: Declaration) -> None:
         raise InvalidField("the value is not JSON") from None
 
 
+def _check_bytes(row: Sequence[object], declaration: Declaration) -> None:
+    """Raise InvalidField if the columns `row` of a value are too large."""
+    if widest_items(declaration) and expanded_bytes(enumerate(row), declaration) > EXPANDED_MAX_BYTES:
+        raise InvalidField(_EXPANDED)
+
+
 def read(text: bytes, at: Field, columns: Sequence[Column], row: list[object]) -> None:
     """Set in `row` the columns that are made of the field `at`, whose JSON is `text`, and of fields in it.
 
     Raises InvalidField, the same for the same columns in any order.
     """
-    for index in sorted(at.columns, key=lambda index: columns[index].text):
-        row[index] = fitted(text, columns[index].type, shown(columns[index].pointer))
+    for index, (read_field, place) in at.readers.items():
+        row[index] = read_field(text, place)
     if at.fields:
         for step, inner in sorted(_inner(text, at, columns).items()):
             read(inner, at.fields[step], columns, row)
@@ -146,24 +166,49 @@ def _objects(names: tuple[str, ...]) -> msgspec.json.Decoder[msgspec.Struct]:
     return msgspec.json.Decoder(msgspec.defstruct("_Fields", fields, rename=slots, gc=False))
 
 
-def fitted(text: bytes, kind: pa.DataType, place: str) -> object:
-    """The JSON `text`, which is at `place`, as `pa.array` takes it for `kind`. Raises InvalidField."""
-    if text.strip() == _NULL:
-        return None
+def _reader(kind: pa.DataType) -> Reader:
+    """A function from the JSON of a field, and its place, to what `pa.array` takes for `kind`.
+
+    It raises InvalidField.
+    """
     if not pa.types.is_nested(kind):
-        return _LEAVES[kind](text, kind, place)
-    if _begin(text) != (_LIST if pa.types.is_list(kind) else _OBJECT):
-        raise _invalid(text, kind, place)
-    _bounded(text, place)
-    part = place if place.startswith(_PART) else _PART + place
-    if pa.types.is_list(kind):
-        return [fitted(bytes(item), kind.value_type, part) for item in _lists.decode(text)]
+        leaf = _LEAVES[kind]
+        return lambda text, place: None if text.strip() == _NULL else leaf(text, kind, place)
+    parts = _list_reader(kind) if pa.types.is_list(kind) else _object_reader(kind)
+    begin = _LIST if pa.types.is_list(kind) else _OBJECT
+
+    def read_parts(text: bytes, place: str) -> object:
+        if text.strip() == _NULL:
+            return None
+        if _begin(text) != begin:
+            raise _invalid(text, kind, place)
+        return parts(_bounded(text, place), place if place.startswith(_PART) else _PART + place)
+
+    return read_parts
+
+
+def _list_reader(kind: pa.DataType) -> Reader:
+    read_item, size = _reader(kind.value_type), item_bytes(kind)
+    return lambda text, part: [read_item(bytes(item), part) for item in _within(_lists.decode(text), size)]
+
+
+def _object_reader(kind: pa.DataType) -> Reader:
+    """The reader of a map or a struct."""
     if pa.types.is_map(kind):
-        pairs = _maps.decode(text).items()
-        return [(key, fitted(bytes(item), kind.item_type, part)) for key, item in pairs]
-    inner = {each.name: each.type for each in (kind.field(index) for index in range(kind.num_fields))}
-    found = _fields(text, tuple(inner))
-    return {name: fitted(item, inner[name], part) for name, item in found.items()}
+        read_item, size = _reader(kind.item_type), item_bytes(kind)
+        return lambda text, part: [
+            (key, read_item(bytes(item), part)) for key, item in _within(_maps.decode(text), size).items()
+        ]
+    readers = {each.name: _reader(each.type) for each in kind.fields}
+    names = tuple(readers)
+    return lambda text, part: {name: readers[name](item, part) for name, item in _fields(text, names).items()}
+
+
+def _within(items: Items, size: int) -> Items:
+    """The items of an array or a map, of `size` bytes, if they alone are not too large."""
+    if len(items) * size > EXPANDED_MAX_BYTES:
+        raise InvalidField(_EXPANDED)
+    return items
 
 
 _PART = "a part of "
@@ -199,7 +244,7 @@ def _is_number(text: bytes) -> bool:
 
 
 def _is_whole(text: bytes) -> bool:
-    return not any(mark in text for mark in (b".", b"e", b"E"))
+    return b"." not in text and b"e" not in text and b"E" not in text
 
 
 def _string(text: bytes, kind: pa.DataType, place: str) -> str:

@@ -11,7 +11,7 @@ from itertools import chain, count
 import msgspec
 import pyarrow as pa
 
-from log_tables.columns.column_type import array_of, leaf, struct_of
+from log_tables.columns.column_type import array_of, leaf, struct_of, without_case
 from log_tables.columns.declaration import (
     Column,
     Declaration,
@@ -84,7 +84,7 @@ class _Seen:
         if self.kinds == {"object"}:
             inner = {name: seen.type(depth + 1) for name, seen in self.fields.items()}
             fields = {name: kind for name, kind in inner.items() if kind is not None and _is_plain(name)}
-            alike = {name.lower() for name in fields}
+            alike = {without_case(name) for name in fields}
             return struct_of(fields) if fields and len(alike) == len(fields) else None
         if self.kinds == {"array"}:
             element = None if self.element is None else self.element.type(depth + 1)
@@ -125,7 +125,7 @@ def _can_be_declared(column: Column, before: Iterable[Column]) -> bool:
 def _free_name(name: str, columns: Iterable[Column]) -> str:
     """`name`, or one like it that a column can have and no other of `columns` has."""
     plain = _FORBIDDEN.sub("_", name)[: COLUMN_NAME_MAX_CHARS - 4] or "field"
-    taken = {column.name.lower() for column in columns}
+    taken = {without_case(column.name) for column in columns}
     endings = chain(("", "_"), (f"_{number}" for number in count(2)))
     return next(f"{plain}{end}" for end in endings if _is_free(f"{plain}{end}", taken))
 
@@ -135,4 +135,4 @@ def _is_free(name: str, taken: Collection[str]) -> bool:
         check_name(name)
     except InvalidConfig:
         return False
-    return name.lower() not in taken
+    return without_case(name) not in taken

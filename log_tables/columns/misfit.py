@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import msgspec
 import pyarrow as pa
 
+from log_tables.columns.column_bytes import may_expand
 from log_tables.columns.declaration import Column, Declaration
 from log_tables.columns.fit import INT64_MAX, INT64_MIN, fit
 from log_tables.columns.json_bounds import too_deep
@@ -64,8 +65,8 @@ def first_misfit(records: Records, declaration: Declaration) -> Misfit | None:
         for each in values:
             if each is not None:
                 value = bytes(each)
-                fast = decode if not nested or len(value) <= JUDGED_NESTED_MAX_BYTES else None
-                reason = _reason(value, fast, declaration)
+                long = nested and (len(value) > JUDGED_NESTED_MAX_BYTES or may_expand(value, declaration))
+                reason = _reason(value, None if long else decode, declaration)
                 if reason is not None:
                     return Misfit(place, _path(reason, declaration), reason)
             place += 1

@@ -10,12 +10,13 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from log_tables.columns.column_bytes import expanded_bytes, may_expand, widest_items
 from log_tables.columns.declaration import Declaration
 from log_tables.columns.fit import fit
 from log_tables.columns.json_bounds import too_deep
 from log_tables.columns.struct_reader import StructReader, reader_of
 from log_tables.layout import VALUE
-from log_tables.limits import TYPED_AT_ONCE, TYPED_AT_ONCE_BYTES, VALUE_DEPTH_MAX
+from log_tables.limits import EXPANDED_MAX_BYTES, TYPED_AT_ONCE, TYPED_AT_ONCE_BYTES, VALUE_DEPTH_MAX
 
 _EMPTY = b"{}"
 _ASCII_LAST = 0x7F
@@ -33,20 +34,55 @@ def typed_values(
 
     A row that does not fit has nulls and says why in `value_error`; a null value has nulls and no error.
     """
-    parts = [_typed(part, declaration) for part in _parts(values, at_once, at_once_bytes)]
+    parts = [*_typed_parts(values, declaration, at_once, at_once_bytes)]
     if not parts:
         arrays = [pa.nulls(0, each.type) for each in declaration.schema]
         return pa.RecordBatch.from_arrays(arrays, schema=declaration.schema)
+    return _joined(parts)
+
+
+def with_columns(
+    records: pa.RecordBatch, declaration: Declaration, most: int = EXPANDED_MAX_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """RECORD_SCHEMA rows with their declared columns at the end, in slices.
+
+    A slice ends where its columns have `most` bytes; nearly always there is one.
+    """
+    if not declaration.columns:
+        yield records
+        return
+    start, size, waiting = 0, 0, list[pa.RecordBatch]()
+    for part in _typed_parts(records.column(VALUE), declaration, TYPED_AT_ONCE, TYPED_AT_ONCE_BYTES):
+        if waiting:
+            size += waiting[-1].nbytes
+        if size >= most:
+            made = _beside(records, start, _joined(waiting))
+            yield made
+            start, size, waiting = start + made.num_rows, 0, []
+        waiting.append(part)
+    rest = _joined(waiting) if waiting else typed_values(records.column(VALUE), declaration)
+    yield _beside(records, start, rest)
+
+
+def _beside(records: pa.RecordBatch, start: int, typed: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows from `start` on, with the columns `typed`."""
+    rows = records.slice(start, typed.num_rows)
+    schema = pa.schema([*rows.schema, *typed.schema])
+    return pa.RecordBatch.from_arrays([*rows.columns, *typed.columns], schema=schema)
+
+
+def _joined(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
 
-def with_columns(records: pa.RecordBatch, declaration: Declaration) -> pa.RecordBatch:
-    """RECORD_SCHEMA rows with their declared columns at the end."""
-    if not declaration.columns:
-        return records
-    typed = typed_values(records.column(VALUE), declaration)
-    schema = pa.schema([*records.schema, *typed.schema])
-    return pa.RecordBatch.from_arrays([*records.columns, *typed.columns], schema=schema)
+def _typed_parts(
+    values: pa.Array, declaration: Declaration, at_once: int, at_once_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    """The columns of `values`, of as many at a time as have columns of EXPANDED_MAX_BYTES at the most."""
+    widest = widest_items(declaration)
+    if widest:
+        at_once_bytes = min(at_once_bytes, 2 * EXPANDED_MAX_BYTES // widest)
+    return (_typed(part, declaration) for part in _parts(values, at_once, at_once_bytes))
 
 
 def _parts(values: pa.Array, at_once: int, at_once_bytes: int) -> Iterator[pa.Array]:
@@ -69,6 +105,9 @@ def _typed(values: pa.Array, declaration: Declaration) -> pa.RecordBatch:
     items, reader = values.to_pylist(), reader_of(declaration)
     odd = {row for row in _suspects(values, items) if items[row] is not None}
     objects = _objects(items, reader, odd)
+    for row in _too_large(items, objects, reader, declaration):
+        objects[row] = reader.empty
+        odd.add(row)
     arrays: dict[int, pa.Array] = {}
     for decoded, found in reader.held(objects):
         for index, (array, rows) in decoded.made(found, declaration.columns):
@@ -130,6 +169,29 @@ def _objects(items: Sequence[bytes | None], reader: StructReader, odd: set[int])
             odd.add(row)
             objects.append(reader.empty)
     return objects
+
+
+def _too_large(
+    items: Sequence[bytes | None],
+    objects: Sequence[msgspec.Struct],
+    reader: StructReader,
+    declaration: Declaration,
+) -> list[int]:
+    """The rows whose columns are too large, or may be."""
+    if widest_items(declaration) == 0:
+        return []
+    return [
+        row
+        for row, item in enumerate(items)
+        if item and may_expand(item, declaration) and not _is_within(objects[row], reader, declaration)
+    ]
+
+
+def _is_within(decoded: msgspec.Struct, reader: StructReader, declaration: Declaration) -> bool:
+    """Whether the columns of one object are not too large; False where it is not decoded as they have it."""
+    found = [*reader.held([decoded])]
+    pairs = [(index, item) for field, (item,) in found for index in field.field.columns]
+    return all(field.plain for field, _ in found) and expanded_bytes(pairs, declaration) <= EXPANDED_MAX_BYTES
 
 
 def _mended(

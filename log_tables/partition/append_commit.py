@@ -1,6 +1,7 @@
 """The commit of an append: its records with their offsets, and the Delta actions that name them. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,8 @@ from log_tables.limits import MODIFICATION_STEP_MS
 from log_tables.partition.sequencer import SequencedAppend, producers_of
 from log_tables.record import RECORD_SCHEMA, constant_timestamps, with_offsets
 from log_tables.rows import as_batches
+from log_tables.segments import segment as segments
+from log_tables.segments.segment import SegmentLimits, SegmentStats, SegmentWriter
 from log_tables.table.commit import Commit, CommitInfo, ProducedBatch, Txn
 from log_tables.table.snapshot import ProducerState, Segment, Snapshot
 
@@ -32,17 +35,41 @@ def in_turn(batch: Sequence[SequencedAppend], high_watermark: int) -> bool:
 
 
 def records_of(
-    fresh: Sequence[SequencedAppend], base: int, append_time: int | None, columns: Declaration
-) -> pa.RecordBatch:
+    fresh: Sequence[SequencedAppend],
+    base: int,
+    append_time: int | None,
+    columns: Declaration,
+    columns_bytes: int,
+) -> Iterator[pa.RecordBatch]:
     """The records of `fresh` with offsets from `base` on, at `append_time` (microseconds) if there is one,
-    and their declared `columns`.
+    and their declared `columns`, in slices that have `columns_bytes` of them.
     """
     batches = as_batches([item.request.records for item in fresh])
     count = sum(item.count for item in fresh)
     records = with_offsets(batches, np.arange(base, base + count, dtype=np.int64))
     if append_time is not None:
         records = records.set_column(1, RECORD_SCHEMA.field(1), constant_timestamps(append_time, count))
-    return with_columns(records, columns)
+    return with_columns(records, columns, columns_bytes)
+
+
+def encoded(
+    slices: Iterator[pa.RecordBatch], compression: str, limits: SegmentLimits
+) -> tuple[pa.Buffer, SegmentStats, pa.RecordBatch | None]:
+    """(The bytes of a segment, the stats of all rows, the rows if they are one slice), of at least one slice.
+
+    The rows of several slices are not held together.
+    """
+    stats, first = SegmentStats(), next(slices)
+    stats.add(first)
+    second = next(slices, None)
+    if second is None:
+        return segments.encode(first, compression, limits), stats, first
+    writer = SegmentWriter(compression, limits)
+    writer.add(first)
+    for item in chain((second,), slices):
+        stats.add(item)
+        writer.add(item)
+    return writer.finish(), stats, None
 
 
 def append_txns(fresh: list[SequencedAppend], end: int, now_ms: int) -> tuple[Txn, ...]:

@@ -20,7 +20,7 @@ from log_tables.errors import (
     TopicDeleted,
 )
 from log_tables.layout import TXN_DELETED, TXN_LEADER, TXN_LEADER_BROKER, TXN_LOG_START, segment_name
-from log_tables.partition.append_commit import append_commit, append_txns, in_turn, records_of, timed
+from log_tables.partition.append_commit import append_commit, append_txns, encoded, in_turn, records_of, timed
 from log_tables.partition.reader import PartitionConfig, PartitionReader
 from log_tables.partition.remote import RemoteRoot
 from log_tables.partition.sequencer import AppendRequest, ProducerStamp, SequencedAppend, Sequencer
@@ -193,12 +193,13 @@ class Partition(PartitionReader):
         append_time = self._append_time() if self.config.log_append_time else None
         self.table.widen(self.config.columns)
         columns = self.config.columns.held_by(self.snapshot.declared)
-        records = records_of(fresh, base, append_time, columns)
-        data = segments.encode(records, self.config.compression, self.config.limits)
+        limits = self.config.limits
+        slices = records_of(fresh, base, append_time, columns, limits.columns_bytes)
+        data, stats, records = encoded(slices, self.config.compression, limits)
         path = segment_name(base, self.clock.random_hex(8))
-        segment = segments.describe(path, records, data.size, 0, columns.id)
+        segment = stats.segment(path, data.size, 0, columns=columns.id)
         info = commit_info(self.clock, "WRITE", leader_epoch=epoch)
-        txns = append_txns(fresh, base + records.num_rows, self.clock.now_ms())
+        txns = append_txns(fresh, base + stats.records, self.clock.now_ms())
 
         def build(snapshot: Snapshot) -> Commit:
             if snapshot.leader_epoch != epoch or snapshot.high_watermark != base:
@@ -207,7 +208,8 @@ class Partition(PartitionReader):
 
         with self.table.store.put_new_before(f"{self.directory}/{path}", data) as put:
             self.table.transact(build, put)
-        self._cache.put(f"{self.directory}/{path}", records)
+        if records is not None:
+            self._cache.put(f"{self.directory}/{path}", records)
         return append_time
 
     def _append_time(self) -> int:

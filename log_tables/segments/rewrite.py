@@ -111,7 +111,8 @@ def retype(
 
     Nothing is committed. Raises CorruptSegment as `merge` does.
     """
-    records = (with_columns(batch, columns) for batch in _records(store, table, [item], RECORD_SCHEMA))
+    batches = _records(store, table, [item], RECORD_SCHEMA)
+    records = (part for batch in batches for part in with_columns(batch, columns))
     made = replace(item, columns=columns.id)
     return _write(store, table, records, SegmentWriter(compression), made, item.horizons, clock)
 

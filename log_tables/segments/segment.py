@@ -17,6 +17,7 @@ from log_tables.layout import OFFSET, TIMESTAMP, VALUE
 from log_tables.limits import (
     CACHE_BYTES,
     COMPRESSED_MIN_BYTES,
+    EXPANDED_MAX_BYTES,
     ROW_GROUP_MAX_ROWS,
     ROW_GROUP_TARGET_BYTES,
     SMALL_SEGMENT_BYTES,
@@ -61,7 +62,8 @@ class SegmentLimits:
 
     Records of an append are compressed from `compressed_bytes` on. A row group has up to `group_rows` rows,
     and about `group_bytes` when uncompressed. A file of up to `whole_bytes` is read in one request. The
-    records of a segment of up to `small_bytes`, uncompressed, are read whole and kept.
+    records of a segment of up to `small_bytes`, uncompressed, are read whole and kept. Declared columns are
+    made in slices of about `columns_bytes`, and a row group ends where it has so many.
     """
 
     compressed_bytes: int = COMPRESSED_MIN_BYTES
@@ -69,6 +71,7 @@ class SegmentLimits:
     group_bytes: int = ROW_GROUP_TARGET_BYTES
     whole_bytes: int = WHOLE_SEGMENT_BYTES
     small_bytes: int = SMALL_SEGMENT_BYTES
+    columns_bytes: int = EXPANDED_MAX_BYTES
 
 
 SEGMENT_LIMITS = SegmentLimits()
@@ -108,7 +111,7 @@ class SegmentWriter:
         self._sink = pa.BufferOutputStream()
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.RecordBatch] = []
-        self._rows = self._bytes = 0
+        self._rows = self._bytes = self._held = 0
 
     def _opened(self, schema: pa.Schema) -> pq.ParquetWriter:
         """The writer, made for the `schema` of the first rows."""
@@ -135,12 +138,16 @@ class SegmentWriter:
 
     def add(self, batch: pa.RecordBatch, size_bytes: int | None = None) -> None:
         """Add `batch`, of `size_bytes` if that is known; less than a row group waits for more."""
+        if self._waiting and batch.num_columns > len(_OWN):
+            self._held += self._waiting[-1].nbytes
+            if self._held >= self._limits.columns_bytes:
+                self._write_waiting()
         self._wait(batch, _record_bytes(batch) if size_bytes is None else size_bytes)
         while self._rows >= (size := self._group_rows()):
             rows = pa.concat_batches(self._waiting) if len(self._waiting) > 1 else self._waiting[0]
             whole = pa.Table.from_batches([rows.slice(0, size)])
             self._opened(rows.schema).write_table(whole, row_group_size=size)
-            self._waiting, self._rows, self._bytes = [], 0, 0
+            self._clear()
             if rows.num_rows == size:
                 return
             rest = rows.slice(size)
@@ -149,10 +156,17 @@ class SegmentWriter:
     def finish(self) -> pa.Buffer:
         """Write the waiting rows as the last row group; returns the whole file, of at least one record."""
         if self._waiting:
-            rest = pa.Table.from_batches(self._waiting)
-            self._opened(rest.schema).write_table(rest, row_group_size=self._rows)
+            self._write_waiting()
         self._opened(RECORD_SCHEMA).close()
         return self._sink.getvalue()
+
+    def _write_waiting(self) -> None:
+        rest = pa.Table.from_batches(self._waiting)
+        self._opened(rest.schema).write_table(rest, row_group_size=self._rows)
+        self._clear()
+
+    def _clear(self) -> None:
+        self._waiting, self._rows, self._bytes, self._held = [], 0, 0, 0
 
     def _wait(self, batch: pa.RecordBatch, size_bytes: int) -> None:
         self._waiting.append(batch)

@@ -8,10 +8,11 @@ import functools
 import operator
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from itertools import chain
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,6 +30,17 @@ _WORD = re.compile(r"\w+")
 _PARTS = 64
 _PARTED_MAX = 32
 _WORTH_A_THREAD_BYTES = 4 * MIB
+_KINDS: Mapping[pa.DataType, tuple[type, ...]] = MappingProxyType(
+    {
+        pa.string(): (str,),
+        pa.int64(): (int,),
+        pa.float64(): (int, float),
+        pa.bool_(): (bool,),
+        pa.date32(): (str,),
+        pa.timestamp("us", tz="UTC"): (str,),
+    }
+)
+"""The kinds of JSON of which the stats of a column are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,24 +135,31 @@ def _known(topic: str, item: FileSlice, wanted: Sequence[pa.Field]) -> pc.Expres
 
 
 def _bounds(segment: Segment, column: pa.Field) -> Iterator[pc.Expression]:
-    """The stats of a declared column."""
+    """The stats of a declared column. Those of another kind than its values tell nothing of them."""
     found, stats = pc.field(column.name), segment.column_stats
     nulls = stats.nulls.get(column.name)
     if not segment.columns or nulls == segment.records:
         yield found.is_null()
         return
     for bounds, compare in ((stats.least, operator.ge), (stats.greatest, operator.le)):
-        if column.name in bounds:
-            holds = compare(found, _bound(bounds[column.name], column.type))
+        bound = _bound(bounds.get(column.name), column.type)
+        if bound is not None:
+            holds = compare(found, bound)
             yield holds if nulls == 0 else holds | found.is_null()
 
 
-def _bound(bound: Bound, kind: pa.DataType) -> pa.Scalar:
-    if pa.types.is_date(kind):
-        return pa.scalar(date.fromisoformat(str(bound)), kind)
-    if pa.types.is_timestamp(kind):
-        return pa.scalar(timestamp_us(str(bound)), kind)
-    return pa.scalar(bound, kind)
+def _bound(bound: Bound | None, kind: pa.DataType) -> pa.Scalar | None:
+    """The bound as a value of a column; None if there is none, or it is not of this kind."""
+    if bound is None or type(bound) not in _KINDS.get(kind, ()):
+        return None
+    try:
+        if pa.types.is_date(kind):
+            return pa.scalar(date.fromisoformat(str(bound)), kind)
+        if pa.types.is_timestamp(kind):
+            return pa.scalar(timestamp_us(str(bound)), kind)
+        return pa.scalar(bound, kind)
+    except (ValueError, TypeError, OverflowError):
+        return None
 
 
 def _of_partition(topic: str, partition: int) -> pc.Expression:

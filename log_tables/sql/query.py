@@ -42,7 +42,7 @@ def query_stream(cluster: Cluster, sql: str, on_scan: OnScan = lambda *_: None) 
         raise InvalidArgument("the answer to the SQL has no columns; select some")
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for batch in session.batches(answer):
+        for batch in session.batches(sql, answer):
             pairs = zip(batch.columns, schema.types, strict=True)
             yield pa.RecordBatch.from_arrays([column.cast(kind) for column, kind in pairs], schema=schema)
 

@@ -5,6 +5,7 @@ it reads through the reader of their partition: with checksums, from both tiers,
 a merge has replaced one.
 """
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
@@ -17,6 +18,10 @@ from log_tables.layout import OFFSET, PARTITION
 from log_tables.partition.read_plan import ReadPlan
 from log_tables.sql.file_slices import FileSlice, file_slices, mentioned, spread
 from log_tables.sql.topic_files import TOPIC, TopicFiles
+
+# These look at the text of a filter. A match only leaves the filter to DataFusion.
+_NAN = re.compile(r"(?<!\w)nan(?!\w)")
+_LOOKED_AT = re.compile(r"invert\(|is_(?:null|valid)\((?:\(|is_in)|\}\) [=!<>]|[=<>] \(*is_in\(")
 
 Failures = list[LakelogError]
 """The errors of scans, which DataFusion would show as text only."""
@@ -66,6 +71,23 @@ def _with_place(batch: pa.RecordBatch, topic: str, partition: int, schema: pa.Sc
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+def _checked(where: pc.Expression | pa.Scalar | None, schema: pa.Schema) -> pc.Expression | None:
+    """The filter `where`. Raises ValueError for one that means something else to Arrow than to DataFusion.
+
+    DataFusion has NaN above all numbers. A null that is sought in a list is null to it, and false to Arrow:
+    that is the same, unless the answer is negated, compared or looked at for being null.
+    """
+    if isinstance(where, pa.Scalar):  # DataFusion hands over a constant as it is
+        where = pc.scalar(where)
+    if where is None:
+        return None
+    text = str(where)
+    sought = "is_in(" in text and any(column.nullable for column in mentioned(where, schema))
+    if _NAN.search(text) or (sought and _LOOKED_AT.search(text)):
+        raise ValueError("the filter cannot be over a scan")
+    return where
+
+
 class TopicScan(ds.Dataset):  # type: ignore[misc] # pyarrow ships no types
     """The records of a topic, in the columns of its files."""
 
@@ -86,9 +108,10 @@ class TopicScan(ds.Dataset):  # type: ignore[misc] # pyarrow ships no types
         return self.batches((), columns, filter)
 
     def get_fragments(self, where: pc.Expression | None = None) -> list["_Fragment"]:
-        """The parts that are read at the same time."""
+        """The parts that are read at the same time. Raises ValueError for a filter that it cannot have."""
+        wanted = _checked(where, self.schema)
         try:
-            slices = file_slices(self._files, where)
+            slices = file_slices(self._files, wanted)
         except LakelogError as error:
             self._failures.append(error)
             raise
@@ -99,7 +122,8 @@ class TopicScan(ds.Dataset):  # type: ignore[misc] # pyarrow ships no types
     ) -> "Batches":
         names = self.schema.names if columns is None else columns
         schema = pa.schema([self.schema.field(name) for name in names])
-        return Batches(schema, self._noted(read_slices(self._files, slices, names, where)))
+        wanted = _checked(where, self.schema)
+        return Batches(schema, self._noted(read_slices(self._files, slices, names, wanted)))
 
     def _noted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:

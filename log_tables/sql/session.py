@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pyarrow as pa
-from datafusion import DataFrame, SessionConfig, SessionContext, SQLOptions, udf
+from datafusion import DataFrame, RecordBatchStream, SessionConfig, SessionContext, SQLOptions, udf
 from datafusion.catalog import SchemaProvider
 
 from log_tables.cluster.cluster import Cluster
@@ -72,6 +72,7 @@ class Session:
         _set_time(self._context, cluster.clock.now_us())
         self._topics = topic_names(cluster)
         self._failures: Failures = []
+        self._views: dict[str, TopicFiles] = {}
 
     def tables(self) -> pa.Table:
         """The answer to SHOW TABLES: each name, and what it is."""
@@ -93,8 +94,8 @@ class Session:
         files = {topic: self._files(topic) for topic in dict.fromkeys(views.values())}
         for name, topic in views.items():
             if name == topic:
-                view = topic_view(self._context, files[topic], self._failures)
-                self._context.register_view(quoted(name), view)
+                self._views[name] = files[topic]
+        self._register_views()
         groups = [name for name in SYSTEM_TABLES if name in asked and name not in views]
         for name, table in system_tables(self._cluster, groups).items():
             self._register(name, table)
@@ -102,6 +103,12 @@ class Session:
         if not of_json:
             return self._planned(sql)
         return self._planned_json(sql, of_json, words(sql) - set(asked))
+
+    def _register_views(self, filtered: bool = True) -> None:
+        for name, files in self._views.items():
+            self._forget(name)
+            view = topic_view(self._context, files, self._failures, filtered)
+            self._context.register_view(quoted(name), view)
 
     def _files(self, topic: str) -> TopicFiles:
         return replace(topic_files(self._cluster, topic), on_scan=self._on_scan)
@@ -178,13 +185,24 @@ class Session:
         except Exception as error:  # noqa: BLE001 (as above)
             raise self._unanswered(error) from None
 
-    def batches(self, answer: DataFrame) -> Iterator[pa.RecordBatch]:
-        """The rows of the answer. Raises as `query_stream` does."""
+    def batches(self, sql: str, answer: DataFrame) -> Iterator[pa.RecordBatch]:
+        """The rows of the answer that was planned of `sql`. Raises as `query_stream` does."""
         try:
-            for batch in answer.execute_stream():
+            for batch in self._begun(sql, answer):
                 yield batch.to_pyarrow()
         except Exception as error:  # noqa: BLE001 (as above)
             raise self._unanswered(error) from None
+
+    def _begun(self, sql: str, answer: DataFrame) -> RecordBatchStream:
+        """The rows of the answer. If Arrow cannot say what its filters do, DataFusion filters all rows."""
+        try:
+            if not (self._views and _explains_error(answer)):
+                return answer.execute_stream()
+        except Exception:
+            if self._failures or not self._views:
+                raise
+        self._register_views(filtered=False)
+        return self._planned(sql).execute_stream()
 
     def _unanswered(self, error: Exception) -> LakelogError:
         if self._failures:  # what DataFusion says is the text of this one
@@ -198,6 +216,13 @@ class Session:
             f"there is no topic {unknown['name']!r}; there are {known}, and the tables {others}; put double "
             "quotes around a name that has dots or dashes"
         )
+
+
+def _explains_error(answer: DataFrame) -> bool:
+    """Whether it is an EXPLAIN of a plan that cannot be made, which says so in a row."""
+    if answer.schema().names != ["plan_type", "plan"]:
+        return False
+    return any("physical_plan_error" in batch.column(0).to_pylist() for batch in answer.collect())
 
 
 def _listed(names: Sequence[str]) -> str:

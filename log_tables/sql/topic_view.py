@@ -10,13 +10,22 @@ from log_tables.sql.scan import Failures, TopicScan
 from log_tables.sql.topic_files import TopicFiles
 
 
-def topic_view(context: SessionContext, files: TopicFiles, failures: Failures) -> DataFrame:
-    """The view of the topic: the columns of its files, then value_text and key_text."""
+def topic_view(
+    context: SessionContext, files: TopicFiles, failures: Failures, filtered: bool = True
+) -> DataFrame:
+    """The view of the topic: the columns of its files, then value_text and key_text.
+
+    Unless it is `filtered`, no filter reaches its scan.
+    """
     scanned = f"lakelog/{files.name}"  # no topic has a slash in its name
+    if context.table_exist(quoted(scanned)):
+        context.deregister_table(quoted(scanned))
     context.register_dataset(quoted(scanned), TopicScan(files, failures))
     # Arrow's filters do not compare nested values: what is computed is left to DataFusion.
     columns = [
-        computed(field.name, field.type) if pa.types.is_nested(field.type) else column(field.name)
+        column(field.name)
+        if filtered and not pa.types.is_nested(field.type)
+        else computed(field.name, field.type)
         for field in files.schema
     ]
     texts = [_as_text(VALUE, VALUE_TEXT), _as_text(KEY, KEY_TEXT)]

@@ -33,6 +33,7 @@ from log_tables.layout import (
     producer_sequence_txn,
 )
 from log_tables.limits import TOMBSTONE_RETENTION_MS
+from log_tables.record import timestamp_us
 from log_tables.table.checkpoint import Checkpoint
 from log_tables.table.commit import Add, Commit, Metadata, Protocol, Remove, Txn
 
@@ -43,6 +44,7 @@ TAG_HORIZONS = "lakelog.deleteHorizons"
 TAG_COLUMNS = "lakelog.columns"
 _OWN_COLUMNS = frozenset((OFFSET, TIMESTAMP, KEY, VALUE, HEADERS))
 _SHOWN_CHARS = 200
+_NUMBER_CHARS = 18
 
 
 class _Bounds(msgspec.Struct, frozen=True):
@@ -165,7 +167,8 @@ def segment_of(add: Add) -> Segment:
     check_data_file(add.path)
     try:
         stats = _stats_decoder.decode(add.stats or "")
-    except msgspec.MsgspecError:
+        timestamp_us(stats.minValues.timestamp), timestamp_us(stats.maxValues.timestamp)
+    except (msgspec.MsgspecError, ValueError, TypeError):
         raise CorruptLog(
             f"the add of {add.path} has no usable stats, and without offsets a segment has no place in the "
             "log; restore the table to the version before it"
@@ -183,11 +186,16 @@ def segment_of(add: Add) -> Segment:
         max_timestamp=high.timestamp,
         modification_time=add.modificationTime,
         nulls=(nulls.get(KEY, 0), nulls.get(VALUE, 0), nulls.get(HEADERS, 0)),
-        raw_bytes=int(tags.get(TAG_BYTES, 0)),
+        raw_bytes=_number(tags.get(TAG_BYTES, "")),
         horizons=_horizons(tags[TAG_HORIZONS], add.path) if TAG_HORIZONS in tags else (),
         columns=columns,
         packed_stats=_packed_stats(add.stats or "") if columns else b"",
     )
+
+
+def _number(text: str) -> int:
+    """The number of bytes in a tag; 0, which is unknown, for any other text."""
+    return int(text) if text.isdecimal() and text.isascii() and len(text) <= _NUMBER_CHARS else 0
 
 
 def _packed_stats(stats: str) -> bytes:

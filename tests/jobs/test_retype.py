@@ -1,7 +1,10 @@
 """Which segments get the columns that their topics declare, and that nothing else of them changes."""
 
 import dataclasses
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -21,7 +24,9 @@ from log_tables.segments.digest import Digest
 from log_tables.sql.query import query
 from log_tables.store.store import open_store
 from log_tables.table.commit import read_commit
+from log_tables.testing import Crash, Failure, crash_after, crash_before
 from tests.kit import states
+from tests.kit.killed import killed
 from tests.kit.maintenance import errors, interrupted, run
 from tests.kit.partitions import append
 from tests.kit.rewrites import put
@@ -278,6 +283,66 @@ def test_records_in_the_remote_root_get_their_columns_there(tmp_path: Path) -> N
     assert scene.rows("select sum(n), count(*) from t") == [(6, 3)]
     assert run(scene.opened(), jobs=RETYPE) == []
     scene.check()
+
+
+def tiered(directory: Path) -> Scene:
+    """Some records in the remote root, one of which does not fit, and others here; declared after both."""
+    scene = Scene(directory, **TIERED)
+    scene.append('{"n":1}', '{"n":"x"}', '{"n":3}')
+    scene.clock.advance(1_000)
+    assert errors(run(scene.opened(), jobs=jobs_named([tiering.NAME]))) == {}
+    scene.append('{"n":4}', '{"n":5}')
+    scene.declare(N)
+    return scene
+
+
+ALL_ROWS = [(0, 1, False), (1, None, True), (2, 3, False), (3, 4, False), (4, 5, False)]
+
+
+def retyped(scene: Scene) -> None:
+    """All rows have their columns, here and in the remote root, and nothing is left to do."""
+    assert scene.rows('select "offset", n, value_error is not null from t order by 1') == ALL_ROWS
+    assert run(scene.opened(), jobs=RETYPE) == []
+    scene.check()
+
+
+@pytest.mark.parametrize("side", ["away", pytest.param("here", marks=pytest.mark.torture)])
+@pytest.mark.parametrize(
+    "failure", [crash_before, pytest.param(crash_after, marks=pytest.mark.torture)], ids=["before", "after"]
+)
+def test_a_retype_of_both_roots_that_is_killed_at_any_write_is_completed_by_the_next(
+    tmp_path: Path, side: str, failure: Failure
+) -> None:
+    for number in range(1, 1_000):
+        scene = tiered(tmp_path / f"{number}")
+        digest = scene.digest()
+        with killed(tmp_path / f"{number}" / side, number, failure) as kill, suppress(Crash):
+            run(scene.opened(), jobs=RETYPE)
+        assert scene.digest() == digest
+        scene.check()
+        assert errors(run(scene.opened(), jobs=RETYPE)) == {}
+        retyped(scene)
+        assert scene.digest() == digest
+        if not kill.dead:
+            break
+    assert number > 2
+
+
+def test_two_that_retype_both_roots_at_once_double_nothing(tmp_path: Path) -> None:
+    scene = tiered(tmp_path)
+    digest, together = scene.digest(), threading.Barrier(2)
+
+    def schedule(_: int) -> set[str]:
+        opened = scene.opened()
+        together.wait()
+        return {*errors(run(opened, jobs=RETYPE)).values()}
+
+    with ThreadPoolExecutor(2) as pool:
+        said = [*pool.map(schedule, range(2))]
+    assert set().union(*said) <= {OVERTAKEN}
+    assert errors(run(scene.opened(), jobs=RETYPE)) == {}
+    retyped(scene)
+    assert scene.digest() == digest
 
 
 INVALID_EVERY, BATCH = 100, 5_000

@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 )
 
 from lakelog.spark.rows import PARTITION, TOPIC
+from log_tables.columns.column_type import without_case
 from log_tables.errors import InvalidArgument
 from log_tables.layout import KEY, KEY_TEXT, OFFSET, TIMESTAMP, VALUE
 from log_tables.limits import MIB
@@ -110,7 +111,7 @@ def _spark_type(kind: pa.DataType) -> DataType:
     if pa.types.is_list(kind):
         return ArrayType(_spark_type(kind.value_type))
     if pa.types.is_struct(kind):
-        names = {field.name.lower() for field in kind.fields}
+        names = {without_case(field.name) for field in kind.fields}
         if names and len(names) == kind.num_fields:
             return StructType([StructField(field.name, _spark_type(field.type)) for field in kind.fields])
     return StringType()

@@ -5,7 +5,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (as everyone calls it)
 
 from lakelog.spark.options import RootLocation
-from lakelog.spark.rows import PARTITION, TOPIC, spark_schema
+from lakelog.spark.rows import NO_COLUMNS, PARTITION, TOPIC, spark_schema
 from lakelog.spark.sql.partition_scans import Partitions, columns_in, has_moved, table_at
 from lakelog.spark.sql.topic_tail import COLUMNS, TopicTail
 from log_tables.cluster.cluster import Cluster
@@ -25,10 +25,19 @@ _END = "end"
 
 
 def usable_table(
-    cluster: Cluster, name: str, partitions: Partitions, tail_max_bytes: int = TAIL_MAX_BYTES
+    cluster: Cluster,
+    name: str,
+    partitions: Partitions,
+    declared: pa.Schema = NO_COLUMNS,
+    tail_max_bytes: int = TAIL_MAX_BYTES,
 ) -> TopicSnapshot | None:
-    """The table over the topic if it is worth a scan: there is one, of many partitions, with nearly all."""
-    if is_internal(name) or len(partitions) < PARTITIONS_MIN:
+    """The table over the topic if it is worth a scan: there is one, of many partitions, with nearly all.
+
+    It is also used while the table of a partition lacks a `declared` column, as it does in the middle of an
+    alteration: a scan has the columns for ever that its table had first, and the tail has all of them.
+    """
+    altered = any(not {*declared.names} <= {*each.snapshot.declared.schema.names} for each in partitions)
+    if is_internal(name) or (len(partitions) < PARTITIONS_MIN and not altered):
         return None
     if any(has_moved(cluster, name, partition) for partition in partitions):
         return None  # the table has only what is in this root
@@ -41,7 +50,7 @@ def usable_table(
         for number, partition in enumerate(partitions)
         for segment in partition.snapshot.segments[below(partition.snapshot.segments, folded.end(number)) :]
     )
-    return None if folded.deleted or behind > tail_max_bytes else folded
+    return None if folded.deleted or (behind > tail_max_bytes and not altered) else folded
 
 
 def topic_scan(

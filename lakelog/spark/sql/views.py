@@ -25,6 +25,7 @@ from lakelog.spark.sql.json_fields import (
 from lakelog.spark.sql.partition_scans import Partitions, location_of, union_of_scans
 from lakelog.spark.sql.topic_scan import topic_scan, usable_table
 from log_tables.cluster.cluster import Cluster
+from log_tables.columns.column_type import without_case
 from log_tables.columns.declaration import NOTHING, Declaration, parse
 from log_tables.errors import InvalidArgument, UnknownTopic
 from log_tables.layout import CLUSTER_METADATA, KEY, KEY_TEXT, VALUE, VALUE_TEXT
@@ -121,7 +122,7 @@ def _tables(cluster: Cluster, names: Iterable[str], pool: ThreadPoolExecutor) ->
 
 def _fold(spark: SparkSession) -> Fold:
     """Folds names, so that two are equal if they are one name to Spark."""
-    return str if spark.conf.get("spark.sql.caseSensitive") == "true" else str.lower
+    return str if spark.conf.get("spark.sql.caseSensitive") == "true" else without_case
 
 
 def _named(tables: Mapping[str, Partitions], schemas: Mapping[str, StructType], fold: Fold) -> dict[str, str]:
@@ -144,7 +145,8 @@ def _records(
     spark: SparkSession, cluster: Cluster, location: RootLocation, name: str, partitions: Partitions
 ) -> DataFrame:
     """The rows of a topic, which every query looks for again."""
-    folded, declared = usable_table(cluster, name, partitions), _declared(cluster, name, partitions).schema
+    declared = _declared(cluster, name, partitions).schema
+    folded = usable_table(cluster, name, partitions, declared)
     try:
         if folded is not None:
             records = topic_scan(spark, cluster, location, cluster.topic(name), folded, declared)

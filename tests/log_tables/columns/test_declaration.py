@@ -8,7 +8,7 @@ from deltalake import Schema
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from log_tables.columns.column_type import ddl, delta_type, of_delta
+from log_tables.columns.column_type import ddl, delta_type, of_delta, without_case
 from log_tables.columns.declaration import (
     NOTHING,
     RESERVED,
@@ -142,6 +142,26 @@ def test_names_of_ours_are_refused_in_any_case(name: str) -> None:
     assert name in re.findall("`([^`]+)`", listed.lower())
 
 
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [("offſet", "offset"), ("partıtion", "partition"), ("\u212aey", "key"), ("tİmestamp", "timestamp")],
+)
+def test_names_that_only_java_takes_for_ours_are_refused(written: str, name: str) -> None:
+    assert f"lakelog has a column {name!r}; choose another name" in refusal(f"{written} string")
+    assert "ends as a view does" in refusal("rows_jſon string")
+    assert "is declared twice" in refusal(f"a{name} string, a{written} bigint FROM '/b'")
+    assert "twice; leave one of them out" in refusal(f"a struct<{name}: string, {written}: string>")
+    with pytest.raises(InvalidConfig, match="declare a new column"):
+        parse(f"a{name} string").grown(parse(f"a{written} string"))
+
+
+@given(st.characters(exclude_categories=["Cs"]), st.characters(exclude_categories=["Cs"]))
+def test_what_any_language_takes_for_one_name_is_one(one: str, other: str) -> None:
+    same = {one, one.upper(), one.lower(), one.casefold(), one.title(), one.swapcase(), one.upper().lower()}
+    assert {without_case(each) for each in same} == {without_case(one)}
+    assert without_case(one + other) == without_case(one) + without_case(other)
+
+
 def test_there_are_as_many_columns_as_the_page_says() -> None:
     assert f"| {COLUMNS_MAX} |" in PAGE
     assert f"| {LEAF_COLUMNS_MAX:,} |" in PAGE
@@ -170,6 +190,14 @@ def test_it_grows_by_new_columns_and_changes_none() -> None:
             first.grown(parse(changed))
     assert first.joined(second).text == "a string, b bigint, c date"
     assert parse("c date, b bigint").held_by(first).text == "b bigint"
+
+
+def test_what_each_commit_asks_for_is_made_once() -> None:
+    table, asked = parse("a string, b bigint, c double"), parse("c double, a string")
+    assert asked.held_by(table).text == "a string, c double"
+    assert asked.held_by(table) is asked.held_by(table)
+    assert table.joined(asked) is table
+    assert asked.joined(table) is asked.joined(table)
 
 
 def test_the_id_stands_for_the_set_of_columns() -> None:

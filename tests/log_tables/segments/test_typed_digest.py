@@ -24,7 +24,7 @@ def records(values: list[bytes | None], declaration: Declaration, base: int = 0)
     nulls = [pa.nulls(len(values), RECORD_SCHEMA.field(name).type) for name in ("key", "headers")]
     columns = [offsets, offsets.cast(RECORD_SCHEMA.field("timestamp").type), nulls[0]]
     columns += [pa.array(values, pa.binary()), nulls[1]]
-    return with_columns(pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA), declaration)
+    return next(with_columns(pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA), declaration))
 
 
 def digest(*batches: pa.RecordBatch) -> bytes:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic_admin import alter_topic, create_topic
+from log_tables.columns.column_stats import Bound, ColumnStats
 from log_tables.limits import MIB
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch
@@ -22,6 +23,7 @@ from log_tables.sql.file_slices import file_slices, spread
 from log_tables.sql.scan import read_slices
 from log_tables.sql.topic_files import SCAN_SCHEMA, TopicFiles, topic_files
 from log_tables.store.store import open_store
+from log_tables.table.snapshot import pack_stats
 from tests.kit.partitions import thin_out
 
 FIRST = "n bigint, s string, day date"
@@ -149,3 +151,24 @@ def test_a_large_file_is_read_by_all_cores(files: TopicFiles) -> None:
     assert len(parts) == (os.cpu_count() or 1)
     assert [part.start for (part,) in parts] == [0, *(part.end for (part,) in parts[:-1])]
     assert parts[-1][-1].end == large.end
+
+
+@pytest.mark.parametrize(
+    ("column", "bound"),
+    [
+        *(("n", "3"), ("n", 1.5), ("n", True), ("n", 2**63), ("s", 5), ("d", "NaN"), ("d", False), ("b", 1)),
+        *(("day", 3), ("day", "2013-02-30"), ("day", "x"), ("at", 3), ("at", "x"), ("at", "2013-01-01")),
+    ],
+)
+def test_stats_of_another_kind_leave_nothing_out(files: TopicFiles, column: str, bound: Bound) -> None:
+    lies = pack_stats(ColumnStats({column: bound}, {column: bound}, {column: 0}))
+    lying = [
+        replace(part, segments=[msgspec.structs.replace(one, packed_stats=lies) for one in part.segments])
+        for part in files.partitions
+    ]
+    whole = pa.Table.from_batches(read_slices(files, file_slices(files, None), COLUMNS, None))
+    where = pc.field(column) == whole[column].drop_null()[-1]
+    slices = file_slices(replace(files, partitions=lying), where)
+    found = pa.Table.from_batches(read_slices(files, slices, COLUMNS, where), whole.schema)
+    assert found.num_rows > 0
+    assert found.equals(whole.filter(where))

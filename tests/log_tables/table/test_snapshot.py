@@ -5,6 +5,7 @@ from dataclasses import replace as changed
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from log_tables.clock import ManualClock
 from log_tables.errors import CorruptLog, ObjectMissing, UnsupportedTable
@@ -15,6 +16,7 @@ from log_tables.store.store import open_store
 from log_tables.table.checkpoint import Checkpoint
 from log_tables.table.commit import Add, Commit, CommitInfo, Metadata, Protocol, Txn
 from log_tables.table.snapshot import (
+    TAG_BYTES,
     ProducerState,
     Segment,
     Snapshot,
@@ -56,6 +58,14 @@ def test_a_segment_is_what_its_add_says() -> None:
     assert segment_of(made.add(True)) == made
     assert not made.dense
     assert segment_of(Add("x", 1, 2, True, made.add(True).stats)).raw_bytes == 0
+    assert segment_of(Add("x", 1, 2, True, made.add(True).stats, {TAG_BYTES: "many"})).raw_bytes == 0
+
+
+@pytest.mark.parametrize("text", ["", "x", "2013-01-01", "2013-01-01T00:00:00", "2013-02-30T00:00:00.000Z"])
+def test_texts_that_are_no_times_are_no_usable_stats(text: str) -> None:
+    add = structs.replace(segment(5, 9), min_timestamp=text).add(True)
+    with pytest.raises(CorruptLog, match="has no usable stats"):
+        segment_of(add)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from lakelog.spark.data_source import LakelogSource
 from lakelog.spark.source.batch import BatchReader
 from lakelog.spark.source.stream import StreamReader
 from log_tables.cluster.topic_admin import alter_topic
-from log_tables.errors import InvalidArgument
+from log_tables.errors import InvalidArgument, UnknownTopic
 from log_tables.record import Record
 from log_tables.store.store import open_store
 from tests.kit.spark import Topics, loaded
@@ -107,6 +107,37 @@ def test_other_columns_are_refused_with_those_that_there_are(topics: Topics) -> 
     )
     assert "'gate'" in refused(topics, assign={"t": [0]}, columns="gate")
     assert "'Value'" in refused(topics, subscribe="missing", columns="offset,Value")
+
+
+def test_names_that_differ_in_case_are_one_name(topics: Topics) -> None:
+    assert "each once; Spark's names have no case" in refused(topics, columns="Delay,delay")
+    assert "each once" in refused(topics, columns="delay,value,VALUE")
+    assert "'Delay'; there are key" in refused(topics, columns="Delay")
+    topics.create("cased", 1, value_columns="Delay double")
+    said = "declare the columns {} and {}, which are one name in Spark"
+    assert said.format("delay", "Delay") in refused(topics, subscribe="t,cased", columns="delay")
+    assert said.format("Delay", "delay") in refused(topics, subscribe="t,cased", columns="Delay")
+    topics.put("cased", 0, Record(b'{"Delay":3}'))
+    assert table(topics, subscribe="cased", columns="Delay") == [{"Delay": 3.0}]
+
+
+def test_a_topic_that_does_not_exist_is_named_and_no_column_of_it(topics: Topics) -> None:
+    for given in ({"subscribe": "missing"}, {"subscribe": "t,missing"}, {"assign": {"missing": [0]}}):
+        with pytest.raises(UnknownTopic, match="no topic 'missing' to read"):
+            LakelogSource(topics.options(columns="offset,gate", **given)).schema()
+    found = LakelogSource(topics.options(subscribe="t,missing", columns="delay")).schema()
+    assert found.simpleString() == "struct<delay:double>"
+
+
+def test_a_topic_that_comes_with_another_case_ends_the_query(topics: Topics) -> None:
+    options = topics.options(subscribePattern="t.*", columns="topic,delay")
+    reader = StreamReader({**options, "startingOffsets": "earliest"})
+    start = reader.initialOffset()
+    topics.create("t2", 1, value_columns="DELAY double")
+    topics.put("t2", 0, Record(b'{"DELAY":7}'))
+    end = reader.latestOffset(start, ReadAllAvailable())
+    with pytest.raises(InvalidArgument, match="topic t2 has declared the column delay with another case"):
+        reader.partitions(start, end)
 
 
 def test_a_topic_that_comes_with_another_type_ends_the_query_and_no_value_is_converted(

@@ -4,14 +4,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from lakelog.spark.sql.topic_scan import PARTITIONS_MIN, usable_table
 from log_tables.clock import ManualClock, SystemClock
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.metadata_log import TopicRecord
 from log_tables.cluster.remote_admin import set_remote_root
 from log_tables.cluster.topic import Topic
 from log_tables.cluster.topic_admin import add_partitions, alter_topic, create_topic, delete_topic
 from log_tables.cluster.topic_fold import fold
+from log_tables.columns.declaration import parse
 from log_tables.layout import log_directory
 from log_tables.segments import rewrite
 from log_tables.sql.query import query
@@ -218,6 +221,31 @@ def test_a_declared_column_keeps_its_values_when_they_are_folded_after_the_view_
     assert rows(spark, sql) == local(cluster, sql)
     topic.partition(0).truncate(1)
     assert rows(spark, sql) == local(cluster, sql)
+
+
+def test_a_view_that_is_registered_while_a_topic_is_altered_has_all_values(
+    spark: "SparkSession", cluster: Cluster
+) -> None:
+    """The record of the topic has the column; the tables of partitions get it one after the other."""
+    made = create_topic(cluster, "few", COUNT - 1)
+    for partition in made.partitions():
+        append(partition, b'{"a":0}')
+    columns = parse("a bigint, `b-c` array<string> FROM '/b'")
+
+    def altered(record: TopicRecord | None) -> TopicRecord:
+        assert record is not None
+        return replace(record, configs={"value.columns": columns.text}, columns=columns.text)
+
+    cluster.metadata_log.change_topic("few", altered)
+    made.partition(0).table.widen(columns)
+    register(spark, cluster, names="few")
+    sql = "select partition, offset, a, value_error from few order by 1, 2"
+    assert rows(spark, sql) == local(cluster, sql)
+    for partition in cluster.topic("few").partitions():
+        append(partition, b'{"a":1,"b":["x"]}', b"x")
+    assert (COUNT - 2, 1, 1, None) in rows(spark, sql)
+    assert rows(spark, sql) == local(cluster, sql)
+    assert rows(spark, "select distinct `b-c` from few where a = 1") == [(["x"],)]
 
 
 def test_records_that_moved_to_a_remote_root_say_what_to_do(
