@@ -7,6 +7,8 @@
     │   │   └── InvalidValue  (the topic refuses what does not fit its declared columns)
     │   ├── InvalidConsumer   · InvalidSubscription
     │   └── RecordTooLarge
+    ├── AccessDenied          ask an administrator
+    │   └── AuthenticationFailed · AuthorizationFailed
     ├── NotFound              name something that exists
     │   ├── UnknownTopic      · UnknownPartition
     │   │   └── TopicDeleted  (read the metadata log, then go on)
@@ -99,6 +101,24 @@ class InvalidSubscription(InvalidRequest):
 
 class RecordTooLarge(InvalidRequest):
     code = "record_too_large"
+
+
+class AccessDenied(LakelogError):
+    """The caller may not do this; another credential or another ACL is needed."""
+
+    code = "access_denied"
+
+
+class AuthenticationFailed(AccessDenied):
+    """There is no credential, or a wrong one. The message never says which part of it is wrong."""
+
+    code = "authentication_failed"
+
+
+class AuthorizationFailed(AccessDenied):
+    """No ACL lets the principal do this. The answer is the same for a resource that does not exist."""
+
+    code = "authorization_failed"
 
 
 class NotFound(LakelogError):

@@ -12,6 +12,24 @@ MAINTENANCE = "__maintenance"
 STAGING = "staging"
 BROKERS = "brokers"
 
+CREDENTIALS = "credentials"
+"""The directory that no reader of the root needs to see, and that a policy of a bucket can keep from them."""
+
+PEER_SECRET = f"{CREDENTIALS}/peer-secret"
+"""The object of a local root that only gateways read."""
+
+CREDENTIALS_DIRECTORY = f"{CREDENTIALS}/log"
+"""The directory of the log of credentials."""
+
+
+def is_secret(path: str) -> bool:
+    """Whether `path` is that of an object which readers of the root need not see."""
+    return path.startswith(f"{CREDENTIALS}/")
+
+
+INTERNAL_TOPICS = (CONSUMER_OFFSETS, MAINTENANCE)
+"""Topics that no client reads. A reader of tables reads CLUSTER_METADATA, which names the others."""
+
 FORMAT = "2"
 """The version of docs/FORMAT.md that a root follows."""
 

@@ -349,6 +349,10 @@ POINTER_SHOWN_BYTES = 100
 NESTED_FIELD_MAX_BYTES = 1 * MIB
 """The JSON of an array, map or struct for a column: 3 bytes of it become an object of Python."""
 
+EXPANDED_MAX_BYTES = 64 * MIB
+"""The items of the arrays and maps of one value, as columns: `{}` in 3 bytes of JSON has all fields of a
+struct."""
+
 TYPED_AT_ONCE = 1_024
 TYPED_AT_ONCE_BYTES = 1 * MIB
 """Values of which columns are made at once, and their bytes: other threads wait for a few milliseconds."""
@@ -363,3 +367,10 @@ STATS_COLUMNS_MAX = 32
 STATS_TEXT_CHARS = 32
 STATS_MAX_BYTES = 4 * KIB
 """The stats of declared columns in an add: columns, characters of a text, bytes of all."""
+
+DECISIONS_KEPT_MAX = 32_768
+"""Decisions of the authorizer that a gateway keeps, of some 500 bytes each: principals × topics in use."""
+
+ACL_NAME_MAX_CHARS = 1_000
+"""Characters of a resource's name, or of a principal's, in an ACL: a decision may look at a prefix of each
+length."""

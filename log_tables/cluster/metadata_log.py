@@ -1,19 +1,18 @@
 """The metadata log `__cluster_metadata`: the topics and the gateways of a cluster, as records by key.
 
-It is a partition like any other. Every change is one conditional append, so concurrent processes take turns.
-The newest record of a key counts. The key of a topic is its name, that of a gateway `~` and its id.
+The key of a topic is its name, that of a gateway `~` and its id, that of a rule of access begins with `!`
+(log_tables/cluster/access_record.py).
 """
 
 import logging
-import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import TypeVar
 
 import msgspec
 
-from log_tables.clock import Backoff, Clock
+from log_tables.clock import Clock
+from log_tables.cluster.access_record import ACCESS_KEY, AccessRules, AccessTable, RuleRecord, decode_rule
+from log_tables.cluster.keyed_log import KeyedLog
 from log_tables.cluster.root_format import check_format, check_not_old
 from log_tables.cluster.root_location import check_finished
 from log_tables.cluster.topic import check_topic_name
@@ -22,10 +21,8 @@ from log_tables.errors import (
     BrokerReplaced,
     CorruptLog,
     InvalidArgument,
-    InvalidTopicName,
-    NotLeader,
+    InvalidRequest,
     ObjectMissing,
-    OffsetMismatch,
 )
 from log_tables.layout import (
     FORMAT,
@@ -33,14 +30,10 @@ from log_tables.layout import (
     PROPERTY_FORMAT,
     TOPICS,
 )
-from log_tables.limits import BATCH_MAX_BYTES, METADATA_ATTEMPTS_MAX, METADATA_PAUSE_MAX_S, METADATA_PAUSE_S
-from log_tables.partition.partition import AppendRequest, Partition
-from log_tables.record import Record, input_batch, to_records
+from log_tables.partition.partition import Partition
+from log_tables.record import Record
 from log_tables.store.store import Store
 from log_tables.table.table import create_table
-
-WRITERS_RACE = Backoff(METADATA_PAUSE_S, max_s=METADATA_PAUSE_MAX_S)
-"""The pauses of processes that append to one internal topic at the same time."""
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +63,8 @@ class BrokerRecord(msgspec.Struct, frozen=True):
 
     A gateway that restarts at the same URL keeps its id and gets another `incarnation`. `leads` is what it
     last reported, at most a moment ago: the truth about a partition's leader is in the partition's table. A
-    gateway that is `leaving` hands over its partitions, and gets no others.
+    gateway that is `leaving` hands over its partitions, and gets no others. `peer_keys` are the fingerprints
+    of its peer secrets. It authenticates its clients if it is `secured`.
     """
 
     id: int
@@ -79,6 +73,8 @@ class BrokerRecord(msgspec.Struct, frozen=True):
     since_ms: int
     leads: dict[str, list[int]] = {}
     leaving: bool = False
+    peer_keys: tuple[str, ...] = ()
+    secured: bool = False
 
 
 class BrokerLeft(msgspec.Struct, frozen=True):
@@ -88,23 +84,28 @@ class BrokerLeft(msgspec.Struct, frozen=True):
 
 
 MetadataRecord = TopicRecord | BrokerRecord | BrokerLeft
-_Made = TypeVar("_Made", TopicRecord, BrokerRecord, BrokerLeft)
 
 
-def decode(record: Record) -> MetadataRecord:
+def decode(record: Record) -> MetadataRecord | RuleRecord:
     """The content of a record of the metadata log. Raises CorruptLog."""
     key = record.key or b""
     try:
+        if key.startswith(ACCESS_KEY):
+            return decode_rule(record)
         if not key.startswith(_BROKER):
             return _checked(msgspec.json.decode(record.value or b"", type=TopicRecord))
         if record.value is None:
             return BrokerLeft(int(key.removeprefix(_BROKER)))
         return msgspec.json.decode(record.value, type=BrokerRecord)
-    except (msgspec.MsgspecError, ValueError, InvalidTopicName) as error:
-        raise CorruptLog(
-            f"the record at offset {record.offset} of {METADATA_DIRECTORY} cannot be read "
-            f"({error}); restore the metadata log from a backup"
-        ) from None
+    except (msgspec.MsgspecError, ValueError, InvalidRequest) as error:
+        raise _unreadable(record, error) from None
+
+
+def _unreadable(record: Record, error: Exception) -> CorruptLog:
+    return CorruptLog(
+        f"the record at offset {record.offset} of {METADATA_DIRECTORY} cannot be read ({error}); restore the "
+        "metadata log from a backup, or use the version of lakelog that wrote it"
+    )
 
 
 def _checked(topic: TopicRecord) -> TopicRecord:
@@ -167,22 +168,17 @@ def _first(store: Store, clock: Clock, create: bool) -> Partition:
     return Partition(store, directory, clock)
 
 
-class MetadataLog:
-    """The content of the log as last refreshed. Thread-safe; blocking.
-
-    `url` is the URL of this process, for its claims. `follow` is called with each record of a topic, in
-    order.
-    """
+class MetadataLog(KeyedLog):
+    """The content of the metadata log. `follow` is called with each record of a topic, in order."""
 
     def __init__(self, partition: Partition, url: str, follow: Callable[[TopicRecord], None]) -> None:
-        self.partition = partition
-        self._url, self._follow = url, follow
-        self._clock = partition.clock
-        self._lock = threading.RLock()
-        self._next = 0
+        super().__init__(partition, url)
+        self._follow = follow
         self._topics: dict[str, TopicRecord] = {}
-        self._brokers: Mapping[int, BrokerRecord] = {}
         self._topic_changes = 0
+        self._brokers: Mapping[int, BrokerRecord] = {}
+        self._access = AccessRules()
+        self._begin()
 
     @property
     def topic_changes(self) -> int:
@@ -198,26 +194,15 @@ class MetadataLog:
         """The newest record of the topic `name`, which may be deleted; None if there never was one."""
         return self._topics.get(name)
 
-    def refresh(self, wait: bool = False) -> None:
-        """Follow the log; with `wait`, after a commit of this process that is in flight. Raises
-        CorruptLog.
-        """
-        log = self.partition
-        log.refresh(wait)
-        with self._lock:
-            while self._next < log.high_watermark:
-                plan = log.plan_read(max(self._next, log.log_start), BATCH_MAX_BYTES)
-                for batch in log.read(plan):
-                    for record in to_records(batch):
-                        self._read(record)
-                self._next = plan.end
+    @property
+    def access(self) -> AccessRules:
+        """The rules of access; another object once they have changed."""
+        return self._access
 
-    def make_durable(self) -> None:
-        """Make all records that were read here durable, before an action relies on them.
-
-        Raises StoreUnavailable.
-        """
-        self.partition.table.make_durable()
+    def _begin(self) -> None:
+        """Topics stay as they are: none is ever removed from the log."""
+        self._listed: dict[int, BrokerRecord] = {}
+        self._rules, self._is_rule_new = AccessTable(), True
 
     def _read(self, record: Record) -> None:
         try:
@@ -227,84 +212,85 @@ class MetadataLog:
                 raise
             _log.error("the record of a gateway is skipped, on which no data depends: %s", error)
 
-    def _take(self, record: MetadataRecord) -> None:
-        if isinstance(record, TopicRecord):
-            self._topics[record.name] = record
-            self._follow(record)
-            self._topic_changes += 1
-            return
-        # A new mapping: readers of the old one are not disturbed.
-        others = {number: broker for number, broker in self._brokers.items() if number != record.id}
-        self._brokers = others if isinstance(record, BrokerLeft) else {**others, record.id: record}
+    def _take(self, record: MetadataRecord | RuleRecord) -> None:
+        match record:
+            case TopicRecord():
+                self._topics[record.name] = record
+                self._follow(record)
+                self._topic_changes += 1
+            case BrokerRecord():
+                self._listed[record.id] = record
+            case BrokerLeft():
+                self._listed.pop(record.id, None)
+            case RuleRecord():
+                self._rules.take(record)
+                self._is_rule_new = True
+
+    def _publish(self) -> None:
+        self._brokers = dict(self._listed)
+        if self._is_rule_new:
+            self._access, self._is_rule_new = self._rules.rules(), False
 
     def change_topic(self, name: str, decide: Callable[[TopicRecord | None], TopicRecord]) -> None:
         """Append what `decide` makes of the newest record of `name`; repeated when another append comes
         between.
         """
-        self._change(f"topic {name!r}", lambda: decide(self._topics.get(name)))
+        self._change(f"topic {name!r}", lambda: [encode(decide(self._topics.get(name)))])
 
-    def register_broker(self, url: str, leaving: bool = False) -> BrokerRecord:
+    def change_access(self, decide: Callable[[AccessRules], Sequence[Record]]) -> None:
+        """Append the records that `decide` makes of the rules of access, all at once; repeated when another
+        append comes between.
+        """
+        self._change("a rule of access", lambda: decide(self.access))
+
+    def register_broker(
+        self,
+        url: str,
+        leaving: bool = False,
+        peer_keys: tuple[str, ...] = (),
+        secured: bool = False,
+        check: Callable[[], None] = lambda: None,
+    ) -> BrokerRecord:
         """Register this process as the gateway at `url`, with the id that `url` had before, or a free one.
 
-        A gateway that is `leaving` gets no partitions to lead.
+        A gateway that is `leaving` gets no partitions to lead. The others are as in BrokerRecord. `check` may
+        raise, because of gateways that are listed by then: of two that register at once, one sees the other.
         """
         incarnation, now_ms = self._clock.unique_id(), self._clock.now_ms()
+        made: list[BrokerRecord] = []
 
-        def decide() -> BrokerRecord:
+        def decide() -> list[Record]:
+            check()
             before = (number for number, broker in self._brokers.items() if broker.url == url)
             number = next(before, None) or next(n for n in count(1) if n not in self._brokers)
-            return BrokerRecord(number, url, incarnation, now_ms, leaving=leaving)
+            made[:] = [BrokerRecord(number, url, incarnation, now_ms, {}, leaving, peer_keys, secured)]
+            return [encode(made[0])]
 
-        made = self._change(f"the gateway at {url}", decide)
-        assert made is not None
-        return made
+        self._change(f"the gateway at {url}", decide)
+        return made[0]
 
     def publish_broker(self, record: BrokerRecord) -> None:
         """Replace the record of the same incarnation by `record`. Raises BrokerReplaced when there is
         none.
         """
 
-        def decide() -> BrokerRecord:
+        def decide() -> list[Record]:
             newest = self._brokers.get(record.id)
             if newest is None or newest.incarnation != record.incarnation:
                 raise BrokerReplaced(
                     f"another gateway registered at {record.url} as broker {record.id}; give each gateway "
                     "its own URL with the setting peer_url"
                 )
-            return record
+            return [encode(record)]
 
         self._change(f"broker {record.id}", decide)
 
     def remove_broker(self, record: BrokerRecord) -> None:
         """Record that the gateway has left, unless another one has replaced it."""
 
-        def decide() -> BrokerLeft | None:
+        def decide() -> list[Record]:
             newest = self._brokers.get(record.id)
             same = newest is not None and newest.incarnation == record.incarnation
-            return BrokerLeft(record.id) if same else None
+            return [encode(BrokerLeft(record.id))] if same else []
 
         self._change(f"broker {record.id}", decide)
-
-    def _change(self, what: str, decide: Callable[[], _Made | None]) -> _Made | None:
-        """Append what `decide` makes of the newest records, None for nothing; repeated when another process
-        was first.
-
-        Raises NotLeader when others were first too often.
-        """
-        # Another process may write the metadata log at the same time.
-        for _ in WRITERS_RACE.attempts(self._clock, METADATA_ATTEMPTS_MAX):
-            with suppress(NotLeader, OffsetMismatch), self._lock:
-                if not self.partition.leading:
-                    self.partition.claim(self._url)
-                self.refresh()
-                self.make_durable()
-                made = decide()
-                if made is not None:
-                    batch = input_batch([encode(made)], self._clock.now_us())
-                    self.partition.append([AppendRequest(batch, expected_offset=self._next)])
-                    self.refresh()
-                return made
-        raise NotLeader(
-            f"too many processes change the metadata log at once, so {what} was not changed; repeat "
-            "the request"
-        )

@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.metadata_log import WRITERS_RACE
+from log_tables.cluster.keyed_log import WRITERS_RACE
 from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import CorruptLog, NotLeader, TopicExists
 from log_tables.layout import MAINTENANCE

@@ -35,6 +35,7 @@ from log_tables.layout import (
     TOPICS,
     TXN_TIERED,
     UNFINISHED_COPY,
+    is_secret,
     log_directory,
 )
 from log_tables.limits import COPY_ATTEMPTS_MAX
@@ -65,16 +66,22 @@ class CopyResult:
 
 
 def copy_root(
-    source: Store, target: Store, clock: Clock, keep_id: bool = False, progress: Progress = lambda *_: None
+    source: Store,
+    target: Store,
+    clock: Clock,
+    keep_id: bool = False,
+    progress: Progress = lambda *_: None,
+    with_credentials: bool = False,
 ) -> CopyResult:
     """Copy the root of `source`, in use or not, to `target`, which is empty or an unfinished copy.
 
-    The copy has a new cluster id, unless `keep_id`, and no gateways on its list. Raises InvalidArgument for
+    The copy has a new cluster id, unless `keep_id`, and no gateways on its list. It has the hashes of keys
+    and the verifiers of users only `with_credentials`. Raises InvalidArgument for
     roots that cannot be copied from or to, Damaged when the original is damaged, StoreUnavailable.
     """
-    _prepare(source, target)
+    _prepare(source, target, with_credentials)
     for _ in range(COPY_ATTEMPTS_MAX):
-        cut = cut_root(source, target, clock)
+        cut = cut_root(source, target, clock, with_credentials)
         if cut is not None and _copy_files(source, target, cut, clock, progress):
             return _finish(target, cut, clock, keep_id)
     raise StoreUnavailable(
@@ -100,7 +107,7 @@ def _check_apart(source: Store, url: str) -> None:
         raise InvalidArgument("a root cannot be copied into itself; name another directory or URL")
 
 
-def _prepare(source: Store, target: Store) -> None:
+def _prepare(source: Store, target: Store, with_credentials: bool) -> None:
     """Mark `target` as an unfinished copy. Raises InvalidArgument when it is something else."""
     _check_apart(source, target.url)
     there = {item.path for item in target.list("")}
@@ -119,8 +126,9 @@ def _prepare(source: Store, target: Store) -> None:
             f"{target.url} is marked as an unfinished copy, and was in use; name an empty directory or prefix"
         )
     for path in there:
-        if path.startswith(f"{TOPICS}/") and log_directory("") in path:
-            target.delete(path)  # a log that was written before the copy was interrupted
+        is_log = path.startswith(f"{TOPICS}/") and log_directory("") in path
+        if is_log or (is_secret(path) and (log_directory("") in path or not with_credentials)):
+            target.delete(path)  # it was written before the copy was interrupted
 
 
 def _copy_files(source: Store, target: Store, cut: Cut, clock: Clock, progress: Progress) -> bool:

@@ -18,6 +18,7 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.errors import CorruptLog, ObjectMissing
 from log_tables.layout import (
     CONSUMER_OFFSETS,
+    CREDENTIALS_DIRECTORY,
     METADATA_DIRECTORY,
     TXN_LOG_START,
     partition_directory,
@@ -61,8 +62,9 @@ class Cut:
         return found
 
 
-def cut_root(source: Store, target: Store, clock: Clock) -> Cut | None:
-    """The tables of the root of `source` as of one moment; None when it changed too much to find one.
+def cut_root(source: Store, target: Store, clock: Clock, with_credentials: bool = False) -> Cut | None:
+    """The tables of the root of `source` as of one moment, that of the credentials only `with_credentials`;
+    None when it changed too much to find one.
 
     Puts the staged files of its pending transactions into `target`. Raises InvalidArgument, Damaged,
     StoreUnavailable.
@@ -70,6 +72,8 @@ def cut_root(source: Store, target: Store, clock: Clock) -> Cut | None:
     began = clock.boottime()
     cluster = Cluster.open(source, clock, create=False)
     found = _Cutter(cluster, target).cut()
+    if found is not None and with_credentials:
+        found.tables |= _opened(source, [CREDENTIALS_DIRECTORY], clock)
     return found if clock.boottime() - began < CONFIRMATION_MAX_AGE_S else None
 
 

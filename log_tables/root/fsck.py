@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
+from log_tables.cluster.credential_log import decode as decode_credential
 from log_tables.cluster.group_log import Key, Value
 from log_tables.cluster.group_log import decode as decode_group
 from log_tables.cluster.metadata_log import TopicRecord
@@ -19,6 +20,7 @@ from log_tables.cluster.topic import is_internal
 from log_tables.errors import CorruptLog, Damaged, InvalidArgument, LakelogError
 from log_tables.layout import (
     CONSUMER_OFFSETS,
+    CREDENTIALS_DIRECTORY,
     HEADERS,
     KEY,
     METADATA_DIRECTORY,
@@ -132,6 +134,7 @@ def check(store: Store, deep: bool = False) -> Report:
         if not is_internal(topic.name):
             report.root_problems += _check_folds(store, remote, topic, named)
     _check_producers(store, groups, producers, report)
+    _check_credentials(store, report)
     report.root_problems += lost_files(store, staged, lambda: _staged(store, groups))
     return report
 
@@ -173,6 +176,18 @@ def _check_producers(
     report.root_problems += kept_producers.shared(heard)
     for partition in report.partitions:
         partition.problems += kept_producers.misused(heard, producers.get(partition.directory, {}))
+
+
+def _check_credentials(store: Store, report: Report) -> None:
+    """Check the log of credentials, if there is one, and that all of its records can be read."""
+    try:
+        if not any(True for _ in store.list(f"{CREDENTIALS_DIRECTORY}/")):
+            return
+        snapshot = _checked(store, CREDENTIALS_DIRECTORY, report)
+        for record in () if snapshot is None else records(store, CREDENTIALS_DIRECTORY, snapshot):
+            decode_credential(record)
+    except LakelogError as error:
+        report.root_problems.append(f"the log of credentials cannot be read: {error}")
 
 
 def _said(store: Store, directory: str) -> Iterator[tuple[Key, Value | None]]:

@@ -22,6 +22,7 @@ from log_tables.errors import (
 )
 from log_tables.layout import (
     CONSUMER_OFFSETS,
+    CREDENTIALS_DIRECTORY,
     commit_path,
     commit_version,
     log_directory,
@@ -118,6 +119,8 @@ def inspect(cluster: Cluster) -> Inspection:
         for topic in topics
         for partition in range(topic.partition_count)
     ]
+    if any(True for _ in cluster.store.list(f"{CREDENTIALS_DIRECTORY}/")):
+        directories.append(CREDENTIALS_DIRECTORY)
     groups, problems = _groups(cluster)
     snapshots: dict[str, Snapshot] = {}
     with ThreadPoolExecutor(TABLES_CHECKED_AT_ONCE, thread_name_prefix="whole") as pool:

@@ -1,5 +1,7 @@
 """The gateways on the list of a root: whether one runs on this very root, and how to clear the list."""
 
+from collections.abc import Collection
+
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.errors import ObjectMissing
@@ -9,13 +11,16 @@ from log_tables.limits import SIGN_LOOKS
 _VISITOR = "lakelog-root-visitor"
 
 
-def find_living(cluster: Cluster, wait_s: float, signs: int = 1) -> BrokerRecord | None:
-    """A listed gateway that gives `signs` new signs of life within `wait_s` seconds; None without one.
+def find_living(
+    cluster: Cluster, wait_s: float, signs: int = 1, among: Collection[int] | None = None
+) -> BrokerRecord | None:
+    """A listed gateway, one `among` these if they are given, that gives `signs` new signs of life within
+    `wait_s` seconds; None without one.
 
     A gateway that is alone on the list gives none, so this process registers too, as one that is leaving.
     """
     log = cluster.metadata_log
-    listed = [*log.brokers.values()]
+    listed = [record for record in log.brokers.values() if among is None or record.id in among]
     if not listed:
         return None
     visitor = log.register_broker(_VISITOR, leaving=True)

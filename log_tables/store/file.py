@@ -38,11 +38,13 @@ def sync(descriptor: int) -> None:
 class NewFile:
     """A file that was just created, with its content, still open. To be closed."""
 
-    def __init__(self, path: str, data: Data, sync: Callable[[int], None]) -> None:
-        """Create the file at `path`; none is left when that fails. Raises OSError."""
+    def __init__(self, path: str, data: Data, sync: Callable[[int], None], mode: int = 0o666) -> None:
+        """Create the file at `path`, with `mode` but for what the umask takes away; none is left when that
+        fails. Raises OSError.
+        """
         self.path, self.durable = path, False
         self._sync, self._tried = sync, False
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         try:
             left = memoryview(data).cast("B")
             while left:

@@ -22,7 +22,7 @@ from tempfile import mkdtemp
 
 from log_tables.clock import Clock
 from log_tables.errors import InvalidArgument, ObjectMissing, StoreUnavailable
-from log_tables.layout import HOME_ANCHOR
+from log_tables.layout import HOME_ANCHOR, is_secret
 from log_tables.store.call_worker import AtOnce, CallWorker
 from log_tables.store.file import (
     Identity,
@@ -252,7 +252,7 @@ class LocalStore:
             try:
                 final = self._place(path)
                 file = os.path.join(os.path.dirname(final), name) if name else final
-                return NewFile(file, data, self._sync)
+                return NewFile(file, data, self._sync, 0o600 if is_secret(path) else 0o666)
             except FileNotFoundError:
                 # A delete has pruned the directory, empty for a moment, between making and using it.
                 if attempt == PRUNED_MAX - 1:
@@ -265,9 +265,16 @@ class LocalStore:
         directory = os.path.dirname(final)
         self._check_root()
         if not os.path.isdir(directory):
-            with suppress(FileExistsError):  # it is a file: opening a file inside of it fails
-                os.makedirs(directory, exist_ok=True)
+            self._make_directories(os.path.dirname(path), 0o700 if is_secret(path) else 0o777)
         return final
+
+    def _make_directories(self, path: str, mode: int) -> None:
+        """Make the directory `path` and those above it. `os.makedirs` gives its `mode` to the last alone."""
+        place = self._root
+        for name in path.split("/"):
+            place = os.path.join(place, name)
+            with suppress(FileExistsError):  # if it is a file, opening a file inside of it fails
+                os.mkdir(place, mode)
 
     def _check_root(self) -> None:
         """Raise OSError unless the root is still the directory that was opened.

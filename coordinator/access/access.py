@@ -1,0 +1,105 @@
+"""The one place where every door asks whose a request is, and whether it may do what it asks for.
+
+A gateway is open, or it authenticates its clients. Authorisation runs one list of checks for all doors.
+"""
+
+from collections.abc import Callable, Sequence
+
+from coordinator.access.authenticator import Authenticator
+from coordinator.access.authorizer import Authorizer
+from coordinator.access.credential_queue import CredentialQueue
+from coordinator.access.principal import ANONYMOUS, Principal, RequestContext
+from coordinator.access.quota_manager import QuotaManager
+from log_tables.clock import Clock
+from log_tables.cluster.access_record import AccessRules
+from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
+from log_tables.errors import AuthorizationFailed
+
+Check = Callable[[RequestContext, Operation, ResourceType, str], None]
+"""Raises LakelogError for what is refused: an operation on a resource of a type, by its name."""
+
+
+UNCHECKED = RequestContext(ANONYMOUS, "")
+"""The context of a request that a gateway forwards which authenticates nobody: until the cluster is secured,
+who gets in there may do everything.
+"""
+
+
+class Access:
+    """The decisions of one gateway. Thread-safe."""
+
+    def __init__(
+        self, rules: Callable[[], AccessRules], clock: Clock, authenticator: Authenticator | None = None
+    ) -> None:
+        """`rules` returns what holds now, another object once it has changed. Without an `authenticator` the
+        gateway is open.
+        """
+        self._rules, self.authenticator = rules, authenticator
+        self._queue = None if authenticator is None else CredentialQueue(authenticator)
+        self._followed = rules()
+        self.authorizer = Authorizer(self._followed.acls, self._followed.super_users)
+        self.quotas = QuotaManager(lambda: self._rules().quotas, clock)
+        self.checks: list[Check] = [] if authenticator is None else [self._check_acls]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether everybody is let in as User:ANONYMOUS, and may do everything."""
+        return self.authenticator is None
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether the cluster is secured and this gateway is open: then it serves nobody."""
+        return self.authenticator is None and self._rules().secured
+
+    def follow(self) -> None:
+        """Decide by the rules that hold now. It may take tens of milliseconds, so no request does it."""
+        rules = self._rules()
+        if rules is not self._followed:
+            self.authorizer = Authorizer(rules.acls, rules.super_users)
+            self._followed = rules
+
+    def known(self, header: bytes | None, subject: str | None) -> Principal | None:
+        """The principal of a credential that was right before; None if it has to be verified."""
+        return ANONYMOUS if self.authenticator is None else self.authenticator.known(header, subject)
+
+    async def verify(self, header: bytes | None, subject: str | None, host: str) -> Principal:
+        """The principal of a credential. Raises AuthenticationFailed, QuotaReached, Retriable."""
+        return ANONYMOUS if self._queue is None else await self._queue.verify(header, subject, host)
+
+    def check(
+        self,
+        context: RequestContext,
+        operation: Operation,
+        resource_type: ResourceType,
+        name: str = CLUSTER_NAME,
+    ) -> None:
+        """Raise AuthorizationFailed unless `context` may do this, and what the other checks raise."""
+        for check in () if context is UNCHECKED else self.checks:
+            check(context, operation, resource_type, name)
+
+    def allows(
+        self, context: RequestContext, operation: Operation, resource_type: ResourceType, name: str
+    ) -> bool:
+        """Whether `context` may do this, for lists of what it may see: nothing is charged, nothing noted."""
+        return (
+            self.is_open
+            or context is UNCHECKED
+            or self.authorizer.authorize(context, operation, resource_type, name)
+        )
+
+    def _check_acls(
+        self, context: RequestContext, operation: Operation, resource_type: ResourceType, name: str
+    ) -> None:
+        if not self.authorizer.authorize(context, operation, resource_type, name):
+            raise denied(context, operation, [(resource_type, name)])
+
+
+def denied(
+    context: RequestContext, operation: Operation, resources: Sequence[tuple[ResourceType, str]]
+) -> AuthorizationFailed:
+    """The error for an operation on these resources, which says nothing about whether they exist."""
+    named = ", ".join(f"{kind} {name[:249]!r}" for kind, name in resources[:10])
+    return AuthorizationFailed(
+        f"{context.principal.name[:200]} may not {operation} {named} from {context.host}; ask an "
+        "administrator for an ACL that allows it"
+    )

@@ -1,0 +1,19 @@
+"""The addresses of clients, as ACLs compare them."""
+
+from ipaddress import IPv6Address, ip_address
+
+from log_tables.cluster.acl import ANY
+
+
+def normal_host(host: str) -> str:
+    """The one form of an IP address: `::1` however it is written, an IPv4 address within IPv6 as IPv4. Java
+    gives Kafka its addresses in one form, too. A text that is no address stays as it is.
+    """
+    if host == ANY:
+        return host  # most ACLs have it, and an exception takes longer than all the rest of them
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return str(mapped or address)

@@ -1,0 +1,85 @@
+"""Checking passwords, which can be guessed: not too many at once, and not too often after wrong ones."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ipaddress import IPv6Network
+
+from coordinator.access.failure_rate import FailureRate
+from coordinator.access.host import normal_host
+from coordinator.access.principal import USER_MAX_CHARS
+from coordinator.access.scram import PASSWORD_MAX_CHARS, is_password
+from coordinator.access.scram_users import ScramUsers
+from log_tables.clock import Clock
+from log_tables.cluster.credential import ScramUserRecord
+from log_tables.errors import QuotaReached
+
+NAME_BURST, NAME_PERIOD_S = 10, 10.0
+"""Wrong passwords for one name from one address: 10 at once, then 8,640 a day."""
+
+ADDRESS_BURST, ADDRESS_PERIOD_S = 100, 1.0
+"""Wrong passwords from one address for all names together. A proxy in front is one address for its
+clients."""
+
+AT_ONCE = 1
+"""Passwords that are checked at once: guesses from everywhere cost a process one core, and no second one."""
+_IPV6_NETWORK_BITS = 64
+"""A customer has at least as many addresses of IPv6 as these leave."""
+
+
+class PasswordOutcome:
+    """An attempt to know a password, and whether it was `right`."""
+
+    right = False
+
+
+class PasswordVerifier:
+    """Checks passwords of SCRAM users. For many threads; a check takes the time of the KDF."""
+
+    def __init__(self, clock: Clock, at_once: int = AT_ONCE) -> None:
+        self._of_name = FailureRate(NAME_BURST, NAME_PERIOD_S, clock)
+        self._of_address = FailureRate(ADDRESS_BURST, ADDRESS_PERIOD_S, clock)
+        self._turns = threading.Semaphore(at_once)
+
+    def verified(self, users: ScramUsers, name: str, password: str, address: str) -> ScramUserRecord | None:
+        """The user `name`, if this is the password.
+
+        Raises QuotaReached after too many wrong ones.
+        """
+        if len(name) > USER_MAX_CHARS or len(password) > PASSWORD_MAX_CHARS:
+            return None  # nobody has such a one: to say so at once tells nothing
+        mechanism, credential = users.for_password(name)
+        with self.guess(name, address) as guess, self._turns:
+            guess.right = is_password(mechanism, credential, password)
+        return users.get(name) if guess.right else None
+
+    @contextmanager
+    def guess(self, name: str, address: str) -> Iterator[PasswordOutcome]:
+        """An attempt that counts if it comes to its end and is not right. Raises QuotaReached.
+
+        It counts before it begins, so that many at once are as many one by one.
+        """
+        network = _network(address)
+        wanted = [(self._of_name, f"{network} {name}"), (self._of_address, network)]
+        taken = [(rate, key) for rate, key in wanted if rate.take(key)]
+        guess, is_over = PasswordOutcome(), False
+        try:
+            if len(taken) < len(wanted):
+                raise QuotaReached(
+                    "there were too many wrong passwords; wait 10 seconds, and check the password"
+                )
+            yield guess
+            is_over = True
+        finally:
+            if guess.right or not is_over:
+                for rate, key in taken:
+                    rate.give_back(key)
+
+
+def _network(address: str) -> str:
+    """The address itself, or the network of one of IPv6."""
+    host = normal_host(address)
+    try:
+        return str(IPv6Network((host.partition("%")[0], _IPV6_NETWORK_BITS), strict=False))
+    except ValueError:
+        return host

@@ -1,0 +1,105 @@
+"""Passwords as SCRAM keeps them (RFC 5802, RFC 7677, KIP-84): salted, slow to guess, good for SASL and Basic.
+
+Passwords are prepared by SASLprep (RFC 4013). Kafka's Java client sends a password as it is typed, which is
+the same for ASCII and for most of what is typed elsewhere.
+"""
+
+import hashlib
+import hmac
+import stringprep
+import unicodedata
+
+from coordinator.access.principal import USER, check_user
+from log_tables.clock import Clock
+from log_tables.cluster.credential import ScramCredential, ScramUserRecord
+from log_tables.errors import InvalidArgument
+
+MECHANISMS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+"""By the name of a mechanism the name of its hash."""
+
+ITERATIONS_MIN, ITERATIONS_MAX = 4_096, 16_384
+"""Kafka's bounds (KIP-554). New passwords get the maximum: a check, or a guess, takes milliseconds."""
+
+PASSWORD_MAX_CHARS = 256
+
+_SALT_DIGITS = 64
+
+_FORBIDDEN = (
+    stringprep.in_table_c12,
+    stringprep.in_table_c21_c22,
+    stringprep.in_table_c3,
+    stringprep.in_table_c4,
+    stringprep.in_table_c5,
+    stringprep.in_table_c6,
+    stringprep.in_table_c7,
+    stringprep.in_table_c8,
+    stringprep.in_table_c9,
+    stringprep.in_table_a1,
+)
+"""Tables of characters that no prepared text has (RFC 4013, 2.3 and 2.5)."""
+
+
+def prepared(text: str) -> str | None:
+    """`text` after SASLprep as a stored string, or None where it forbids a character of `text`."""
+    kept = (char for char in text if not stringprep.in_table_b1(char))
+    spaced = "".join(" " if stringprep.in_table_c12(char) else char for char in kept)
+    normal = unicodedata.normalize("NFKC", spaced)
+    if any(forbidden(char) for char in normal for forbidden in _FORBIDDEN) or not _one_way(normal):
+        return None
+    return normal
+
+
+def _one_way(text: str) -> bool:
+    """Whether text from right to left is not mixed with other text (RFC 3454, 6)."""
+    if not any(map(stringprep.in_table_d1, text)):
+        return True
+    mixed = any(map(stringprep.in_table_d2, text))
+    return not mixed and stringprep.in_table_d1(text[0]) and stringprep.in_table_d1(text[-1])
+
+
+def new_scram_user(
+    name: str, password: str, clock: Clock, iterations: int = ITERATIONS_MAX, mechanisms: tuple[str, ...] = ()
+) -> ScramUserRecord:
+    """The record of a user with `password`, for `mechanisms` or for all. Raises InvalidArgument."""
+    check_user(USER + name)
+    if ":" in name:
+        raise InvalidArgument(
+            f"the name {name[:100]!r} has a colon, at which Basic ends a name; take another"
+        )
+    if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
+        raise InvalidArgument(
+            f"iterations = {iterations}: SCRAM takes {ITERATIONS_MIN} to {ITERATIONS_MAX} of them"
+        )
+    if unknown := set(mechanisms) - set(MECHANISMS):
+        raise InvalidArgument(f"mechanism {min(unknown)!r}: name one of {', '.join(MECHANISMS)}")
+    if not password or len(password) > PASSWORD_MAX_CHARS or not prepared(password):
+        raise InvalidArgument(
+            f"the password is empty, longer than {PASSWORD_MAX_CHARS} characters, or has a character that "
+            "SASLprep (RFC 4013) forbids; take another one"
+        )
+    return ScramUserRecord(
+        name,
+        {
+            mechanism: scram_credential(
+                mechanism, password, bytes.fromhex(clock.random_hex(_SALT_DIGITS)), iterations
+            )
+            for mechanism in mechanisms or MECHANISMS
+        },
+    )
+
+
+def scram_credential(mechanism: str, password: str, salt: bytes, iterations: int) -> ScramCredential:
+    """StoredKey and ServerKey of `password` (RFC 5802, 3); it takes the time of `iterations` hashes."""
+    digest = MECHANISMS[mechanism]
+    # A forbidden text is no password of anybody; that it takes the same time tells nobody so.
+    plain = (prepared(password) or password).encode(errors="surrogatepass")
+    salted = hashlib.pbkdf2_hmac(digest, plain, salt, iterations)
+    client_key = hmac.digest(salted, b"Client Key", digest)
+    server_key = hmac.digest(salted, b"Server Key", digest)
+    return ScramCredential(salt, iterations, hashlib.new(digest, client_key).digest(), server_key)
+
+
+def is_password(mechanism: str, credential: ScramCredential, password: str) -> bool:
+    """Whether `credential` is one of `password`, which HTTP Basic brings in the open."""
+    offered = scram_credential(mechanism, password, credential.salt, credential.iterations)
+    return hmac.compare_digest(offered.stored_key, credential.stored_key)

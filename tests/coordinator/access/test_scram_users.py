@@ -1,0 +1,39 @@
+"""A name that does not exist looks like one that does."""
+
+from coordinator.access.scram import ITERATIONS_MAX, MECHANISMS, new_scram_user
+from coordinator.access.scram_users import ScramUsers
+from log_tables.clock import ManualClock
+
+SHA_256, SHA_512 = MECHANISMS
+
+
+def test_an_unknown_name_costs_what_some_user_costs_and_always_the_same(clock: ManualClock) -> None:
+    records = [
+        new_scram_user("ann", "secret", clock, 5_000, (SHA_512,)),
+        new_scram_user("bob", "secret", clock, 6_000),
+    ]
+    users = ScramUsers({record.name: record for record in records}, b"key")
+    found = {name: users.for_password(name) for name in map(str, range(50))}
+    assert {(mechanism, kept.iterations) for mechanism, kept in found.values()} <= {
+        (SHA_512, 5_000),
+        (SHA_512, 6_000),
+        (SHA_256, 6_000),
+    }
+    assert {mechanism for mechanism, _ in found.values()} == set(MECHANISMS)
+    assert len({kept.salt for _, kept in found.values()}) == 50
+    assert {name: users.for_password(name) for name in found} == found
+    assert ScramUsers({}, b"key").for_password("1")[1].salt in {
+        kept.salt for kept in (users.credential("1", mechanism) for mechanism in MECHANISMS)
+    }
+
+
+def test_a_known_name_has_its_own_credential(clock: ManualClock) -> None:
+    user = new_scram_user("ann", "secret", clock)
+    users = ScramUsers({"ann": user}, b"key")
+    assert users.for_password("ann") == (SHA_256, user.mechanisms[SHA_256])
+    assert users.credential("ann", SHA_512) is user.mechanisms[SHA_512]
+
+
+def test_without_users_the_default_is_what_a_name_costs() -> None:
+    mechanism, kept = ScramUsers({}, b"key").for_password("ann")
+    assert (mechanism, kept.iterations, kept.stored_key) == (SHA_256, ITERATIONS_MAX, b"")
