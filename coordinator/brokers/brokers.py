@@ -10,24 +10,23 @@ list and give signs of life in its own root.
 """
 
 import asyncio
-import hashlib
 import hmac
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TypeVar, TypeVarTuple, Unpack
 
 from msgspec.structs import replace
 
+from coordinator.brokers.peer_secret import ADVICE, PeerSecrets, Target, seal
 from coordinator.failure_log import FailureLog
 from coordinator.periodic_task import PeriodicTask
 from ingest.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.metadata_log import BrokerRecord
-from log_tables.errors import BrokerReplaced, LakelogError, ObjectMissing
+from log_tables.errors import BrokerReplaced, InvalidConfig, LakelogError, ObjectMissing, Unreachable
 from log_tables.layout import broker_path
 
 BROKER_THREADS = 2
@@ -78,10 +77,16 @@ class Brokers:
         settings: Settings,
         clock: Clock,
         failures: FailureLog,
-        replaced: Callable[[], None] = lambda: None,
+        secrets: PeerSecrets,
+        ended: Callable[[], None] = lambda: None,
     ) -> None:
-        """`replaced` is called when another gateway has registered at the same URL."""
-        self._cluster, self._clock, self._url, self._replaced = cluster, clock, settings.peer_url, replaced
+        """`ended` is called when this gateway must end: another one has registered at the same URL, or was
+        listed since, with which it shares no secret.
+        """
+        self._listed = {each.incarnation for each in cluster.metadata_log.brokers.values()}
+        self._is_refused, self._strangers = False, set[str]()
+        self._secrets, self._secured = secrets, bool(settings.authentication_methods)
+        self._cluster, self._clock, self._url, self._ended = cluster, clock, settings.peer_url, ended
         self._timeout_s = settings.leader_timeout_ms / 1000
         self._record: BrokerRecord | None = None
         self._published: BrokerRecord | None = None
@@ -104,43 +109,54 @@ class Brokers:
         """The number of this gateway; 0 before `start`."""
         return 0 if self._record is None else self._record.id
 
-    @property
-    def target(self) -> str:
-        """The name by which other gateways mean this very process; empty before `start`."""
-        return "" if self._record is None else self.target_of(self._record)
+    def find_target(self, name: str) -> Target | None:
+        """This very process, if that is what other gateways mean by `name`; None before `start`."""
+        return None if self._record is None else self._secrets.find(name, self._record.incarnation)
 
-    def target_of(self, record: BrokerRecord) -> str:
-        """Another gateway's target: the cluster, and an incarnation that only readers of the root know."""
-        return f"{self._cluster.cluster_id}.{record.incarnation}"
+    def target_of(self, record: BrokerRecord) -> Target:
+        """Another gateway's target. Raises Unreachable for one that shares no secret with this gateway, and
+        for one that authenticates nobody while the cluster is secured.
+        """
+        target = self._secrets.target(record.incarnation, record.peer_keys)
+        if target is None or not self._is_trusted(record):
+            lacks = "no peer secret of this one" if target is None else "no authentication of clients"
+            raise Unreachable(f"broker {record.id} has {lacks}; see its settings, and repeat the request")
+        return target
 
-    def asker(self, target: str) -> str:
+    def _is_trusted(self, record: BrokerRecord) -> bool:
+        return record.secured or not self._cluster.metadata_log.access.secured
+
+    def asker(self, target: Target) -> str:
         """The name of this gateway in requests to the one that `target` means; empty before `start`."""
         return "" if self._record is None else asker_of(self._record, target)
 
-    async def admits(self, asker: str) -> bool:
-        """Whether `asker` names another gateway of this root, which gave signs of life here.
+    async def admitted(self, asker: str, target: Target) -> BrokerRecord | None:
+        """The other gateway of this root that `asker` names to this process, which is `target`, if it gave
+        signs of life here; None for any other.
 
         Memory answers first. If it does not know, all callers share one look at the root.
         """
-        if self._is_here(asker):
-            return True
+        found = self._known(asker, target)
+        if found is not None:
+            return found
         if self._next_look is None:
             self._next_look = asyncio.create_task(self._look_soon())
         await asyncio.shield(self._next_look)
-        return self._is_here(asker)
+        return self._known(asker, target)
 
-    def _is_here(self, asker: str) -> bool:
-        number, _, seal = asker.partition(".")
+    def _known(self, asker: str, target: Target) -> BrokerRecord | None:
+        number, _, sealed = asker.partition(".")
         numbered = number.isascii() and number.isdecimal() and len(number) < 10
         record = self.other(int(number)) if numbered else None
-        if record is None or not hmac.compare_digest(
-            seal.encode(), _seal(self.target, record.incarnation).encode()
-        ):
-            return False
+        if record is None or not self._is_trusted(record):
+            return None
+        if not hmac.compare_digest(sealed.encode(), seal(target, record.incarnation).encode()):
+            return None
         seen = self._seen.get(record.id)
         if seen is None or seen.incarnation != record.incarnation:
-            return False
-        return seen.lives or not self.is_silent(record.id)  # a slow store alone separates no gateways
+            return None
+        # A slow store alone separates no gateways.
+        return record if seen.lives or not self.is_silent(record.id) else None
 
     async def _look_soon(self) -> None:
         await asyncio.sleep(max(0, self._last_look + LOOK_PAUSE_S - self._clock.monotonic()))
@@ -151,6 +167,11 @@ class Brokers:
             await self._look()
         except LakelogError as error:
             _log.warning("the gateways on this root cannot be looked up: %s", error)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether this gateway never registered, because another one lives with another peer secret."""
+        return self._is_refused
 
     @property
     def leaving(self) -> bool:
@@ -188,6 +209,8 @@ class Brokers:
         try:
             await self._register()
             await self._watch()
+        except InvalidConfig as error:
+            self._refuse(error)
         except LakelogError as error:  # a full disk, say: the logs can still be read
             _log.warning("this gateway is not registered yet, and tries again: %s", error)
         self._heartbeat.start()
@@ -247,6 +270,20 @@ class Brokers:
                 self._seen[broker] = seen.followed_by(sign, now)
         for broker in self._seen.keys() - signs.keys():
             del self._seen[broker]
+        self._say_strangers()
+
+    def _say_strangers(self) -> None:
+        """Say once of each gateway that lives and shares no secret with this one that it is out of reach."""
+        strangers = self._secrets.strangers(self._cluster.metadata_log.brokers, self._url)
+        living = {each.incarnation: each for each in strangers if self._lives(each)}
+        for incarnation in living.keys() - self._strangers:
+            each = living[incarnation]
+            _log.error("broker %d at %s has another peer secret; %s", each.id, each.url, ADVICE)
+        self._strangers = {*living}
+
+    def _lives(self, record: BrokerRecord) -> bool:
+        seen = self._seen.get(record.id)
+        return seen is not None and seen.lives and seen.incarnation == record.incarnation
 
     def _beat(self, record: BrokerRecord) -> None:
         sign = f"{record.incarnation} {self._beats}"
@@ -263,8 +300,31 @@ class Brokers:
             return ""
 
     async def _register(self) -> None:
-        self._record = await self._in_thread(self._cluster.metadata_log.register_broker, self._url)
+        self._record = await self._in_thread(self._register_now)
         self._published = self._record
+
+    def _register_now(self) -> BrokerRecord:
+        log = self._cluster.metadata_log
+        check = self._check_new if self._published is None else lambda: None
+        return log.register_broker(
+            self._url, peer_keys=self._secrets.fingerprints, secured=self._secured, check=check
+        )
+
+    def _check_new(self) -> None:
+        """Raise InvalidConfig for a stranger that was not yet listed when this gateway looked for strangers:
+        both have just started.
+        """
+        for each in self._secrets.strangers(self._cluster.metadata_log.brokers, self._url):
+            if each.incarnation not in self._listed:
+                raise InvalidConfig(
+                    f"the gateway at {each.url} has just started with another peer secret; {ADVICE}"
+                )
+
+    def _refuse(self, error: InvalidConfig) -> None:
+        _log.error("%s", error)
+        self._is_refused = True
+        self._registration.stop()
+        self._ended()
 
     def _strike_off(self, record: BrokerRecord) -> None:
         """Take a gateway off the list, with its sign of life."""
@@ -285,10 +345,12 @@ class Brokers:
         """`_publish`, until another gateway has registered at this URL."""
         try:
             await self._publish()
+        except InvalidConfig as error:
+            self._refuse(error)
         except BrokerReplaced as error:
             _log.error("%s", error)
             self._registration.stop()
-            self._replaced()
+            self._ended()
 
     async def _publish(self) -> None:
         """Publish what this gateway leads, if that has changed; remove gateways that died long ago."""
@@ -305,15 +367,6 @@ class Brokers:
                 await self._in_thread(self._strike_off, record)
 
 
-def asker_of(record: BrokerRecord, target: str) -> str:
-    """The name of the gateway of `record` in requests to the one that `target` means.
-
-    It proves that the sender knows its own incarnation, and does not reveal it.
-    """
-    return f"{record.id}.{_seal(target, record.incarnation)}"
-
-
-@lru_cache(maxsize=1_024)
-def _seal(target: str, incarnation: str) -> str:
-    """Proof towards `target` that the sender knows `incarnation`; it is good for nothing else."""
-    return hashlib.blake2b(target.encode(), key=incarnation.encode(), digest_size=16).hexdigest()
+def asker_of(record: BrokerRecord, target: Target) -> str:
+    """The name of the gateway of `record` in requests to the one that `target` means."""
+    return f"{record.id}.{seal(target, record.incarnation)}"

@@ -1,7 +1,9 @@
 """Requests to other gateways over HTTP: appending where they lead, handing over, forwarding."""
 
 import asyncio
+import hmac
 import socket
+import ssl
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -45,6 +47,9 @@ TARGET = "lakelog-target"
 ASKER = "lakelog-asker"
 """The header that names the sender: a gateway refuses one that it does not find in its own root."""
 
+CALLER = "lakelog-caller"
+"""The header by which a gateway says whose request it forwards."""
+
 ARROW = "application/vnd.apache.arrow.stream"
 
 Answer = TypeVar("Answer")
@@ -67,12 +72,17 @@ class Peers:
     gateway fell silent.
     """
 
-    def __init__(self, brokers: Brokers) -> None:
-        self._brokers = brokers
+    def __init__(self, brokers: Brokers, ssl_context: ssl.SSLContext, server_name: str = "") -> None:
+        """At an https URL the certificate is one that `ssl_context` trusts, for `server_name` if it is given,
+        else for the host of the URL.
+        """
+        self._brokers, self._ssl_context, self._server_name = brokers, ssl_context, server_name or None
         self._session: aiohttp.ClientSession | None = None
 
     async def start(self) -> None:
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=PEER_KEPT_S, socket_factory=_socket)
+        connector = aiohttp.TCPConnector(
+            limit=0, keepalive_timeout=PEER_KEPT_S, socket_factory=_socket, ssl=self._ssl_context
+        )
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
         self._session = aiohttp.ClientSession(
             connector=connector, timeout=timeout, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
@@ -132,7 +142,12 @@ class Peers:
             url = URL(broker.url.rstrip("/") + path, encoded=True)
             async with _translated(broker):
                 answer = await self._opened().request(
-                    method, url, headers=self._headers(broker, headers), data=body
+                    method,
+                    url,
+                    headers=self._headers(broker, headers),
+                    data=body,
+                    allow_redirects=False,
+                    server_hostname=self._server_name,
                 )
             try:
                 self._check_sender(broker, answer)
@@ -157,7 +172,13 @@ class Peers:
         async with (
             _translated(broker),
             self._opened().request(
-                method, url, params=query, headers=self._headers(broker, headers), data=body
+                method,
+                url,
+                params=query,
+                headers=self._headers(broker, headers),
+                data=body,
+                allow_redirects=False,
+                server_hostname=self._server_name,
             ) as answer,
         ):
             self._check_sender(broker, answer)
@@ -165,13 +186,14 @@ class Peers:
 
     def _headers(self, broker: BrokerRecord, headers: Mapping[str, str] | None) -> dict[str, str]:
         target = self._brokers.target_of(broker)
-        return {**(headers or {}), TARGET: target, ASKER: self._brokers.asker(target)}
+        return {**(headers or {}), TARGET: target.name, ASKER: self._brokers.asker(target)}
 
     def _check_sender(self, broker: BrokerRecord, answer: aiohttp.ClientResponse) -> None:
         """Raise Unreachable for the answer of another process, or of one that does not find this gateway in
         its own root: nothing was done at `broker`.
         """
-        if answer.headers.get(TARGET) != self._brokers.target_of(broker):
+        shown = answer.headers.get(TARGET, "").encode(errors="replace")
+        if not hmac.compare_digest(shown, self._brokers.target_of(broker).proof.encode()):
             raise Unreachable(
                 f"another gateway, or one of another root, answers at the URL of {_name(broker)}; repeat "
                 "the request"

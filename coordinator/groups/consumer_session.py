@@ -85,8 +85,10 @@ class ConsumerSession:
         max_bytes: int,
         deadline: float,
         ended: Callable[[], Awaitable[bool]],
+        readable: Callable[[str], bool],
     ) -> PollResult:
-        """Records of the member's partitions: fetch.min.bytes of them, or at `deadline` those that there are.
+        """Records of the member's partitions, whose topics must be `readable`: fetch.min.bytes of them, or at
+        `deadline` those that there are.
 
         With `generation`, the newest that the client knows, it answers at once without records when there is
         a newer one to know. `ended` says that the client no longer waits. Raises UnknownMember, NotLeader,
@@ -107,12 +109,10 @@ class ConsumerSession:
                     await self._check_live(began)
                 member = self.shard.group(self._group_id).member(self._member_id)
                 if self._serial != serial or (generation is not None and generation < member.epoch):
-                    await self.shard.wait_durable(
-                        self._group_id
-                    )  # a generation that a client has seen must not come twice
+                    await self.shard.wait_durable(self._group_id)  # no generation is seen twice
                     return PollResult(serial, member.epoch, [])
                 seen = self._high_watermarks()
-                reads = self._plan(max_bytes)
+                reads = self._plan(max_bytes, readable)
                 left = deadline - self._clock.monotonic()
                 if _is_enough(reads, member.config.fetch_min_bytes) or left <= 0 or await ended():
                     if damage is not None:
@@ -330,12 +330,14 @@ class ConsumerSession:
             self._commit({at: OffsetAndMetadata(offset) for at, offset in begun.items()})
         return bool(begun)
 
-    def _plan(self, max_bytes: int) -> list[PlannedRead]:
+    def _plan(self, max_bytes: int, readable: Callable[[str], bool]) -> list[PlannedRead]:
         """A share of `max_bytes` from every partition that has records, another one first each time."""
         ready = [
             at
             for at, position in self._positions.items()
-            if self._has_records(at, position) and position.log.reaches(position.offset)
+            if readable(at.topic)
+            and self._has_records(at, position)
+            and position.log.reaches(position.offset)
         ]
         if not ready:
             return []

@@ -83,10 +83,11 @@ class GroupCoordinator:
         max_bytes: int,
         timeout_s: float,
         ended: Callable[[], Awaitable[bool]],
+        readable: Callable[[str], bool],
         give: Callable[[ConsumerSession, PollResult], Awaitable[Answer]],
     ) -> Answer:
-        """The result of `give` with the `ConsumerSession.poll` of a member; `give` calls its `advance`. When
-        a topic of the result turns out to be deleted, it polls again.
+        """The result of `give` with the `ConsumerSession.poll` of a member, of `readable` topics; `give`
+        calls its `advance`. When a topic of the result turns out to be deleted, it polls again.
 
         Raises what `ConsumerSession.poll` and `give` raise.
         """
@@ -100,7 +101,7 @@ class GroupCoordinator:
             while True:
                 version = self._shard_manager.topics_version
                 try:
-                    polled = await consumer.poll(generation, max_bytes, deadline, over)
+                    polled = await consumer.poll(generation, max_bytes, deadline, over, readable)
                     return await give(consumer, polled)
                 except (TopicDeleted, Damaged) as error:
                     # Damage may be the rest of a deleted topic whose segments are swept.

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.brokers.brokers import FORGOTTEN_S, Brokers
+from coordinator.brokers.peer_secret import PeerSecrets
 from coordinator.failure_log import FailureLog
 from ingest.settings import Settings
 from log_tables.clock import ManualClock, SystemClock
@@ -27,15 +28,16 @@ TIMEOUT_MS = 100
 class Seat:
     """A gateway's view of the others, without the gateway."""
 
-    def __init__(self, root: Path, url: str, faults: Sequence[Fault] = ()) -> None:
+    def __init__(self, root: Path, url: str, faults: Sequence[Fault] = (), secret: str = "s" * 32) -> None:
         settings = Settings(data=str(root), peer_url=url, leader_timeout_ms=TIMEOUT_MS)
         self.clock = ManualClock()
         self.cluster = Cluster.open(FaultyStore(open_store(root), faults), SystemClock(), url)
         self.replaced: list[str] = []
         self.failed: list[str] = []
         failures = FailureLog(self.failed.append)
+        secrets = PeerSecrets([secret], self.cluster.cluster_id)
         self.brokers = Brokers(
-            self.cluster, settings, self.clock, failures, lambda: self.replaced.append(url)
+            self.cluster, settings, self.clock, failures, secrets, lambda: self.replaced.append(url)
         )
 
     @property

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from api.gateway import Gateway
+from api.process.cluster_secret import peer_secrets
 from api.process.server import open_gateway
+from coordinator.brokers.peer_secret import PeerSecrets
 from coordinator.brokers.peers import TARGET
 from ingest.settings import Settings
 from ingest.writer import Acks
@@ -27,12 +29,15 @@ from tests.kit.support import wait_until
 NOWHERE = "http://127.0.0.1:9"
 """Where nobody listens."""
 
+PROOFS: dict[str, str] = {}
+"""What a gateway that was registered here answers to its name."""
+
 
 class _Service(BaseHTTPRequestHandler):
     """Something that answers for a gateway, and can do nothing."""
 
     knows = True
-    """Whether it says that it is the one that is meant."""
+    """Whether it proves that it is the one that is meant; else it repeats what it was sent."""
 
     def do_GET(self) -> None:
         self.send_response(204)
@@ -48,8 +53,8 @@ class _Service(BaseHTTPRequestHandler):
         self.wfile.write(b"what")
 
     def _say_who(self) -> None:
-        if self.knows:
-            self.send_header(TARGET, self.headers[TARGET])
+        named = self.headers[TARGET]
+        self.send_header(TARGET, PROOFS.get(named, "") if self.knows else named)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         pass
@@ -73,10 +78,20 @@ def service(kind: type[_Service] = _Service) -> Iterator[str]:
         thread.join()
 
 
+def register(cluster: Cluster, url: str) -> BrokerRecord:
+    """A gateway at `url` that has the peer secret of the root."""
+    secrets = PeerSecrets(peer_secrets(Settings(), cluster.store, cluster.clock), cluster.cluster_id)
+    record = cluster.metadata_log.register_broker(url, peer_keys=secrets.fingerprints)
+    target = secrets.target(record.incarnation, record.peer_keys)
+    assert target is not None
+    PROOFS[target.name] = target.proof
+    return record
+
+
 def claimed_by(root: Path, url: str) -> tuple[Cluster, BrokerRecord]:
     """A root with a topic "t", and a gateway at `url` that has claimed it and does nothing more."""
     cluster = Cluster.open(open_store(root), url=url)
-    record = cluster.metadata_log.register_broker(url)
+    record = register(cluster, url)
     cluster.claim(create_topic(cluster, "t"), 0, record.id)
     return cluster, record
 
@@ -161,7 +176,7 @@ def test_who_has_come_just_now_is_asked_for(tmp_path: Path) -> None:
     cluster, _ = claimed_by(tmp_path, NOWHERE)
 
     async def scenario(gateway: Gateway, topic: Topic) -> None:
-        fresh = cluster.metadata_log.register_broker("http://127.0.0.1:10")
+        fresh = register(cluster, "http://127.0.0.1:10")
         cluster.claim(cluster.topic("t"), 0, fresh.id)
         await gateway.leadership.refresh_leader(topic, 0)
         assert gateway.cluster.metadata_log.brokers.get(fresh.id) is None, "it is not known here yet"
@@ -187,7 +202,7 @@ def test_a_gateway_stops_whatever_the_others_answer(tmp_path: Path) -> None:
         gateway = start_gateway(tmp_path, linger_ms=0, leader_timeout_ms=60_000)
         gateway.create_topic("t", partitions=2)
         assert [gateway.produce("t", 1, partition=p).status_code for p in (0, 1)] == [200, 200]
-        Cluster.open(open_store(tmp_path)).metadata_log.register_broker(url)
+        register(Cluster.open(open_store(tmp_path)), url)
         wait_until(
             lambda: len(gateway.client.get("/brokers").json()["brokers"]) == 2, "it knows of the other"
         )

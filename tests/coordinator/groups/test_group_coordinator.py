@@ -25,6 +25,7 @@ from log_tables.segments.staging import PartitionRecords
 from log_tables.store.store import Store, open_store
 from log_tables.testing import HoldingStore
 from log_tables.topic_partition import TopicPartition
+from tests.kit.groups import any_topic
 from tests.kit.partitions import values
 from tests.kit.support import wait_until
 
@@ -80,7 +81,7 @@ class Running:
     async def poll(
         self, timeout_s: float = 0, ended: Callable[[], Awaitable[bool]] = never
     ) -> tuple[ConsumerSession, PollResult]:
-        return await self.coordinator.poll("g", "m", None, MANY_BYTES, timeout_s, ended, as_it_is)
+        return await self.coordinator.poll("g", "m", None, MANY_BYTES, timeout_s, ended, any_topic, as_it_is)
 
     async def given(self) -> list[tuple[int, int]]:
         """The first and the next offset of a poll, which is then advanced."""
@@ -293,7 +294,7 @@ def test_an_answer_that_is_full_does_not_wait_for_more(tmp_path: Path) -> None:
         async def ended() -> bool:
             pytest.fail("it was to answer at once")
 
-        _, polled = await setup.coordinator.poll("g", "m", None, 100, 20, ended, as_it_is)
+        _, polled = await setup.coordinator.poll("g", "m", None, 100, 20, ended, any_topic, as_it_is)
         assert polled.reads[0].plan.end < 1_000
 
     run(scenario, tmp_path)

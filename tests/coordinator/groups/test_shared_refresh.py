@@ -29,6 +29,7 @@ from log_tables.record import Record, input_batch
 from log_tables.testing import Call, FaultyStore, HoldingStore
 from log_tables.topic_partition import TopicIdPartition
 from tests.ingest.test_wide import others_first
+from tests.kit.groups import any_topic
 from tests.kit.support import wait_until
 
 Look = Callable[[Gateway], Awaitable[object]]
@@ -122,7 +123,7 @@ async def of_all(here: Gateway, consumers: list[ConsumerSession]) -> None:
 
 async def polled(here: Gateway, consumers: list[ConsumerSession]) -> None:
     """Each has records to be given, of a partition that is led here."""
-    asked = (consumer.poll(None, MIB, here.clock.monotonic(), no) for consumer in consumers)
+    asked = (consumer.poll(None, MIB, here.clock.monotonic(), no, any_topic) for consumer in consumers)
     assert [len(each.reads) for each in await asyncio.gather(*asked)] == [1] * MANY
 
 
@@ -138,7 +139,7 @@ async def joined(here: Gateway, group: str) -> ConsumerSession:
 
     await here.coordinator.apply_event(group, Join("m", MemberConfig(auto_offset_reset="earliest")))
     await here.coordinator.apply_event(group, Subscribe("m", frozenset({"t"})))
-    return await here.coordinator.poll(group, "m", None, MIB, 0, no, give)
+    return await here.coordinator.poll(group, "m", None, MIB, 0, no, any_topic, give)
 
 
 @pytest.mark.parametrize("look", [of_all, polled])

@@ -26,6 +26,7 @@ from log_tables.testing import Fault, FaultyStore, unavailable
 from tests.coordinator.groups.test_shared_refresh import joined, no
 from tests.ingest.test_wide import others_first
 from tests.kit.clocked_loop import STEP_MS, ClockedLoop
+from tests.kit.groups import any_topic
 from tests.kit.partitions import append
 
 LONG_S = 1_000.0
@@ -73,7 +74,7 @@ async def _silent() -> Any:
 async def polls(setup: Setup, number: int) -> int:
     """Wait as the member of a group of its own does; returns how many partitions it is given."""
     consumer = await joined(setup.gateway, f"g{number}")
-    polled = await consumer.poll(None, MIB, setup.clock.monotonic() + LONG_S, no)
+    polled = await consumer.poll(None, MIB, setup.clock.monotonic() + LONG_S, no, any_topic)
     return len(polled.reads)
 
 
