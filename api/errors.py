@@ -114,6 +114,9 @@ STATUS_AND_CODE: Mapping[type[LakelogError], tuple[int, int]] = {
     ForeignHost: (421, 421),
     ForeignOrigin: (403, 403),
     NotJson: (422, 42203),
+    errors.AccessDenied: (403, 40301),
+    errors.AuthenticationFailed: (401, 40101),
+    errors.AuthorizationFailed: (403, 40301),
     errors.NotFound: (404, 404),
     errors.UnknownTopic: (404, 40401),
     errors.TopicDeleted: (404, 40401),
@@ -189,11 +192,17 @@ def error_response(error: LakelogError) -> Response:
     return _answer(status, code, error.message, error.details, _headers(error))
 
 
+CHALLENGE = 'Bearer realm="lakelog", Basic realm="lakelog", charset="UTF-8"'
+"""The credentials that are taken (RFC 9110, 11.6.1; RFC 7617)."""
+
+
 def _headers(error: LakelogError) -> dict[str, str]:
     match error:
+        case errors.AuthenticationFailed():
+            return {"WWW-Authenticate": CHALLENGE}
         case errors.SequenceGap():
             return {"Producer-Expected-Seq": str(error.details["expected"])}
-        case errors.BufferFull():
+        case errors.BufferFull() | errors.QuotaReached() if "retry_after_s" in error.details:
             # Whole seconds (RFC 9110), and never 0: an immediate repeat would only fill the buffer again.
             return {"Retry-After": str(max(1, math.ceil(float(error.details["retry_after_s"]))))}
         case errors.Retriable():

@@ -8,6 +8,7 @@ from fastapi import Depends
 from starlette.requests import Request
 
 from api.metrics import Metrics
+from coordinator.access.access import Access
 from coordinator.brokers.brokers import Brokers
 from coordinator.brokers.leadership import Leadership
 from coordinator.brokers.peers import Peers
@@ -37,6 +38,7 @@ class Gateway:
     coordinator: GroupCoordinator
     tails: TailFollower
     buffer: Buffer
+    access: Access
     settings: Settings
     metrics: Metrics
     clock: Clock

@@ -6,11 +6,21 @@ The names are Kafka's where Kafka has one (`linger.ms` is `linger_ms`); docs/ope
 import json
 import os
 import tomllib
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import ByteSize, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ByteSize,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
@@ -21,12 +31,16 @@ from pydantic_settings import (
     SettingsError,
 )
 
+from log_tables.cluster.credential import AuthenticationMethod
 from log_tables.errors import InvalidConfig
 from log_tables.limits import BATCH_MAX_BYTES, KIB, MIB, PARTITIONS_MAX, PEER_KEPT_S
 from log_tables.store.store import Durability
 
 CONFIG_FILE = "lakelog.toml"
 """Read from the working directory when no other file is named."""
+
+SECRET = ("client", "peer_secret", "ssl_keyfile_password", "store_options")
+"""Settings that hold secrets: no message shows them."""
 
 CONFIG_VARIABLE = "LAKELOG_CONFIG"
 """Names another file, as `--config` does."""
@@ -36,8 +50,31 @@ HostName = Annotated[str, Field(pattern=r"^(\*|[\w.-]+|[0-9a-fA-F]*:[0-9a-fA-F]*
 """A name or an address as it stands in a URL, without a port or brackets; * is any."""
 
 
+Origin = Annotated[str, Field(pattern=r"^https?://([\w.-]+|\[[0-9a-fA-F:.]+\])(:[0-9]+)?$")]
+"""The origin of a page (RFC 6454): a scheme, a host, and a port where it is not the usual one."""
+
+
 def _size(default: int, description: str, at_least: int, at_most: int | None = None) -> Any:
     return Field(default=ByteSize(default), ge=at_least, le=at_most, description=description)
+
+
+class ClientSettings(BaseModel):
+    """Credentials and certificates of commands with --url. A gateway does not use them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    api_key: SecretStr = SecretStr("")
+    api_key_file: str = ""
+    user: str = ""
+    password: SecretStr = SecretStr("")
+    ca_file: str = ""
+    certfile: str = ""
+    keyfile: str = ""
+
+    def plain(self) -> dict[str, str]:
+        """The values, secrets too."""
+        secrets = {"api_key": self.api_key, "password": self.password}
+        return {**dict(self), **{name: secret.get_secret_value() for name, secret in secrets.items()}}
 
 
 class Settings(BaseSettings):
@@ -75,9 +112,68 @@ class Settings(BaseSettings):
         pattern=r"^(https?://[^\s]+)?$",
         description="URL at which other gateways reach this one alone; empty: made from host and port.",
     )
+    peer_secret: SecretStr | None = Field(
+        default=None,
+        description="The secret that the gateways of a cluster share; a local root has a file of it.",
+    )
+    peer_secret_file: str = Field(
+        default="", description="A file with the peer secret, one a line; the first is the newest."
+    )
     allowed_hosts: Annotated[tuple[HostName, ...], NoDecode] = Field(
         default=(),
         description="Names by which clients may reach it, besides those in its URLs; * is any.",
+    )
+    authentication_methods: Annotated[tuple[AuthenticationMethod, ...], NoDecode] = Field(
+        default=(),
+        description="How clients show who they are: api-key, scram, oidc, mtls. Empty: everybody may do all.",
+    )
+    oidc_issuer: str = Field(default="", description="The issuer of tokens, exactly as their `iss` has it.")
+    oidc_audience: str = Field(default="", description="The name of this cluster in the `aud` of tokens.")
+    oidc_jwks_url: str = Field(default="", description="Where the provider publishes its keys: its jwks_uri.")
+    oidc_principal_claim: str = Field(
+        default="sub", min_length=1, description="The claim that is the name of the user."
+    )
+    oidc_groups_claim: str = Field(
+        default="groups", min_length=1, description="The claim that lists the groups of the user."
+    )
+    oidc_algorithms: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=("RS256", "ES256"), description="Algorithms by which tokens may be signed."
+    )
+    oidc_clock_skew_ms: int = Field(
+        default=30_000, ge=0, description="How far the provider's clock may be off, in ms."
+    )
+    ssl_certfile: str = Field(
+        default="", description="The gateway's certificate and its chain, in PEM: it speaks https then."
+    )
+    ssl_keyfile: str = Field(default="", description="The key of ssl_certfile, in PEM, if not in that file.")
+    ssl_keyfile_password: SecretStr = Field(default=SecretStr(""), description="The password of that key.")
+    ssl_ca_certs: str = Field(
+        default="", description="The authorities that sign the certificates of clients, in PEM."
+    )
+    ssl_client_auth: Literal["none", "requested", "required"] = Field(
+        default="none", description="Whether clients are asked for a certificate, and need one."
+    )
+    ssl_principal_mapping_rules: str = Field(
+        default="DEFAULT",
+        description="How the subject of a certificate becomes the name of a user, as in Kafka.",
+    )
+    peer_ca_certs: str = Field(
+        default="", description="The authorities that sign those of other gateways; empty: the system's."
+    )
+    peer_server_name: str = Field(
+        default="", description="The name in certificates of other gateways; empty: the host of a peer_url."
+    )
+    insecure: bool = Field(
+        default=False,
+        description="Serve other machines without authentication: everybody there may do everything.",
+    )
+    client: ClientSettings = Field(
+        default=ClientSettings(),
+        description="Credentials and certificates of commands with --url; a gateway does not use them.",
+    )
+    cors_allowed_origins: Annotated[tuple[Origin, ...], NoDecode] = Field(
+        default=(),
+        description="Origins whose pages may use the gateway, such as https://app.example; none: no page.",
     )
     leader_timeout_ms: int = Field(
         default=5_000,
@@ -121,6 +217,14 @@ class Settings(BaseSettings):
         default=4_096,
         ge=1,
         description="Connections at once, fewer where the file limit is low; more are answered 503.",
+    )
+    max_connections_per_ip: int = Field(
+        default=0, ge=0, description="Connections at once from one address; 0 means no bound of its own."
+    )
+    principal_requests_max: int = Field(
+        default=0,
+        ge=0,
+        description="Requests of one principal under way at once, waiting polls too; 0 means no bound.",
     )
     connections_max_idle_ms: int = Field(
         default=75_000,
@@ -241,11 +345,42 @@ class Settings(BaseSettings):
         except json.JSONDecodeError:
             raise ValueError("write the options as a JSON object") from None
 
-    @field_validator("allowed_hosts", mode="before")
+    @field_validator(
+        "allowed_hosts", "authentication_methods", "cors_allowed_origins", "oidc_algorithms", mode="before"
+    )
     @classmethod
     def _written_with_commas(cls, value: object) -> object:
         """A list in a file; with commas in a flag and in the environment."""
         return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _settings_of_tls_do_something(self) -> "Settings":
+        needs = {
+            "ssl_keyfile": ("ssl_certfile", not self.ssl_certfile and bool(self.ssl_keyfile)),
+            "ssl_client_auth": (
+                "ssl_certfile and ssl_ca_certs",
+                self.ssl_client_auth != "none" and not (self.ssl_certfile and self.ssl_ca_certs),
+            ),
+            "ssl_ca_certs": ("ssl_client_auth", bool(self.ssl_ca_certs) and self.ssl_client_auth == "none"),
+            "authentication_methods with mtls": (
+                "ssl_client_auth",
+                "mtls" in self.authentication_methods and self.ssl_client_auth == "none",
+            ),
+            "ssl_principal_mapping_rules": (
+                "authentication_methods with mtls",
+                self.ssl_principal_mapping_rules != "DEFAULT" and "mtls" not in self.authentication_methods,
+            ),
+        }
+        for name, (other, lacks) in needs.items():
+            if lacks:
+                raise ValueError(f"{name} needs {other}; set both, or none")
+        return self
+
+    @model_validator(mode="after")
+    def _peer_secret_has_one_place(self) -> "Settings":
+        if self.peer_secret is not None and self.peer_secret_file:
+            raise ValueError("peer_secret and peer_secret_file are both set; leave one out")
+        return self
 
     @model_validator(mode="after")
     def _request_fits_the_buffer(self) -> "Settings":
@@ -286,6 +421,7 @@ def load_settings(config_file: str | None = None, /, **flags: object) -> Setting
     `config_file` None means `$LAKELOG_CONFIG`, else `lakelog.toml` where it exists. Raises
     InvalidConfig that names the key, the value and where it was set.
     """
+    _check_no_secret(flags)
     layers = {
         "flag": {name: value for name, value in flags.items() if value is not None},
         "environment": _from_environment(),
@@ -296,6 +432,16 @@ def load_settings(config_file: str | None = None, /, **flags: object) -> Setting
         return Settings.model_validate(merged)
     except ValidationError as error:
         raise InvalidConfig(_explain(error, layers)) from None
+
+
+def _check_no_secret(flags: Mapping[str, object]) -> None:
+    """Raise InvalidConfig for a secret in a flag. Those of a store have variables of their own."""
+    for name in SECRET:
+        if name != "store_options" and flags.get(name) is not None:
+            raise InvalidConfig(
+                f"{name} holds a secret, and every user of the machine sees flags; set it in the settings "
+                f"file, or as LAKELOG_{name.upper()}"
+            )
 
 
 def _from_environment() -> dict[str, Any]:
@@ -327,10 +473,13 @@ def _explain_one(problem: ErrorDetails, layers: dict[str, dict[str, Any]]) -> st
     if not problem["loc"]:
         return f"settings: {reason}"
     name = str(problem["loc"][0])
+    within = ".".join(map(str, problem["loc"][1:]))
+    if within and name in SECRET:
+        return f"setting {name}: {within}: {reason}; docs/operating.md lists what it may have"
     source = next((layer for layer, values in layers.items() if name in values), "file")
     if problem["type"] == "extra_forbidden":
         close = get_close_matches(name, Settings.model_fields, n=1)
         hint = f"; did you mean {close[0]}?" if close else "; docs/operating.md lists the settings"
-        return f"unknown setting {name} = {problem['input']!r} ({source}){hint}"
-    shown = "…" if name == "store_options" else repr(problem["input"])  # options hold secrets
+        return f"unknown setting {name} ({source}){hint}"  # its value may be a secret
+    shown = "…" if name in SECRET else repr(problem["input"])
     return f"setting {name} = {shown} ({source}): {reason}"

@@ -1,20 +1,20 @@
 """The ASGI middleware for requests between gateways: only gateways of this root that mean this process pass.
 
 A port may belong to another gateway by now, even of another cluster, or to another service. So a gateway
-names the target of its request by the id of the cluster and the incarnation, which only the metadata log
-knows, and it trusts an answer only if that repeats them. It also names itself: a copy of the root has the
-same names, but a gateway of the copy is not registered in this root, or shows no sign of life here.
+names the target of its request, by a secret that only gateways know, and it trusts an answer only if that
+proves the same (coordinator/brokers/peer_secret.py). It also names itself: a copy of the root has the same
+names, but a gateway of the copy is not registered in this root, or shows no sign of life here.
 """
-
-import hmac
 
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.gateway import Gateway
 from api.peer.routes import body_refused, create_peer_app
+from api.requests.access import CONTEXT, decode_context
 from api.requests.body import WithBody
-from api.requests.heads import ASKED_BY, TARGETED, heads
+from api.requests.heads import ASKED_BY, CALLED_BY, TARGETED, heads
+from coordinator.access.access import UNCHECKED
 
 _STATUS = 421
 _REFUSED = msgspec.json.encode(
@@ -40,23 +40,27 @@ class PeerMiddleware:
         if TARGETED not in heads(scope) and not for_peers:
             await self._app(scope, receive, send)
             return
-        own = self._gateway.brokers.target.encode()
-        if not (own and await self._lets_in(scope, own)):
+        brokers = self._gateway.brokers
+        target = brokers.find_target(heads(scope).get(TARGETED, (b"",))[0].decode("latin-1"))
+        asker = None if target is None else await brokers.admitted(_asker(scope), target)
+        if target is None or asker is None:
             await _refuse(send)
             return
 
+        if not (for_peers or self._gateway.access.is_open):
+            called_by = heads(scope).get(CALLED_BY, (b"",))[0]
+            scope[CONTEXT] = decode_context(called_by) if asker.secured else UNCHECKED
+
         async def send_with_target(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message["headers"], (TARGETED, own)]}
+                message = {**message, "headers": [*message["headers"], (TARGETED, target.proof.encode())]}
             await send(message)
 
         await (self._peer_app if for_peers else self._app)(scope, receive, send_with_target)
 
-    async def _lets_in(self, scope: Scope, own: bytes) -> bool:
-        found = heads(scope)
-        if not hmac.compare_digest(found.get(TARGETED, (b"",))[0], own):
-            return False
-        return await self._gateway.brokers.admits(found.get(ASKED_BY, (b"",))[0].decode("latin-1"))
+
+def _asker(scope: Scope) -> str:
+    return heads(scope).get(ASKED_BY, (b"",))[0].decode("latin-1")
 
 
 async def _refuse(send: Send) -> None:

@@ -16,6 +16,7 @@ from api.process.fold_duty import FoldDuty, FoldLags
 from api.process.lag_metrics import LagMetrics, group_lags
 from api.requests.hot import HotRoutes
 from api.v2 import consumer_offsets, consumer_records, consumers, fetch, produce, topics, transactions
+from api.v3 import acls as v3_acls
 from api.v3 import brokers as v3_brokers
 from api.v3 import configs as v3_configs
 from api.v3 import groups as v3_groups
@@ -41,6 +42,7 @@ _PARTS = (
     v3_configs,
     v3_records,
     v3_groups,
+    v3_acls,
     ops,
 )
 
@@ -91,6 +93,7 @@ def create_app(gateway: Gateway) -> FastAPI:
         redirect_slashes=False,
         docs_url=None,  # those of api/process/pages.py need no other host
         redoc_url=None,
+        openapi_url=None,
         title="lakelog",
         version=VERSION,
         description=_DESCRIPTION,
@@ -113,6 +116,7 @@ def create_app(gateway: Gateway) -> FastAPI:
         app.include_router(part.router)
     app.include_router(pages.router)
     app.include_router(pages.redoc)
+    app.include_router(pages.openapi)
     return app
 
 

@@ -10,16 +10,30 @@ import re
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-from starlette.types import Scope
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Scope
 
 from api.errors import ForeignHost, ForeignOrigin, UnsupportedMediaType
 from api.gateway import Gateway
 from api.media import SUPPORTED, essence, is_supported_body
 from api.requests.heads import TARGETED, heads
+from ingest.settings import Settings
 
 _FOREIGN_SITES = (b"cross-site", b"same-site")
 _WILDCARDS = ("0.0.0.0", "::", "")
 ANY_HOST = "*"
+
+EXPOSED = (
+    "Acks",
+    "Generation",
+    "High-Watermark",
+    "Log-Start-Offset",
+    "Next-Offset",
+    "Producer-Expected-Seq",
+    "Retry-After",
+    "Throttle-Time-Ms",
+)
+"""Headers of answers that a page of another origin sees."""
 
 _HOST = re.compile(rb"([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
 """A name or an address, and maybe a port; nothing else that a URL may have, such as a user or a path."""
@@ -43,13 +57,16 @@ def check_media_type(_: Gateway, scope: Scope) -> None:
     )
 
 
-def check_origin(_: Gateway, scope: Scope) -> None:
+def check_origin(here: Gateway, scope: Scope) -> None:
     """Raise ForeignOrigin for what a consumer instance is asked by a page of another origin.
 
     A GET needs no preflight, and a poll moves the instance on. Other GETs change nothing, and the page cannot
     read their answers.
     """
     if scope["method"] == "GET" and scope["path"].startswith("/consumers/"):
+        origins = {each.decode("latin-1") for each in heads(scope).get(b"origin", ())}
+        if origins and origins <= {*here.settings.cors_allowed_origins}:
+            return
         for site in heads(scope).get(b"sec-fetch-site", ()):
             if site in _FOREIGN_SITES:
                 raise ForeignOrigin(
@@ -58,12 +75,28 @@ def check_origin(_: Gateway, scope: Scope) -> None:
                 )
 
 
+def with_cors(app: ASGIApp, settings: Settings) -> ASGIApp:
+    """`app`, of which pages of the origins in `cors_allowed_origins` may ask everything; of others nothing.
+
+    Cookies are never taken: a page sends its credential in a header.
+    """
+    if not settings.cors_allowed_origins:
+        return app
+    return CORSMiddleware(
+        app,
+        allow_origins=settings.cors_allowed_origins,
+        allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+        allow_headers=["*"],
+        expose_headers=EXPOSED,
+    )
+
+
 def check_host(here: Gateway, scope: Scope) -> None:
     """Raise ForeignHost for a name that is not this gateway's: while it listens on a loopback address, which
     only programs of this machine reach, and where `allowed_hosts` says which names it has.
     """
     settings, server = here.settings, (scope.get("server") or ("", 0))[0]
-    if not settings.allowed_hosts and (settings.host in _WILDCARDS or not _is_loopback(server)):
+    if not settings.allowed_hosts and (settings.host in _WILDCARDS or not is_loopback(server)):
         return
     own = (settings.host, settings.advertised_url, settings.peer_url)
     for host in heads(scope).get(b"host", ()):
@@ -84,7 +117,7 @@ def _is_allowed(host: bytes, server: str, own: tuple[str, str, str], allowed: tu
         return False
     name = _plain(found[1].decode())
     names = (server, own[0], *map(_host_of, own[1:]), *allowed)
-    return name in map(_plain, names) or name == "localhost" or _is_loopback(name)
+    return name in map(_plain, names) or name == "localhost" or is_loopback(name)
 
 
 def _host_of(url: str) -> str:
@@ -100,7 +133,8 @@ def _plain(name: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def _is_loopback(name: str) -> bool:
+def is_loopback(name: str) -> bool:
+    """Whether `name` is an address that only programs of this machine reach."""
     try:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 
 from api.gateway import Gateway
 from api.metrics import TableSize
+from api.process.credential_duty import CredentialDuty
 from api.process.fold_duty import FoldDuty
 from api.process.lag_metrics import follow_lags
+from coordinator.access.jwks import CHECK_S
 from coordinator.failure_log import FailureLog
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.sweep import sweep
@@ -74,8 +76,13 @@ def duties(gateway: Gateway, folds: FoldDuty) -> list[Duty]:
     cluster, failures = gateway.cluster, FailureLog(gateway.metrics.duty_failed)
     refresh_interval_s = gateway.settings.refresh_interval_ms / 1_000
     fold_interval_s = gateway.settings.topic_table_interval_ms / 1_000
+    authenticator = gateway.access.authenticator
+    secured = [] if authenticator is None else [CredentialDuty(cluster, authenticator)]
     return [
-        Duty("refresh", refresh_interval_s, cluster.refresh, failures),
+        *(Duty("credentials", refresh_interval_s, each.run, failures) for each in secured),
+        *(Duty("keys", CHECK_S, each.refresh_keys, failures) for each in [authenticator] if each is not None),
+        *(Duty("clean credentials", CLEAN_INTERVAL_S, each.clean, failures) for each in secured),
+        Duty("refresh", refresh_interval_s, lambda: follow(gateway), failures),
         Duty("checkpoint", CHECKPOINT_INTERVAL_S, lambda: checkpoint(cluster), failures),
         Duty("compact", COMPACT_INTERVAL_S, lambda: compact(cluster), failures),
         Duty("fold", fold_interval_s, folds.run, failures),
@@ -83,6 +90,12 @@ def duties(gateway: Gateway, folds: FoldDuty) -> list[Duty]:
         Duty("lags", LAGS_INTERVAL_S, lambda: follow_lags(gateway.shard_manager, cluster), failures),
         Duty("sweep", SWEEP_INTERVAL_S, lambda: sweep(cluster), failures),
     ]
+
+
+def follow(gateway: Gateway) -> None:
+    """Follow topics, gateways and rules of access, as the metadata log has them."""
+    gateway.cluster.refresh()
+    gateway.access.follow()
 
 
 def checkpoint(cluster: Cluster) -> None:

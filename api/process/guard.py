@@ -11,7 +11,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.errors import MalformedBody, UnsupportedMediaType, error_response, status_and_code
 from api.gateway import Gateway
+from api.process.authentication import authenticate
 from api.process.browsers import check_host, check_media_type, check_origin
+from api.process.throttle import OpenRequests, throttle
 from api.requests.heads import heads
 from log_tables.errors import LakelogError
 
@@ -52,6 +54,7 @@ class GuardMiddleware:
 
     def __init__(self, app: ASGIApp, gateway: Gateway, checks: Sequence[Check] = CHECKS) -> None:
         self._app, self._gateway, self._checks = app, gateway, checks
+        self._open = OpenRequests(gateway.settings.principal_requests_max)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -59,10 +62,18 @@ class GuardMiddleware:
             try:
                 for check in self._checks:
                     check(self._gateway, scope)
+                await authenticate(self._gateway, scope)
+                receive, send = await throttle(self._gateway.access, scope, receive, send)
+                entered = self._open.enter(scope)
             except LakelogError as error:
                 self._gateway.metrics.request_failed(status_and_code(error)[1])
                 await error_response(error)(scope, receive, send)
                 return
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                self._open.leave(entered)
+            return
         await self._app(scope, receive, send)
 
 

@@ -26,8 +26,6 @@ class Readiness(BaseModel):
     """The gateway can serve: its root answers, and the metadata log can be read."""
 
     status: str = Field(examples=["ready"])
-    cluster_id: str
-    topics: int = Field(description="Topics that clients can see.")
 
 
 class Welcome(BaseModel):
@@ -64,7 +62,7 @@ def ready(here: Here) -> Readiness:
     if here.stopping.is_set() or here.brokers.leaving:
         raise NotLeader("this gateway is stopping; send the request to another one")
     _look_at_the_root(here.cluster)
-    return Readiness(status="ready", cluster_id=here.cluster.cluster_id, topics=len(here.cluster.topics()))
+    return Readiness(status="ready")
 
 
 @router.get(

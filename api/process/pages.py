@@ -10,13 +10,15 @@ from typing import Annotated
 
 from fastapi import APIRouter
 from fastapi import Path as PathParameter
-from starlette.responses import FileResponse, HTMLResponse, Response
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 
 from api.requests.strict import StrictRoute
 from log_tables.errors import NotFound
 
 router = APIRouter(prefix="/docs", include_in_schema=False, route_class=StrictRoute)
 redoc = APIRouter(prefix="/redoc", include_in_schema=False, route_class=StrictRoute)
+openapi = APIRouter(prefix="/openapi.json", include_in_schema=False, route_class=StrictRoute)
 
 _FILES = Path(str(files("fastapi_offline"))) / "static"
 _NAMES = ("swagger-ui.css", "swagger-ui-bundle.js", "redoc.standalone.js", "favicon.png")
@@ -53,6 +55,12 @@ async def docs() -> Response:
 async def reference() -> Response:
     """ReDoc."""
     return _page("<style>body { margin: 0 }</style>", "redoc.standalone.js", "redoc.js")
+
+
+@openapi.get("")
+async def document(request: Request) -> Response:
+    """The OpenAPI document."""
+    return JSONResponse(request.app.openapi())
 
 
 @router.get("/files/{name}")

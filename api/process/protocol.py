@@ -7,6 +7,7 @@ form of errors, and its connection is closed. `look` is called now and then for 
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -19,13 +20,16 @@ from api.errors import (
     HeadTooLarge,
     MalformedBody,
     RequestTimeout,
+    TooManyConnections,
     UrlTooLong,
     error_response,
     status_and_code,
 )
+from api.process.authentication import SUBJECT
 from api.process.reserved import ReservedConnections
 from api.process.write_buffer import WriteBuffer
 from api.requests.heads import ARRIVED
+from coordinator.access.certificate import subject
 from log_tables.errors import LakelogError
 from log_tables.limits import (
     CHUNK_MEAN_MIN_BYTES,
@@ -48,6 +52,7 @@ _JOINED_MAX_BYTES = 65_536
 
 _BODY_PIECE_BYTES = 65_536
 _BODY_HEADERS = (b"content-length", b"transfer-encoding")
+_FULL_OF_ONE = "this address has as many connections as max_connections_per_ip allows; close some of them"
 _NOT_HTTP = "the request is not HTTP/1.1: check the method, the headers and the chunks, and escape the URL"
 
 _log = logging.getLogger(__name__)
@@ -58,6 +63,7 @@ class Bounds:
     """The bounds of a connection. `failed` receives the code of each error that is answered here."""
 
     max_connections: int
+    per_ip: int
     idle_s: float
     receive_s: float
     send_s: float
@@ -67,7 +73,9 @@ class Bounds:
 def bounded(bounds: Bounds) -> "type[Protocol]":
     """The protocol within `bounds`, for uvicorn, which makes one for each connection."""
     return type(
-        "BoundedProtocol", (Protocol,), {"bounds": bounds, "reserved": ReservedConnections(bounds.failed)}
+        "BoundedProtocol",
+        (Protocol,),
+        {"bounds": bounds, "reserved": ReservedConnections(bounds.failed), "by_ip": Counter[str]()},
     )
 
 
@@ -76,6 +84,7 @@ class Protocol(HttpToolsProtocol):
 
     bounds: ClassVar[Bounds]
     reserved: ClassVar[ReservedConnections]
+    by_ip: ClassVar[Counter[str]]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._raw = transport
@@ -90,10 +99,15 @@ class Protocol(HttpToolsProtocol):
         self._head_since: float | None = None
         self._idle_since = self.loop.time()
         self._write_buffer = WriteBuffer(transport, self._idle_since)
+        self._subject = _subject_of(transport)
         over = len(self.connections) - self.bounds.max_connections
         if over > 0:
             self.app = self.reserved.application(self.app, self)
             self.reserved.let_in(self, over)
+        self._ip = self.client[0] if self.client else ""
+        self.by_ip[self._ip] += 1
+        if 0 < self.bounds.per_ip < self.by_ip[self._ip]:
+            self.refuse(TooManyConnections(_FULL_OF_ONE))
 
     # Input.
 
@@ -157,6 +171,8 @@ class Protocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        if self._subject is not None:
+            self.scope[SUBJECT] = self._subject  # type: ignore[literal-required]
         self._head_since = self.loop.time()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -251,7 +267,8 @@ class Protocol(HttpToolsProtocol):
         # At once, the close would lose the answer where bytes are unread (RFC 9112, 9.6).
         self._ending, self._waiting = True, b""
         self._flow.let_go()
-        self._raw.write_eof()
+        if self._raw.can_write_eof():  # not over TLS: there the length of the answer says where it ends
+            self._raw.write_eof()
         self.loop.call_later(LINGER_S, self._raw.abort)
 
     @property
@@ -262,6 +279,9 @@ class Protocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._ending, self._waiting = True, b""
         self.reserved.leave(self)
+        self.by_ip[self._ip] -= 1
+        if self.by_ip[self._ip] <= 0:
+            del self.by_ip[self._ip]
         super().connection_lost(exc)
 
     # Deadlines.
@@ -368,6 +388,13 @@ class _Answers:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
+
+
+def _subject_of(transport: asyncio.Transport) -> str | None:
+    """The subject of the certificate that the client has shown, which the handshake has verified."""
+    connection = transport.get_extra_info("ssl_object")
+    shown = None if connection is None else connection.getpeercert(binary_form=True)
+    return None if shown is None else subject(shown)
 
 
 def _as_http(error: LakelogError) -> bytes:

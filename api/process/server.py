@@ -19,10 +19,17 @@ from api.gateway import Gateway
 from api.metrics import Metrics
 from api.peer.middleware import PeerMiddleware
 from api.process.app import create_app
+from api.process.browsers import is_loopback, with_cors
+from api.process.cluster_secret import check_peers, peer_secrets, with_peer_secret
+from api.process.credential_duty import CredentialDuty, authenticator_of
+from api.process.duties import Duty
 from api.process.guard import GuardMiddleware
 from api.process.protocol import Bounds, bounded, check_connections
+from api.process.tls import RELOAD_INTERVAL_S, ServerCertificate, check_own_certificate, peer_context
+from coordinator.access.access import Access
 from coordinator.brokers.brokers import Brokers
 from coordinator.brokers.leadership import Leadership
+from coordinator.brokers.peer_secret import PeerSecrets
 from coordinator.brokers.peers import Peers
 from coordinator.brokers.router import Router
 from coordinator.failure_log import FailureLog
@@ -37,6 +44,7 @@ from ingest.writer import Writer
 from log_tables.clock import Clock, SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.remote_admin import set_remote_root
+from log_tables.errors import InvalidConfig
 from log_tables.limits import REQUEST_BYTES
 from log_tables.root.inspection import check_location
 from log_tables.store.store import open_store
@@ -51,6 +59,10 @@ GARBAGE_OBJECTS = 10_000
 """New objects after which the garbage collector looks for cycles. They may hold the bodies of requests that
 failed: of about a hundred at most.
 """
+
+SHUT = "this cluster is secured now, and this gateway authenticates nobody: it stops"
+SHUT_STATUS = 2
+"""The exit status of a gateway that must not serve."""
 
 _LOOK_TICKS = 5
 """uvicorn's ticks, of 0.1 s, from one look at all connections to the next."""
@@ -80,14 +92,17 @@ def run(settings: Settings, peer_port: int | None = None, ready: Callable[[str],
     logging.getLogger("uvicorn.error").addFilter(lambda record: "in ASGI application" not in record.msg)
     _raise_file_limit()
     sys.meta_path.insert(0, _WithoutPandas())
+    certificate = ServerCertificate(settings) if settings.ssl_certfile else None
     listeners = [listen(settings.host, settings.port, shared=peer_port is not None)]
     if peer_port is not None:
         listeners.append(listen(settings.host, peer_port, shared=True))
-    url, peer_url = (url_of(settings.host, each) for each in (listeners[0], listeners[-1]))
-    gateway = open_gateway(settings, url, peer_url)
+    urls = [url_of(settings.host, each, scheme_of(settings)) for each in listeners]
+    gateway = open_gateway(settings, urls[0], urls[-1])
+    if certificate is not None:
+        _check_trust(gateway, certificate, several=peer_port is not None)
     bounds = _bounds(settings, gateway.metrics)
     config = uvicorn.Config(
-        GuardMiddleware(PeerMiddleware(create_app(gateway), gateway), gateway),
+        with_cors(GuardMiddleware(PeerMiddleware(create_app(gateway), gateway), gateway), settings),
         loop="uvloop",
         http=bounded(bounds),
         ws="none",
@@ -98,14 +113,20 @@ def run(settings: Settings, peer_port: int | None = None, ready: Callable[[str],
         server_header=False,
         backlog=BACKLOG,
         timeout_graceful_shutdown=settings.shutdown_timeout_ms // 1_000,
+        ssl_context_factory=None if certificate is None else lambda *_: certificate.context,
     )
     server = _Server(config, gateway, ready, forced=peer_port is None)
     connections = server.server_state.connections
     gateway.metrics.watch_connections(lambda: len(connections), bounds.max_connections)
+    if certificate is not None:
+        failures = FailureLog(gateway.metrics.duty_failed)
+        Duty("certificates", RELOAD_INTERVAL_S, certificate.reload, failures).start()
     try:
         server.run(listeners)
     except SystemExit:
         sys.exit(1)  # starting failed, and uvicorn has logged how; its own code means something else here
+    if gateway.access.is_shut or gateway.brokers.is_refused:
+        sys.exit(SHUT_STATUS)
     if server.lifespan.should_exit:
         sys.exit(1)  # flushing failed, and uvicorn has logged how
 
@@ -120,11 +141,41 @@ def _bounds(settings: Settings, metrics: Metrics) -> Bounds:
         _log.warning("%d files may be open, which is enough for %d connections", files, most)
     return Bounds(
         most,
+        settings.max_connections_per_ip,
         settings.connections_max_idle_ms / 1_000,
         settings.receive_timeout_ms / 1_000,
         settings.send_timeout_ms / 1_000,
         metrics.request_failed,
     )
+
+
+def check_exposure(settings: Settings) -> None:
+    """Raise InvalidConfig for a gateway that other machines would reach and that authenticates nobody, unless
+    it is to be insecure.
+    """
+    if settings.authentication_methods or settings.host == "localhost" or is_loopback(settings.host):
+        return
+    if not settings.insecure:
+        raise InvalidConfig(
+            f"host = {settings.host!r} lets other machines do everything, without authentication; set "
+            "authentication_methods, such as api-key, or start it with --insecure"
+        )
+    _log.warning("whoever reaches %s may do everything: this gateway is insecure", settings.host)
+
+
+def scheme_of(settings: Settings) -> str:
+    """How clients reach a gateway."""
+    return "https" if settings.ssl_certfile else "http"
+
+
+def _check_trust(gateway: Gateway, certificate: ServerCertificate, several: bool) -> None:
+    """Say that other gateways will not trust this one. Raises InvalidConfig if there are `several`."""
+    try:
+        check_own_certificate(gateway.settings, certificate.context)
+    except InvalidConfig as error:
+        if several:
+            raise
+        _log.warning("%s, before you start another one", error)
 
 
 def _raise_file_limit() -> None:
@@ -150,12 +201,12 @@ def listen(host: str, port: int, shared: bool = False) -> socket.socket:
     return listener
 
 
-def url_of(host: str, listener: socket.socket) -> str:
+def url_of(host: str, listener: socket.socket, scheme: str = "http") -> str:
     """Where others reach a gateway that listens on `host`: a wildcard address stands for this machine."""
     port = listener.getsockname()[1]
     if host in ("0.0.0.0", "::", ""):
         host = socket.gethostname()
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def open_gateway(settings: Settings, url: str, peer_url: str = "", clock: Clock | None = None) -> Gateway:
@@ -173,17 +224,34 @@ def open_gateway(settings: Settings, url: str, peer_url: str = "", clock: Clock 
     check_location(cluster, settings.leader_timeout_ms / 1000)
     if settings.remote_root:
         set_remote_root(cluster, settings.remote_root)
-    return gateway_of(cluster, settings, clock)
+    settings = with_peer_secret(settings, store, clock)
+    gateway = gateway_of(cluster, settings, clock)
+    if gateway.access.is_shut:
+        raise InvalidConfig(
+            "this cluster is secured, and this gateway authenticates nobody; name its methods with the "
+            "setting authentication_methods, such as api-key"
+        )
+    wait_s = settings.leader_timeout_ms / 1000
+    check_peers(
+        cluster,
+        PeerSecrets(peer_secrets(settings, store, clock), cluster.cluster_id),
+        settings.peer_url,
+        wait_s,
+    )
+    if gateway.access.authenticator is not None:
+        CredentialDuty(cluster, gateway.access.authenticator).run()
+    return gateway
 
 
 def gateway_of(cluster: Cluster, settings: Settings, clock: Clock) -> Gateway:
     """The parts of a gateway that serves `cluster`; the settings name its URLs."""
+    secrets = PeerSecrets(peer_secrets(settings, cluster.store, clock), cluster.cluster_id)
     metrics = Metrics()
     failures = FailureLog(metrics.duty_failed)
     buffer = Buffer(settings.buffer_memory, request_bytes=REQUEST_BYTES)
     writer = Writer(cluster, settings, clock, metrics.committed)
-    brokers = Brokers(cluster, settings, clock, failures, _replaced)
-    peers = Peers(brokers)
+    brokers = Brokers(cluster, settings, clock, failures, secrets, _end)
+    peers = Peers(brokers, peer_context(settings), settings.peer_server_name)
     leadership = Leadership(cluster, writer, brokers, peers, clock, failures)
     router = Router(writer, leadership, brokers, peers, settings, clock, metrics.forwarded)
     transactions = TransactionCoordinator(cluster, router.append, buffer, clock, metrics.transaction)
@@ -191,6 +259,7 @@ def gateway_of(cluster: Cluster, settings: Settings, clock: Clock) -> Gateway:
     consumers = SessionManager(cluster, tails, clock)
     shards = ShardManager(cluster, leadership, consumers, transactions, settings, clock, failures)
     coordinator = GroupCoordinator(cluster, shards, consumers, transactions, clock)
+    access = Access(lambda: cluster.metadata_log.access, clock, authenticator_of(settings, clock))
     return Gateway(
         cluster,
         writer,
@@ -202,14 +271,15 @@ def gateway_of(cluster: Cluster, settings: Settings, clock: Clock) -> Gateway:
         coordinator,
         tails,
         buffer,
+        access,
         settings,
         metrics,
         clock,
     )
 
 
-def _replaced() -> None:
-    """Another gateway has this one's URL: two would answer for one broker."""
+def _end() -> None:
+    """Another gateway has this one's URL, or another secret: a partition could not be asked."""
     os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -227,6 +297,9 @@ class _Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         if counter % _LOOK_TICKS == 0:
             check_connections(self.server_state.connections, asyncio.get_running_loop().time())
+            if self._gateway.access.is_shut and self._leaving is None:
+                _log.error(SHUT)
+                self._stop(signal.SIGTERM)
         return await super().on_tick(counter)
 
     @contextmanager
@@ -259,6 +332,8 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        if self._gateway.brokers.is_refused:
+            return
         _settle_memory()
         settings = self._gateway.settings
         self._ready(f"lakelog is ready at {settings.advertised_url} (data: {settings.data})")

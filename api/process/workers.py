@@ -8,15 +8,19 @@ import logging
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from contextlib import ExitStack
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from types import FrameType
 
-from api.process.server import listen, run, say, url_of
+from api.process.cluster_secret import with_peer_secret
+from api.process.server import SHUT_STATUS, listen, run, say, scheme_of, url_of
 from ingest.settings import Settings
-from log_tables.errors import InvalidConfig
+from log_tables.clock import SystemClock
+from log_tables.errors import InvalidConfig, InvalidRequest, LakelogError
+from log_tables.store.store import open_store
 
 RESTART_S = 1.0
 """How long after its death a worker is started again."""
@@ -29,7 +33,7 @@ def run_workers(settings: Settings, count: int) -> None:
     """Serve by `count` processes until SIGTERM or SIGINT; one that dies is started again.
 
     Prints one line when all of them answer. Raises InvalidConfig, OSError; SystemExit(1) when one could not
-    be started, or did not end in order.
+    be started, or did not end in order, and SystemExit(2) when one must not serve with these settings.
     """
     if settings.peer_url:
         raise InvalidConfig(
@@ -43,8 +47,14 @@ def run_workers(settings: Settings, count: int) -> None:
             stack.enter_context(listen(settings.host, port, shared=True))
             for port in (settings.port, *[0] * count)
         )
-        port, url = held.getsockname()[1], settings.advertised_url or url_of(settings.host, held)
-        settings = settings.model_copy(update={"port": port, "advertised_url": url})
+        port, url = (
+            held.getsockname()[1],
+            url_of(settings.host, held, scheme_of(settings)),
+        )
+        told = {"port": port, "advertised_url": settings.advertised_url or url}
+        settings = settings.model_copy(update=told)
+        store = open_store(settings.data, settings.store_options)
+        settings = with_peer_secret(settings, store, SystemClock())  # in a bucket, too, all have the same
         _Workers(settings, [each.getsockname()[1] for each in own]).run()
 
 
@@ -60,20 +70,20 @@ class _Workers:
         signals = {
             number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)
         }
+        ready = False
         try:
             started = [self._start(port) for port in self._ports]
-            lines = [line for ready in started if (line := _said(ready)) is not None]
-            if len(lines) == len(started):
+            lines = [line for each in started if (line := _said(each)) is not None]
+            ready = len(lines) == len(started)
+            if ready:
                 say(lines[0])
                 self._keep_running()
-            elif not self._stopping:
-                raise SystemExit(1)  # a worker has logged why
         finally:
             failed = self._end()
             for number, handler in signals.items():
                 signal.signal(number, handler)
-        if failed:
-            raise SystemExit(1)
+        if failed or not (ready or self._stopping):
+            raise SystemExit(self._exit_status())
 
     def _start(self, port: int) -> Connection:
         """Another worker; it sends its line when it is ready."""
@@ -88,6 +98,8 @@ class _Workers:
         while not self._stopping:
             wait([process.sentinel for process in self._running], timeout=RESTART_S)
             dead = [process for process in self._running if not process.is_alive()]
+            if self._exit_status() == SHUT_STATUS:
+                return
             for process in dead:
                 wait((), timeout=RESTART_S)
                 if not self._stopping:
@@ -104,6 +116,10 @@ class _Workers:
             process.join()
         # One that was only just started knows no order yet, and has nothing to end.
         return any(process.exitcode not in (0, -signal.SIGTERM) for process in self._running)
+
+    def _exit_status(self) -> int:
+        """Why one failed: it has said that itself."""
+        return SHUT_STATUS if any(process.exitcode == SHUT_STATUS for process in self._running) else 1
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         if self._stopping:
@@ -127,7 +143,11 @@ def _work(settings: Settings, port: int, said: Connection) -> None:
     """
     os.setsid()
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
-    run(settings, port, said.send)
+    try:
+        run(settings, port, said.send)
+    except (LakelogError, OSError) as error:
+        _log.error("%s", error)
+        sys.exit(SHUT_STATUS if isinstance(error, InvalidRequest) else 1)
 
 
 def _end_with_parent() -> None:

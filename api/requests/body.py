@@ -51,10 +51,19 @@ def allowance(here: Gateway, scope: Scope) -> Allowance:
     if path == "/peer/append":
         named = parse_qs(scope["query_string"].decode("latin-1")).get("topic", [""])
         return Allowance(most + BATCH_MAX_BYTES, here.buffer, named[0])
-    records = _RECORDS.fullmatch(path) if scope["method"] == "POST" else None
+    records = _records_path(scope)
     if records is None:
         return Allowance(SMALL_BODY_MAX_BYTES, here.small_bodies, "/".join(path.split("/")[:3]))
     return Allowance(most, here.buffer, records["v2"] or records["v3"] or CONSUMER_OFFSETS)
+
+
+def brings_records(scope: Scope) -> bool:
+    """Whether the body of a request has records."""
+    return _records_path(scope) is not None
+
+
+def _records_path(scope: Scope) -> re.Match[str] | None:
+    return _RECORDS.fullmatch(scope["path"]) if scope["method"] == "POST" else None
 
 
 @dataclass(slots=True)

@@ -11,7 +11,8 @@ from starlette.responses import Response, StreamingResponse
 
 from api.errors import STATUS_AND_CODE
 from api.gateway import Gateway
-from coordinator.brokers.peers import TARGET
+from api.requests.access import authorization, encode_context
+from coordinator.brokers.peers import CALLER, TARGET
 from coordinator.watched import watched
 from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.errors import InvalidArgument, NotLeader, OutcomeUnknown
@@ -65,6 +66,7 @@ async def _ask(here: Gateway, broker: BrokerRecord, request: Request, body: byte
     path = request.scope["raw_path"].decode("ascii")
     query = request.scope["query_string"].decode("ascii")
     headers = {name: request.headers[name] for name in _FORWARDED_HEADERS if name in request.headers}
+    headers[CALLER] = encode_context(authorization(request).context)
 
     async def check() -> None:
         # A poll may last for minutes. It ends early if its client is gone, or if this gateway stops.

@@ -21,8 +21,8 @@ _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 class GroupRoute(StrictRoute):
     """A route whose path has a `group`. Its handler runs at the coordinator of that group."""
 
-    def get_route_handler(self) -> _Handler:
-        handle = super().get_route_handler()
+    def inner_handler(self) -> _Handler:
+        handle = super().inner_handler()
 
         async def routed(request: Request) -> Response:
             check_headers(request)

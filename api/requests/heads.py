@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from starlette.types import Scope
 
-from coordinator.brokers.peers import ASKER, TARGET
+from coordinator.brokers.peers import ASKER, CALLER, TARGET
 
-TARGETED, ASKED_BY = TARGET.encode(), ASKER.encode()
+TARGETED, ASKED_BY, CALLED_BY = TARGET.encode(), ASKER.encode(), CALLER.encode()
 
 ARRIVED = "lakelog.arrived"
 """The key of an ASGI scope that says that the whole request has arrived: to receive it takes no time."""
@@ -18,14 +18,17 @@ _FOUND = "lakelog.heads"
 
 _LOOKED_AT = frozenset(
     (
+        b"authorization",
         b"host",
         b"content-type",
         b"content-encoding",
         b"content-length",
         b"transfer-encoding",
+        b"origin",
         b"sec-fetch-site",
         TARGETED,
         ASKED_BY,
+        CALLED_BY,
     )
 )
 

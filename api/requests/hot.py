@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.decimals import decimal
 from api.errors import answer_to
+from api.requests.access import Rule, admit
 from api.requests.strict import StrictRoute, check_names, not_a_number
 from log_tables.errors import LakelogError
 
@@ -82,6 +83,7 @@ def _parameters(fields: Sequence[Any]) -> list[_Field]:
 class _Bound(NamedTuple):
     methods: Collection[str]
     path: re.Pattern[str]
+    rule: Rule
     arguments: Callable[[Scope], Arguments]
     answer: Callable[..., Awaitable[Response]]
 
@@ -92,31 +94,27 @@ class HotRoutes:
     def __init__(self, app: ASGIApp, routes: Sequence[Any]) -> None:
         self._app = app
         self._bound = [
-            _Bound(route.methods or (), route.path_regex, route.bind(), route.endpoint)
+            _Bound(route.methods or (), route.path_regex, route.rule, route.bind(), route.endpoint)
             for route in routes
             if isinstance(route, HotRoute)
         ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            for methods, path, arguments, answer in self._bound:
-                if scope["method"] in methods and (match := path.match(scope["path"])):
+            for bound in self._bound:
+                if scope["method"] in bound.methods and (match := bound.path.match(scope["path"])):
                     scope["path_params"] = match.groupdict()
-                    await _respond(Request(scope, receive), send, arguments, answer)
+                    await _respond(Request(scope, receive), send, bound)
                     return
         await self._app(scope, receive, send)
 
 
-async def _respond(
-    request: Request,
-    send: Send,
-    arguments: Callable[[Scope], Arguments],
-    answer: Callable[..., Awaitable[Response]],
-) -> None:
+async def _respond(request: Request, send: Send, bound: _Bound) -> None:
     response: Response | None = None
     try:
         try:
-            response = await answer(request, **arguments(request.scope))
+            admit(request.scope, bound.rule)
+            response = await bound.answer(request, **bound.arguments(request.scope))
         except (LakelogError, ClientDisconnect) as error:
             response = await answer_to(request, error)
         await response(request.scope, request.receive, send)

@@ -14,15 +14,32 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.decimals import decimal
+from api.requests.access import admit, rule_of
 from log_tables.errors import InvalidArgument
 
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class StrictRoute(APIRoute):
-    """A route that takes the query parameters which its function declares, once each, and no others."""
+    """A route that takes the query parameters which its function declares, once each, and no others; after
+    its rule of access.
+    """
+
+    def __init__(self, path: str, *given: Any, **named: Any) -> None:
+        super().__init__(path, *given, **named)
+        self.rule = rule_of(self.methods or set(), path)
 
     def get_route_handler(self) -> _Handler:
+        handle = self.inner_handler()
+
+        async def admitted(request: Request) -> Response:
+            admit(request.scope, self.rule)
+            return await handle(request)
+
+        return admitted
+
+    def inner_handler(self) -> _Handler:
+        """The handler of a request that is admitted."""
         handle, dependants = super().get_route_handler(), [*_all_of(self.dependant)]
         known = frozenset(field.alias for each in dependants for field in each.query_params)
         in_path = _numbers(field for each in dependants for field in each.path_params)

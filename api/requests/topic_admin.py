@@ -3,10 +3,12 @@
 from pydantic import Field
 
 from api.gateway import Gateway
+from api.requests.access import Authorization
 from api.requests.client_topics import TopicDescription, describe_topic, describe_topics
 from api.requests.strict_body import Listed, StrictBody
 from ingest.buffer import RETRY_AFTER_S
 from log_tables.cluster import topic_admin
+from log_tables.cluster.topic import check_writable
 from log_tables.errors import QuotaReached
 from log_tables.limits import PARTITIONS_MAX
 
@@ -35,21 +37,32 @@ class NewTopic(StrictBody):
     )
 
 
-def create_topic(here: Gateway, new: NewTopic) -> TopicDescription:
+def create_topic(here: Gateway, asked: Authorization, new: NewTopic) -> TopicDescription:
     """Create a topic; blocking.
 
-    Raises TopicExists, InvalidTopicName, InvalidConfig, InvalidArgument, QuotaReached.
+    Raises AuthorizationFailed, TopicExists, InvalidTopicName, InvalidConfig, InvalidArgument, QuotaReached.
     """
+    asked.check_create(new.topic_name)
     count = here.settings.num_partitions if new.partitions_count is None else new.partitions_count
     _check_quota(here, count)
+    asked.charge_changes(count)
     configs = {entry.name: entry.value for entry in new.configs}
     return TopicDescription(here, topic_admin.create_topic(here.cluster, new.topic_name, count, configs))
 
 
-def add_partitions(here: Gateway, topic_name: str, count: int) -> TopicDescription:
+def add_partitions(here: Gateway, asked: Authorization, topic_name: str, count: int) -> TopicDescription:
     """Grow a topic to `count` partitions; blocking. Raises UnknownTopic, InvalidArgument, QuotaReached."""
-    _check_quota(here, count - describe_topic(here, topic_name).partition_count)
+    more = count - describe_topic(here, topic_name).partition_count
+    _check_quota(here, more)
+    asked.charge_changes(max(0, more))
     return TopicDescription(here, topic_admin.add_partitions(here.cluster, topic_name, count))
+
+
+def delete_topic(here: Gateway, asked: Authorization, name: str) -> None:
+    """Delete a topic; blocking. Raises UnknownTopic, InvalidTopicName, QuotaReached."""
+    check_writable(name)
+    asked.charge_changes(describe_topic(here, name).partition_count)
+    topic_admin.delete_topic(here.cluster, name)
 
 
 def _check_quota(here: Gateway, more: int) -> None:

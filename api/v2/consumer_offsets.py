@@ -8,6 +8,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from api.errors import error_responses
 from api.gateway import Gateway, Here
+from api.requests.access import Authorized
 from api.requests.client_topics import with_partition
 from api.requests.envelope import V2Response
 from api.requests.group_route import GroupRoute
@@ -24,6 +25,7 @@ from api.v2.paths import GroupName, InstanceName
 from api.wire.timestamp import microseconds
 from coordinator.groups.events import Heartbeat
 from coordinator.groups.group import Group
+from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.partition.reader import PartitionReader
 from log_tables.topic_partition import TopicPartition
 
@@ -41,6 +43,7 @@ Force = Annotated[bool, Query(description="Act even if the group has members.")]
 @router.post(f"{_INSTANCE}/offsets", summary="Commit offsets", responses=error_responses(404, 409, 422, 503))
 async def commit(
     here: Here,
+    asked: Authorized,
     group: GroupName,
     instance: InstanceName,
     wanted: MemberCommitBody | None = None,
@@ -55,17 +58,20 @@ async def commit(
     """
     named = None if wanted is None else wanted.offsets
     offsets = None if named is None else CommitBody(offsets=named).offsets_to_commit(step=1)
+    asked.check_reads(offsets or ())
     await here.coordinator.commit(group, instance, offsets)
     return []
 
 
 @router.get(f"{_INSTANCE}/offsets", summary="Get committed offsets", responses=error_responses(404, 422, 503))
 async def get_committed(
-    here: Here, group: GroupName, instance: InstanceName, wanted: Partitions
+    here: Here, asked: Authorized, group: GroupName, instance: InstanceName, wanted: Partitions
 ) -> CommittedOffsets:
     """The offsets from which the group continues in the partitions of the body. Partitions without a commit
     are left out.
     """
+    named = {at.topic for at in wanted.topic_partitions}
+    asked.check(Operation.DESCRIBE, ResourceType.TOPIC, *sorted(named))
     found = await here.coordinator.apply_event(group, Heartbeat(instance))
     for at in wanted.topic_partitions:
         found.check(at)
@@ -78,11 +84,14 @@ async def get_committed(
     summary="Set positions",
     responses=error_responses(400, 404, 409, 422, 503),
 )
-async def seek(here: Here, group: GroupName, instance: InstanceName, wanted: SeekBody) -> None:
+async def seek(
+    here: Here, asked: Authorized, group: GroupName, instance: InstanceName, wanted: SeekBody
+) -> None:
     """The next poll continues at these offsets, or at the first record at or after these times. If there is
     no such record, it continues at the end of the partition.
     """
     times = {each.topic_partition: microseconds(str(each.timestamp)) for each in wanted.timestamps}
+    asked.check_reads([*(each.topic_partition for each in wanted.offsets), *times])
     found = await here.coordinator.apply_event(group, Heartbeat(instance))
     found.check_owned(found.member(instance), [*(each.topic_partition for each in wanted.offsets), *times])
     positions = {each.topic_partition: each.offset for each in wanted.offsets}
@@ -96,8 +105,11 @@ async def seek(here: Here, group: GroupName, instance: InstanceName, wanted: See
     summary="Seek to the beginning",
     responses=error_responses(404, 409, 422, 503),
 )
-async def seek_to_beginning(here: Here, group: GroupName, instance: InstanceName, wanted: Partitions) -> None:
+async def seek_to_beginning(
+    here: Here, asked: Authorized, group: GroupName, instance: InstanceName, wanted: Partitions
+) -> None:
     """The next poll continues at the log start offset of these partitions."""
+    asked.check_reads(wanted.topic_partitions)
     await _seek_to(here, group, instance, wanted.partitions, end=False)
 
 
@@ -107,16 +119,21 @@ async def seek_to_beginning(here: Here, group: GroupName, instance: InstanceName
     summary="Seek to the end",
     responses=error_responses(404, 409, 422, 503),
 )
-async def seek_to_end(here: Here, group: GroupName, instance: InstanceName, wanted: Partitions) -> None:
+async def seek_to_end(
+    here: Here, asked: Authorized, group: GroupName, instance: InstanceName, wanted: Partitions
+) -> None:
     """The next poll continues at the high watermark of these partitions."""
+    asked.check_reads(wanted.topic_partitions)
     await _seek_to(here, group, instance, wanted.partitions, end=True)
 
 
 @router.get("/offsets", summary="Get a group's offsets", responses=error_responses(404, 503))
-async def get_group_offsets(here: Here, group: GroupName) -> CommittedOffsets:
-    """All offsets that the group has committed, for clients without a consumer instance."""
+async def get_group_offsets(here: Here, asked: Authorized, group: GroupName) -> CommittedOffsets:
+    """All offsets that the group has committed in topics that the caller may describe, for clients without a
+    consumer instance.
+    """
     found = await here.shard_manager.group(group)
-    return _committed(found, sorted(found.offsets))
+    return _committed(found, sorted(at for at in found.offsets if asked.describes(at.topic)))
 
 
 @router.put(
@@ -125,13 +142,17 @@ async def get_group_offsets(here: Here, group: GroupName) -> CommittedOffsets:
     summary="Set a group's offsets",
     responses=error_responses(404, 409, 416, 422, 503),
 )
-async def put_group_offsets(here: Here, group: GroupName, wanted: CommitBody, force: Force = False) -> None:
+async def put_group_offsets(
+    here: Here, asked: Authorized, group: GroupName, wanted: CommitBody, force: Force = False
+) -> None:
     """For clients that keep their own positions. Each `offset` is that of the *next* record to read, as `GET`
     answers it.
 
     409 while members share topics, unless `force` is true: then the members continue from there.
     """
-    await here.coordinator.reset(group, wanted.offsets_to_commit(step=0), force)
+    offsets = wanted.offsets_to_commit(step=0)
+    asked.check_reads(offsets)
+    await here.coordinator.reset(group, offsets, force)
 
 
 @router.delete("", status_code=204, summary="Delete a group", responses=error_responses(404, 409, 503))

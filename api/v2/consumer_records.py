@@ -14,12 +14,14 @@ from starlette.responses import Response, StreamingResponse
 from api.errors import FormatMismatch, NotJson, error_responses
 from api.gateway import Gateway, gateway
 from api.media import Format, accepts
+from api.requests.access import authorization
 from api.requests.group_route import GroupRoute
 from api.v2.consumer_schema import FORMATS
 from api.v2.fetched import FetchedRecord, json_records
 from api.v2.paths import GroupName, InstanceName
 from api.wire.arrow import POLL_SCHEMA, encode_stream, with_topic_partition
 from coordinator.groups.consumer_session import ConsumerSession, PlannedRead, PollResult
+from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.errors import Damaged, InvalidArgument
 from log_tables.layout import OFFSET
 from log_tables.topic_partition import TopicPartition
@@ -66,7 +68,9 @@ async def poll(
     42203. If a partition is damaged, the answer has records of the others, or 50002 if they have none.
     """
     here = gateway(request)
-    config = (await here.coordinator.member(group, instance)).config
+    asked, member = authorization(request), await here.coordinator.member(group, instance)
+    asked.check(Operation.READ, ResourceType.TOPIC, *sorted(member.topics))
+    config = member.config
     form = FORMATS[config.format]
     if not accepts(request, form):
         raise FormatMismatch(
@@ -92,7 +96,7 @@ async def poll(
         return Response(body, media_type=form.value, headers=_headers(polled))
 
     return await here.coordinator.poll(
-        group, instance, generation, limit, timeout_s, request.is_disconnected, give
+        group, instance, generation, limit, timeout_s, request.is_disconnected, asked.reads, give
     )
 
 

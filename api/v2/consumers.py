@@ -7,6 +7,7 @@ from starlette.requests import Request
 
 from api.errors import error_responses
 from api.gateway import Here, gateway
+from api.requests.access import Authorized
 from api.requests.body import take_body
 from api.requests.envelope import V2_MEDIA_TYPE, V2Response
 from api.requests.group_route import GroupRoute
@@ -20,6 +21,7 @@ from api.v2.consumer_schema import (
 )
 from api.v2.paths import GroupName, InstanceName
 from coordinator.groups.events import Assign, Heartbeat, Join, Subscribe, Unsubscribe
+from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.topic import check_topic_name
 from log_tables.errors import MixedSubscription
 
@@ -87,11 +89,16 @@ async def heartbeat(here: Here, group: GroupName, instance: InstanceName) -> Non
     summary="Subscribe to topics",
     responses=error_responses(400, 404, 409, 422, 503),
 )
-async def subscribe(here: Here, group: GroupName, instance: InstanceName, wanted: SubscriptionBody) -> None:
-    """Replaces an earlier subscription of the same kind. Topics that are created later are included."""
+async def subscribe(
+    here: Here, asked: Authorized, group: GroupName, instance: InstanceName, wanted: SubscriptionBody
+) -> None:
+    """Replaces an earlier subscription of the same kind. Topics that are created later are included. The
+    caller needs READ on the topics that it names; of those that a pattern matches, it gets what it may read.
+    """
     names = frozenset(wanted.topics or ())
     for name in names:
         check_topic_name(name)
+    asked.check(Operation.READ, ResourceType.TOPIC, *sorted(names))
     if wanted.topics is not None and wanted.topic_pattern is not None:
         raise MixedSubscription("the subscription has both topics and a topic_pattern; send one of them")
     await here.coordinator.apply_event(group, Subscribe(instance, names, wanted.topic_pattern or ""))
@@ -100,10 +107,10 @@ async def subscribe(here: Here, group: GroupName, instance: InstanceName, wanted
 @router.get(
     "/instances/{instance}/subscription", summary="Get the subscription", responses=error_responses(404, 503)
 )
-async def get_subscription(here: Here, group: GroupName, instance: InstanceName) -> Topics:
+async def get_subscription(here: Here, asked: Authorized, group: GroupName, instance: InstanceName) -> Topics:
     """The subscribed topics; for a pattern, the topics that it matches now."""
     found = await here.coordinator.apply_event(group, Heartbeat(instance))
-    return Topics(topics=sorted(found.subscription(found.member(instance))))
+    return Topics(topics=sorted(filter(asked.describes, found.subscription(found.member(instance)))))
 
 
 @router.delete(
@@ -123,8 +130,11 @@ async def unsubscribe(here: Here, group: GroupName, instance: InstanceName) -> N
     summary="Assign partitions manually",
     responses=error_responses(404, 409, 422, 503),
 )
-async def assign(here: Here, group: GroupName, instance: InstanceName, wanted: Partitions) -> None:
+async def assign(
+    here: Here, asked: Authorized, group: GroupName, instance: InstanceName, wanted: Partitions
+) -> None:
     """Replaces an earlier manual assignment. The instance then does not share partitions with the group."""
+    asked.check_reads(wanted.topic_partitions)
     await here.coordinator.apply_event(group, Assign(instance, frozenset(wanted.topic_partitions)))
 
 
@@ -134,11 +144,11 @@ async def assign(here: Here, group: GroupName, instance: InstanceName, wanted: P
     responses=error_responses(404, 503),
 )
 async def get_assignments(
-    here: Here, group: GroupName, instance: InstanceName, response: V2Response
+    here: Here, asked: Authorized, group: GroupName, instance: InstanceName, response: V2Response
 ) -> Partitions:
     """The partitions that the instance owns and keeps. The header `Generation` changes when they change."""
     found = await here.coordinator.apply_event(group, Heartbeat(instance))
     member = found.member(instance)
     response.headers["Generation"] = str(member.epoch)
-    kept = sorted(member.owned - found.to_revoke(member))
+    kept = sorted(at for at in member.owned - found.to_revoke(member) if asked.describes(at.topic))
     return Partitions.model_validate({"partitions": [at._asdict() for at in kept]})

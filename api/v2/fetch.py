@@ -14,11 +14,13 @@ from api.decimals import decimal
 from api.errors import error_responses
 from api.gateway import Gateway, gateway
 from api.media import Format, accepted_format
+from api.requests.access import authorization
 from api.requests.client_topics import with_topic_to_read
 from api.requests.hot import HotRoute
 from api.v2.fetched import FetchedRecord, json_records
 from api.v2.tail import wait_for_records
 from api.wire.arrow import encode_stream
+from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidArgument, InvalidOffset
 from log_tables.limits import READ_SEGMENTS_MAX
@@ -66,6 +68,7 @@ async def fetch(
             await run_in_threadpool(found.refresh, True)
         if start == found.high_watermark:
             await wait_for_records(here, request, found, start, deadline)
+            authorization(request).check(Operation.READ, ResourceType.TOPIC, topic)  # it may have changed
         if not found.reaches(start):
             await run_in_threadpool(found.log_from, start)
         plan = found.plan_read(start, limit, READ_SEGMENTS_MAX)

@@ -8,14 +8,14 @@ from pydantic import BaseModel, Field
 from api.errors import error_responses
 from api.gateway import Here
 from api.requests import topic_admin
+from api.requests.access import Authorized
 from api.requests.client_topics import TopicDescription, describe_topic, describe_topics, with_partition
 from api.requests.envelope import V2Response
 from api.requests.strict import StrictRoute
 from api.requests.topic_admin import NewTopic
 from api.v2.paths import PartitionId, TopicName
 from api.wire.timestamp import microseconds
-from log_tables.cluster.topic import check_writable
-from log_tables.cluster.topic_admin import delete_topic as delete
+from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.partition.reader import PartitionReader
 
 router = APIRouter(tags=["v2 topics"], default_response_class=V2Response, route_class=StrictRoute)
@@ -66,9 +66,9 @@ class Brokers(BaseModel):
 
 
 @router.get("/topics", summary="List topics", responses=error_responses(503))
-def list_topics(here: Here) -> list[str]:
-    """The names of all topics but internal ones."""
-    return [topic.name for topic in describe_topics(here)]
+def list_topics(here: Here, asked: Authorized) -> list[str]:
+    """The names of all topics that the caller may describe, but internal ones."""
+    return [topic.name for topic in describe_topics(here) if asked.describes(topic.name)]
 
 
 @router.post(
@@ -77,27 +77,29 @@ def list_topics(here: Here) -> list[str]:
     summary="Create a topic",
     responses=error_responses(400, 413, 422, 429, 503),
 )
-def create_topic(here: Here, new: NewTopic) -> TopicView:
+def create_topic(here: Here, asked: Authorized, new: NewTopic) -> TopicView:
     """The body is that of version 3, the answer that of `GET /topics/{topic}`.
 
     400 with 40002 if the topic exists, or if its name or a setting is invalid.
     """
-    return _topic(topic_admin.create_topic(here, new))
+    return _topic(topic_admin.create_topic(here, asked, new), configs=True)
 
 
 @router.get("/topics/{topic}", summary="Describe a topic", responses=error_responses(404, 503))
-def get_topic(here: Here, topic: TopicName) -> TopicView:
-    """The effective values of all settings, and the partitions with their leaders."""
-    return _topic(describe_topic(here, topic))
+def get_topic(here: Here, asked: Authorized, topic: TopicName) -> TopicView:
+    """The effective values of all settings, and the partitions with their leaders. A caller that may not
+    DESCRIBE_CONFIGS gets no settings.
+    """
+    configs = asked.allows(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic)
+    return _topic(describe_topic(here, topic), configs)
 
 
 @router.delete(
     "/topics/{topic}", status_code=204, summary="Delete a topic", responses=error_responses(400, 404, 503)
 )
-def delete_topic(here: Here, topic: TopicName) -> None:
+def delete_topic(here: Here, asked: Authorized, topic: TopicName) -> None:
     """The topic is gone at once. Its files are removed after the topic's `file.delete.delay.ms`."""
-    check_writable(topic)
-    delete(here.cluster, topic)
+    topic_admin.delete_topic(here, asked, topic)
 
 
 @router.get("/topics/{topic}/partitions", summary="List partitions", responses=error_responses(404))
@@ -167,10 +169,10 @@ def list_brokers(here: Here) -> Brokers:
     return Brokers(brokers=[*here.brokers.living()])
 
 
-def _topic(topic: TopicDescription) -> TopicView:
+def _topic(topic: TopicDescription, configs: bool) -> TopicView:
     return TopicView(
         name=topic.name,
-        configs=topic.config.as_dict(),
+        configs=topic.config.as_dict() if configs else {},
         partitions=_partitions(topic),
         location=topic.location,
         remote_location=topic.remote_location,

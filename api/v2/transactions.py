@@ -11,6 +11,7 @@ from starlette.responses import Response
 from api.errors import error_responses
 from api.gateway import Gateway, gateway
 from api.media import Format, content_format
+from api.requests.access import Authorization, authorization
 from api.requests.appending import is_much
 from api.requests.body import room_of, take_body
 from api.requests.client_topics import is_current, topic_to_write
@@ -24,6 +25,7 @@ from api.wire.room import hold
 from api.wire.transaction import TransactionBody, decode_transaction
 from coordinator.groups.transaction_coordinator import TransactionRequest, TransactionResult
 from ingest.buffer import Room
+from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.group_log import AppendedRange, check_retry_key
 from log_tables.cluster.route import Route, SentRecords
 from log_tables.cluster.topic import Topic
@@ -112,7 +114,8 @@ async def _transact(request: Request, group_id: str, member_id: str | None, key:
         if key:
             transaction, earlier = await _find_repeat(here, room, group_id, retry, body, form)
         if transaction is None:
-            transaction = await _commit(here, room, group_id, member_id, retry, body, form)
+            asked = authorization(request)
+            transaction = await _commit(here, asked, room, group_id, member_id, retry, body, form)
         del body
     ranges = await transaction.where()
     return await maybe_in_thread(
@@ -141,6 +144,7 @@ async def _find_repeat(
 
 async def _commit(
     here: Gateway,
+    asked: Authorization,
     room: Room,
     group_id: str,
     member_id: str | None,
@@ -157,7 +161,7 @@ async def _commit(
         sent = await maybe_in_thread(large, lambda: decode_transaction(body, form, room, here.clock.now_us()))
         records_bytes = sum(bytes_of(each.records) for each in sent.records.values())
         hold(room, len(body) + 2 * records_bytes)  # they are copied
-        request, size_bytes = await _request(here, sent, member_id, retry, large)
+        request, size_bytes = await _request(here, asked, sent, member_id, retry, large)
         del sent
         room.settle(len(body) + size_bytes)
         try:
@@ -169,10 +173,20 @@ async def _commit(
 
 
 async def _request(
-    here: Gateway, sent: TransactionBody, member_id: str | None, retry: tuple[str, str], large: bool
+    here: Gateway,
+    asked: Authorization,
+    sent: TransactionBody,
+    member_id: str | None,
+    retry: tuple[str, str],
+    large: bool,
 ) -> tuple[TransactionRequest, int]:
-    """The request to the group's coordinator, and the size of its records in bytes."""
+    """The request to the group's coordinator, and the size of its records in bytes. Raises
+    AuthorizationFailed.
+    """
     frame = sent.frame
+    staged = {run.topic for file in frame.staged for run in file.runs}
+    asked.check(Operation.WRITE, ResourceType.TOPIC, *sorted({*sent.records, *staged}))
+    asked.check_reads(frame.offsets_to_commit(step=0))
     for key in frame.forget:
         check_retry_key(key)
     await here.shard_manager.refresh_topics()  # the records are for the current topics

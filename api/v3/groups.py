@@ -8,11 +8,13 @@ from pydantic import BaseModel, Field
 
 from api.errors import error_responses
 from api.gateway import Gateway, Here
+from api.requests.access import Authorized
 from api.requests.client_topics import with_partition
 from api.requests.envelope import Collection, Link, ListMetadata, ResourceMetadata, resource, url
 from api.requests.strict import StrictRoute
 from api.v3.paths import ClusterId, ConsumerId, GroupId
 from coordinator.groups.group import Group, Member
+from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.errors import UnknownPartition, UnknownTopic
 from log_tables.sql.lag import Lag, lag
 from log_tables.table.snapshot import Snapshot
@@ -93,11 +95,17 @@ class LagSummaryView(BaseModel):
 
 
 @router.get("", summary="List groups", responses=error_responses(404, 503))
-async def list_groups(here: Here, request: Request, cluster: ClusterId) -> Collection[GroupView]:
+async def list_groups(
+    here: Here, asked: Authorized, request: Request, cluster: ClusterId
+) -> Collection[GroupView]:
     return Collection(
         kind="KafkaConsumerGroupList",
         metadata=ListMetadata(self=url(request, cluster, "consumer-groups")),
-        data=[await _group_view(here, request, group) for group in await here.shard_manager.groups()],
+        data=[
+            await _group_view(here, request, group)
+            for group in await here.shard_manager.groups()
+            if asked.allows(Operation.DESCRIBE, ResourceType.GROUP, group.id)
+        ],
     )
 
 
@@ -132,7 +140,7 @@ async def get_consumer(
     responses=error_responses(404, 503),
 )
 async def list_assignments(
-    here: Here, request: Request, cluster: ClusterId, group: GroupId, consumer: ConsumerId
+    here: Here, asked: Authorized, request: Request, cluster: ClusterId, group: GroupId, consumer: ConsumerId
 ) -> Collection[AssignmentView]:
     found = await here.shard_manager.group(group)
     member = found.member(consumer)
@@ -140,19 +148,25 @@ async def list_assignments(
     return Collection(
         kind="KafkaConsumerAssignmentList",
         metadata=ListMetadata(self=url(request, *path)),
-        data=[_assignment_view(request, cluster, found, member, at) for at in sorted(member.owned)],
+        data=[
+            _assignment_view(request, cluster, found, member, at)
+            for at in sorted(member.owned)
+            if asked.describes(at.topic)
+        ],
     )
 
 
 @router.get("/{group}/lags", summary="List a group's lags", responses=error_responses(404, 503))
-async def list_lags(here: Here, request: Request, cluster: ClusterId, group: GroupId) -> Collection[LagView]:
+async def list_lags(
+    here: Here, asked: Authorized, request: Request, cluster: ClusterId, group: GroupId
+) -> Collection[LagView]:
     """One lag for each partition in which the group has committed an offset."""
     found = await here.shard_manager.group(group)
     lags = await run_in_threadpool(_lags, here, found)
     return Collection(
         kind="KafkaConsumerLagList",
         metadata=ListMetadata(self=url(request, cluster, "consumer-groups", group, "lags")),
-        data=[_lag_view(request, cluster, found, at, *lags[at]) for at in lags],
+        data=[_lag_view(request, cluster, found, at, *lags[at]) for at in lags if asked.describes(at.topic)],
     )
 
 
@@ -178,10 +192,13 @@ async def get_lag(
 @router.get(
     "/{group}/lag-summary", summary="Get a group's largest and total lag", responses=error_responses(404, 503)
 )
-async def get_lag_summary(here: Here, request: Request, cluster: ClusterId, group: GroupId) -> LagSummaryView:
+async def get_lag_summary(
+    here: Here, asked: Authorized, request: Request, cluster: ClusterId, group: GroupId
+) -> LagSummaryView:
+    """Of the topics that the caller may describe."""
     found = await here.shard_manager.group(group)
     lags = await run_in_threadpool(_lags, here, found)
-    records = {at: behind.records for at, (_, behind) in lags.items()}
+    records = {at: behind.records for at, (_, behind) in lags.items() if asked.describes(at.topic)}
     worst = max(records, key=lambda at: records[at], default=None)
     owner = "" if worst is None else _owner(found, worst)
     path = (cluster, "consumer-groups", group)

@@ -8,20 +8,31 @@ from pydantic import BaseModel, Field
 from api.errors import error_responses
 from api.gateway import Here
 from api.requests import topic_admin
+from api.requests.access import Authorization, Authorized
 from api.requests.client_topics import TopicDescription, describe_topic, describe_topics
 from api.requests.envelope import Collection, Link, ListMetadata, ResourceMetadata, resource, url
 from api.requests.strict import StrictRoute
 from api.requests.strict_body import StrictBody
 from api.requests.topic_admin import NewTopic
 from api.v3.paths import ClusterId, TopicName
+from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.topic import is_internal
-from log_tables.cluster.topic_admin import delete_topic as delete
 
 REPLICATION_FACTOR = 1
 """The value in all answers: lakelog keeps one copy, and the store replicates it."""
 
 
-NO_AUTHORIZATION = "Accepted and without effect: there are no ACLs."
+_AUTHORIZED = "Whether to list the operations that the caller may do on a topic."
+_TOPIC_OPERATIONS = (
+    Operation.READ,
+    Operation.WRITE,
+    Operation.CREATE,
+    Operation.DELETE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)
 
 
 router = APIRouter(prefix="/v3/clusters", route_class=StrictRoute)
@@ -46,6 +57,9 @@ class TopicView(BaseModel):
     configs: Link
     location: str | None = Field(
         description="Where other programs read the topic as one Delta table, about a second behind."
+    )
+    authorized_operations: list[str] | None = Field(
+        None, description="The operations that the caller may do on it, if that was asked for."
     )
 
 
@@ -87,14 +101,19 @@ def list_topics(
     here: Here,
     request: Request,
     cluster: ClusterId,
+    asked: Authorized,
     include_authorized_operations: Annotated[
-        str, Query(alias="includeAuthorizedOperations", description=NO_AUTHORIZATION)
-    ] = "false",
+        bool, Query(alias="includeAuthorizedOperations", description=_AUTHORIZED)
+    ] = False,
 ) -> Collection[TopicView]:
     return Collection(
         kind="KafkaTopicList",
         metadata=ListMetadata(self=url(request, cluster, "topics")),
-        data=[_topic_view(request, cluster, topic) for topic in describe_topics(here)],
+        data=[
+            _topic_view(request, cluster, topic, asked if include_authorized_operations else None)
+            for topic in describe_topics(here)
+            if asked.describes(topic.name)
+        ],
     )
 
 
@@ -105,9 +124,11 @@ def list_topics(
     tags=["v3 topics"],
     responses=error_responses(400, 404, 422, 429, 503),
 )
-def create_topic(here: Here, request: Request, cluster: ClusterId, new: NewTopic) -> TopicView:
+def create_topic(
+    here: Here, asked: Authorized, request: Request, cluster: ClusterId, new: NewTopic
+) -> TopicView:
     """400 with 40002 if the topic exists, or if its name or a setting is invalid."""
-    return _topic_view(request, cluster, topic_admin.create_topic(here, new))
+    return _topic_view(request, cluster, topic_admin.create_topic(here, asked, new))
 
 
 @router.get(
@@ -121,9 +142,11 @@ def get_topic(
     request: Request,
     cluster: ClusterId,
     topic: TopicName,
-    include_authorized_operations: Annotated[str, Query(description=NO_AUTHORIZATION)] = "false",
+    asked: Authorized,
+    include_authorized_operations: Annotated[bool, Query(description=_AUTHORIZED)] = False,
 ) -> TopicView:
-    return _topic_view(request, cluster, describe_topic(here, topic))
+    found = describe_topic(here, topic)
+    return _topic_view(request, cluster, found, asked if include_authorized_operations else None)
 
 
 @router.patch(
@@ -133,10 +156,15 @@ def get_topic(
     responses=error_responses(400, 404, 422, 429, 503),
 )
 def add_partitions(
-    here: Here, request: Request, cluster: ClusterId, topic: TopicName, wanted: PartitionsCount
+    here: Here,
+    asked: Authorized,
+    request: Request,
+    cluster: ClusterId,
+    topic: TopicName,
+    wanted: PartitionsCount,
 ) -> TopicView:
     """Records stay in their partitions. From now on, a key may belong to another partition."""
-    grown = topic_admin.add_partitions(here, topic, wanted.partitions_count)
+    grown = topic_admin.add_partitions(here, asked, topic, wanted.partitions_count)
     return _topic_view(request, cluster, grown)
 
 
@@ -147,9 +175,9 @@ def add_partitions(
     tags=["v3 topics"],
     responses=error_responses(404, 503),
 )
-def delete_topic(here: Here, cluster: ClusterId, topic: TopicName) -> None:
+def delete_topic(here: Here, asked: Authorized, cluster: ClusterId, topic: TopicName) -> None:
     """The topic is gone at once. Its files are removed after the topic's `file.delete.delay.ms`."""
-    delete(here.cluster, topic)
+    topic_admin.delete_topic(here, asked, topic)
 
 
 @router.get(
@@ -190,7 +218,10 @@ def _cluster_view(request: Request, cluster: str) -> ClusterView:
     )
 
 
-def _topic_view(request: Request, cluster: str, topic: TopicDescription) -> TopicView:
+def _topic_view(
+    request: Request, cluster: str, topic: TopicDescription, asked: Authorization | None = None
+) -> TopicView:
+    """With `asked`, what it may do is listed."""
     path = (cluster, "topics", topic.name)
     return TopicView(
         metadata=resource(request, *path, name=f"kafka={cluster}/topic={topic.name}"),
@@ -202,7 +233,12 @@ def _topic_view(request: Request, cluster: str, topic: TopicDescription) -> Topi
         partitions=Link(related=url(request, *path, "partitions")),
         configs=Link(related=url(request, *path, "configs")),
         location=topic.location,
+        authorized_operations=None if asked is None else _operations(asked, topic.name),
     )
+
+
+def _operations(asked: Authorization, topic: str) -> list[str]:
+    return [each for each in _TOPIC_OPERATIONS if asked.allows(each, ResourceType.TOPIC, topic)]
 
 
 def _partition_view(request: Request, cluster: str, topic: str, partition: int) -> PartitionView:

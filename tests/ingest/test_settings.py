@@ -69,8 +69,9 @@ def test_sizes_take_units_and_tables_are_json_in_the_environment(
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("linger = 5", "unknown setting linger = 5 (file); did you mean linger_ms?"),
-        ("zzz = 'x'", "unknown setting zzz = 'x' (file); docs/operating.md"),
+        ("linger = 5", "unknown setting linger (file); did you mean linger_ms?"),
+        ("zzz = 'x'", "unknown setting zzz (file); docs/operating.md"),
+        ("peer_secret = 'x'\npeer_secret_file = 'y'", "peer_secret and peer_secret_file are both set"),
         ("port = 70000", "setting port = 70000 (file): "),
         ("port = 'eighty'", "setting port = 'eighty' (file): "),
         ("connections_max_idle_ms = 3999", "setting connections_max_idle_ms = 3999 (file): "),

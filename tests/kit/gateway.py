@@ -2,6 +2,7 @@
 
 import os
 import signal
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -34,6 +35,7 @@ class RunningGateway:
     url: str
     data: str
     client: httpx.Client
+    ssl_context: ssl.SSLContext | None = None
 
     @property
     def cluster(self) -> str:

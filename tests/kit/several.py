@@ -51,6 +51,11 @@ class Several:
     ) -> None:
         self._directory, self.root, self.options = directory, root or str(directory / "root"), dict(options)
         self._settings = {"linger_ms": 1, "store_options": json.dumps(self.options), **settings}
+        if "://" in self.root:
+            secret = directory / "peer-secret"
+            secret.write_text("several" * 8)
+            secret.chmod(0o600)
+            self._settings["peer_secret_file"] = secret
         self._ports = [free_port() for _ in range(count)]
         self.urls = [f"http://127.0.0.1:{port}" for port in self._ports]
         self._open = ExitStack()
@@ -59,7 +64,7 @@ class Several:
             self._open.callback(proxy.close)
         self._peer_urls = [proxy.url for proxy in self.proxies]
         for host, port in zip(hosts, self._ports, strict=False):
-            self._settings["host"] = "0.0.0.0"
+            self._settings |= {"host": "0.0.0.0", "insecure": True}
             self._peer_urls.append(f"http://{host}:{port}")
         with ThreadPoolExecutor(count) as pool:
             self.gateways: list[RunningGateway] = list(pool.map(self._started, range(count)))

@@ -15,7 +15,9 @@ def connect(gateway: RunningGateway) -> socket.socket:
     url = httpx.URL(gateway.url)
     connection = socket.create_connection((url.host, url.port or 80))
     connection.settimeout(WAIT_S)
-    return connection
+    if gateway.ssl_context is None:
+        return connection
+    return gateway.ssl_context.wrap_socket(connection, server_hostname=url.host)
 
 
 @dataclass

@@ -24,6 +24,7 @@ from log_tables.layout import log_directory
 from log_tables.store.store import open_store
 from log_tables.testing import Fault, FaultyStore
 from log_tables.topic_partition import TopicPartition
+from tests.kit.groups import any_topic
 from tests.kit.support import wait_until
 from tests.kit.tables import refreshes_wait
 
@@ -130,7 +131,7 @@ def test_a_group_that_has_read_it_elsewhere_does_not_begin_anew(tmp_path: Path) 
 
     async def scenario() -> None:
         async with committing(tmp_path, reading) as here:
-            polling = here.gateway.coordinator.poll("g", "m", None, 1 << 20, 0, never, as_it_is)
+            polling = here.gateway.coordinator.poll("g", "m", None, 1 << 20, 0, never, any_topic, as_it_is)
             polled = await here.once_answered(polling)
             assert polled.reads == []
 

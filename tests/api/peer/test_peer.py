@@ -9,11 +9,10 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from coordinator.brokers.brokers import Brokers, asker_of
+from coordinator.brokers.brokers import asker_of
+from coordinator.brokers.peer_secret import PeerSecrets, Target
 from coordinator.brokers.peer_wire import decode_outcomes, encode_entries
 from coordinator.brokers.peers import ASKER, TARGET
-from coordinator.failure_log import FailureLog
-from ingest.settings import Settings
 from ingest.writer import Appended
 from log_tables.clock import SystemClock
 from log_tables.cluster.cluster import Cluster
@@ -27,7 +26,7 @@ from log_tables.errors import (
     TopicDeleted,
     UnknownPartition,
 )
-from log_tables.layout import broker_path
+from log_tables.layout import PEER_SECRET, broker_path
 from log_tables.limits import MIB
 from log_tables.partition.partition import AppendRequest, ProducerStamp
 from log_tables.rows import as_batch
@@ -58,6 +57,8 @@ class Asker:
 
     def __init__(self, gateway: RunningGateway) -> None:
         self.cluster = Cluster.open(open_store(gateway.data), create=False)
+        secret = self.cluster.store.get(PEER_SECRET).decode()
+        self.secrets = PeerSecrets([secret], self.cluster.cluster_id)
         brokers = self.cluster.metadata_log.brokers.values()
         self.asked = next(each for each in brokers if each.url != self.URL)
         found = next((each for each in brokers if each.url == self.URL), None)
@@ -73,9 +74,14 @@ class Asker:
         sign = f"{incarnation or self.record.incarnation} {SystemClock().unique_id()}"
         self.cluster.store.put(broker_path(self.record.id), sign.encode())
 
+    @property
+    def target(self) -> Target:
+        found = self.secrets.target(self.asked.incarnation, self.asked.peer_keys)
+        assert found is not None
+        return found
+
     def headers(self) -> dict[str, str]:
-        target = Brokers(self.cluster, Settings(), SystemClock(), FailureLog()).target_of(self.asked)
-        return {TARGET: target, ASKER: asker_of(self.record, target)}
+        return {TARGET: self.target.name, ASKER: asker_of(self.record, self.target)}
 
 
 def meant(gateway: RunningGateway) -> dict[str, str]:
@@ -113,7 +119,7 @@ def state(gateway: RunningGateway, topic: str) -> tuple[list[tuple[int, int]], f
 
 def test_a_gateway_says_that_it_lives(gateway: RunningGateway) -> None:
     answer = gateway.client.get("/peer/ping", headers=meant(gateway))
-    assert (answer.status_code, answer.headers[TARGET]) == (204, meant(gateway)[TARGET])
+    assert (answer.status_code, answer.headers[TARGET]) == (204, Asker(gateway).target.proof)
 
 
 @pytest.mark.parametrize(
@@ -180,8 +186,9 @@ def test_who_has_given_signs_of_life_here_is_let_in_when_one_comes_late(gateway:
 def test_what_proves_who_asks_is_good_for_the_one_asked_only(gateway: RunningGateway) -> None:
     asker = Asker(gateway)
     asker.sign()
-    elsewhere = asker_of(asker.record, "another-cluster.another-incarnation")
-    assert asker.record.incarnation not in elsewhere
+    another = asker.secrets.target("another-incarnation", asker.secrets.fingerprints)
+    assert another is not None
+    elsewhere = asker_of(asker.record, another)
     headers = {**asker.headers(), ASKER: elsewhere}
     assert gateway.client.get("/peer/ping", headers=headers).status_code == 421
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from ingest.settings import load_settings
+from log_tables.errors import InvalidConfig
 from tests.kit.gateway import RunningGateway, running_gateway
 from tests.kit.routes import JSON, WITH_BODY, Route, World, routes
 from tests.kit.support import free_port
@@ -171,11 +173,13 @@ def test_who_names_no_host_at_all_is_no_browser(gateway: RunningGateway) -> None
 
 
 def test_where_other_machines_come_in_any_name_will_do_unless_names_are_given(tmp_path: Path) -> None:
-    with running_gateway(tmp_path / "open", host="0.0.0.0") as gateway:
+    with running_gateway(tmp_path / "open", host="0.0.0.0", insecure=True) as gateway:
         port = gateway.url.rsplit(":", 1)[1]
         gateway.client.base_url = f"http://127.0.0.1:{port}"
         assert status(gateway, "whatever.example") == 200
-    with running_gateway(tmp_path / "named", host="0.0.0.0", allowed_hosts="log.example") as gateway:
+    with running_gateway(
+        tmp_path / "named", host="0.0.0.0", insecure=True, allowed_hosts="log.example"
+    ) as gateway:
         port = gateway.url.rsplit(":", 1)[1]
         gateway.client.base_url = f"http://127.0.0.1:{port}"
         assert [status(gateway, host) for host in ("log.example", "127.0.0.1", "page.example")] == [
@@ -188,3 +192,27 @@ def test_where_other_machines_come_in_any_name_will_do_unless_names_are_given(tm
 def test_any_name_may_be_allowed(tmp_path: Path) -> None:
     with running_gateway(tmp_path, allowed_hosts="*") as gateway:
         assert status(gateway, "whatever.example") == 200
+
+
+def test_pages_of_the_allowed_origins_may_ask_everything_and_others_nothing(tmp_path: Path) -> None:
+    own, other = "https://app.example", "https://page.example"
+    with running_gateway(tmp_path, cors_allowed_origins=f"{own},http://localhost:3000") as gateway:
+        asks = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+        preflight = gateway.client.options("/topics/t", headers={"Origin": own, **asks})
+        assert preflight.status_code == 200
+        assert preflight.headers["Access-Control-Allow-Origin"] == own
+        assert "access-control-allow-credentials" not in preflight.headers
+        refused = gateway.client.options("/topics/t", headers={"Origin": other, **asks})
+        assert refused.status_code == 400
+        assert "access-control-allow-origin" not in refused.headers
+        for origin, status in ((own, 404), (other, 403)):
+            page = {"Origin": origin, "Sec-Fetch-Site": "cross-site", "Accept": "*/*"}
+            answer = gateway.client.get("/consumers/g/instances/i/records", headers=page)
+            assert answer.status_code == status
+            assert answer.headers.get("Access-Control-Allow-Origin") == (own if origin == own else None)
+
+
+@pytest.mark.parametrize("origin", ["*", "app.example", "https://app.example/", "https://*.example", "null"])
+def test_an_origin_is_written_out(origin: str) -> None:
+    with pytest.raises(InvalidConfig, match="cors_allowed_origins"):
+        load_settings(None, cors_allowed_origins=origin)

@@ -22,9 +22,7 @@ def samples(text: str) -> dict[tuple[str, str], float]:
 
 def test_a_gateway_is_alive_and_ready(gateway: RunningGateway) -> None:
     assert gateway.client.get("/health").json() == {"status": "alive"}
-    ready = gateway.client.get("/ready").json()
-    assert ready["status"] == "ready"
-    assert gateway.cluster.endswith(ready["cluster_id"])
+    assert gateway.client.get("/ready").json() == {"status": "ready"}
 
 
 def test_the_root_says_what_this_is_and_every_link_of_it_leads_somewhere(gateway: RunningGateway) -> None:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import pytest
 
 from api.process.protocol import check_connections
@@ -22,9 +23,10 @@ from log_tables.limits import (
     SMALL_BODY_MAX_BYTES,
     UNSENT_MAX_BYTES,
 )
+from tests.kit.certificates import Authority
 from tests.kit.gateway import RunningGateway, running_gateway
 from tests.kit.sockets import connect, head, hear, tell
-from tests.kit.support import wait_until
+from tests.kit.support import WAIT_S, wait_until
 
 JSON = "application/vnd.kafka.json.v2+json"
 CLOSE = {"Connection": "close"}
@@ -38,9 +40,14 @@ UPGRADE = {"Connection": "Upgrade", "Upgrade": "h2c"}
 RECEIVE_MS, IDLE_MS, SEND_MS, CONNECTIONS = 1_000, 2_000 * PEER_KEPT_S, 1_000, 40
 
 
-@pytest.fixture(scope="module")
-def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
+@pytest.fixture(scope="module", params=["http", pytest.param("https", marks=pytest.mark.torture)])
+def strict(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[RunningGateway]:
     """A gateway with little patience, and few connections."""
+    authority = Authority(tmp_path_factory.mktemp("authority"))
+    pair, context = authority.pair("gateway"), authority.trusted()
+    files = {"ssl_certfile": pair.certfile, "ssl_keyfile": pair.keyfile, "peer_ca_certs": authority.ca_file}
     with running_gateway(
         tmp_path_factory.mktemp("strict"),
         max_connections=CONNECTIONS,
@@ -48,7 +55,12 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]
         connections_max_idle_ms=IDLE_MS,
         send_timeout_ms=SEND_MS,
         linger_ms=0,
+        **(files if request.param == "https" else {}),
     ) as gateway:
+        if request.param == "https":
+            gateway.client.close()
+            gateway.client = httpx.Client(base_url=gateway.url, timeout=WAIT_S, verify=context)
+            gateway.ssl_context = context
         gateway.create_topic("t")
         yield gateway
 

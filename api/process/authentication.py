@@ -1,0 +1,46 @@
+"""Whose request it is: the check of every request after those of its head.
+
+A request of another gateway is left to the peer middleware, which admits no other, and takes from it whose
+request it forwards.
+"""
+
+from starlette.types import Scope
+
+from api.gateway import Gateway
+from api.requests.access import CONTEXT, PUBLIC_PATHS, host_of
+from api.requests.heads import TARGETED, heads
+from coordinator.access.principal import RequestContext
+from log_tables.errors import AuthenticationFailed, NotLeader
+
+SUBJECT = "lakelog.subject"
+"""The key of an ASGI scope for the subject of the certificate that the client has shown; absent without."""
+
+
+async def authenticate(here: Gateway, scope: Scope) -> None:
+    """Put the RequestContext of a request into `scope`.
+
+    Raises AuthenticationFailed without a right credential; NotLeader while the cluster is secured, and this
+    gateway is not configured for it.
+    """
+    access = here.access
+    if scope["path"] in PUBLIC_PATHS:
+        return
+    if access.is_shut:
+        raise NotLeader("this gateway authenticates nobody, and its cluster is secured; ask another one")
+    if here.settings.ssl_client_auth == "required" and SUBJECT not in scope and TARGETED not in heads(scope):
+        raise AuthenticationFailed("this gateway wants a certificate of its clients; connect with one")
+    if access.is_open or TARGETED in heads(scope):
+        return
+    header, subject, host = _credential(scope), scope.get(SUBJECT), host_of(scope)
+    principal = access.known(header, subject)
+    if principal is None:
+        principal = await access.verify(header, subject, host)
+    scope[CONTEXT] = RequestContext(principal, host)
+
+
+def _credential(scope: Scope) -> bytes | None:
+    """The header Authorization. Raises AuthenticationFailed if there are several."""
+    found = heads(scope).get(b"authorization", ())
+    if len(found) > 1:
+        raise AuthenticationFailed("there are several Authorization headers; send one")
+    return found[0] if found else None

@@ -1,0 +1,56 @@
+"""The OIDC provider that the settings name: its keys come over HTTP."""
+
+import urllib.request
+from functools import partial
+from urllib.parse import urlsplit
+
+from api.process.browsers import is_loopback
+from coordinator.access.jwks import DOCUMENT_MAX_BYTES, Jwks
+from coordinator.access.jwt_verifier import JwtVerifier, OidcSettings
+from ingest.settings import Settings
+from log_tables.clock import Clock
+from log_tables.cluster.credential import AuthenticationMethod
+from log_tables.errors import InvalidConfig
+
+FETCH_S = 5.0
+"""The longest wait for the provider: a thread of a request waits for it, never the event loop."""
+
+
+class _RedirectHandler(urllib.request.HTTPRedirectHandler):
+    """A provider's keys are where the setting says: whoever could redirect would choose who gets in."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+_opener = urllib.request.build_opener(_RedirectHandler)
+
+
+def jwt_verifier_of(settings: Settings, clock: Clock) -> JwtVerifier | None:
+    """The verifier of tokens; None where `authentication_methods` has no oidc. Raises InvalidConfig."""
+    if AuthenticationMethod.OIDC not in settings.authentication_methods:
+        return None
+    url = settings.oidc_jwks_url
+    address = urlsplit(url)
+    host = address.hostname or ""
+    if address.scheme != "https" and not (host == "localhost" or is_loopback(host)):
+        raise InvalidConfig(
+            f"oidc_jwks_url = {url!r} is not https: on the way anybody could put in keys of their own; name "
+            "the provider's jwks_uri"
+        )
+    oidc = OidcSettings(
+        settings.oidc_issuer,
+        settings.oidc_audience,
+        settings.oidc_principal_claim,
+        settings.oidc_groups_claim,
+        settings.oidc_algorithms,
+        settings.oidc_clock_skew_ms,
+    )
+    return JwtVerifier(oidc, Jwks(partial(_fetch, url), clock), clock)
+
+
+def _fetch(url: str) -> bytes:
+    """The document at `url`. Raises OSError."""
+    with _opener.open(url, timeout=FETCH_S) as answer:
+        document: bytes = answer.read(DOCUMENT_MAX_BYTES + 1)
+        return document

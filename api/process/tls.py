@@ -1,0 +1,128 @@
+"""TLS of a gateway: its certificate, which may change while it runs, and its trust in other gateways."""
+
+import os
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+from ingest.settings import Settings
+from log_tables.errors import InvalidConfig
+
+RELOAD_INTERVAL_S = 2.0
+"""How often it is looked whether the files have changed."""
+
+_FLIGHTS = 4
+"""Turns of a handshake: TLS 1.3 takes two."""
+
+Stamp = tuple[int, int, int]
+"""The inode, the size and the time of a file: it is another one where they differ."""
+
+
+class ServerCertificate:
+    """The certificate that clients are shown, from files that may be replaced at any time.
+
+    `context` is what a server listens with. Each connection gets the newest pair that is whole, and the
+    authorities of that time; connections that are there already keep theirs.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        """Raises InvalidConfig."""
+        self._settings = settings
+        self._stamps = self._looked()
+        self.context = self._newest = _server_context(settings)
+        # The callback is called for each connection, also for one that names no server. Loading into one and
+        # the same context would leave half a pair there if the other half is broken, and old authorities.
+        self.context.sni_callback = self._choose
+
+    def reload(self) -> None:
+        """Take the files if they have changed. Raises InvalidConfig if they are wrong: the last ones stay."""
+        stamps = self._looked()
+        if stamps != self._stamps:
+            self._newest = _server_context(self._settings)
+            self._stamps = stamps
+
+    def _choose(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        connection.context = self._newest
+
+    def _looked(self) -> list[Stamp | None]:
+        given = self._settings
+        return [_stamp(path) for path in (given.ssl_certfile, given.ssl_keyfile, given.ssl_ca_certs) if path]
+
+
+def peer_context(settings: Settings) -> ssl.SSLContext:
+    """The trust in other gateways: the setting's authorities, or the system's. Raises InvalidConfig."""
+    try:
+        return ssl.create_default_context(cafile=settings.peer_ca_certs or None)
+    except OSError as error:
+        raise _wrong(f"peer_ca_certs = {settings.peer_ca_certs!r}", error) from None
+
+
+def check_own_certificate(settings: Settings, server: ssl.SSLContext) -> None:
+    """Raise InvalidConfig if gateways with these settings do not trust one another's certificates."""
+    name = settings.peer_server_name or urlsplit(settings.peer_url).hostname or ""
+    try:
+        _shake_hands(server, peer_context(settings), name)
+    except ssl.SSLError as error:
+        raise InvalidConfig(
+            f"other gateways reach this one as {name}, and do not trust its certificate there "
+            f"({getattr(error, 'verify_message', '') or error.reason}); set peer_ca_certs, or "
+            "peer_server_name, or peer_url"
+        ) from None
+
+
+def _shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> None:
+    """A handshake in memory. Raises ssl.SSLError."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = (
+        client.wrap_bio(to_client, to_server, server_hostname=name),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    )
+    for _ in range(_FLIGHTS):
+        for side in sides:
+            with suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+
+
+def _server_context(settings: Settings) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_alpn_protocols(["http/1.1"])
+    pair = f"ssl_certfile = {settings.ssl_certfile!r} and ssl_keyfile = {settings.ssl_keyfile!r}"
+    try:
+        context.load_cert_chain(settings.ssl_certfile, settings.ssl_keyfile or None, _password(settings))
+    except (OSError, ValueError) as error:
+        raise _wrong(pair, error) from None
+    if settings.ssl_client_auth != "none":
+        # Not CERT_REQUIRED: /health needs none. api/process/authentication.py asks for one.
+        context.verify_mode = ssl.CERT_OPTIONAL
+        context.num_tickets = 0  # a session that is resumed would bring a certificate that is not looked at
+        try:
+            context.load_verify_locations(settings.ssl_ca_certs)
+        except OSError as error:
+            raise _wrong(f"ssl_ca_certs = {settings.ssl_ca_certs!r}", error) from None
+    return context
+
+
+def _password(settings: Settings) -> Callable[[], str]:
+    def tell() -> str:
+        password = settings.ssl_keyfile_password.get_secret_value()
+        if not password:  # OpenSSL would ask the terminal
+            raise ValueError("the key has a password; set ssl_keyfile_password")
+        return password
+
+    return tell
+
+
+def _stamp(path: str) -> Stamp | None:
+    with suppress(OSError):
+        found = os.stat(path)
+        return found.st_ino, found.st_size, found.st_mtime_ns
+    return None
+
+
+def _wrong(what: str, error: Exception) -> InvalidConfig:
+    reason: Any = error.strerror if isinstance(error, OSError) else str(error)
+    if isinstance(error, ssl.SSLError):
+        reason = error.reason or "no certificate in PEM"
+    return InvalidConfig(f"{what} cannot be used ({reason}); name files in PEM that belong together")

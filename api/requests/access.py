@@ -1,0 +1,243 @@
+"""The rules of all routes: the operations that each one needs, and by which a handler authorises further.
+
+The table names for each route the operations on resources whose names stand in its path. The handler of a
+route authorises all else, that a body names or an answer lists, by `Authorization`. A route that is not in
+the table cannot be made, so a gateway with one does not start.
+"""
+
+from collections.abc import Iterable
+from typing import Annotated, NamedTuple
+
+import msgspec
+from fastapi import Depends
+from starlette.requests import Request
+from starlette.types import Scope
+
+from api.gateway import Gateway, gateway
+from api.requests.heads import TARGETED, heads
+from coordinator.access.access import Access
+from coordinator.access.principal import ANONYMOUS, RequestContext
+from coordinator.access.quota_manager import QuotaKind
+from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
+from log_tables.errors import AuthenticationFailed
+from log_tables.topic_partition import TopicPartition
+
+CONTEXT = "lakelog.context"
+"""The key of an ASGI scope for its RequestContext. A public path has none."""
+
+PUBLIC_PATHS = frozenset(("/health", "/ready"))
+"""Answered without a credential: they say nothing but the state of the process."""
+
+
+class Requirement(NamedTuple):
+    """An operation on the resource that the path parameter `named` names; without one, on the cluster."""
+
+    operation: Operation
+    resource_type: ResourceType
+    named: str = ""
+
+
+Rule = tuple[Requirement, ...]
+"""All are needed. An empty rule lets in every principal."""
+
+_ANY_PRINCIPAL: Rule = ()
+
+
+def _topic(*operations: Operation) -> Rule:
+    return tuple(Requirement(operation, ResourceType.TOPIC, "topic") for operation in operations)
+
+
+def _group(operation: Operation) -> Rule:
+    return (Requirement(operation, ResourceType.GROUP, "group"),)
+
+
+def _cluster(operation: Operation) -> Rule:
+    return (Requirement(operation, ResourceType.CLUSTER),)
+
+
+_READ_GROUP, _DESCRIBE_GROUP = _group(Operation.READ), _group(Operation.DESCRIBE)
+_DESCRIBE_TOPIC, _DESCRIBE_CLUSTER = _topic(Operation.DESCRIBE), _cluster(Operation.DESCRIBE)
+_TRANSACT: Rule = (*_READ_GROUP, Requirement(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "group"))
+"""The transactional id of a transaction is the name of its group."""
+
+_V2_GROUP, _V2_INSTANCE = "/consumers/{group}", "/consumers/{group}/instances/{instance}"
+_V3 = "/v3/clusters/{cluster_id}"
+_V3_TOPIC, _V3_GROUP = f"{_V3}/topics/{{topic}}", f"{_V3}/consumer-groups/{{group}}"
+_PARTITION = "/topics/{topic}/partitions/{partition}"
+
+RULES: dict[str, Rule] = {
+    # Version 2: topics and records.
+    "GET /topics": _ANY_PRINCIPAL,  # lists what it may describe
+    "POST /topics": _ANY_PRINCIPAL,  # CREATE on the cluster, or on the topic that the body names
+    "GET /topics/{topic}": _DESCRIBE_TOPIC,
+    "POST /topics/{topic}": _topic(Operation.WRITE),
+    "DELETE /topics/{topic}": _topic(Operation.DELETE),
+    "GET /topics/{topic}/partitions": _DESCRIBE_TOPIC,
+    f"GET {_PARTITION}": _DESCRIBE_TOPIC,
+    f"POST {_PARTITION}": _topic(Operation.WRITE),
+    f"GET {_PARTITION}/offsets": _DESCRIBE_TOPIC,
+    f"GET {_PARTITION}/records": _topic(Operation.READ),
+    f"DELETE {_PARTITION}/records": _topic(Operation.DELETE),
+    "GET /brokers": _DESCRIBE_CLUSTER,
+    # Version 2: groups. The topics that bodies name need READ, and what a poll returns.
+    f"POST {_V2_GROUP}": _READ_GROUP,
+    f"DELETE {_V2_GROUP}": _group(Operation.DELETE),
+    f"GET {_V2_GROUP}/offsets": _DESCRIBE_GROUP,
+    f"PUT {_V2_GROUP}/offsets": _READ_GROUP,
+    f"POST {_V2_GROUP}/transactions": _TRANSACT,  # WRITE on the topics of its records
+    f"DELETE {_V2_INSTANCE}": _READ_GROUP,
+    f"POST {_V2_INSTANCE}/heartbeat": _READ_GROUP,
+    f"POST {_V2_INSTANCE}/subscription": _READ_GROUP,
+    f"GET {_V2_INSTANCE}/subscription": _READ_GROUP,
+    f"DELETE {_V2_INSTANCE}/subscription": _READ_GROUP,
+    f"POST {_V2_INSTANCE}/assignments": _READ_GROUP,
+    f"GET {_V2_INSTANCE}/assignments": _READ_GROUP,
+    f"GET {_V2_INSTANCE}/records": _READ_GROUP,
+    f"POST {_V2_INSTANCE}/offsets": _READ_GROUP,
+    f"GET {_V2_INSTANCE}/offsets": _READ_GROUP,
+    f"POST {_V2_INSTANCE}/positions": _READ_GROUP,
+    f"POST {_V2_INSTANCE}/positions/beginning": _READ_GROUP,
+    f"POST {_V2_INSTANCE}/positions/end": _READ_GROUP,
+    f"POST {_V2_INSTANCE}/transactions": _TRANSACT,
+    # Version 3.
+    "GET /v3/clusters": _ANY_PRINCIPAL,
+    f"GET {_V3}": _ANY_PRINCIPAL,
+    f"GET {_V3}/brokers": _DESCRIBE_CLUSTER,
+    f"GET {_V3}/brokers/{{broker}}": _DESCRIBE_CLUSTER,
+    f"GET {_V3}/topics": _ANY_PRINCIPAL,  # lists what it may describe
+    f"POST {_V3}/topics": _ANY_PRINCIPAL,  # as POST /topics
+    f"GET {_V3_TOPIC}": _DESCRIBE_TOPIC,
+    f"PATCH {_V3_TOPIC}": _topic(Operation.ALTER),
+    f"DELETE {_V3_TOPIC}": _topic(Operation.DELETE),
+    f"GET {_V3_TOPIC}/partitions": _DESCRIBE_TOPIC,
+    f"GET {_V3_TOPIC}/partitions/{{partition}}": _DESCRIBE_TOPIC,
+    f"GET {_V3_TOPIC}/configs": _topic(Operation.DESCRIBE_CONFIGS),
+    f"GET {_V3_TOPIC}/configs/{{name}}": _topic(Operation.DESCRIBE_CONFIGS),
+    f"POST {_V3_TOPIC}/configs:alter": _topic(Operation.ALTER_CONFIGS),
+    f"POST {_V3_TOPIC}/records": _topic(Operation.WRITE),
+    f"POST {_V3_TOPIC}/records:batch": _topic(Operation.WRITE),
+    f"GET {_V3}/consumer-groups": _ANY_PRINCIPAL,  # lists what it may describe
+    f"GET {_V3_GROUP}": _DESCRIBE_GROUP,
+    f"GET {_V3_GROUP}/consumers": _DESCRIBE_GROUP,
+    f"GET {_V3_GROUP}/consumers/{{consumer}}": _DESCRIBE_GROUP,
+    f"GET {_V3_GROUP}/consumers/{{consumer}}/assignments": _DESCRIBE_GROUP,
+    f"GET {_V3_GROUP}/lags": _DESCRIBE_GROUP,
+    f"GET {_V3_GROUP}/lags/{{topic}}/partitions/{{partition}}": (*_DESCRIBE_GROUP, *_DESCRIBE_TOPIC),
+    f"GET {_V3_GROUP}/lag-summary": _DESCRIBE_GROUP,
+    f"GET {_V3}/acls": _DESCRIBE_CLUSTER,
+    f"POST {_V3}/acls": _cluster(Operation.ALTER),
+    f"POST {_V3}/acls:batch": _cluster(Operation.ALTER),
+    f"DELETE {_V3}/acls": _cluster(Operation.ALTER),
+    # Operations and pages.
+    "GET /": _ANY_PRINCIPAL,
+    "GET /health": _ANY_PRINCIPAL,
+    "GET /ready": _ANY_PRINCIPAL,
+    "GET /metrics": _DESCRIBE_CLUSTER,
+    "GET /docs": _ANY_PRINCIPAL,
+    "GET /docs/files/{name}": _ANY_PRINCIPAL,
+    "GET /redoc": _ANY_PRINCIPAL,
+    "GET /openapi.json": _ANY_PRINCIPAL,
+}
+"""By method and path."""
+
+
+class Authorization:
+    """The operations that are open to the principal of one request."""
+
+    def __init__(self, here: Gateway, context: RequestContext) -> None:
+        self.context, self._access = context, here.access
+
+    def check(self, operation: Operation, resource_type: ResourceType, *names: str) -> None:
+        """Raise AuthorizationFailed unless it may do this with each of the resources."""
+        for name in names:
+            self._access.check(self.context, operation, resource_type, name)
+
+    def allows(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """Whether it may do this."""
+        return self._access.allows(self.context, operation, resource_type, name)
+
+    def charge_changes(self, partitions: int) -> None:
+        """Count the creation or deletion of so many partitions. Raises QuotaReached, before, for a debt."""
+        quotas, principal = self._access.quotas, self.context.principal
+        quotas.delay_s(principal, QuotaKind.MUTATIONS)
+        quotas.charge(principal, QuotaKind.MUTATIONS, partitions)
+
+    def check_create(self, topic: str) -> None:
+        """Raise AuthorizationFailed unless it may create `topic`: CREATE on the cluster is enough."""
+        if not self.allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
+            self.check(Operation.CREATE, ResourceType.TOPIC, topic)
+
+    def check_reads(self, partitions: Iterable[TopicPartition]) -> None:
+        """Raise AuthorizationFailed unless it may read records of these partitions."""
+        self.check(Operation.READ, ResourceType.TOPIC, *sorted({at.topic for at in partitions}))
+
+    def describes(self, topic: str) -> bool:
+        """Whether it may know that there is such a topic."""
+        return self.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+
+    def reads(self, topic: str) -> bool:
+        """Whether it may read records of `topic`."""
+        return self.allows(Operation.READ, ResourceType.TOPIC, topic)
+
+
+def authorization(request: Request) -> Authorization:
+    """That of `request`. Raises AuthenticationFailed without a principal."""
+    here = gateway(request)
+    return Authorization(here, _context(here.access, request.scope))
+
+
+async def _authorized(request: Request) -> Authorization:
+    return authorization(request)
+
+
+Authorized = Annotated[Authorization, Depends(_authorized)]
+"""A route's parameter that takes the authorization of its request."""
+
+
+def rule_of(methods: frozenset[str] | set[str], path: str) -> Rule:
+    """The rule of a route. Raises LookupError for one that is not in the table."""
+    (method,) = methods
+    return RULES[f"{method} {path}"]
+
+
+def admit(scope: Scope, rule: Rule) -> None:
+    """Raise AccessDenied unless the request may do what `rule` needs.
+
+    A forwarded one was admitted by the gateway that forwards it, which names its principal.
+    """
+    access = scope["app"].state.gateway.access
+    if access.is_open or scope["path"] in PUBLIC_PATHS:
+        return
+    context = _context(access, scope)
+    if TARGETED not in heads(scope):
+        for operation, resource_type, named in rule:
+            name = scope["path_params"][named] if named else CLUSTER_NAME
+            access.check(context, operation, resource_type, name)
+
+
+def host_of(scope: Scope) -> str:
+    """The IP address that a request comes from."""
+    return scope["client"][0] if scope.get("client") else ""
+
+
+def _context(access: Access, scope: Scope) -> RequestContext:
+    """Raises AuthenticationFailed where nobody has put it there."""
+    found: RequestContext | None = scope.get(CONTEXT)
+    if access.is_open:
+        return RequestContext(ANONYMOUS, host_of(scope))
+    if found is None:
+        raise AuthenticationFailed("it is not known whose request this is; send a credential")
+    return found
+
+
+def encode_context(context: RequestContext) -> str:
+    """`context` as the header by which a gateway says whose request it forwards."""
+    return msgspec.json.encode(context).decode()
+
+
+def decode_context(header: bytes) -> RequestContext:
+    """The reverse of `encode_context`. Raises AuthenticationFailed."""
+    try:
+        return msgspec.json.decode(header, type=RequestContext)
+    except msgspec.MsgspecError:
+        raise AuthenticationFailed("a gateway has not said whose request it forwards; update it") from None

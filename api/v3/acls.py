@@ -1,0 +1,154 @@
+"""Version 3: access control lists (Confluent REST API v3)."""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from api.errors import error_responses
+from api.gateway import Here
+from api.requests.envelope import Collection, ListMetadata, url
+from api.requests.strict import StrictRoute
+from api.requests.strict_body import Listed, StrictBody
+from api.v3.paths import ClusterId
+from coordinator.access.acl_argument import acl_from, filter_from
+from log_tables.cluster.acl import Acl
+from log_tables.cluster.security_admin import add_acls, remove_acls
+from log_tables.errors import InvalidArgument
+
+router = APIRouter(prefix="/v3/clusters/{cluster_id}", tags=["v3 acls"], route_class=StrictRoute)
+
+BATCH_MAX_ACLS = 1_000
+"""ACLs that one request creates: they are one record batch of the metadata log."""
+
+_SAID_TO_DELETE = ("resource_type", "pattern_type", "operation", "permission")
+
+
+class AclView(BaseModel):
+    kind: str = "KafkaAcl"
+    metadata: ListMetadata
+    cluster_id: str
+    resource_type: str
+    resource_name: str
+    pattern_type: str
+    principal: str
+    host: str
+    operation: str
+    permission: str
+
+
+class DeletedAcls(BaseModel):
+    data: list[AclView]
+
+
+class NewAcl(StrictBody):
+    """An ACL to create."""
+
+    resource_type: str = Field(description="TOPIC, GROUP, CLUSTER or TRANSACTIONAL_ID.", examples=["TOPIC"])
+    resource_name: str = Field(
+        description="A name, a prefix, or `*`; the cluster is `kafka-cluster`.", examples=["flights"]
+    )
+    pattern_type: str = Field("LITERAL", description="LITERAL or PREFIXED.")
+    principal: str = Field(description="User:NAME, Group:NAME, or `User:*`.", examples=["User:ann"])
+    host: str = Field("*", description="An IP address, or `*` for any.")
+    operation: str = Field(description="Of Kafka's, such as READ; ALL is all of them.", examples=["READ"])
+    permission: str = Field(description="ALLOW or DENY, which beats ALLOW.", examples=["ALLOW"])
+
+
+class NewAcls(StrictBody):
+    data: Listed[NewAcl] = Field(min_length=1, max_length=BATCH_MAX_ACLS)
+
+
+async def _named(
+    resource_type: Annotated[str | None, Query(description="By default ANY.")] = None,
+    resource_name: str | None = None,
+    pattern_type: Annotated[
+        str | None,
+        Query(description="ANY by default; MATCH is every pattern that matches the name of a resource."),
+    ] = None,
+    principal: str | None = None,
+    host: str | None = None,
+    operation: Annotated[str | None, Query(description="By default ANY.")] = None,
+    permission: Annotated[str | None, Query(description="By default ANY.")] = None,
+) -> Mapping[str, str | None]:
+    return {
+        "resource_type": resource_type,
+        "resource_name": resource_name,
+        "pattern_type": pattern_type,
+        "principal": principal,
+        "host": host,
+        "operation": operation,
+        "permission": permission,
+    }
+
+
+Named = Annotated[Mapping[str, str | None], Depends(_named)]
+"""The fields of a filter, in the query."""
+
+
+@router.get("/acls", summary="List ACLs", responses=error_responses(400, 404, 503))
+def list_acls(here: Here, request: Request, cluster: ClusterId, named: Named) -> Collection[AclView]:
+    """Those that match all parameters; one that is left out matches any."""
+    wanted = filter_from(named)
+    here.cluster.refresh()
+    found = sorted(filter(wanted.matches, here.cluster.metadata_log.access.acls))
+    return Collection(
+        kind="KafkaAclList",
+        metadata=ListMetadata(self=url(request, cluster, "acls")),
+        data=_views(request, cluster, found),
+    )
+
+
+@router.post(
+    "/acls",
+    status_code=201,
+    summary="Create an ACL",
+    response_class=Response,
+    responses=error_responses(400, 404, 422, 503),
+)
+def create_acl(here: Here, cluster: ClusterId, new: NewAcl) -> None:
+    """There is one of each: to create it again changes nothing. Every gateway goes by it within 2 s."""
+    add_acls(here.cluster.metadata_log, [acl_from(new.model_dump())])
+
+
+@router.post(
+    "/acls:batch",
+    status_code=201,
+    summary="Create ACLs, all or none",
+    response_class=Response,
+    responses=error_responses(400, 404, 422, 503),
+)
+def create_acls(here: Here, cluster: ClusterId, new: NewAcls) -> None:
+    """In one commit."""
+    add_acls(here.cluster.metadata_log, [acl_from(each.model_dump()) for each in new.data])
+
+
+@router.delete("/acls", summary="Delete ACLs", responses=error_responses(400, 404, 503))
+def delete_acls(here: Here, request: Request, cluster: ClusterId, named: Named) -> DeletedAcls:
+    """Those that match all parameters, in one commit. The type of the resource, the type of the pattern, the
+    operation and the permission have to be said, though each may be ANY.
+    """
+    for name in _SAID_TO_DELETE:
+        if named[name] is None:
+            raise InvalidArgument(f"say of which {name} the ACLs to delete are; ANY is any")
+    gone = remove_acls(here.cluster.metadata_log, filter_from(named).matches)
+    return DeletedAcls(data=_views(request, cluster, gone))
+
+
+def _views(request: Request, cluster: str, acls: Iterable[Acl]) -> list[AclView]:
+    metadata = ListMetadata(self=url(request, cluster, "acls"))
+    return [
+        AclView(
+            metadata=metadata,
+            cluster_id=cluster,
+            resource_type=acl.resource_type,
+            resource_name=acl.resource_name,
+            pattern_type=acl.pattern_type,
+            principal=acl.principal,
+            host=acl.host,
+            operation=acl.operation,
+            permission=acl.permission,
+        )
+        for acl in acls
+    ]
