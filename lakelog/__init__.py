@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from lakelog.client.async_producer import AsyncProducer
     from lakelog.client.client import Client
     from lakelog.client.consumer import Consumer
+    from lakelog.client.credential import Credential
     from lakelog.client.producer import Producer
     from lakelog.client.serializers import json_deserializer, json_serializer
     from log_tables.errors import (
+        AuthenticationFailed,
+        AuthorizationFailed,
         BufferFull,
         Conflict,
         GroupNotEmpty,
@@ -54,10 +57,13 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncClient",
     "AsyncProducer",
+    "AuthenticationFailed",
+    "AuthorizationFailed",
     "BufferFull",
     "Client",
     "Conflict",
     "Consumer",
+    "Credential",
     "GroupNotEmpty",
     "InvalidArgument",
     "InvalidConsumer",
@@ -100,6 +106,7 @@ _MODULES = {
     "AsyncProducer": "lakelog.client.async_producer",
     "Client": "lakelog.client.client",
     "Consumer": "lakelog.client.consumer",
+    "Credential": "lakelog.client.credential",
     "Producer": "lakelog.client.producer",
     "Record": "log_tables.record",
     "TopicPartition": "log_tables.topic_partition",

@@ -9,10 +9,28 @@ from typing import Annotated, Any
 
 import typer
 
-from lakelog.cli import bench, broker, consume, demo, fsck, group, maintain, produce, root, serve, sql, topic
+from lakelog.cli import (
+    acl,
+    bench,
+    broker,
+    consume,
+    demo,
+    fsck,
+    group,
+    key,
+    maintain,
+    produce,
+    quota,
+    root,
+    security,
+    serve,
+    sql,
+    topic,
+    user,
+)
 from lakelog.cli.common import CommandGroup
 from lakelog.cli.exit_code import FAILED, exit_code
-from log_tables.errors import LakelogError
+from log_tables.errors import AuthenticationFailed, LakelogError
 
 
 class _Commands(CommandGroup):
@@ -32,10 +50,17 @@ class _Commands(CommandGroup):
             sys.stdout.flush()
             if _asks_for_json(ctx.invoked_subcommand, words):
                 code = error.code if isinstance(error, LakelogError) else "failed"
-                print(json.dumps({"error": code, "message": str(error)}), file=sys.stderr)
+                print(json.dumps({"error": code, "message": _said(error)}), file=sys.stderr)
             else:
-                print(f"lakelog: {error}", file=sys.stderr)
+                print(f"lakelog: {_said(error)}", file=sys.stderr)
             raise typer.Exit(exit_code(error)) from None
+
+
+def _said(error: LakelogError | OSError) -> str:
+    said = str(error)
+    if isinstance(error, AuthenticationFailed):
+        said += "; set LAKELOG_API_KEY_FILE, or LAKELOG_API_KEY, or LAKELOG_USER and LAKELOG_PASSWORD"
+    return said
 
 
 def _asks_for_json(command: str | None, words: Sequence[str]) -> bool:
@@ -59,6 +84,11 @@ app.command("consume")(consume.consume)
 app.add_typer(group.app, name="group", help="List, describe, measure, delete and reset consumer groups.")
 app.add_typer(broker.app, name="broker", help="The gateways on a root.")
 app.add_typer(root.app, name="root", help="Copy a root, and make a copied one its own.")
+app.add_typer(security.app, name="security", help="Make the first key, and secure a cluster.")
+app.add_typer(key.app, name="key", help="Create, list and revoke API keys.")
+app.add_typer(user.app, name="user", help="Create, list and remove SCRAM users.")
+app.add_typer(quota.app, name="quota", help="Set, list and remove quotas.")
+app.add_typer(acl.app, name="acl", help="Create, delete, list and export ACLs.")
 app.command("sql")(sql.sql)
 app.command("fsck")(fsck.fsck)
 app.command("maintain")(maintain.maintain)

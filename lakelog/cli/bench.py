@@ -120,23 +120,18 @@ def _fetch(client: "Client", topic: str, partitions: int, wire: Wire) -> int:
         return sum(
             table.num_rows for index in range(partitions) for table in client.read_tables(topic, index)
         )
-    return sum(_fetch_json(client.url, topic, index) for index in range(partitions))
+    return sum(_fetch_json(client, topic, index) for index in range(partitions))
 
 
-def _fetch_json(url: str, topic: str, partition: int) -> int:
-    import httpx
+def _fetch_json(client: "Client", topic: str, partition: int) -> int:
     import msgspec
 
     count, offset, end = 0, 0, 1
-    try:
-        with httpx.Client(base_url=url, timeout=60) as http:
-            while offset < end:
-                path = f"/topics/{topic}/partitions/{partition}/records"
-                answer = http.get(path, params={"offset": offset}).raise_for_status()
-                count += len(msgspec.json.decode(answer.content, type=list[msgspec.Raw]))
-                offset, end = (int(answer.headers[name]) for name in ("Next-Offset", "High-Watermark"))
-    except httpx.HTTPError as error:
-        raise LakelogError(f"the fetch failed: {error}; look at the gateway's log") from None
+    while offset < end:
+        path = f"/topics/{topic}/partitions/{partition}/records"
+        answer = client.request("GET", path, params={"offset": offset})
+        count += len(msgspec.json.decode(answer.content, type=list[msgspec.Raw]))
+        offset, end = (int(answer.headers[name]) for name in ("Next-Offset", "High-Watermark"))
     return count
 
 

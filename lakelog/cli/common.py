@@ -1,6 +1,7 @@
 """Options that commands share, and how they print."""
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from lakelog.client.client import Client
+    from log_tables.cluster.cluster import Cluster
     from log_tables.store.store import Store
 
 # Every command imports this module, so it imports nothing that takes long: `lakelog topic --help` needs no
@@ -73,7 +75,7 @@ def connect(url: str, wait_s: float) -> "Client":
     """A client of the gateway at `url`. Raises Unreachable when none answers within `wait_s`."""
     from lakelog.client.client import Client
 
-    client = Client(url)
+    client = Client(url, **security_options())
     if wait_s > 0:
         try:
             client.wait(wait_s)
@@ -83,6 +85,23 @@ def connect(url: str, wait_s: float) -> "Client":
     return client
 
 
+def security_options() -> dict[str, Any]:
+    """Options of a client: the credential and the certificates that the variables name, or the table `client`
+    of the settings file.
+
+    Raises InvalidArgument, InvalidConfig.
+    """
+    from lakelog.client.security_config import SecurityConfig, from_environment, security_config
+
+    found = from_environment()
+    path = Path(os.environ.get("LAKELOG_CONFIG") or "lakelog.toml")
+    if found == SecurityConfig() and path.exists():
+        from ingest.settings import load_settings
+
+        found = security_config(load_settings(None).client.plain())
+    return found.options()
+
+
 def existing_root(data: str | None) -> "Store":
     """The store that `--data` or the settings name. Raises InvalidArgument when it is missing."""
     from ingest.settings import load_settings
@@ -90,6 +109,20 @@ def existing_root(data: str | None) -> "Store":
 
     settings = load_settings(None, data=data)
     return open_store(settings.data, settings.store_options, create=False)
+
+
+def cluster_at(data: str | None, create: bool = False) -> "Cluster":
+    """The cluster at the root that `--data` or the settings name; with `create` an empty root becomes one.
+
+    Raises InvalidArgument when it is missing.
+    """
+    from ingest.settings import load_settings
+    from log_tables.cluster.cluster import Cluster
+    from log_tables.store.store import open_store
+
+    settings = load_settings(None, data=data)
+    store = open_store(settings.data, settings.store_options, create=create)
+    return Cluster.open(store, create=create)
 
 
 def print_json(value: Any) -> None:

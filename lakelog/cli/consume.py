@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakelog.cli.common import GATEWAY, WAIT_S, Json, Url, Wait, connect, iso_ms
+from lakelog.cli.common import GATEWAY, WAIT_S, Json, Url, Wait, connect, iso_ms, security_options
 from lakelog.cli.record_format import Print, formatted, json_line, value_line
 from log_tables.errors import InvalidArgument
 from log_tables.limits import MIB
@@ -131,7 +131,7 @@ def _consume_in(
     chosen: dict[str, Any] = {"topics": topics}
     if partition is not None:
         chosen = {"partitions": [(topic, partition) for topic in topics]}
-    consumer = Consumer(client.url, group_id, auto_offset_reset=start, **chosen)
+    consumer = Consumer(client.url, group_id, auto_offset_reset=start, **chosen, **security_options())
     with consumer, _interrupted(consumer) as asked:
         _print_share(consumer, asked, follow, limit, show)
         consumer.commit()

@@ -23,6 +23,7 @@ import pyarrow.csv
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from lakelog.cli.common import security_options
 from lakelog.cli.flights_table import Counts, counted, say_counts
 from lakelog.client.client import Client
 from lakelog.client.delivery import Delivery
@@ -76,7 +77,7 @@ def run(flights: pa.Table, data: Path, console: Console) -> Report:
     rows = list(flight_rows(flights))
     report = Report(f"{data}/topics/{TOPIC}", len(rows))
     console.print(f"{len(rows):,} flights from New York City, 2013")
-    with _gateway(data) as url, Client(url) as client:
+    with _gateway(data) as url, Client(url, **security_options()) as client:
         console.print(f"a gateway runs at {url}, its tables are in {data}")
         if TOPIC in client.topics():
             client.delete_topic(TOPIC)
@@ -138,7 +139,7 @@ def _gateway(data: Path) -> Iterator[str]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        ready = re.search(r"http://\S+", process.stdout.readline())
+        ready = re.search(r"https?://\S+", process.stdout.readline())
         if ready is None:
             raise LakelogError("the gateway did not start; see what it printed above")
         yield ready[0]
@@ -150,7 +151,7 @@ def _gateway(data: Path) -> Iterator[str]:
 def _produce(url: str, rows: list[Flight], console: Console) -> float:
     begin = timer()
     columns = (TextColumn("producing"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Producer(url) as producer, Progress(*columns, console=console) as progress:
+    with Producer(url, **security_options()) as producer, Progress(*columns, console=console) as progress:
         task = progress.add_task("producing", total=len(rows))
         sent: deque[Delivery] = deque()
         for number, (key, value, stamp) in enumerate(rows):

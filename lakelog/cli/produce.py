@@ -21,6 +21,7 @@ from lakelog.cli.common import (
     pairs,
     print_json,
     progress_console,
+    security_options,
 )
 from lakelog.cli.record_format import unescaped
 from lakelog.cli.source import STDIN, Format, source
@@ -81,7 +82,7 @@ def produce(  # noqa: PLR0913, PLR0917 -- each is an option
         largest = int(client.topic(topic)["configs"]["max.message.bytes"])
     fill = rows.Fill(key_field, separator, timestamp_field, largest)
     tally = Tally(skip)
-    with Producer(url, acks=acks) as producer, _progress(json) as progress:
+    with Producer(url, acks=acks, **security_options()) as producer, _progress(json) as progress:
         with _nothing_sent(file):
             task = progress.add_task(topic, total=rows.total(chosen))
             if chosen.again:

@@ -21,6 +21,9 @@ def copy(
         bool,
         typer.Option("--keep-id", help="Keep the cluster id: for a backup that will replace the original."),
     ] = False,
+    with_credentials: Annotated[
+        bool, typer.Option("--with-credentials", help="Copy API keys and users, too.")
+    ] = False,
     store_option: _Options = [],  # noqa: B006 -- typer copies it
     json: Json = False,
 ) -> None:
@@ -42,7 +45,12 @@ def copy(
     ) as bar:
         task = bar.add_task("copy", total=None)
         copied = copy_root(
-            original, place, clock, keep_id, lambda done, total: bar.update(task, completed=done, total=total)
+            original,
+            place,
+            clock,
+            keep_id,
+            lambda done, total: bar.update(task, completed=done, total=total),
+            with_credentials,
         )
     if json:
         print_json(

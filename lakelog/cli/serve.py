@@ -28,6 +28,9 @@ def serve(
     config: Annotated[
         str | None, typer.Option(help="Settings file (TOML); lakelog.toml where it exists.")
     ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Serve other machines without authentication.")
+    ] = False,
     set_: Annotated[
         list[str],
         typer.Option("--set", metavar="NAME=VALUE", help="Any other setting, such as --set linger_ms=0."),
@@ -37,7 +40,7 @@ def serve(
     with _ended_in_order():
         from ingest.settings import load_settings
 
-        named = {"data": data, "host": host, "port": port}
+        named = {"data": data, "host": host, "port": port, "insecure": insecure or None}
         _serve(load_settings(config, **{**named, **pairs(set_, "--set")}), workers, maintain)
 
 
@@ -46,9 +49,10 @@ def _serve(settings: "Settings", workers: int, maintain: bool) -> None:
     # while 10 million records passed: 360 MB resident against 470 MB). It is chosen when Arrow is loaded.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     # Imported here, so that the other commands do not wait for the whole gateway.
-    from api.process.server import run
+    from api.process.server import check_exposure, run
     from api.process.workers import run_workers
 
+    check_exposure(settings)
     with ExitStack() as stack:
         if maintain:
             from lakelog.cli.maintainer import Maintainer

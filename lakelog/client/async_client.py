@@ -1,6 +1,7 @@
 """The same as `Client`, for programs on an event loop."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import closing
@@ -12,8 +13,9 @@ import httpx
 
 from lakelog.client import DEFAULT_URL
 from lakelog.client.calls import Calls
+from lakelog.client.credential import Credential
 from lakelog.client.refusal import refusal
-from lakelog.client.request import Call, Request, checked_url, failure, once
+from lakelog.client.request import Call, Request, checked_url, failure, http_options, once
 from log_tables.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -48,6 +50,8 @@ class AsyncClient:
         self,
         url: str = DEFAULT_URL,
         *,
+        credential: Credential | None = None,
+        ssl_context: ssl.SSLContext | None = None,
         timeout_s: float = 60.0,
         transport: httpx.AsyncBaseTransport | None = None,
         clock: Clock | None = None,
@@ -56,7 +60,7 @@ class AsyncClient:
         self._clock = clock or SystemClock()
         self.timeout_s = timeout_s
         self.calls = Calls(timeout_s, self._clock)
-        self._http = httpx.AsyncClient(base_url=self.url, transport=transport)
+        self._http = httpx.AsyncClient(transport=transport, **http_options(self.url, credential, ssl_context))
 
     async def __aenter__(self) -> Self:
         return self

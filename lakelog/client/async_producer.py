@@ -96,10 +96,8 @@ class AsyncProducer(CommonProducer[httpx.AsyncBaseTransport]):
         if error is not None:
             raise error
 
-    def _connect(
-        self, url: str, config: ProducerConfig, transport: httpx.AsyncBaseTransport | None
-    ) -> Accumulator:
-        client = AsyncClient(url, timeout_s=config.request_s, transport=transport, clock=self._clock)
+    def _connect(self, config: ProducerConfig, options: dict[str, Any]) -> Accumulator:
+        client = AsyncClient(**options, clock=self._clock)
         self._dispatch = AsyncDispatch(client, config, self._clock)
         self._unclosed = finalize(self, _abandoned, self._dispatch.accumulator)
         return self._dispatch.accumulator

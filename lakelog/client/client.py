@@ -1,5 +1,6 @@
 """A gateway's HTTP interface for Python programs: topics, offsets, reading by offset, groups."""
 
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -12,8 +13,9 @@ import httpx
 
 from lakelog.client import DEFAULT_URL
 from lakelog.client.calls import READ_BYTES, Calls, Fetched, Lag, Offsets, OffsetsOf
+from lakelog.client.credential import Credential
 from lakelog.client.refusal import refusal
-from lakelog.client.request import ARROW, Call, Request, checked_url, failure, once, quoted
+from lakelog.client.request import ARROW, Call, Request, checked_url, failure, http_options, once, quoted
 from log_tables.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -44,13 +46,18 @@ class Client:
 
     Methods raise the errors of log_tables.errors that the gateway names, Unreachable when none answers, and
     OutcomeUnknown when a request that changes something was sent and its answer did not come. A request that
-    the gateway asks to repeat is repeated for up to 30 s. `transport` replaces the network, as httpx has it.
+    the gateway asks to repeat is repeated for up to 30 s.
+
+    `credential` says who the program is, and `ssl_context` whom it trusts at an https URL. `transport`
+    replaces the network, as httpx has it.
     """
 
     def __init__(
         self,
         url: str = DEFAULT_URL,
         *,
+        credential: Credential | None = None,
+        ssl_context: ssl.SSLContext | None = None,
         timeout_s: float = 60.0,
         transport: httpx.BaseTransport | None = None,
         clock: Clock | None = None,
@@ -59,7 +66,7 @@ class Client:
         self._clock = clock or SystemClock()
         self.timeout_s = timeout_s
         self.calls = Calls(timeout_s, self._clock)
-        self._http = httpx.Client(base_url=self.url, transport=transport)
+        self._http = httpx.Client(transport=transport, **http_options(self.url, credential, ssl_context))
 
     def __enter__(self) -> Self:
         return self

@@ -1,5 +1,6 @@
 """A producer apart from its face: settings, serializers, the checks before a gateway is asked."""
 
+import ssl
 from abc import ABC, abstractmethod
 from typing import Any, Generic, TypeVar
 
@@ -7,6 +8,7 @@ import httpx
 
 from lakelog.client import DEFAULT_URL
 from lakelog.client.accumulator import Accumulator, ProducerConfig
+from lakelog.client.credential import Credential
 from lakelog.client.outgoing import check_target
 from lakelog.client.serializers import Serializer
 from log_tables.clock import Clock, SystemClock
@@ -32,6 +34,8 @@ class CommonProducer(ABC, Generic[Transport]):
         delivery_timeout_ms: float = 120_000,
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
+        credential: Credential | None = None,
+        ssl_context: ssl.SSLContext | None = None,
         transport: Transport | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -49,12 +53,13 @@ class CommonProducer(ABC, Generic[Transport]):
             request_timeout_ms / 1000,
             delivery_timeout_ms / 1000,
         )
-        self._accumulator = self._connect(url, config, transport)
+        options = {"credential": credential, "ssl_context": ssl_context, "timeout_s": config.request_s}
+        self._accumulator = self._connect(config, {"url": url, "transport": transport, **options})
         self._topics = self._accumulator.topics
 
     @abstractmethod
-    def _connect(self, url: str, config: ProducerConfig, transport: Transport | None) -> Accumulator:
-        """Make ready to send. Returns what will hold the records."""
+    def _connect(self, config: ProducerConfig, options: dict[str, Any]) -> Accumulator:
+        """Make ready to send, with a client that has these `options`. Returns what will hold the records."""
 
     def _check_target(self, topic: str, partition: int | None) -> None:
         """The checks before a gateway is asked about a topic. Raises as `send`."""

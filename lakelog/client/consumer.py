@@ -1,5 +1,6 @@
 """A member of a consumer group: it reads its share of topics, and commits its offsets."""
 
+import ssl
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
@@ -12,6 +13,7 @@ import pyarrow as pa
 from lakelog.client.client import READ_BYTES, Client, OffsetsOf
 from lakelog.client.consumer_record import ConsumerRecord, to_consumer_records
 from lakelog.client.consumer_state import Choice
+from lakelog.client.credential import Credential
 from lakelog.client.membership import Heartbeat, Membership
 from lakelog.client.participant import Callback, Callbacks, Participant
 from lakelog.client.retry import Answer, retry
@@ -66,8 +68,8 @@ class Consumer:
     In iteration keys and values are bytes, or what `key_deserializer` and `value_deserializer` make of them,
     such as `lakelog.json_deserializer`. Tables of `poll` have bytes.
 
-    Not thread-safe but for `stop`. A thread keeps the instance alive while the program works. `transport`
-    replaces the network (httpx's transports).
+    Not thread-safe but for `stop`. A thread keeps the instance alive while the program works. `credential`,
+    `ssl_context` and `transport` are those of Client.
     """
 
     def __init__(  # noqa: PLR0913 -- the settings of Kafka's consumer
@@ -92,6 +94,8 @@ class Consumer:
         value_deserializer: Deserializer | None = None,
         request_timeout_ms: float = 30_000,
         retry_ms: float = 30_000,
+        credential: Credential | None = None,
+        ssl_context: ssl.SSLContext | None = None,
         transport: httpx.BaseTransport | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -112,7 +116,12 @@ class Consumer:
         }
         self.name = name or f"consumer-{self._clock.unique_id()}"
         self._client = Client(
-            url, timeout_s=request_timeout_ms / 1000, transport=transport, clock=self._clock
+            url,
+            credential=credential,
+            ssl_context=ssl_context,
+            timeout_s=request_timeout_ms / 1000,
+            transport=transport,
+            clock=self._clock,
         )
         self._member = Membership(self._client, group_id, self.name, config)
         self._participant = Participant(

@@ -19,6 +19,7 @@ from lakelog.client.delivery import BatchResult
 from lakelog.client.outgoing import Headers
 from log_tables.clock import Backoff
 from log_tables.errors import (
+    AccessDenied,
     Conflict,
     InvalidRequest,
     LakelogError,
@@ -37,7 +38,7 @@ BACKOFF = Backoff(0.1, max_s=1.0)
 RECORD_OVERHEAD_BYTES = 256
 """Bytes that Python's objects for a record take in addition to its own."""
 
-_NOT_WRITTEN = (Retriable, InvalidRequest, NotFound, Conflict)
+_NOT_WRITTEN = (Retriable, InvalidRequest, AccessDenied, NotFound, Conflict)
 """After these it is certain that the request wrote nothing; after anything else it is not."""
 
 

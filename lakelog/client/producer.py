@@ -34,7 +34,7 @@ class Producer(CommonProducer[httpx.BaseTransport]):
 
     A batch is sent `linger_ms` after its first record, or with `batch_size` bytes. `buffer_memory` (bytes)
     bounds what waits; when it is full, `send` blocks for up to `max_block_ms`. The names and meanings are
-    Kafka's. `transport` replaces the network (httpx's transports).
+    Kafka's. `credential`, `ssl_context` and `transport` are those of Client.
 
     Keys and values are bytes, or what `key_serializer` and `value_serializer` make bytes of, such as
     `lakelog.json_serializer`. None stays None: no key, and a record that deletes its key.
@@ -108,10 +108,8 @@ class Producer(CommonProducer[httpx.BaseTransport]):
         if error is not None:
             raise error
 
-    def _connect(
-        self, url: str, config: ProducerConfig, transport: httpx.BaseTransport | None
-    ) -> Accumulator:
-        client = Client(url, timeout_s=config.request_s, transport=transport, clock=self._clock)
+    def _connect(self, config: ProducerConfig, options: dict[str, Any]) -> Accumulator:
+        client = Client(**options, clock=self._clock)
         self._dispatch = Dispatch(client, config, self._clock)
         self._unclosed = finalize(self, _abandon, self._dispatch)
         return self._dispatch.accumulator

@@ -14,6 +14,8 @@ _ERRORS: Mapping[int, type[LakelogError]] = {
     413: errors.RecordTooLarge,
     415: errors.InvalidRequest,
     40002: errors.InvalidRequest,
+    40101: errors.AuthenticationFailed,
+    40301: errors.AuthorizationFailed,
     40310: errors.StaleProducerEpoch,
     40401: errors.UnknownTopic,
     40402: errors.UnknownPartition,
@@ -37,6 +39,9 @@ _ERRORS: Mapping[int, type[LakelogError]] = {
 }
 
 
+_DENIED = {401: errors.AuthenticationFailed, 403: errors.AuthorizationFailed}
+
+
 def refusal(answer: httpx.Response) -> LakelogError:
     """The error that an answer names."""
     try:
@@ -44,6 +49,8 @@ def refusal(answer: httpx.Response) -> LakelogError:
         code, message = int(body.pop("error_code")), str(body.pop("message"))
     except (KeyError, TypeError, ValueError, AttributeError):
         said = f"the gateway answered {answer.status_code} without saying why"
+        if answer.status_code in _DENIED:
+            return _DENIED[answer.status_code](f"{said}; a proxy may want another credential")
         # The answer is that of a proxy, which does not know whether the gateway has done it.
         lost = answer.status_code in (502, 503, 504)
         return errors.OutcomeUnknown(f"{said}; look before repeating") if lost else LakelogError(said)

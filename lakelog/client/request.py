@@ -5,14 +5,17 @@ answer or thrown the error, and returns its result. Where another call asks alre
 is done when that has found out. `Client` makes calls in a thread, `AsyncClient` on an event loop.
 """
 
+import ssl
 from collections.abc import Generator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
 
+from lakelog.client.credential import Credential
 from log_tables.errors import InvalidArgument, OutcomeUnknown, Unreachable
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -59,6 +62,11 @@ def failure(url: str, method: str, error: Exception) -> Exception:
     if not isinstance(error, httpx.HTTPError | httpx.InvalidURL):
         return error
     said = str(error) or type(error).__name__
+    if "CERTIFICATE_VERIFY_FAILED" in said:
+        return Unreachable(
+            f"the certificate at {url} is not trusted ({said}); name its authorities in an ssl_context, or "
+            "LAKELOG_CA_FILE, or the URL that it is for"
+        )
     if isinstance(error, _NOT_SENT):
         return Unreachable(
             f"no gateway answers at {url} ({said}); start one with lakelog serve, or name its url"
@@ -71,10 +79,42 @@ def failure(url: str, method: str, error: Exception) -> Exception:
     )
 
 
+class Authorization(httpx.Auth):
+    """The header of a credential on each request: httpx sends it to no other host, wherever it is redirected.
+
+    A request that is refused is sent once more if the credential is another one by now.
+    """
+
+    def __init__(self, credential: Credential) -> None:
+        self._credential = credential
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        sent = self._credential.header()
+        request.headers["Authorization"] = sent
+        answer = yield request
+        if answer.status_code == HTTPStatus.UNAUTHORIZED and isinstance(request.stream, httpx.ByteStream):
+            renewed = self._credential.renewed(sent)
+            if renewed is not None:
+                request.headers["Authorization"] = renewed
+                yield request
+
+
+def http_options(
+    url: str, credential: Credential | None, ssl_context: ssl.SSLContext | None
+) -> dict[str, Any]:
+    """Options of httpx's clients."""
+    auth = None if credential is None else Authorization(credential)
+    if ssl_context is None and url.startswith("https:"):
+        ssl_context = ssl.create_default_context()  # the system's authorities; httpx comes with its own
+    return {"base_url": url, "auth": auth, **({} if ssl_context is None else {"verify": ssl_context})}
+
+
 def checked_url(url: str) -> str:
     """`url` without a slash at its end. Raises InvalidArgument for what is no URL of a gateway."""
     try:
         parsed = httpx.URL(url)
+        if parsed.userinfo:
+            raise InvalidArgument("the URL has a user or a password in it; hand them over as a credential")
         usable = parsed.scheme in ("http", "https") and parsed.host
     except (httpx.InvalidURL, UnicodeError):
         usable = False

@@ -5,14 +5,35 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Any
 
+from lakelog.client import DEFAULT_URL
+from lakelog.client.security_config import SecurityConfig, from_environment, security_config
 from log_tables.errors import InvalidArgument
 
 STORAGE_PREFIX = "storage."
 TABLE = "table"
 
+SECURITY_OPTIONS: Mapping[str, str] = {
+    "api_key": "token",  # Spark hides values of options and settings that are called so
+    "api_key_file": "tokenFile",
+    "user": "user",
+    "password": "password",
+    "ca_file": "caFile",
+    "certfile": "certFile",
+    "keyfile": "keyFile",
+}
+"""The options that a gateway needs, by the names of SecurityConfig."""
+
 SELECTIONS = ("subscribe", "subscribePattern", "assign")
-STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "groupId", "gateway")
+STREAM_ONLY = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "groupId",
+    "gateway",
+    *SECURITY_OPTIONS.values(),
+)
 BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", TABLE)
 SOURCE_OPTIONS = (
     "path",
@@ -88,6 +109,30 @@ def check_names(given: Mapping[str, str], names: Iterable[str]) -> None:
         options = f"{', '.join(known.values())} and {STORAGE_PREFIX}*"
         hint = f"did you mean {near[0]}?" if near else f"the options are {options}"
         raise InvalidArgument(f"the option {name!r} is unknown; {hint}")
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayLocation:
+    """Where a gateway is, and how it is asked."""
+
+    url: str
+    security: SecurityConfig
+
+    def client_options(self) -> dict[str, Any]:
+        """Options of a client: without any in the query, those of the driver's environment.
+
+        Raises InvalidArgument.
+        """
+        security = from_environment() if self.security == SecurityConfig() else self.security
+        return {"url": self.url, **security.options()}
+
+
+def gateway_location(given: Mapping[str, str]) -> GatewayLocation:
+    """The gateway that the options name. Raises InvalidArgument."""
+    options = {name.lower(): value for name, value in given.items()}
+    called = {name: option.lower() for name, option in SECURITY_OPTIONS.items()}
+    url = options.get("gateway")
+    return GatewayLocation(DEFAULT_URL if url is None else gateway_url(url), security_config(options, called))
 
 
 def gateway_url(text: str) -> str:

@@ -16,13 +16,21 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from lakelog.spark.options import SOURCE_OPTIONS, RootLocation, check_names, gateway_url, root_location
+from lakelog.spark.options import (
+    SECURITY_OPTIONS,
+    SOURCE_OPTIONS,
+    GatewayLocation,
+    RootLocation,
+    check_names,
+    gateway_location,
+    root_location,
+)
 from lakelog.spark.rows import PARTITION, TOPIC
 from log_tables.cluster.topic import check_writable
 from log_tables.errors import InvalidArgument
 from log_tables.layout import HEADERS, KEY, TIMESTAMP, VALUE
 
-SINK_OPTIONS = ("path", "topic", "gateway")
+SINK_OPTIONS = ("path", "topic", "gateway", *SECURITY_OPTIONS.values())
 """Every option for writing but those that begin with STORAGE_PREFIX."""
 
 _OF_SPARK = ("checkpointLocation", "queryName")
@@ -46,7 +54,7 @@ class SinkOptions:
 
     location: RootLocation
     topic: str | None
-    gateway: str | None
+    gateway: GatewayLocation
 
 
 def parse_sink(given: Mapping[str, str]) -> SinkOptions:
@@ -63,8 +71,7 @@ def parse_sink(given: Mapping[str, str]) -> SinkOptions:
     topic = options.get("topic")
     if topic is not None:
         check_writable(topic)
-    gateway = options.get("gateway")
-    return SinkOptions(root_location(given), topic, None if gateway is None else gateway_url(gateway))
+    return SinkOptions(root_location(given), topic, gateway_location(given))
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from lakelog.client import DEFAULT_URL
 from lakelog.client.client import Client, quoted
 from lakelog.client.retry import retry
+from lakelog.spark.options import GatewayLocation
 from log_tables.clock import Clock
 from log_tables.errors import LakelogError, OutcomeUnknown, Retriable
 from log_tables.segments.staging import StagedFile
@@ -37,8 +37,10 @@ def of_micro_batch(group: str, batch_id: int) -> Transaction:
     return Transaction(group, str(batch_id), (str(old),) if old >= 0 else ())
 
 
-def publish(url: str | None, transaction: Transaction, staged: Sequence[StagedFile], clock: Clock) -> bool:
-    """Append what is in `staged`, all or none, through the gateway at `url`.
+def publish(
+    gateway: GatewayLocation, transaction: Transaction, staged: Sequence[StagedFile], clock: Clock
+) -> bool:
+    """Append what is in `staged`, all or none, through `gateway`.
 
     When this returns, the transaction is there for good: with what is in `staged`, or (False) since an
     earlier time, with what was staged for it then. Raises the errors that the gateway names; after
@@ -47,7 +49,7 @@ def publish(url: str | None, transaction: Transaction, staged: Sequence[StagedFi
     body = msgspec.json.encode({"staged": staged, "forget": transaction.forget})
     path = f"/consumers/{quoted(transaction.group)}/transactions"
     headers = {"Content-Type": _CONTENT_TYPE, "Idempotency-Key": transaction.retry_key}
-    with Client(url or DEFAULT_URL, timeout_s=_REQUEST_S, clock=clock) as client:
+    with Client(**gateway.client_options(), timeout_s=_REQUEST_S, clock=clock) as client:
         answer = retry(lambda: client.post(path, body, headers), _may_repeat, _PATIENCE_S, clock)
     return not answer.json()["earlier"]
 

@@ -5,7 +5,7 @@ Source: "Structured Streaming + Kafka Integration Guide" of Spark 4.2. Spark han
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,14 +13,16 @@ import pyarrow as pa
 
 from lakelog.spark.options import (
     BATCH_ONLY,
+    SECURITY_OPTIONS,
     SELECTIONS,
     SOURCE_OPTIONS,
     STORAGE_PREFIX,
     STREAM_ONLY,
     TABLE,
+    GatewayLocation,
     RootLocation,
     check_names,
-    gateway_url,
+    gateway_location,
     root_location,
 )
 from lakelog.spark.rows import COLUMNS, HEADERS_COLUMN, NO_COLUMNS
@@ -29,9 +31,10 @@ from lakelog.spark.worker import store_at
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import check_group_name
 from log_tables.cluster.topic import check_topic_name, is_internal
+from log_tables.columns.column_type import without_case
 from log_tables.columns.declaration import Declaration
 from log_tables.columns.declaration import parse as parse_columns
-from log_tables.errors import InvalidArgument
+from log_tables.errors import InvalidArgument, UnknownTopic
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.sql.system_tables import SYSTEM_TABLES
 from log_tables.topic_partition import TopicPartition
@@ -63,7 +66,7 @@ class Options:
     columns: tuple[str, ...]
     declared: pa.Schema
     group_id: str | None
-    gateway: str | None
+    gateway: GatewayLocation
 
 
 def parse(given: Mapping[str, str], streaming: bool) -> Options:
@@ -112,8 +115,11 @@ def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
     if "columns" not in options:
         return (*COLUMNS, HEADERS_COLUMN) if headers else COLUMNS
     names = _list(options["columns"])
-    if not names or len(set(names)) < len(names):
-        raise InvalidArgument(f"columns={options['columns']!r} must name at least one column, each once")
+    if not names or len(set(map(without_case, names))) < len(names):
+        raise InvalidArgument(
+            f"columns={options['columns']!r} must name at least one column, each once; Spark's names have no "
+            "case"
+        )
     if "includeheaders" in options and headers != (HEADERS_COLUMN in names):
         raise InvalidArgument(
             f"includeHeaders={options['includeheaders']} and columns={options['columns']!r} contradict each "
@@ -126,7 +132,7 @@ def declared_of(given: Mapping[str, str]) -> pa.Schema:
     """The declared columns among the columns of the rows, and their types.
 
     The root is looked at if there are any. Raises InvalidArgument for a column that no topic of the query has
-    declared, or two with different types.
+    declared, or two with different types or cases, UnknownTopic for one that a missing topic may have.
     """
     wanted = [name for name in columns_of(given) if name not in (*COLUMNS, HEADERS_COLUMN)]
     if not wanted:
@@ -141,24 +147,37 @@ def declared_of(given: Mapping[str, str]) -> pa.Schema:
         for record in records
         if record is not None and (record.name in chosen or (pattern and pattern.fullmatch(record.name)))
     }
-    return pa.schema([_declared_field(name, declared) for name in wanted])
+    missing = sorted(name for name in chosen if cluster.cached_topic(name) is None)
+    return pa.schema([_declared_field(name, declared, missing) for name in wanted])
 
 
-def _declared_field(name: str, declared: Mapping[str, Declaration]) -> pa.Field:
-    """The column `name` of the topics that declare it. Raises InvalidArgument."""
-    found = {topic: each.schema.field(name) for topic, each in declared.items() if name in each.schema.names}
-    if not found:
+def _declared_field(name: str, declared: Mapping[str, Declaration], missing: Sequence[str]) -> pa.Field:
+    """The column `name` of the topics that declare it. Raises as `declared_of`."""
+    folded = without_case(name)
+    own = [*COLUMNS, HEADERS_COLUMN]
+    found = {
+        topic: each.schema.field(column)
+        for topic, each in declared.items()
+        for column in each.schema.names
+        if without_case(column) == folded
+    }
+    if not found and missing and folded not in map(without_case, own):
+        raise UnknownTopic(f"there is no topic {missing[0]!r} to read; create it, or name another")
+    if name not in [field.name for field in found.values()]:
         named = dict.fromkeys(column for each in declared.values() for column in each.schema.names)
-        raise InvalidArgument(
-            f"columns names {name!r}; there are {', '.join((*COLUMNS, HEADERS_COLUMN, *named))}"
-        )
-    first = next(iter(found))
-    other = next((topic for topic in found if found[topic].type != found[first].type), None)
-    if other is not None:
-        raise InvalidArgument(
-            f"topics {first} and {other} declare the column {name} with different types; read them by "
-            "queries of their own"
-        )
+        raise InvalidArgument(f"columns names {name!r}; there are {', '.join((*own, *named))}")
+    first = next(topic for topic in found if found[topic].name == name)
+    for topic, field in found.items():
+        if field.name != name:
+            raise InvalidArgument(
+                f"topics {first} and {topic} declare the columns {name} and {field.name}, which are one name "
+                "in Spark; read them by queries of their own"
+            )
+        if field.type != found[first].type:
+            raise InvalidArgument(
+                f"topics {first} and {topic} declare the column {name} with different types; read them by "
+                "queries of their own"
+            )
     return found[first]
 
 
@@ -283,13 +302,11 @@ def _group_id(options: Mapping[str, str], topics: Iterable[str]) -> str | None:
     return name
 
 
-def _gateway(options: Mapping[str, str]) -> str | None:
-    url = options.get("gateway")
-    if url is None:
-        return None
-    if "groupId" not in options:
-        raise InvalidArgument("gateway does nothing without groupId; set both or none")
-    return gateway_url(url)
+def _gateway(options: Mapping[str, str]) -> GatewayLocation:
+    alone = next((name for name in ("gateway", *SECURITY_OPTIONS.values()) if name in options), None)
+    if alone is not None and "groupId" not in options:
+        raise InvalidArgument(f"{alone} does nothing without groupId; set both or none")
+    return gateway_location(options)
 
 
 def _delay_ms(options: Mapping[str, str]) -> float:

@@ -10,6 +10,7 @@ from lakelog.spark.source.options import Options
 from lakelog.spark.source.ranges import OffsetRange, split
 from lakelog.spark.source.slices import Slice
 from lakelog.spark.source.subscription import Subscription
+from log_tables.columns.column_type import without_case
 from log_tables.errors import InvalidArgument
 from log_tables.topic_partition import TopicPartition
 
@@ -30,11 +31,16 @@ def plan(subscription: Subscription, wanted: Iterable[OffsetRange], options: Opt
 
 def _check_types(subscription: Subscription, partition: TopicPartition, declared: pa.Schema) -> None:
     """A topic may have come, or have been created again, since the query began."""
+    if not declared.names:
+        return
     has = subscription.partitions[partition].snapshot.declared.schema
+    known = {without_case(column.name): column for column in has}
     for column in declared:
-        if column.name in has.names and has.field(column.name).type != column.type:
+        found = known.get(without_case(column.name), column)
+        if (found.name, found.type) != (column.name, column.type):
+            what = "type" if found.name == column.name else "case"
             raise InvalidArgument(
-                f"topic {partition.topic} has declared the column {column.name} with another type than the "
+                f"topic {partition.topic} has declared the column {column.name} with another {what} than the "
                 "query has; start a new query, which reads this topic by itself, or leaves out the column"
             )
 

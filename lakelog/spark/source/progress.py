@@ -8,10 +8,10 @@ import logging
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
-from lakelog.client import DEFAULT_URL
 from lakelog.client.client import Client
+from lakelog.spark.options import GatewayLocation
 from log_tables.clock import Clock
-from log_tables.errors import Conflict, LakelogError, Unreachable
+from log_tables.errors import AuthenticationFailed, Conflict, LakelogError, Unreachable
 from log_tables.topic_partition import TopicPartition
 
 _REQUEST_S = 10.0
@@ -24,6 +24,7 @@ _PAUSE_S = 5.0
 
 _ADVICE: Mapping[type[LakelogError], str] = {
     Conflict: " (use a groupId that no consumers have)",
+    AuthenticationFailed: " (the options token, or user and password, say who it is)",
     Unreachable: " (the option gateway says where one is)",
 }
 
@@ -33,10 +34,10 @@ _log = logging.getLogger(__name__)
 class Progress:
     """The offsets of one group, which one thread of this object commits; another one calls its methods."""
 
-    def __init__(self, group: str, url: str | None, clock: Clock) -> None:
-        """Through the gateway at `url`, by default the one that answers on this machine."""
+    def __init__(self, group: str, gateway: GatewayLocation, clock: Clock) -> None:
+        """Raises InvalidArgument for credentials or certificates that cannot be used."""
         self._group, self._clock = group, clock
-        self._client = Client(url or DEFAULT_URL, timeout_s=_REQUEST_S, clock=clock)
+        self._client = Client(**gateway.client_options(), timeout_s=_REQUEST_S, clock=clock)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="lakelog-progress")
         self._sending: Future[None] | None = None
         self._wanted: Mapping[TopicPartition, int] = {}

@@ -17,7 +17,7 @@ from typer.models import OptionInfo
 from typer.testing import CliRunner, Result
 
 from lakelog.cli import app
-from lakelog.cli.exit_code import FAILED, INTERRUPTED, UNREACHABLE, WRONG, exit_code
+from lakelog.cli.exit_code import DENIED, FAILED, INTERRUPTED, UNREACHABLE, WRONG, exit_code
 from log_tables import errors
 from tests.kit.gateway import RunningGateway
 from tests.kit.support import free_port, wait_until
@@ -185,7 +185,8 @@ def test_every_kind_of_error_has_its_exit_code() -> None:
     for kind, code in found.items():
         asked = issubclass(kind, errors.InvalidRequest | errors.NotFound | errors.Conflict)
         store = kind in (errors.ObjectMissing, errors.AlreadyExists)
-        expected = WRONG if asked and not store else FAILED
+        denied = issubclass(kind, errors.AccessDenied)
+        expected = DENIED if denied else WRONG if asked and not store else FAILED
         assert code == (UNREACHABLE if kind is errors.Unreachable else expected), kind
     assert exit_code(OSError()) == FAILED
     assert exit_code(KeyboardInterrupt()) == INTERRUPTED

@@ -183,7 +183,8 @@ def test_group_id_and_gateway_are_checked_at_the_start() -> None:
     assert parse(given, streaming=True).group_id is None
     assert parse({**given, "GROUPID": "my group"}, streaming=True).group_id == "my group"
     assert (
-        parse({**given, "groupId": "g", "gateway": " https://h/x "}, streaming=True).gateway == "https://h/x"
+        parse({**given, "groupId": "g", "gateway": " https://h/x "}, streaming=True).gateway.url
+        == "https://h/x"
     )
     for wrong, said in (
         ({"groupId": ""}, "the group cannot be called ''"),
