@@ -7,14 +7,17 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench import (
+    acls,
     beside,
     cells,
     clients,
+    credentials,
     crowd,
     day,
     groups,
     keyed,
     maintenance,
+    secured,
     several,
     spark,
     spark_sink,
@@ -71,6 +74,9 @@ CELLS: dict[str, Contest] = {
     "size of flights": Contest(sql.sizes, needs_broker=False),
     "files of a predicate": Contest(sql.selective, needs_broker=False),
     "produce with columns": Contest(sql.produce, needs_broker=False),
+    "produce and fetch with security": Contest(secured.secured, needs_broker=False),
+    "credentials": Contest(credentials.credentials, needs_broker=False),
+    "authorization": Contest(acls.decisions, needs_broker=False),
     "steady state": contest(steady.steady),
     "files of a day": contest(day.day),
     "two gateways, JSON produce": Contest(several.json_gateways, needs_broker=False),

@@ -61,13 +61,20 @@ def arrow_body(count: int) -> bytes:
 
 
 def post(
-    url: str, body: Path, media_type: str, connections: int, seconds: int, in_turn: bool = False
+    url: str,
+    body: Path | None,
+    media_type: str,
+    connections: int,
+    seconds: int,
+    in_turn: bool = False,
+    authorization: str = "",
 ) -> Measured:
-    """Send `body` over `connections` kept-alive connections, one thread, for `seconds`.
+    """Send `body` over `connections` kept-alive connections, one thread, for `seconds`; without one, GET.
 
     With `in_turn` each line of the file is a body, and they are sent in turn.
     """
-    environment = {**os.environ, "BODY": str(body), "CTYPE": media_type, "IN_TURN": "1" * in_turn}
+    sent = {"BODY": str(body or ""), "CTYPE": media_type, "IN_TURN": "1" * in_turn}
+    environment = {**os.environ, **sent, "AUTHORIZATION": authorization}
     command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "30s", "-s", str(_SCRIPT), url]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     line = next(line for line in done.stdout.splitlines() if line.startswith("MEASURED "))

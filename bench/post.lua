@@ -1,15 +1,21 @@
 -- wrk: POST the bytes of the file $BODY as $CTYPE, closed loop; print what was measured as one JSON line.
 -- If $IN_TURN is set, each line of the file is a body of its own, and they are sent in turn.
-local file = assert(io.open(os.getenv("BODY"), "rb"))
-wrk.method = "POST"
-wrk.headers["Content-Type"] = os.getenv("CTYPE")
+-- $AUTHORIZATION, if set, is sent along. Without $BODY it is a GET, which accepts $CTYPE.
+if (os.getenv("AUTHORIZATION") or "") ~= "" then wrk.headers["Authorization"] = os.getenv("AUTHORIZATION") end
 local bodies = {}
-if (os.getenv("IN_TURN") or "") ~= "" then
-  for line in file:lines() do bodies[#bodies + 1] = line end
+if (os.getenv("BODY") or "") == "" then
+  wrk.headers["Accept"] = os.getenv("CTYPE")
 else
-  wrk.body = file:read("*a")
+  local file = assert(io.open(os.getenv("BODY"), "rb"))
+  wrk.method = "POST"
+  wrk.headers["Content-Type"] = os.getenv("CTYPE")
+  if (os.getenv("IN_TURN") or "") ~= "" then
+    for line in file:lines() do bodies[#bodies + 1] = line end
+  else
+    wrk.body = file:read("*a")
+  end
+  file:close()
 end
-file:close()
 
 if #bodies > 0 then
   local requests, sent = {}, 0
