@@ -12,13 +12,15 @@ WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 GLOSSARY_WORDS_MAX = 40
 
 KAFKA = """
-    accumulator acks append assign assignment batch broker cleaner client cluster commit compact
-    compaction config consume consumer coordinator epoch expire fetch fetched follower generation
-    group header heartbeat id join key lag leader leadership leave left log loss lost member
-    membership metadata offset ops partition partitioner peer poll position produce produced
-    producer progress quota range record replica reset retention retriable retry router seek segment sender
-    sequence snapshot stale sticky subscribe subscription tail tier tiering timestamp tombstone
-    topic transact transaction unsubscribe
+    access accumulator acks acl append assign assignment batch broker cleaner client cluster commit
+    compact compaction config consume consumer coordinator epoch expire fetch fetched follower
+    generation group header heartbeat id join key lag leader leadership leave left log loss lost
+    mapping member membership metadata offset operation ops partition partitioner peer permission
+    poll position principal produce produced producer progress quota range record replica reset
+    retention retriable retry router rule scram seek segment sender sequence snapshot stale sticky
+    subscribe subscription super tail throttle tier tiering timestamp tombstone topic transact
+    transaction
+    unsubscribe
 """
 DELTA = """
     add checkpoint column data delta digest file foreign info invariant path protocol remove rewrite
@@ -33,28 +35,30 @@ ARROW = """
     typed
 """
 HTTP = """
-    api app body browser connection envelope error forward gateway guard head health host html http json
-    media message middleware multipart origin page rate readiness refused request resource response route
-    routed server session socket url wire
+    api app audit authentication authenticator authorization authorizer basic bearer body browser
+    certificate condition connection credential envelope error forward gateway guard handler head
+    health host html http iam json jwks jwt media message method middleware multipart oidc origin
+    page password policy rate readiness redirect refused request requirement resource response route
+    routed secret security server session socket target tls url user verifier wire
 """
 PYTHON = """
     action admin async background allowance alteration argument backoff bench bound boundary bucket cache call
     callback change choice cli clock code collection command conflict context copy count crash delete
-    delivery demo description dispatch entry event exit failure fault flow format fsck handle
+    delivery demo description dispatch entry event exit export failure fault filter flow format fsck handle
     housekeeping infer inspection interpreter interrupt item java jre kind lakelog layout line link list
     load local location loop maintain maintenance manager metrics mismatch move name node object offload
-    out outcome package parser pattern process publish put queue ratio read refresh repeat replay report
+    out outcome package parser pattern posix process publish put queue ratio read refresh repeat replay report
     restart result rewind run runner sequencer serialize serializer serve setting slice start step summary
     test testing tick time timeout token v value wait wrapper write
 """
 PLAIN = """
     already and answer answered appended appending applied assigned at changed cleaning clocked
-    closing committed common corrupt created damaged deleted done dropped durable empty encoded
+    closing committed common corrupt created damaged deleted denied done dropped durable empty encoded
     exist failed faulty finished first found full gap given gone handed holding in invalid joined
-    kept large last listed long malformed manual many missing mixed new not noted of outgoing
+    kept keyed large last listed long malformed manual many missing mixed new not noted of outgoing
     pending periodic placed prefixed processed published queued reached received remote replaced
-    reported reserved reused seen sent sequenced shared staged strict taken too unavailable
-    undelivered unknown unreachable unreadable unsupported up waiting watched with without
+    reported reserved reused seen sent sequenced shared staged strict taken throttled too unavailable
+    undelivered unknown unreachable unreadable unsupported up verified waiting watched with without
 """
 """Adjectives, participles and prepositions, which say which one of the things named by a noun is meant."""
 

@@ -8,9 +8,20 @@ import lakelog.spark
 from lakelog.client.refusal import _ERRORS
 from log_tables.errors import LakelogError
 
-CLASSES = ["AsyncClient", "AsyncProducer", "Client", "Consumer", "Producer", "Record", "TopicPartition"]
+CLASSES = [
+    "AsyncClient",
+    "AsyncProducer",
+    "Client",
+    "Consumer",
+    "Credential",
+    "Producer",
+    "Record",
+    "TopicPartition",
+]
 FUNCTIONS = ["json_deserializer", "json_serializer"]
 ERRORS = [
+    "AuthenticationFailed",
+    "AuthorizationFailed",
     "BufferFull",
     "Conflict",
     "GroupNotEmpty",
