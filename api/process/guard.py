@@ -13,7 +13,7 @@ from api.errors import MalformedBody, UnsupportedMediaType, error_response, stat
 from api.gateway import Gateway
 from api.process.authentication import authenticate
 from api.process.browsers import check_host, check_media_type, check_origin
-from api.process.throttle import OpenRequests, throttle
+from api.process.throttle import PendingRequests, throttle
 from api.requests.heads import heads
 from log_tables.errors import LakelogError
 
@@ -54,7 +54,7 @@ class GuardMiddleware:
 
     def __init__(self, app: ASGIApp, gateway: Gateway, checks: Sequence[Check] = CHECKS) -> None:
         self._app, self._gateway, self._checks = app, gateway, checks
-        self._open = OpenRequests(gateway.settings.principal_requests_max)
+        self._pending = PendingRequests(gateway.settings.principal_requests_max)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -64,7 +64,7 @@ class GuardMiddleware:
                     check(self._gateway, scope)
                 await authenticate(self._gateway, scope)
                 receive, send = await throttle(self._gateway.access, scope, receive, send)
-                entered = self._open.enter(scope)
+                entered = self._pending.enter(scope)
             except LakelogError as error:
                 self._gateway.metrics.request_failed(status_and_code(error)[1])
                 await error_response(error)(scope, receive, send)
@@ -72,7 +72,7 @@ class GuardMiddleware:
             try:
                 await self._app(scope, receive, send)
             finally:
-                self._open.leave(entered)
+                self._pending.leave(entered)
             return
         await self._app(scope, receive, send)
 

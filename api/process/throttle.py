@@ -32,12 +32,12 @@ async def throttle(access: Access, scope: Scope, receive: Receive, send: Send) -
     return request.receive, request.send
 
 
-class OpenRequests:
+class PendingRequests:
     """How many requests of each principal are under way. Used on the event loop."""
 
     def __init__(self, most: int) -> None:
         """`most` of one principal; 0 is no bound."""
-        self._most, self._open = most, Counter[str]()
+        self._most, self._pending = most, Counter[str]()
 
     def enter(self, scope: Scope) -> str:
         """Count a request. Returns what `leave` takes. Raises QuotaReached for one too many."""
@@ -45,21 +45,21 @@ class OpenRequests:
         if context is None or self._most == 0:
             return ""
         name = context.principal.name
-        if self._open[name] >= self._most:
+        if self._pending[name] >= self._most:
             raise QuotaReached(
                 f"{name[:200]} has {self._most} requests under way, as many as principal_requests_max "
                 "allows; wait for some of them",
                 retry_after_s=1.0,
             )
-        self._open[name] += 1
+        self._pending[name] += 1
         return name
 
     def leave(self, name: str) -> None:
         """The request is answered, or over."""
         if name:
-            self._open[name] -= 1
-            if self._open[name] <= 0:
-                del self._open[name]
+            self._pending[name] -= 1
+            if self._pending[name] <= 0:
+                del self._pending[name]
 
 
 class _ThrottledRequest:

@@ -110,6 +110,7 @@ def list_acls(here: Here, request: Request, cluster: ClusterId, named: Named) ->
 def create_acl(here: Here, cluster: ClusterId, new: NewAcl) -> None:
     """There is one of each: to create it again changes nothing. Every gateway goes by it within 2 s."""
     add_acls(here.cluster.metadata_log, [acl_from(new.model_dump())])
+    here.access.follow()
 
 
 @router.post(
@@ -122,6 +123,7 @@ def create_acl(here: Here, cluster: ClusterId, new: NewAcl) -> None:
 def create_acls(here: Here, cluster: ClusterId, new: NewAcls) -> None:
     """In one commit."""
     add_acls(here.cluster.metadata_log, [acl_from(each.model_dump()) for each in new.data])
+    here.access.follow()
 
 
 @router.delete("/acls", summary="Delete ACLs", responses=error_responses(400, 404, 503))
@@ -133,6 +135,7 @@ def delete_acls(here: Here, request: Request, cluster: ClusterId, named: Named) 
         if named[name] is None:
             raise InvalidArgument(f"say of which {name} the ACLs to delete are; ANY is any")
     gone = remove_acls(here.cluster.metadata_log, filter_from(named).matches)
+    here.access.follow()
     return DeletedAcls(data=_views(request, cluster, gone))
 
 

@@ -3,6 +3,7 @@
 A gateway is open, or it authenticates its clients. Authorisation runs one list of checks for all doors.
 """
 
+import threading
 from collections.abc import Callable, Sequence
 
 from coordinator.access.authenticator import Authenticator
@@ -37,6 +38,7 @@ class Access:
         self._rules, self.authenticator = rules, authenticator
         self._queue = None if authenticator is None else CredentialQueue(authenticator)
         self._followed = rules()
+        self._follow_lock = threading.Lock()
         self.authorizer = Authorizer(self._followed.acls, self._followed.super_users)
         self.quotas = QuotaManager(lambda: self._rules().quotas, clock)
         self.checks: list[Check] = [] if authenticator is None else [self._check_acls]
@@ -52,11 +54,15 @@ class Access:
         return self.authenticator is None and self._rules().secured
 
     def follow(self) -> None:
-        """Decide by the rules that hold now. It may take tens of milliseconds, so no request does it."""
-        rules = self._rules()
-        if rules is not self._followed:
-            self.authorizer = Authorizer(rules.acls, rules.super_users)
-            self._followed = rules
+        """Decide by the rules that hold now. It may take tens of milliseconds, so only requests that change
+        them do it, and none on the event loop.
+        """
+        # Without the lock the rules that were followed first could be what stays.
+        with self._follow_lock:
+            rules = self._rules()
+            if rules is not self._followed:
+                self.authorizer = Authorizer(rules.acls, rules.super_users)
+                self._followed = rules
 
     def known(self, header: bytes | None, subject: str | None) -> Principal | None:
         """The principal of a credential that was right before; None if it has to be verified."""

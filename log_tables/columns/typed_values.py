@@ -55,10 +55,10 @@ def with_columns(
     for part in _typed_parts(records.column(VALUE), declaration, TYPED_AT_ONCE, TYPED_AT_ONCE_BYTES):
         if waiting:
             size += waiting[-1].nbytes
-        if size >= most:
-            made = _beside(records, start, _joined(waiting))
-            yield made
-            start, size, waiting = start + made.num_rows, 0, []
+            if size >= most:
+                made = _beside(records, start, _joined(waiting))
+                yield made
+                start, size, waiting = start + made.num_rows, 0, []
         waiting.append(part)
     rest = _joined(waiting) if waiting else typed_values(records.column(VALUE), declaration)
     yield _beside(records, start, rest)

@@ -78,6 +78,8 @@ class World:
     def body_of(self, route: Route) -> Any:
         """What makes a request to `route` whole."""
         records = {"records": [{"value": 1}]}
+        acl = {"resource_type": "TOPIC", "resource_name": self.topic, "principal": "User:ann"}
+        acl |= {"operation": "READ", "permission": "ALLOW"}
         by_end = {
             "/consumers/{group}": {"name": "second"},
             "/subscription": {"topics": [self.topic]},
@@ -93,6 +95,8 @@ class World:
             "/configs:alter": {"data": [{"name": "compression.type", "value": "lz4"}]},
             "/topics/{topic}": {"partitions_count": 3} if route.method == "PATCH" else records,
             "/partitions/{partition}": records,
+            "/acls": acl,
+            "/acls:batch": {"data": [acl]},
         }
         return next((body for end, body in by_end.items() if route.template.endswith(end)), None)
 
@@ -107,5 +111,6 @@ class World:
             f"/consumers/{self.topic}/offsets",
             f"{cluster}/consumer-groups/{self.topic}/consumers",
             f"{cluster}/consumer-groups/{self.topic}/consumers/reader/assignments",
+            f"{cluster}/acls",
         ]
         return {path: client.get(path).json() for path in paths}

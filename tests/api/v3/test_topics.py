@@ -151,7 +151,7 @@ def test_a_topic_that_cannot_be_created_leaves_nothing(
         ("GET", "C/topics/T/configs/color", None, 404, 404),
         ("GET", "C/topics/T/partitions/9", None, 404, 40402),
         ("DELETE", "C/topics/nowhere", None, 404, 40401),
-        ("DELETE", "C/topics/__cluster_metadata", None, 404, 40401),
+        ("DELETE", "C/topics/__cluster_metadata", None, 400, 40002),
         ("PATCH", "C/topics/nowhere", {"partitions_count": 3}, 404, 40401),
         (
             "POST",
