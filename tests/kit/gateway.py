@@ -45,14 +45,16 @@ class RunningGateway:
 
     def create_topic(self, name: str, partitions: int = 1, **configs: str) -> str:
         """Create a topic; `configs` are Kafka's names with `_` for `.`. Returns the name."""
-        body = {
-            "topic_name": name,
-            "partitions_count": partitions,
-            "configs": [{"name": k.replace("_", "."), "value": v} for k, v in configs.items()],
-        }
+        body = {"topic_name": name, "partitions_count": partitions, "configs": _named(configs)}
         answer = self.client.post(f"{self.cluster}/topics", json=body)
         assert answer.status_code == 201, answer.text
         return name
+
+    def alter_topic(self, name: str, **configs: str) -> None:
+        """Set settings of a topic, named as for `create_topic`."""
+        path = f"{self.cluster}/topics/{name}/configs:alter"
+        answer = self.client.post(path, json={"data": _named(configs)})
+        assert answer.status_code == 204, answer.text
 
     def produce(self, topic: str, *values: Any, partition: int | None = None, **query: str) -> httpx.Response:
         """Produce JSON values, through the partition's endpoint when one is named."""
@@ -77,6 +79,10 @@ class RunningGateway:
             self.process.send_signal(number)
         self.client.close()
         return self.process.wait()
+
+
+def _named(configs: dict[str, str]) -> list[dict[str, str]]:
+    return [{"name": name.replace("_", "."), "value": value} for name, value in configs.items()]
 
 
 def start_gateway(data: str | Path, *flags: str, **settings: object) -> RunningGateway:

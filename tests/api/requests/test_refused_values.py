@@ -37,13 +37,6 @@ def refusing(gateway: RunningGateway, name: str) -> str:
     return gateway.create_topic(name, 2, value_columns=DECLARED, value_columns_mode="refuse")
 
 
-def alter(gateway: RunningGateway, topic: str, **configs: str) -> None:
-    data = [{"name": name.replace("_", "."), "value": value} for name, value in configs.items()]
-    path = f"{gateway.cluster}/topics/{topic}/configs:alter"
-    answer = gateway.client.post(path, json={"data": data})
-    assert answer.status_code == 204, answer.text
-
-
 def check_refused(answer: httpx.Response, index: int, **why: str) -> None:
     assert answer.status_code == 422, answer.text
     body = answer.json()
@@ -164,7 +157,7 @@ def test_a_repeated_transaction_is_answered_whatever_is_declared_since(
     body = records({"topic": name, "value": BAD})
     first = post(gateway, path, body, Idempotency_Key="k")
     assert first.status_code == 200, first.text
-    alter(gateway, name, value_columns=DECLARED, value_columns_mode="refuse")
+    gateway.alter_topic(name, value_columns=DECLARED, value_columns_mode="refuse")
     assert post(gateway, path, body, Idempotency_Key="k").json() == first.json()
     check_refused(post(gateway, path, body, Idempotency_Key="l"), 0)
 
@@ -185,7 +178,7 @@ def test_a_refused_batch_uses_no_sequence(gateway: RunningGateway, typed: str) -
 def test_a_repeat_of_what_was_appended_is_never_refused(gateway: RunningGateway, group: str) -> None:
     name = gateway.create_topic(group)
     first = idempotent(gateway, name, 0, BAD)
-    alter(gateway, name, value_columns=DECLARED, value_columns_mode="refuse")
+    gateway.alter_topic(name, value_columns=DECLARED, value_columns_mode="refuse")
     assert idempotent(gateway, name, 0, BAD).json() == first.json()
     check_refused(idempotent(gateway, name, 1, BAD), 0)
     assert idempotent(gateway, name, 1, GOOD).status_code == 200
@@ -199,13 +192,13 @@ def test_the_mode_is_changed_back_and_forth_and_means_nothing_without_columns(
     name = gateway.create_topic(group, value_columns_mode="refuse")
     send: Callable[[], httpx.Response] = lambda: gateway.produce(name, BAD)  # noqa: E731
     assert send().status_code == 200
-    alter(gateway, name, value_columns=DECLARED)
+    gateway.alter_topic(name, value_columns=DECLARED)
     check_refused(send(), 0)
-    alter(gateway, name, value_columns_mode="keep")
+    gateway.alter_topic(name, value_columns_mode="keep")
     assert send().status_code == 200
-    alter(gateway, name, value_columns_mode="refuse")
+    gateway.alter_topic(name, value_columns_mode="refuse")
     check_refused(send(), 0)
-    alter(gateway, name, value_columns="")
+    gateway.alter_topic(name, value_columns="")
     assert send().status_code == 200
     partition = Cluster.open(open_store(gateway.data), create=False).topic(name).partition(0)
     plan = partition.plan_read(0, 1_000_000)

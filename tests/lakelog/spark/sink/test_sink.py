@@ -67,6 +67,10 @@ class Copying:
         self._spark, self._gateway, self._source, self._target = spark, gateway, source, target
         self.checkpoint = checkpoint
 
+    def alter(self, **configs: str) -> None:
+        """Set settings of the target."""
+        self._gateway.alter_topic(self._target, **configs)
+
     def run(self, transform: Transform, per_trigger: int = 4) -> StreamingQuery:
         """In micro-batches of `per_trigger` records; raises what fails it."""
         records = (
@@ -271,3 +275,20 @@ def test_a_stream_that_is_wrong_says_so_before_a_task_runs(
     with pytest.raises(PySparkException, match="the column 'offset' is not a column of a record"):
         copying.run(lambda records: records.select("value", "offset"))
     assert written(client, topic) == [[], []]
+
+
+def test_a_stream_into_a_topic_that_refuses_goes_on_once_its_declaration_is_right(
+    copying: Copying, client: Client, topic: str
+) -> None:
+    def numbers(records: DataFrame) -> DataFrame:
+        value = F.concat(F.lit('{"s":'), F.col("value").cast("string"), F.lit("}"))
+        return records.select(value.alias("value"))
+
+    copying.alter(value_columns="s string", value_columns_mode="refuse")
+    with pytest.raises(PySparkException, match="/s is a whole number, not string"):
+        copying.run(numbers)
+    assert written(client, topic) == [[], []]
+    copying.alter(value_columns="s_number bigint FROM '/s'")
+    copying.run(numbers)
+    assert values(client, topic) == [f'{{"s":{number}}}' for number in range(10)]
+    assert copying.done() == [0, 1, 2]
