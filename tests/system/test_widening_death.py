@@ -105,12 +105,11 @@ def tables_widen_through_deaths(data: Path, deaths: int, seed: int) -> None:
         load.gateway.stop()
     store = open_store(data)
     names, found = [f"c{index}" for index in range(load.columns)], set[int]()
-    for partition in Cluster.open(store, ManualClock()).topic(TOPIC).partitions():
-        assert partition.snapshot.declared.names == names
-        plan = partition.plan_read(0, 1_000_000)
-        rows = [
-            row for batch in partition.read(plan, [VALUE, VALUE_ERROR, *names]) for row in batch.to_pylist()
-        ]
+    for table in Cluster.open(store, ManualClock()).topic(TOPIC).partitions():
+        assert table.snapshot.declared.names == names
+        plan = table.plan_read(0, 1_000_000)
+        batches = table.read(plan, [VALUE, VALUE_ERROR, *names])
+        rows = [row for batch in batches for row in batch.to_pylist()]
         for row in rows:
             number = json.loads(row[VALUE])["n"]
             filled = [row[name] for name in names]
