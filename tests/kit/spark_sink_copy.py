@@ -48,7 +48,7 @@ def main(master: str, root: str, gateway: str, checkpoint: str) -> None:
     )
     changed = records.selectExpr(
         "concat_ws('-', partition, offset) AS key",
-        "concat_ws(' ', value, rand(), current_timestamp()) AS value",
+        "to_json(struct(CAST(value AS STRING) AS v, rand() AS r, current_timestamp() AS at)) AS value",
         f"CAST(rand() * {PARTITIONS} AS INT) AS partition",
     )
     run_to_end(

@@ -3,6 +3,7 @@
 On a cluster of two workers at two addresses, as speculation asks for: it never runs a copy where the task is.
 """
 
+import json
 import os
 import re
 import signal
@@ -46,6 +47,9 @@ PLANNED, STAGED, DONE = "is planned", "is staged", "is done"
 
 GATEWAY, DRIVER, WORKERS, COMMITTER = "gateway", "driver", "workers", "committer"
 """What is killed; the committer is the driver's Python process that publishes."""
+
+ALTERED = "driver, with another column"
+"""The topic gets another column before the driver is killed: what is staged was judged without it."""
 
 FROZEN = "frozen"
 """The workers at one address stand still for some batches: copies of their tasks take their part."""
@@ -124,7 +128,8 @@ class Copy:
         self._log = directory / "log"
         topics = Topics(open_store(self._root))
         topics.create("in", PARTITIONS)
-        topics.create("out", PARTITIONS)
+        self._declared = "v string"
+        topics.create("out", PARTITIONS, value_columns=self._declared, value_columns_mode="refuse")
         for index in range(PARTITIONS):
             topics.put("in", index, *[Record(value(index, offset)) for offset in range(self.records)])
         self.cluster = SparkCluster(directory)
@@ -193,6 +198,7 @@ class Copy:
         {
             GATEWAY: self._kill_gateway,
             DRIVER: self._kill_driver,
+            ALTERED: self._alter_and_kill_driver,
             WORKERS: self._kill_workers,
             COMMITTER: self._kill_committer,
             FROZEN: self._freeze,
@@ -209,6 +215,11 @@ class Copy:
         self._kill_group()
         wait_until(lambda: not any(map(alive, family)), "the driver's processes end")
         self.start()
+
+    def _alter_and_kill_driver(self) -> None:
+        self._declared += f", r{self._declared.count(',')} double FROM '/r'"
+        self.gateway.alter_topic("out", value_columns=self._declared)
+        self._kill_driver()
 
     def _kill_workers(self) -> None:
         """In the middle of a task: frozen, they are given the next one, and are killed then.
@@ -252,10 +263,10 @@ class Copy:
         """Every record of `in` is in `out`, once, wherever; and the root is sound."""
         with Client(self.gateway.url) as client:
             rows = [record for index in range(PARTITIONS) for record in client.read("out", index)]
-        found = sorted(((row.key or b""), (row.value or b"").split(b" ")[0]) for row in rows)
+        found = sorted((row.key or b"", json.loads(row.value or b"")["v"].encode()) for row in rows)
         offsets = [(index, offset) for index in range(PARTITIONS) for offset in range(self.records)]
         assert found == sorted((b"%d-%d" % at, value(*at)) for at in offsets)
-        assert fsck.check(open_store(self._root)).problems == []
+        assert fsck.check(open_store(self._root), deep=True).problems == []
 
     def _kill_group(self) -> None:
         with suppress(ProcessLookupError):
@@ -299,7 +310,7 @@ def long_copy(tmp_path: Path) -> Iterator[Copy]:
 
 
 def test_each_record_is_written_once_though_gateway_driver_and_workers_are_killed(copy: Copy) -> None:
-    kills = [Kill(WORKERS, DONE), Kill(GATEWAY, STAGED), Kill(DRIVER, STAGED), Kill(FROZEN, DONE)]
+    kills = [Kill(WORKERS, DONE), Kill(GATEWAY, STAGED), Kill(ALTERED, STAGED), Kill(FROZEN, DONE)]
     break_it(copy, kills)
     copy.check_each_once()
 
@@ -308,7 +319,7 @@ def test_each_record_is_written_once_though_gateway_driver_and_workers_are_kille
 def test_each_record_is_written_once_though_much_is_killed(long_copy: Copy, seed: int) -> None:
     """Of each kind at each stage, in random order."""
     draw = ManualClock(seed=seed)
-    kinds = [GATEWAY, WORKERS, DRIVER] * 7 + [COMMITTER, FROZEN]
+    kinds = [GATEWAY, WORKERS, DRIVER, ALTERED] * 6 + [COMMITTER, FROZEN]
     kills = sorted((draw.random(), Kill(what, stage)) for what in kinds for stage in (PLANNED, STAGED, DONE))
     break_it(long_copy, [kill for _, kill in kills])
     long_copy.check_each_once()
