@@ -94,6 +94,51 @@ def test_a_topic_that_refuses_has_none_of_those_that_do_not_fit(world: RunningGa
     assert check(open_store(world.data), deep=True).problems == []
 
 
+def test_a_column_has_as_long_a_string_as_a_record_may_have(world: RunningGateway) -> None:
+    name = world.create_topic("bounded", value_columns="s string", max_message_bytes="1000")
+    fits, too_long = ({"s": "x" * length} for length in (991, 992))
+    assert post(world, f"/topics/{name}", records({"value": fits}), JSON).status_code == 200
+    told = post(world, f"/topics/{name}", records({"value": fits}, {"value": too_long}), JSON)
+    assert (told.status_code, told.json()["error_code"]) == (413, 41301), told.text
+    partition = Cluster.open(open_store(world.data), create=False).topic(name).partition(0)
+    assert rows_of(partition, ["s"]) == [fits]
+
+
+def test_a_topic_has_256_columns_and_no_more(world: RunningGateway) -> None:
+    names = [f"c{number}" for number in range(256)]
+    declared = ", ".join(f"{column} bigint" for column in names)
+    name = world.create_topic("wide", value_columns=declared, value_columns_mode="refuse")
+    value = {column: number for number, column in enumerate(names)}
+    assert post(world, f"/topics/{name}", records({"value": value}), JSON).status_code == 200
+    told = post(world, f"/topics/{name}", records({"value": {**value, "c255": "x"}}), JSON)
+    assert (told.status_code, told.json()["path"]) == (422, "/c255")
+    partition = Cluster.open(open_store(world.data), create=False).topic(name).partition(0)
+    assert rows_of(partition, names) == [value]
+    one_more = {"data": [{"name": "value.columns", "value": f"{declared}, c256 bigint"}]}
+    told = world.client.post(f"{world.cluster}/topics/{name}/configs:alter", json=one_more)
+    assert (told.status_code, "256" in told.json()["message"]) == (400, True), told.text
+
+
+def rows_of(partition: Partition, columns: list[str]) -> list[dict[str, object]]:
+    plan = partition.plan_read(0, 1 << 30)
+    return [row for batch in partition.read(plan, columns) for row in batch.to_pylist()]
+
+
+def two_of_which_the_second_is_bad(
+    cluster: str, topic: str, partition: int
+) -> Iterator[tuple[str, bytes, str]]:
+    """Path, body and media type of each kind of request that appends to a partition."""
+    good, bad = {"n": 1}, {"n": "x"}
+    path = f"/topics/{topic}/partitions/{partition}"
+    values = [json.dumps(each).encode() for each in (good, bad)]
+    yield path, records({"value": good}, {"value": bad}), JSON
+    yield path, stream(pa.table({"value": values})), ARROW
+    typed = [{"partition_id": partition, "value": {"type": "JSON", "data": each}} for each in (good, bad)]
+    yield f"{cluster}/topics/{topic}/records", "\n".join(map(json.dumps, typed)).encode(), "application/json"
+    rows = [{"topic": topic, "partition": partition, "value": each} for each in (good, bad)]
+    yield "/consumers/typed/transactions", records(*rows), JSON
+
+
 def test_a_gateway_refuses_what_another_one_would_append(tmp_path: Path) -> None:
     with two_gateways(tmp_path, linger_ms=0) as gateways:
         name = gateways[0].create_topic("t", 4, value_columns="n bigint", value_columns_mode="refuse")
@@ -106,10 +151,10 @@ def test_a_gateway_refuses_what_another_one_would_append(tmp_path: Path) -> None
         led = {partition.snapshot.leader_broker for partition in topic.partitions()}
         before = ends(gateways[0], name)
         for number in range(4):
-            bad = records({"value": {"n": 1}}, {"value": {"n": "x"}})
-            told = [post(each, f"/topics/{name}/partitions/{number}", bad, JSON) for each in gateways]
-            assert [each.status_code for each in told] == [422, 422]
-            assert told[0].json() == told[1].json()
-            assert told[0].json()["index"] == 1
+            for path, body, kind in two_of_which_the_second_is_bad(gateways[0].cluster, name, number):
+                told = [post(each, path, body, kind) for each in gateways]
+                assert [each.status_code for each in told] == [422, 422], path
+                assert told[0].json() == told[1].json()
+                assert told[0].json()["index"] == 1
         assert ends(gateways[0], name) == before
         assert len(led) == 2, "each leads some"
