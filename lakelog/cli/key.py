@@ -11,6 +11,7 @@ from log_tables.errors import InvalidArgument
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None)
 
 _DAY_MS = 24 * 60 * 60 * 1000
+_DAYS_MAX = 36_500
 
 
 @app.command()
@@ -18,7 +19,9 @@ def create(
     principal: Annotated[str, typer.Argument(metavar="USER:NAME", help="Whose key it is.")],
     expires: Annotated[
         float | None,
-        typer.Option("--expires-days", min=0, help="Days until it ends; by default it does not."),
+        typer.Option(
+            "--expires-days", min=0, max=_DAYS_MAX, help="Days until it ends; by default it does not."
+        ),
     ] = None,
     data: Data = None,
     json: Json = False,

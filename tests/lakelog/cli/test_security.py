@@ -122,6 +122,9 @@ def test_a_key_is_made_listed_and_revoked(run: Run, data: str) -> None:
 def test_what_is_no_key_is_named(run: Run, data: str) -> None:
     run("security", "init", "--data", data)
     wrong(run("key", "create", "ann", "--data", data), USAGE, "'ann' is not written as User:NAME")
+    for days in ("inf", "1e9", "-1"):  # no calendar has the day on which such a key would end
+        done = run("key", "create", "User:ann", "--expires-days", days, "--data", data)
+        assert (done.exit_code, "'--expires-days'" in done.stderr) == (USAGE, True), done.output
     wrong(run("key", "revoke", "a1", "--data", data), USAGE, "there is no key 'a1'; see `lakelog key list`")
     done = run("key", "revoke", "a1.secret", "--data", data)
     wrong(done, USAGE, "the id of a key ends before its dot")
