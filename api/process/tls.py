@@ -96,7 +96,9 @@ def _server_context(settings: Settings) -> ssl.SSLContext:
     if settings.ssl_client_auth != "none":
         # Not CERT_REQUIRED: /health needs none. api/process/authentication.py asks for one.
         context.verify_mode = ssl.CERT_OPTIONAL
-        context.num_tickets = 0  # a session that is resumed would bring a certificate that is not looked at
+        # A session that is resumed would bring a certificate that nobody verifies again, for hours. TLS 1.2
+        # resumes them by ids as well as by tickets, and only tickets can be switched off from Python.
+        context.minimum_version, context.num_tickets = ssl.TLSVersion.TLSv1_3, 0
         try:
             context.load_verify_locations(settings.ssl_ca_certs)
         except OSError as error:

@@ -82,6 +82,24 @@ def test_without_a_right_certificate_nobody_is_let_in(
             httpx.get(f"{gateway.url}/health", verify=authority.trusted(pair))
 
 
+def test_a_connection_that_could_be_resumed_is_not_made(
+    gateway: RunningGateway, authority: Authority
+) -> None:
+    """A resumed one brings a certificate that nobody verifies again: its authority may be gone by then."""
+    context, address = authority.trusted(), ("127.0.0.1", httpx.URL(gateway.url).port)
+    with (
+        socket.create_connection(address, timeout=WAIT_S) as plain,
+        context.wrap_socket(plain, server_hostname="127.0.0.1") as connection,
+    ):
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert connection.recv(1_000).startswith(b"HTTP/1.1 200")
+        session = connection.session
+        assert session is None or not session.has_ticket
+    context.maximum_version = ssl.TLSVersion.TLSv1_2  # which resumes by ids, too, and no option prevents it
+    with socket.create_connection(address, timeout=WAIT_S) as plain, pytest.raises(ssl.SSLError):
+        context.wrap_socket(plain, server_hostname="127.0.0.1")
+
+
 def test_a_key_counts_more_than_a_certificate(
     gateway: RunningGateway, authority: Authority, secured: Secured
 ) -> None:
