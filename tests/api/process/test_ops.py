@@ -7,9 +7,10 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.metrics import INTERNAL_TOPICS, OTHER_TOPICS, TOPIC_LABELS_MAX, Metrics, TableSize
+from log_tables.layout import METADATA_DIRECTORY
 from log_tables.version import VERSION
 from tests.kit.gateway import RunningGateway, running_gateway
-from tests.kit.support import ROOT
+from tests.kit.support import ROOT, wait_until
 
 OPERATING = ROOT / "docs" / "operating.md"
 
@@ -95,6 +96,20 @@ def test_a_gateway_without_its_root_is_alive_and_not_ready(tmp_path: Path) -> No
         assert (answer.status_code, answer.json()["error_code"]) == (503, 50003)
         assert str(tmp_path) not in answer.text
         assert running.client.get("/health").status_code == 200
+
+
+def test_who_asks_whether_it_is_ready_learns_nothing_more(tmp_path: Path) -> None:
+    """Anybody may ask: what the store says has its paths, and in a bucket its URL."""
+    with running_gateway(tmp_path) as running:
+        metadata = tmp_path / METADATA_DIRECTORY
+        metadata.rename(tmp_path / "elsewhere")
+        metadata.write_text("a file")
+        answer = running.client.get("/ready")
+        assert (answer.status_code, answer.json()["error_code"]) == (503, 50003)
+        assert answer.json()["message"] == "this gateway cannot serve now; its log says why"
+        metadata.unlink()
+        (tmp_path / "elsewhere").rename(metadata)
+        wait_until(lambda: running.client.get("/ready").is_success, "it is ready again")
 
 
 def test_labels_are_bounded_however_many_topics_there_are() -> None:
