@@ -164,8 +164,9 @@ class Authorization:
 
     def check_create(self, topic: str) -> None:
         """Raise AuthorizationFailed unless it may create `topic`: CREATE on the cluster is enough."""
-        if not self.allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
-            self.check(Operation.CREATE, ResourceType.TOPIC, topic)
+        in_all = self.allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
+        kind, name = (ResourceType.CLUSTER, CLUSTER_NAME) if in_all else (ResourceType.TOPIC, topic)
+        self.check(Operation.CREATE, kind, name)
 
     def check_reads(self, partitions: Iterable[TopicPartition]) -> None:
         """Raise AuthorizationFailed unless it may read records of these partitions."""

@@ -37,11 +37,11 @@ class Served:
 
 
 @asynccontextmanager
-async def served(root: Path) -> AsyncIterator[Served]:
-    """A gateway that is stopped in order at the end."""
+async def served(root: Path, **given: Any) -> AsyncIterator[Served]:
+    """A gateway with these settings that is stopped in order at the end."""
     listener = listen("127.0.0.1", 0)
     url = url_of("127.0.0.1", listener)
-    settings = Settings(data=str(root), linger_ms=0, leader_timeout_ms=NEVER_MS)
+    settings = Settings(data=str(root), linger_ms=0, leader_timeout_ms=NEVER_MS, **given)
     gateway = open_gateway(settings, url)
     app = GuardMiddleware(PeerMiddleware(create_app(gateway), gateway), gateway)
     server = uvicorn.Server(uvicorn.Config(app, lifespan="on", log_config=None, ws="none"))

@@ -3,7 +3,9 @@
 The requests are made from the application's own routes (tests/kit/every_route.py).
 """
 
+import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -15,9 +17,11 @@ from api.requests.access import PUBLIC_PATHS, RULES, rule_of
 from api.requests.strict import StrictRoute
 from ingest.settings import Settings
 from log_tables.cluster.acl import Operation, ResourceType
+from log_tables.errors import AuthorizationFailed
 from tests.kit.every_route import PAGES, Request, requests_of, routes, without_topic
 from tests.kit.gateway import RunningGateway, running_gateway
 from tests.kit.secured import Secured, acl, bearer, error_code, everything
+from tests.kit.served import Served, served
 from tests.kit.support import wait_until
 
 UNAUTHENTICATED, UNAUTHORIZED = 40101, 40301
@@ -175,3 +179,41 @@ def test_what_is_revoked_or_denied_is_refused_soon(world: World) -> None:
     wait_until(lambda: error_code(world.ask("GET", url, key)) == UNAUTHORIZED, "the ACL is gone")
     world.root.revoke(key)
     wait_until(lambda: error_code(world.ask("GET", url, key)) == UNAUTHENTICATED, "the key is gone")
+
+
+def test_one_check_more_is_asked_on_every_route(tmp_path: Path, app: FastAPI) -> None:
+    """Of a super user too, whom no ACL keeps out."""
+    root = Secured(tmp_path)
+    key = root.key()
+
+    def refuse(_context: object, operation: Operation, kind: ResourceType, name: str) -> None:
+        raise AuthorizationFailed(f"the canary says no to {operation} on {kind} {name}")
+
+    async def ask_each() -> None:
+        async with served(tmp_path, authentication_methods=("api-key",)) as here:
+            here.client.headers.update(bearer(key))
+            (await here.client.post("/topics", json={"topic_name": "t"})).raise_for_status()
+            (await here.client.post("/consumers/g", json={"name": "i"})).raise_for_status()
+            here.gateway.access.checks.append(refuse)
+            assert await refused(here, app, root.cluster.cluster_id) > 60
+
+    asyncio.run(ask_each())
+
+
+async def refused(here: Served, app: FastAPI, cluster_id: str) -> int:
+    """Ask for all that needs a permission; how much that is. Each has to meet the canary."""
+    tried = 0
+    for method, route in routes(app):
+        kind = {"Content-Type": "application/json"} if method in ("POST", "PUT", "PATCH") else {}
+        path = without_topic(app, method, route, cluster_id)
+        if path is not None and rule_of({method}, route):
+            assert "canary" in (await here.client.request(method, path, headers=kind)).text, (method, path)
+            tried += 1
+        for request in requests_of(app, method, route, cluster_id):
+            if request.place not in LISTS_WHAT_IT_MAY:
+                kind = {"Content-Type": request.media_type} if request.media_type else {}
+                content, url = request.content("t"), request.url("t")
+                answer = await here.client.request(method, url, content=content, headers=kind)
+                assert "canary" in answer.text, (request, answer.text)
+                tried += 1
+    return tried
