@@ -15,7 +15,7 @@ from api.process.authentication import authenticate
 from api.process.browsers import check_host, check_media_type, check_origin
 from api.process.throttle import PendingRequests, throttle
 from api.requests.heads import heads
-from log_tables.errors import LakelogError
+from log_tables.errors import LakelogError, NotFound
 
 Check = Callable[[Gateway, Scope], None]
 """Reads an ASGI scope of type http. Raises LakelogError for a request that is refused."""
@@ -45,7 +45,17 @@ def _named(scope: Scope, header: bytes) -> set[str]:
     return {each.strip().lower() for each in listed.split(",")} - {""}
 
 
-CHECKS: Sequence[Check] = (check_host, check_origin, check_media_type, check_codings)
+def check_path(_: Gateway, scope: Scope) -> None:
+    """Raise NotFound for a path with a line feed, which no name has.
+
+    The pattern of a route takes one at its end, where nothing else that looks at the path does.
+    """
+    path = scope["path"]
+    if "\n" in path:
+        raise NotFound(f"{scope['method']} {path[:200]!r}: Not Found; see /docs")
+
+
+CHECKS: Sequence[Check] = (check_host, check_path, check_origin, check_media_type, check_codings)
 """In order: the first failing check is the answer."""
 
 

@@ -20,6 +20,7 @@ from coordinator.access.principal import ANONYMOUS, RequestContext
 from coordinator.access.quota_manager import QuotaKind
 from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
 from log_tables.errors import AuthenticationFailed
+from log_tables.limits import PARTITIONS_MAX
 from log_tables.topic_partition import TopicPartition
 
 CONTEXT = "lakelog.context"
@@ -157,10 +158,13 @@ class Authorization:
         return self._access.allows(self.context, operation, resource_type, name)
 
     def charge_changes(self, partitions: int) -> None:
-        """Count the creation or deletion of so many partitions. Raises QuotaReached, before, for a debt."""
+        """Count the creation or deletion of so many partitions. Raises QuotaReached, before, for a debt.
+
+        A number that no topic can have counts as the nearest one: a negative one would pay a debt.
+        """
         quotas, principal = self._access.quotas, self.context.principal
         quotas.delay_s(principal, QuotaKind.MUTATIONS)
-        quotas.charge(principal, QuotaKind.MUTATIONS, partitions)
+        quotas.charge(principal, QuotaKind.MUTATIONS, min(max(partitions, 0), PARTITIONS_MAX))
 
     def check_create(self, topic: str) -> None:
         """Raise AuthorizationFailed unless it may create `topic`: CREATE on the cluster is enough."""

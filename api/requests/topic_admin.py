@@ -54,7 +54,7 @@ def add_partitions(here: Gateway, asked: Authorization, topic_name: str, count: 
     """Grow a topic to `count` partitions; blocking. Raises UnknownTopic, InvalidArgument, QuotaReached."""
     more = count - describe_topic(here, topic_name).partition_count
     _check_quota(here, more)
-    asked.charge_changes(max(0, more))
+    asked.charge_changes(more)
     return TopicDescription(here, topic_admin.add_partitions(here.cluster, topic_name, count))
 
 

@@ -110,14 +110,14 @@ async def _transact(request: Request, group_id: str, member_id: str | None, key:
         body = take_body(request)
         digest = blake2b(body, digest_size=16, key=form.name.encode()).hexdigest()
         retry = key, digest
-        transaction, earlier = None, False
+        asked, repeated, earlier = authorization(request), None, False
         if key:
-            transaction, earlier = await _find_repeat(here, room, group_id, retry, body, form)
-        if transaction is None:
-            asked = authorization(request)
-            transaction = await _commit(here, asked, room, group_id, member_id, retry, body, form)
+            repeated, earlier = await _find_repeat(here, room, group_id, retry, body, form)
+        transaction = repeated or await _commit(here, asked, room, group_id, member_id, retry, body, form)
         del body
     ranges = await transaction.where()
+    if repeated is not None:  # the body may name others than the first one did
+        asked.check(Operation.WRITE, ResourceType.TOPIC, *sorted({each.topic for each in ranges}))
     return await maybe_in_thread(
         len(ranges) > INLINE_MAX_ROWS, lambda: _answer(transaction.number, ranges, earlier)
     )

@@ -31,6 +31,15 @@ def test_no_route_takes_an_encoded_body_for_what_it_is_not(gateway: RunningGatew
     assert world.state() == before
 
 
+def test_no_route_takes_a_path_that_ends_with_a_line_feed(gateway: RunningGateway, topic: str) -> None:
+    world = World(gateway, topic)
+    before = world.state()
+    for route in routes(gateway.client):
+        answer = world.send(route.method, f"{route.path(**world.names)}%0A", world.body_of(route))
+        assert (answer.status_code, answer.json()["error_code"]) == (404, 404), route
+    assert world.state() == before
+
+
 def test_a_body_that_says_it_is_as_it_is_is_taken(gateway: RunningGateway, topic: str) -> None:
     headers = {"Content-Type": JSON, "Content-Encoding": "Identity"}
     body = json.dumps({"records": [{"value": 1}]})

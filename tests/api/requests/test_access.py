@@ -217,3 +217,20 @@ async def refused(here: Served, app: FastAPI, cluster_id: str) -> int:
                 assert "canary" in answer.text, (request, answer.text)
                 tried += 1
     return tried
+
+
+def test_a_repeated_transaction_is_answered_to_those_who_may_write_its_topics(world: World) -> None:
+    def committed(key: str, body: object) -> httpx.Response:
+        url = "/consumers/repeated/transactions"
+        headers = {"Idempotency-Key": "once", **bearer(key)}
+        return world.client.post(url, json=body, headers=headers)
+
+    first = {"records": [{"topic": world.topic, "value": 1}]}
+    run = {"topic": "other", "topic_id": "t", "partition": 0, "start": 0, "length": 1, "records": 1}
+    staged = {"staged": [{"path": f"staging/{'0' * 32}-{'0' * 16}.arrow", "runs": [run]}]}
+    done = committed(world.able, first)
+    assert done.is_success, done.text
+    for body in (first, staged):
+        assert committed(world.able, body).json()["offsets"] == done.json()["offsets"]
+        refused = committed(world.elsewhere, body)
+        assert error_code(refused) == UNAUTHORIZED, refused.text
