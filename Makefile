@@ -44,6 +44,7 @@ format: $(VENV)/.dev ## Format code and pages, and fix what can be fixed
 torture: setup ## The long versions of the tests that break things; LAKELOG_SEED=n repeats a run
 	LAKELOG_SEED=$(LAKELOG_SEED) $(BIN)/python -m pytest -m torture \
 		--hypothesis-profile=torture --hypothesis-seed=$(LAKELOG_SEED)
+	$(BIN)/python -m pytest tests/api tests/lakelog/client --secured --numprocesses 2 --dist loadfile
 
 bench: $(VENV)/.dev ## This project beside its peers
 	$(BIN)/python -m bench $(ARGS)

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from hypothesis import settings
 from log_tables.clock import ManualClock
 from tests.kit.engines import engine
 from tests.kit.gateway import gateway, topic
+from tests.kit.run_credential import begin, with_credential
 from tests.kit.support import ROOT, S3_SERVER, SPARK_CLASSES, S3Server, s3_server
 
 if TYPE_CHECKING:
@@ -48,14 +50,17 @@ SEED = int(os.environ.get("LAKELOG_SEED", "1"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`make quick` sets it."""
+    """`make quick` and `make torture` set them."""
     parser.addoption("--quick", action="store_true", help="leave out what starts a process")
+    parser.addoption("--secured", action="store_true", help="every gateway authenticates its clients")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """In a quick run fewer examples do."""
     if config.getoption("--quick"):
         settings.load_profile("quick")
+    if config.getoption("--secured"):
+        begin()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -86,6 +91,13 @@ def _no_process(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if request.config.getoption("--quick"):
             patch.setattr(subprocess.Popen, "__init__", _end_the_test)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _secured(request: pytest.FixtureRequest) -> Iterator[None]:
+    """In a secured run gateways authenticate their clients, and requests are a super user's."""
+    with with_credential() if request.config.getoption("--secured") else nullcontext():
         yield
 
 

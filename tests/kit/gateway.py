@@ -19,6 +19,7 @@ from log_tables.layout import partition_directory, topic_directory
 from log_tables.partition.partition import Partition
 from log_tables.store.store import open_store
 from tests.kit.partitions import append_each, thin_out
+from tests.kit.run_credential import note_gateway, settings_of
 
 LEADER_TIMEOUT_MS = 500
 """Short, as one that is killed here and started again has another port, and so is another broker."""
@@ -90,7 +91,9 @@ def start_gateway(data: str | Path, *flags: str, **settings: object) -> RunningG
 
     `flags` go to the command line, `settings` are set by `--set`.
     """
-    settings = {"leader_timeout_ms": LEADER_TIMEOUT_MS, **settings}
+    own = "authentication_methods" in settings
+    secured = {} if own else settings_of(data, settings.get("store_options", "{}"))
+    settings = {"leader_timeout_ms": LEADER_TIMEOUT_MS, **secured, **settings}
     pairs = (part for name, value in settings.items() for part in ("--set", f"{name}={value}"))
     process = subprocess.Popen(
         [
@@ -113,6 +116,7 @@ def start_gateway(data: str | Path, *flags: str, **settings: object) -> RunningG
     ready = process.stdout.readline()
     assert "ready at" in ready, f"the gateway ended with exit code {process.wait()}"
     url = ready.split("ready at ")[1].split()[0]
+    note_gateway(url, own)
     return RunningGateway(process, url, str(data), httpx.Client(base_url=url, timeout=30))
 
 

@@ -12,13 +12,14 @@ from typing import Any
 import httpx
 
 from log_tables.clock import SystemClock
+from tests.kit.run_credential import inherited_headers
 
 AGAIN_S = 0.02
 
 
 class Reader:
     def __init__(self, url: str, group: str, name: str, topic: str, file: str, auto_commit: bool) -> None:
-        self._client = httpx.Client(base_url=url, timeout=10)
+        self._client = httpx.Client(base_url=url, timeout=10, headers=inherited_headers())
         self._group, self._name, self._topic, self._auto_commit = group, name, topic, auto_commit
         self._path = f"/consumers/{group}/instances/{name}"
         self._file = os.open(file, os.O_CREAT | os.O_WRONLY | os.O_APPEND)

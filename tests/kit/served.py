@@ -17,6 +17,7 @@ from api.process.guard import GuardMiddleware
 from api.process.server import listen, open_gateway, url_of
 from ingest.settings import Settings
 from tests.kit.gateway import NEVER_MS
+from tests.kit.run_credential import note_gateway, settings_of
 from tests.kit.support import WAIT_S, wait_until
 
 JSON = "application/vnd.kafka.json.v2+json"
@@ -41,7 +42,10 @@ async def served(root: Path, **given: Any) -> AsyncIterator[Served]:
     """A gateway with these settings that is stopped in order at the end."""
     listener = listen("127.0.0.1", 0)
     url = url_of("127.0.0.1", listener)
+    own = "authentication_methods" in given
+    given = {**({} if own else settings_of(root)), **given}
     settings = Settings(data=str(root), linger_ms=0, leader_timeout_ms=NEVER_MS, **given)
+    note_gateway(url, own)
     gateway = open_gateway(settings, url)
     app = GuardMiddleware(PeerMiddleware(create_app(gateway), gateway), gateway)
     server = uvicorn.Server(uvicorn.Config(app, lifespan="on", log_config=None, ws="none"))

@@ -7,6 +7,7 @@ import httpx
 import msgspec
 
 from tests.kit.gateway import RunningGateway
+from tests.kit.run_credential import credential_headers
 
 WAIT_S = 180.0
 
@@ -58,5 +59,6 @@ def tell(gateway: RunningGateway, *parts: bytes) -> Heard:
 def head(line: str, **headers: str) -> bytes:
     """The head of a request to a gateway on this machine; `_` in a header's name stands for `-`."""
     lines = [f"{line} HTTP/1.1", "Host: 127.0.0.1"]
-    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    told = credential_headers() | {name.replace("_", "-"): value for name, value in headers.items()}
+    lines += [f"{name}: {value}" for name, value in told.items()]
     return "\r\n".join([*lines, "", ""]).encode()

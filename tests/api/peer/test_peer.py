@@ -33,6 +33,7 @@ from log_tables.rows import as_batch
 from log_tables.store.store import open_store
 from tests.kit.gateway import RunningGateway, running_gateway
 from tests.kit.partitions import entry
+from tests.kit.run_credential import is_secured
 from tests.kit.support import wait_until
 
 ONE = encode_entries([entry(b"a")])
@@ -65,7 +66,8 @@ class Asker:
         self.record = found or self.registered()
 
     def registered(self) -> BrokerRecord:
-        made = replace(self.cluster.metadata_log.register_broker(self.URL), leaving=True)
+        made = self.cluster.metadata_log.register_broker(self.URL)
+        made = replace(made, leaving=True, secured=is_secured())
         self.cluster.metadata_log.publish_broker(made)
         return made
 

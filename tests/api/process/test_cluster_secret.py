@@ -25,6 +25,7 @@ from log_tables.layout import CREDENTIALS, PEER_SECRET
 from log_tables.root.copy import copy_root
 from log_tables.store.store import open_store
 from tests.kit.gateway import RunningGateway, running_gateway
+from tests.kit.run_credential import is_secured
 from tests.kit.support import S3Server
 
 ONE, OTHER = "1" * 32, "2" * 32
@@ -38,6 +39,8 @@ def refused(data: str, *flags: str, **named: str) -> str:
     """The sentence with which a gateway refuses to start."""
     command = [sys.executable, "-m", "lakelog", "serve", "--data", data, "--port", "0", *flags]
     command += ["--set", "leader_timeout_ms=2000"]
+    if is_secured():
+        command += ["--set", "authentication_methods=api-key"]
     ended = subprocess.run(command, capture_output=True, text=True, env=environment(**named), check=False)
     assert ended.returncode == 2, ended
     assert ended.stdout == ""

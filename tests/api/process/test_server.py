@@ -13,6 +13,9 @@ import httpx
 import pytest
 
 from tests.kit.gateway import RunningGateway, running_gateway, start_gateway, two_gateways
+from tests.kit.run_credential import credential_headers, credential_line
+
+JSON = {"Content-Type": "application/json"}
 
 
 def test_an_orderly_stop_keeps_what_was_only_accepted(tmp_path: Path) -> None:
@@ -51,7 +54,7 @@ def test_requests_in_flight_are_answered_before_the_end(tmp_path: Path) -> None:
     gateway.create_topic("t")
     connection = connected(gateway)
     body = json.dumps({"records": [{"value": 1}]})
-    connection.request("POST", "/topics/t/partitions/0", body, {"Content-Type": "application/json"})
+    connection.request("POST", "/topics/t/partitions/0", body, JSON | credential_headers())
     assert gateway.stop() == 0
     answer = connection.getresponse()
     assert answer.status == 200
@@ -82,7 +85,9 @@ def test_a_long_poll_is_answered_when_the_gateway_stops(tmp_path: Path) -> None:
     gateway = start_gateway(tmp_path)
     gateway.create_topic("t")
     connection = connected(gateway)
-    connection.request("GET", "/topics/t/partitions/0/records?offset=0&timeout=100000")
+    connection.request(
+        "GET", "/topics/t/partitions/0/records?offset=0&timeout=100000", headers=credential_headers()
+    )
     assert gateway.stop() == 0
     answer = connection.getresponse()
     assert (answer.status, json.loads(answer.read())) == (200, [])
@@ -110,6 +115,7 @@ def test_half_a_request_changes_nothing_and_is_nobody_s_error(tmp_path: Path) ->
         for path in ("/topics/t/partitions/0", f"{gateway.cluster}/topics"):
             with socket.create_connection(address(gateway)) as connection:
                 head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                head += credential_line()
                 connection.sendall(f'{head}Content-Length: 1000\r\n\r\n{{"records": ['.encode())
         offsets = gateway.client.get("/topics/t/partitions/0/offsets").json()
         assert offsets == {"beginning_offset": 0, "end_offset": 0}
@@ -123,8 +129,8 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
     gateway.create_topic("t")
     # A request whose body never comes keeps an orderly stop waiting.
     with socket.create_connection(address(gateway)) as connection:
-        head = b"POST /topics/t HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        connection.sendall(head + b"Content-Length: 9\r\n\r\n")
+        head = "POST /topics/t HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        connection.sendall(f"{head}{credential_line()}Content-Length: 9\r\n\r\n".encode())
         assert gateway.client.get("/health").status_code == 200
         gateway.process.send_signal(signal.SIGTERM)
         while accepts(gateway.url):

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from tests.kit.gateway import RunningGateway, running_gateway, start_gateway
 from tests.kit.produce import ARROW, post, records, refused, stream
+from tests.kit.run_credential import credential_line
 
 KIB = 1024
 
@@ -109,7 +110,7 @@ def test_slow_readers_hold_little_of_what_they_asked_for(tmp_path: Path) -> None
     with running_gateway(tmp_path) as gateway:
         url = httpx.URL(gateway.url)
         address = (url.host, url.port or 80)
-        head = f"Host: localhost\r\nAccept: {ARROW}\r\n\r\n"
+        head = f"Host: localhost\r\nAccept: {ARROW}\r\n{credential_line()}\r\n"
         fetch = f"GET /topics/t/partitions/0/records HTTP/1.1\r\n{head}".encode()
         arrow = {"Accept": ARROW}
         whole = gateway.client.get("/topics/t/partitions/0/records", headers=arrow)

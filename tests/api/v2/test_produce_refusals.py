@@ -11,6 +11,7 @@ import pytest
 
 from tests.kit.gateway import RunningGateway
 from tests.kit.produce import ARROW, BINARY, JSON, TEXT, ends, post, records, refused, stream
+from tests.kit.run_credential import credential_line
 
 BASE64 = base64.b64encode(b"x" * 10).decode()
 
@@ -129,6 +130,7 @@ def test_a_request_larger_than_allowed_is_refused_before_it_is_read(
 ) -> None:
     url = httpx.URL(gateway.url)
     head = f"POST /topics/{topic} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {JSON}\r\n"
+    head += credential_line()
     with socket.create_connection((url.host, url.port or 80)) as connection:
         connection.sendall(f"{head}Content-Length: {10**9}\r\n\r\n".encode())
         answer = HTTPResponse(connection)
@@ -141,7 +143,8 @@ def test_a_request_larger_than_allowed_is_refused_before_it_is_read(
 def test_half_a_body_writes_nothing(gateway: RunningGateway, topic: str) -> None:
     url, body = httpx.URL(gateway.url), records({"value": 1}, {"value": 2})
     for header in (f"Content-Length: {len(body)}\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n1000\r\n"):
-        head = f"POST /topics/{topic} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {JSON}\r\n{header}"
+        head = f"POST /topics/{topic} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {JSON}\r\n"
+        head += credential_line() + header
         with socket.create_connection((url.host, url.port or 80)) as connection:
             connection.sendall(head.encode() + body[:-5])
             connection.shutdown(socket.SHUT_WR)

@@ -16,6 +16,7 @@ from log_tables import errors
 from tests.kit.faces import Face
 from tests.kit.gateway import RunningGateway
 from tests.kit.producing import Refusing, values
+from tests.kit.run_credential import is_secured
 from tests.kit.support import wait_until
 
 
@@ -109,9 +110,11 @@ def test_a_producer_that_is_dropped_sends_what_it_has_and_says_so(
 def test_a_program_that_ends_without_closing_says_what_may_be_lost(
     gateway: RunningGateway, topic: str
 ) -> None:
+    key = ", credential=Credential.api_key(os.environ['LAKELOG_API_KEY'])" if is_secured() else ""
     program = (
-        "from lakelog import Producer\n"
-        f"producer = Producer({gateway.url!r}, linger_ms=60_000)\n"
+        "import os\n"
+        "from lakelog import Credential, Producer\n"
+        f"producer = Producer({gateway.url!r}, linger_ms=60_000{key})\n"
         f"producer.send({topic!r}, b'1')\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
