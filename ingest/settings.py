@@ -226,6 +226,12 @@ class Settings(BaseSettings):
         ge=0,
         description="Requests of one principal under way at once, waiting polls too; 0 means no bound.",
     )
+    principal_groups_max: int = Field(
+        default=0, ge=0, description="Consumer groups here that one principal has made; 0 means no bound."
+    )
+    principal_consumer_instances_max: int = Field(
+        default=0, ge=0, description="Consumer instances here of one principal; 0 means no bound."
+    )
     connections_max_idle_ms: int = Field(
         default=75_000,
         ge=2_000 * PEER_KEPT_S,

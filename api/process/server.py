@@ -257,9 +257,9 @@ def gateway_of(cluster: Cluster, settings: Settings, clock: Clock) -> Gateway:
     transactions = TransactionCoordinator(cluster, router.append, buffer, clock, metrics.transaction)
     tails = TailFollower(clock)
     consumers = SessionManager(cluster, tails, clock)
-    shards = ShardManager(cluster, leadership, consumers, transactions, settings, clock, failures)
-    coordinator = GroupCoordinator(cluster, shards, consumers, transactions, clock)
     access = Access(lambda: cluster.metadata_log.access, clock, authenticator_of(settings, clock))
+    shards = ShardManager(cluster, leadership, consumers, transactions, access, settings, clock, failures)
+    coordinator = GroupCoordinator(cluster, shards, consumers, transactions, clock)
     return Gateway(
         cluster,
         writer,

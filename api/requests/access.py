@@ -15,7 +15,7 @@ from starlette.types import Scope
 
 from api.gateway import Gateway, gateway
 from api.requests.heads import TARGETED, heads
-from coordinator.access.access import Access
+from coordinator.access.access import UNCHECKED, Access
 from coordinator.access.principal import ANONYMOUS, RequestContext
 from coordinator.access.quota_manager import QuotaKind
 from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
@@ -147,6 +147,11 @@ class Authorization:
 
     def __init__(self, here: Gateway, context: RequestContext) -> None:
         self.context, self._access = context, here.access
+
+    @property
+    def identified(self) -> RequestContext | None:
+        """Its context, to be kept; None where nobody was authenticated."""
+        return None if self._access.is_open or self.context is UNCHECKED else self.context
 
     def check(self, operation: Operation, resource_type: ResourceType, *names: str) -> None:
         """Raise AuthorizationFailed unless it may do this with each of the resources."""

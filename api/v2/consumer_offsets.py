@@ -152,7 +152,7 @@ async def put_group_offsets(
     """
     offsets = wanted.offsets_to_commit(step=0)
     asked.check_reads(offsets)
-    await here.coordinator.reset(group, offsets, force)
+    await here.coordinator.reset(group, offsets, force, asked.identified)
 
 
 @router.delete("", status_code=204, summary="Delete a group", responses=error_responses(404, 409, 503))

@@ -43,7 +43,7 @@ _CREATE_BODY = {"requestBody": {"content": {V2_MEDIA_TYPE: {"schema": NewConsume
     responses=error_responses(409, 413, 422, 503),
     openapi_extra=_CREATE_BODY,
 )
-async def create(request: Request, group: GroupName) -> V2Response:
+async def create(request: Request, asked: Authorized, group: GroupName) -> V2Response:
     """An empty body takes the defaults. The instance outlives the gateway. It ends when it is deleted, or
     when it sends no request for its session timeout.
     """
@@ -51,7 +51,7 @@ async def create(request: Request, group: GroupName) -> V2Response:
     wanted = parse_consumer(take_body(request))
     config = wanted.config(here.settings)
     name = wanted.chosen_name() or f"rest-consumer-{here.clock.unique_id()}"
-    await here.coordinator.apply_event(group, Join(name, config))
+    await here.coordinator.apply_event(group, Join(name, config, asked.identified))
     base = here.settings.advertised_url.rstrip("/")
     uri = f"{base}/consumers/{quote(group, safe='')}/instances/{quote(name, safe='')}"
     return V2Response({"instance_id": name, "base_uri": uri})
@@ -101,7 +101,8 @@ async def subscribe(
     asked.check(Operation.READ, ResourceType.TOPIC, *sorted(names))
     if wanted.topics is not None and wanted.topic_pattern is not None:
         raise MixedSubscription("the subscription has both topics and a topic_pattern; send one of them")
-    await here.coordinator.apply_event(group, Subscribe(instance, names, wanted.topic_pattern or ""))
+    event = Subscribe(instance, names, wanted.topic_pattern or "", asked.identified)
+    await here.coordinator.apply_event(group, event)
 
 
 @router.get(

@@ -202,7 +202,9 @@ async def _request(
         ]
         offsets = frame.offsets_to_commit(step=0 if member_id is None else 1)
         size_bytes = sum(batch.nbytes for each in records for batch in each.batches)
-        request = TransactionRequest(offsets, records, frame.staged, frame.generation, *retry, frame.forget)
+        request = TransactionRequest(
+            offsets, records, frame.staged, frame.generation, *retry, frame.forget, asked.identified
+        )
         return request, size_bytes
 
     return await maybe_in_thread(large, build)

@@ -1,8 +1,13 @@
-"""The events of a consumer group. Times are those of the caller's clock."""
+"""The events of a consumer group. Times are those of the caller's clock.
+
+The `context` of an event is that of the request it comes from; None where nobody is authenticated.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from coordinator.access.principal import RequestContext
+from coordinator.groups.topic_filter import TopicFilter
 from log_tables.cluster.group_log import AppendedRange, MemberConfig
 from log_tables.segments.staging import StagedFile
 from log_tables.topic_partition import TopicPartition
@@ -22,6 +27,7 @@ class Join:
 
     member_id: str
     config: MemberConfig
+    context: RequestContext | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +46,12 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """A member subscribes to topics: those named, or those that a pattern matches."""
+    """A member subscribes to topics: those named, or those that a pattern matches and `context` may read."""
 
     member_id: str
     topics: frozenset[str] = frozenset()
     pattern: str = ""
+    context: RequestContext | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +113,7 @@ class Reset:
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     at_ms: int
     force: bool = False
+    context: RequestContext | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +134,7 @@ class Transact:
     forget: tuple[str, ...] = ()
     producer_id: int
     at_ms: int
+    context: RequestContext | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +157,10 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class TopicsChanged:
-    """These are the topics now, by name."""
+    """These are the topics now, by name, and who may read which; without a filter everybody may read all."""
 
     topics: Mapping[str, TopicState]
+    readable: TopicFilter | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from coordinator.access.principal import RequestContext
 from coordinator.groups.events import TopicState
 from coordinator.groups.pattern import matching
+from coordinator.groups.topic_filter import TopicFilter
 from coordinator.groups.transaction_state import TransactionState
 from log_tables.cluster.group_log import MemberConfig, OffsetValue
 from log_tables.cluster.topic import check_public, is_internal
@@ -22,7 +24,8 @@ class Member:
     """A member: its subscription and its partitions. Times in milliseconds of the caller's clock.
 
     `epoch` is the generation of the last change that it must know of. A `dormant` member has not polled
-    for too long: it stays a member, and gets no partitions until it polls.
+    for too long: it stays a member, and gets no partitions until it polls. `context` is whoever made it, or
+    has subscribed it last; None where nobody was authenticated.
     """
 
     id: str
@@ -36,6 +39,7 @@ class Member:
     epoch: int = 0
     positions: Mapping[TopicPartition, int] = field(default_factory=dict)
     dormant: bool = False
+    context: RequestContext | None = None
 
     @property
     def subscribed(self) -> bool:
@@ -55,7 +59,9 @@ class Member:
 class Group:
     """A group. Immutable; `step` returns the next one.
 
-    `committed_ms` is the time of its newest commit that still counts, in milliseconds since 1970.
+    `committed_ms` is the time of its newest commit that still counts, in milliseconds since 1970. `principal`
+    is whoever made it, `User:<name>`; empty where nobody was authenticated. `readable` says which topics
+    members that subscribe by pattern may read; without it all.
     """
 
     id: str
@@ -67,6 +73,8 @@ class Group:
     idle_ms: int = 0
     committed_ms: int = field(default=0, compare=False)  # it follows from the offsets
     transactions: TransactionState = field(default_factory=TransactionState)
+    principal: str = ""
+    readable: TopicFilter | None = field(default=None, compare=False)  # it follows from the ACLs
 
     def member(self, member_id: str) -> Member:
         """Raises UnknownMember."""
@@ -121,10 +129,15 @@ class Group:
         return member.owned - self.target.get(member.id, NOTHING) if member.subscribed else NOTHING
 
     def subscription(self, member: Member) -> frozenset[str]:
-        """The topics that `member` subscribes to; for a pattern, those that it matches now."""
+        """The topics that `member` subscribes to; for a pattern, those that it matches and the member may
+        read now.
+        """
         if not member.pattern:
             return member.topics
-        return _matching(member.pattern, tuple(name for name in self.topics if not is_internal(name)))
+        found = _matching(member.pattern, tuple(name for name in self.topics if not is_internal(name)))
+        if self.readable is None or member.context is None:
+            return found
+        return self.readable.of(member.context, found)
 
     def check_owned(self, member: Member, partitions: Iterable[TopicPartition]) -> None:
         """Raise NotAssigned for the first of `partitions` that `member` does not own."""

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
+from coordinator.access.principal import RequestContext
 from coordinator.groups.consumer_session import ConsumerSession, PollResult
 from coordinator.groups.events import Delete, Event, Heartbeat, Join, Leave, OffsetAndMetadata, Reset
 from coordinator.groups.group import Group, Member
@@ -59,7 +60,7 @@ class GroupCoordinator:
                 # Nothing is appended that would meet a newer claim: check whether there is one.
                 await asyncio.to_thread(shard.refresh)
             if isinstance(event, Join) and event.member_id not in shard.group(group_id).members:
-                self._shard_manager.check_quota(shard, group_id, joins=True)
+                self._shard_manager.check_quota(shard, group_id, event.context, joins=True)
             group = shard.apply(group_id, event)
             await shard.wait_durable(group_id)
             return group
@@ -150,7 +151,7 @@ class GroupCoordinator:
         """
 
         async def attempt(shard: Shard) -> TransactionResult:
-            self._shard_manager.check_quota(shard, group_id)
+            self._shard_manager.check_quota(shard, group_id, asked.context)
 
             def committing(group: Group) -> None:
                 for consumer in self._sessions.existing(
@@ -192,16 +193,21 @@ class GroupCoordinator:
         await self._shard_manager.with_shard(group_id, attempt)
 
     async def reset(
-        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], force: bool
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        force: bool,
+        context: RequestContext | None = None,
     ) -> Group:
-        """Set a group's offsets from outside; with `force` subscribed members go on from there.
+        """Set a group's offsets from outside, for the client of `context`; with `force` subscribed members go
+        on from there.
 
         Raises GroupNotEmpty, OffsetOutOfRange, UnknownTopic, UnknownPartition.
         """
 
         async def attempt(shard: Shard) -> Group:
-            self._shard_manager.check_quota(shard, group_id)
-            group = shard.apply(group_id, Reset(offsets, self._clock.now_ms(), force))
+            self._shard_manager.check_quota(shard, group_id, context)
+            group = shard.apply(group_id, Reset(offsets, self._clock.now_ms(), force, context))
             # At once: a member must not commit over it what it was given before.
             for consumer in self._sessions.existing(group_id, group.members):
                 consumer.forget(offsets)

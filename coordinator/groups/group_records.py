@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
+from coordinator.access.principal import Principal, RequestContext
 from coordinator.groups import transaction_state
 from coordinator.groups.events import TopicState
 from coordinator.groups.group import Group, Member, newest_commit_ms
@@ -30,7 +31,7 @@ _NEW = GroupValue(0)
 
 def group_record(group: Group) -> tuple[Key, Value | None]:
     """The record of the group as a whole."""
-    return GroupKey(group.id), GroupValue(group.generation, group.idle_ms)
+    return GroupKey(group.id), GroupValue(group.generation, group.idle_ms, group.principal)
 
 
 def member_record(group: Group, member: Member) -> tuple[Key, Value | None]:
@@ -50,8 +51,15 @@ def member_record(group: Group, member: Member) -> tuple[Key, Value | None]:
         member.epoch,
         positions,
         {name: group.topics[name].topic_id for name in sorted({*owned, *positions}) if name in group.topics},
+        *_named(member.context),
     )
     return MemberKey(group.id, member.id), value
+
+
+def _named(context: RequestContext | None) -> tuple[str, list[str], str]:
+    if context is None:
+        return "", [], ""
+    return context.principal.name, [*context.principal.groups], context.host
 
 
 def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[str, Group]:
@@ -94,6 +102,7 @@ def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[
             offsets[group],
             topics[group],
             idle_ms=generations.get(group, _NEW).idle_ms,
+            principal=generations.get(group, _NEW).principal,
             committed_ms=newest_commit_ms(offsets[group]),
             transactions=transaction_state.remember(counts.get(group), intents[group], retries[group]),
         )
@@ -117,4 +126,11 @@ def _remembered(member_id: str, value: MemberValue, now_ms: float) -> Member:
             for topic, places in value.positions.items()
             for p, offset in places.items()
         },
+        context=_context(value),
     )
+
+
+def _context(value: MemberValue) -> RequestContext | None:
+    if not value.principal:
+        return None
+    return RequestContext(Principal(value.principal, tuple(value.principal_groups)), value.host)

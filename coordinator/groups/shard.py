@@ -16,6 +16,7 @@ from coordinator.groups.group import Group
 from coordinator.groups.group_records import restore
 from coordinator.groups.noted_positions import make_durable, new_positions
 from coordinator.groups.step import step
+from coordinator.groups.topic_filter import TopicFilter
 from ingest.accumulator import Accumulator
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
@@ -35,6 +36,7 @@ class Shard:
         self._term = accumulator.partition.term
         self._groups: dict[str, Group] = {}
         self._topics: Mapping[str, TopicState] = {}
+        self._readable: TopicFilter | None = None
         self._behind: dict[str, None] = {}
         self._appended: dict[str, asyncio.Future[int | None]] = {}
         self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
@@ -64,7 +66,8 @@ class Shard:
         """The group `group_id`; an empty one when there is none."""
         if group_id in self._behind and self.leading:
             self._follow(group_id)
-        return self._groups.get(group_id) or Group(group_id, topics=self._topics)
+        found = self._groups.get(group_id)
+        return found or Group(group_id, topics=self._topics, readable=self._readable)
 
     @property
     def size(self) -> int:
@@ -75,6 +78,15 @@ class Shard:
     def members(self) -> int:
         """How many members they have together."""
         return sum(len(group.members) for group in self._groups.values())
+
+    def members_of(self, principal: str) -> int:
+        """How many of them `principal` has made, or subscribed last."""
+        contexts = (member.context for group in self._groups.values() for member in group.members.values())
+        return sum(context is not None and context.principal.name == principal for context in contexts)
+
+    def groups_of(self, principal: str) -> int:
+        """How many groups `principal` has made."""
+        return sum(group.principal == principal for group in self._groups.values())
 
     def groups(self) -> list[Group]:
         """Every group that there is, by name."""
@@ -106,9 +118,11 @@ class Shard:
         self.check_leading()
         step(self.group(group_id), event, self._now_ms())
 
-    def follow(self, topics: Mapping[str, TopicState]) -> None:
-        """Set the topics. Each group hears of them when it is asked for, or by `follow_on`."""
-        self._topics, self._behind = topics, dict.fromkeys(self._groups)
+    def follow(self, topics: Mapping[str, TopicState], readable: TopicFilter | None = None) -> None:
+        """Set the topics, and who may read which. Each group hears of them when it is asked for, or by
+        `follow_on`.
+        """
+        self._topics, self._readable, self._behind = topics, readable, dict.fromkeys(self._groups)
 
     def follow_on(self) -> bool:
         """Apply the topics to some of the groups that have not heard of them.
@@ -122,7 +136,7 @@ class Shard:
     def _follow(self, group_id: str) -> None:
         del self._behind[group_id]
         if group_id in self._groups:
-            self.apply(group_id, TopicsChanged(self._topics))
+            self.apply(group_id, TopicsChanged(self._topics, self._readable))
 
     def expire(self, retention_ms: int) -> bool:
         """Delete some of the groups that have had no members for `retention_ms`.

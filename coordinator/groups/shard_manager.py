@@ -6,8 +6,12 @@ A group belongs to a partition of `__consumer_offsets`, as in Kafka; its leader 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
+from coordinator.access.access import Access
+from coordinator.access.authorizer import Authorizer
+from coordinator.access.principal import RequestContext
 from coordinator.brokers.leadership import Leadership
 from coordinator.failure_log import FailureLog
 from coordinator.groups.events import TopicsChanged, TopicState
@@ -16,11 +20,13 @@ from coordinator.groups.group_records import restore
 from coordinator.groups.session_manager import SessionManager
 from coordinator.groups.shard import Shard
 from coordinator.groups.step import step
+from coordinator.groups.topic_filter import TopicFilter
 from coordinator.groups.transaction_coordinator import TransactionCoordinator
 from coordinator.periodic_task import PeriodicTask
 from ingest.buffer import RETRY_AFTER_S
 from ingest.settings import Settings
 from log_tables.clock import Clock
+from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.config import COMPACT
 from log_tables.cluster.group_log import check_group_name, replay
@@ -52,18 +58,21 @@ class ShardManager:
         leadership: Leadership,
         consumers: SessionManager,
         transactions: TransactionCoordinator,
+        access: Access,
         settings: Settings,
         clock: Clock,
         failures: FailureLog,
     ) -> None:
         self._cluster, self._leadership, self._settings, self._clock = cluster, leadership, settings, clock
-        self._sessions, self._transactions = consumers, transactions
+        self._sessions, self._transactions, self._access = consumers, transactions, access
         leadership.before_hand_over(self._before_hand_over)
         self._shards: dict[int, Shard] = {}
         self._loading: dict[int, asyncio.Task[Shard]] = {}
-        self._replays: dict[int, tuple[tuple[int, int], asyncio.Task[list[Group]]]] = {}
+        self._replays: dict[int, tuple[tuple[int, int, TopicFilter | None], asyncio.Task[list[Group]]]] = {}
         self._topics: Mapping[str, TopicState] = {}
         self._topics_version = -1
+        self._authorizer: Authorizer | None = None
+        self._readable: TopicFilter | None = None
         self._making = asyncio.Lock()
         self._expiring: dict[int, float] = {}
         self._failures = failures
@@ -155,35 +164,53 @@ class ShardManager:
         """The groups that this process coordinates now."""
         return [group for shard in [*self._shards.values()] if shard.leading for group in shard.groups()]
 
-    def check_quota(self, shard: Shard, group_id: str, joins: bool = False) -> None:
-        """Raise QuotaReached when a new group `group_id`, or a member that `joins` it, is one too many."""
-        group, bounds = shard.group(group_id), self._settings
+    def check_quota(
+        self, shard: Shard, group_id: str, context: RequestContext | None, joins: bool = False
+    ) -> None:
+        """Raise QuotaReached when a new group `group_id`, or a member that `joins` it, is one too many, for
+        all clients or for that of `context`.
+        """
+        group, bounds, shards = shard.group(group_id), self._settings, self._shards.values()
+        name = "" if context is None else context.principal.name
         if not group.exists:
-            groups = sum(shard.size for shard in self._shards.values())
+            groups = sum(each.size for each in shards)
             _check_below("consumer groups", groups, "groups_max", bounds.groups_max)
-        if joins:
-            _check_below(
-                f"consumer instances of {group_id!r}",
-                len(group.members),
-                "group_max_size",
-                bounds.group_max_size,
+            most = bounds.principal_groups_max
+            if name and most:
+                groups = sum(each.groups_of(name) for each in shards)
+                _check_below(f"consumer groups of {name[:200]}", groups, "principal_groups_max", most)
+        if not joins:
+            return
+        members, most = len(group.members), bounds.group_max_size
+        _check_below(f"consumer instances of {group_id!r}", members, "group_max_size", most)
+        members, most = sum(each.members for each in shards), bounds.consumer_instances_max
+        _check_below("consumer instances", members, "consumer_instances_max", most)
+        most = bounds.principal_consumer_instances_max
+        if name and most:
+            members, setting = (
+                sum(each.members_of(name) for each in shards),
+                "principal_consumer_instances_max",
             )
-            members = sum(shard.members for shard in self._shards.values())
-            most = bounds.consumer_instances_max
-            _check_below("consumer instances", members, "consumer_instances_max", most)
+            _check_below(f"consumer instances of {name[:200]}", members, setting, most)
 
     def follow_topics(self) -> None:
-        """Apply created and deleted topics to the groups, which never know internal ones."""
-        version = self._cluster.version
-        if version == self._topics_version:
+        """Apply created and deleted topics, and changed ACLs, to the groups, which never know internal
+        topics.
+        """
+        version, authorizer = self._cluster.version, self._access.authorizer
+        if version == self._topics_version and authorizer is self._authorizer:
             return
-        self._topics = {
-            topic.name: TopicState(topic.topic_id, topic.partition_count) for topic in self._cluster.topics()
-        }
-        self._topics_version = version
+        if version != self._topics_version:
+            self._topics = {
+                topic.name: TopicState(topic.topic_id, topic.partition_count)
+                for topic in self._cluster.topics()
+            }
+        if authorizer is not self._authorizer and not self._access.is_open:
+            self._readable = TopicFilter(partial(_reads, authorizer))
+        self._topics_version, self._authorizer = version, authorizer
         for shard in self._shards.values():
             with suppress(NotLeader):
-                shard.follow(self._topics)
+                shard.follow(self._topics, self._readable)
                 shard.follow_on()
 
     async def _follow_on(self, shard: Shard) -> None:
@@ -213,7 +240,7 @@ class ShardManager:
         )  # the groups may know topics that this process does not
         await asyncio.to_thread(shard.read)
         self.follow_topics()
-        shard.follow(self._topics)
+        shard.follow(self._topics, self._readable)
         self._replays.pop(partition, None)
         before, self._shards[partition] = self._shards.get(partition), shard
         self._transactions.recover(shard)
@@ -234,10 +261,11 @@ class ShardManager:
         log = (await self._topic()).partition(partition)
         await asyncio.to_thread(log.refresh)
         # Callers share one replay until something changes: it reads all of the log.
-        versions = (log.high_watermark, self._topics_version)
+        versions = (log.high_watermark, self._topics_version, self._readable)
         before = self._replays.get(partition)
         if before is None or before[0] != versions or _has_failed(before[1]):
-            reading = asyncio.to_thread(_read_groups, log, self._topics, self._now_ms())
+            event = TopicsChanged(self._topics, self._readable)
+            reading = asyncio.to_thread(_read_groups, log, event, self._now_ms())
             self._replays[partition] = versions, asyncio.create_task(reading)
         return await asyncio.shield(self._replays[partition][1])
 
@@ -314,10 +342,14 @@ class ShardManager:
         return self._clock.monotonic() * 1_000
 
 
-def _read_groups(log: PartitionReader, topics: Mapping[str, TopicState], now_ms: float) -> list[Group]:
+def _reads(authorizer: Authorizer, context: RequestContext, topic: str) -> bool:
+    return authorizer.authorize(context, Operation.READ, ResourceType.TOPIC, topic)
+
+
+def _read_groups(log: PartitionReader, changed: TopicsChanged, now_ms: float) -> list[Group]:
     """The groups of a partition of `__consumer_offsets` with these topics. Blocking."""
     found = restore(replay(log), now_ms).values()
-    return [step(group, TopicsChanged(topics), now_ms)[0] for group in found]
+    return [step(group, changed, now_ms)[0] for group in found]
 
 
 def _check_below(what: str, count: int, setting: str, most: int) -> None:

@@ -10,6 +10,7 @@ ever has two owners. A member may commit the partitions that it owns, and no oth
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from coordinator.access.principal import RequestContext
 from coordinator.groups import transaction_state
 from coordinator.groups.assignment import STRATEGIES, Assignment
 from coordinator.groups.events import (
@@ -60,14 +61,30 @@ from log_tables.segments.staging import StagedFile
 from log_tables.topic_partition import TopicPartition
 
 
-def step(  # noqa: PLR0911 -- one for each event
-    group: Group, event: Event, now_ms: float
-) -> tuple[Group, Records]:
+def step(group: Group, event: Event, now_ms: float) -> tuple[Group, Records]:
     """Apply `event` at `now_ms`: the next group, and the records of the change.
 
     Raises the errors of the kind Conflict, NotFound or InvalidRequest for an event that cannot be: then
     nothing has changed.
     """
+    after, records = _stepped(group, event, now_ms)
+    if isinstance(event, Join | Reset | Transact) and event.context is not None:
+        return _made(group, after, records, event.context)
+    return after, records
+
+
+def _made(before: Group, after: Group, records: Records, context: RequestContext) -> tuple[Group, Records]:
+    """`after`, which says who has made it if there was no such group `before`."""
+    if before.exists or not after.exists:
+        return after, records
+    after = replace(after, principal=context.principal.name)
+    own = GroupKey(after.id)
+    return after, [*((key, value) for key, value in records if key != own), group_record(after)]
+
+
+def _stepped(  # noqa: PLR0911 -- one for each event
+    group: Group, event: Event, now_ms: float
+) -> tuple[Group, Records]:
     match event:
         case Join():
             return _joined(group, event, now_ms)
@@ -127,7 +144,9 @@ def _joined(group: Group, event: Join, now_ms: float) -> tuple[Group, Records]:
             f"the group {group.id!r} shares its partitions by {group.strategy}, not by {strategy}; use "
             "the same"
         )
-    member = Member(event.member_id, event.config, now_ms, now_ms, epoch=group.generation)
+    member = Member(
+        event.member_id, event.config, now_ms, now_ms, epoch=group.generation, context=event.context
+    )
     joined = replace(_with(group, member), idle_ms=0)
     return joined, [*([group_record(joined)] if group.idle_ms else []), member_record(group, member)]
 
@@ -149,7 +168,14 @@ def _subscribed(group: Group, member: Member, event: Subscribe, now_ms: float) -
         raise _mixed(member)
     if event.pattern:
         matching(event.pattern, [])  # raises for a pattern that is none
-    changed = replace(member, topics=event.topics, pattern=event.pattern, polled_ms=now_ms, dormant=False)
+    changed = replace(
+        member,
+        topics=event.topics,
+        pattern=event.pattern,
+        polled_ms=now_ms,
+        dormant=False,
+        context=event.context,
+    )
     return _rebalanced(_with(group, changed), [member.id])
 
 
@@ -306,7 +332,7 @@ def _deleted(group: Group, event: Delete) -> tuple[Group, Records]:
         raise Retriable(f"transactions of the group {group.id!r} are being applied; repeat the request")
     keys: list[Key] = [MemberKey(group.id, name) for name in group.members]
     keys += [OffsetKey(group.id, *at) for at in group.offsets]
-    gone = Group(group.id, topics=group.topics)
+    gone = Group(group.id, topics=group.topics, readable=group.readable)
     forgotten = transaction_state.forget(group.transactions, group.id)
     return gone, [*((key, None) for key in keys), *forgotten, (GroupKey(group.id), None)]
 
@@ -326,7 +352,7 @@ def _topics_changed(group: Group, event: TopicsChanged) -> tuple[Group, Records]
         kept = {at: offset for at, offset in member.positions.items() if stays(at)}
         return replace(member, owned=owned, positions=kept)
 
-    group = replace(group, topics=event.topics)
+    group = replace(group, topics=event.topics, readable=event.readable)
     dead = [at for at in group.offsets if group.committed(at) is None]
     records: Records = [(OffsetKey(group.id, *at), None) for at in dead]
     if dead:

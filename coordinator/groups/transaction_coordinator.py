@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from coordinator.access.principal import RequestContext
 from coordinator.groups.applier import Applier
 from coordinator.groups.events import OffsetAndMetadata, Transact
 from coordinator.groups.group import Group
@@ -39,7 +40,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TransactionRequest:
-    """A transaction that a client asks for: records in memory and in staged files, and offsets to commit."""
+    """A transaction that a client asks for: records in memory and in staged files, and offsets to commit.
+
+    `context` is that of its request; None where nobody is authenticated.
+    """
 
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     parts: Sequence[PartitionRecords] = ()
@@ -48,6 +52,7 @@ class TransactionRequest:
     key: str = ""
     digest: str = ""
     forget: tuple[str, ...] = ()
+    context: RequestContext | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +191,7 @@ class TransactionCoordinator:
             forget=request.forget,
             producer_id=kept_producer_id(self._clock),
             at_ms=self._clock.now_ms(),
+            context=request.context,
         )
 
     async def _stage(self, group_id: str, request: TransactionRequest) -> tuple[StagedFile, ...]:

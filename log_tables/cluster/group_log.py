@@ -68,11 +68,13 @@ class GroupValue(msgspec.Struct, frozen=True, omit_defaults=True):
     """`generation` counts the changes of the assignment.
 
     `idle_ms` is when the group was found without members, in milliseconds since 1970. It is 0 when the group
-    has members, or has not been checked yet.
+    has members, or has not been checked yet. `principal` is whoever made the group, as `User:<name>`; it is
+    empty where nobody is authenticated.
     """
 
     generation: int
     idle_ms: int = 0
+    principal: str = ""
 
 
 class MemberConfig(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -96,7 +98,9 @@ class MemberValue(msgspec.Struct, frozen=True, omit_defaults=True):
     """A member: how it chooses partitions (one of `topics`, `pattern`, `assigned`), and what it owns.
 
     `epoch` is the generation of its last change. `positions` are the offsets that it sought and has not
-    committed since. `topic_ids` are the ids of the topics that `owned` and `positions` name.
+    committed since. `topic_ids` are the ids of the topics that `owned` and `positions` name. `principal`,
+    with its `principal_groups` and its `host`, is whoever made the member, or has subscribed it last; empty
+    where nobody is authenticated.
     """
 
     config: MemberConfig
@@ -107,6 +111,9 @@ class MemberValue(msgspec.Struct, frozen=True, omit_defaults=True):
     epoch: int = 0
     positions: dict[str, dict[int, int]] = {}
     topic_ids: dict[str, str] = {}
+    principal: str = ""
+    principal_groups: list[str] = []
+    host: str = ""
 
 
 class OffsetValue(msgspec.Struct, frozen=True):
