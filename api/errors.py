@@ -9,6 +9,7 @@ The codes are the Confluent REST Proxy's; a status is the first three digits of 
 import logging
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, cast
 
 import msgspec
@@ -184,6 +185,17 @@ ANY_OTHER_ERROR: dict[int | str, dict[str, Any]] = {
 def status_and_code(error: LakelogError) -> tuple[int, int]:
     """(HTTP status, error_code) of `error`, by the nearest of its classes that is in the table."""
     return next(STATUS_AND_CODE[kind] for kind in type(error).__mro__ if kind in STATUS_AND_CODE)
+
+
+def error_code_of(response: Response) -> int:
+    """The error_code of an answer that is not a success; its status if it has none."""
+    with suppress(msgspec.MsgspecError):
+        return msgspec.json.decode(response.body, type=_Code).error_code
+    return response.status_code
+
+
+class _Code(msgspec.Struct):
+    error_code: int
 
 
 def error_response(error: LakelogError) -> Response:

@@ -4,7 +4,7 @@ Topics are labels, so they are bounded: internal topics share one label, and so 
 TOPIC_LABELS_MAX. docs/operating.md lists every metric.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from prometheus_client import (
@@ -98,6 +98,8 @@ class Metrics:
         self.commit_records = counter("commit_records", "Records made durable by commits.")
         self._errors = counter("request_errors", "Requests that failed.", ["error_code"])
         self._duty_failures = counter("duty_failures", "Background work that failed.", ["duty"])
+        self._audited = counter("audit_events", "Events that are in the audit log.", ["kind"])
+        self._unaudited = counter("audit_dropped_events", "Events that are in no record.", ["reason"])
         self._forwarded = counter("forwarded", "Requests sent on to the gateway that leads.", [])
         self._transactions = {
             "committed": counter("transactions_committed", "Transactions committed.", []),
@@ -142,6 +144,14 @@ class Metrics:
     def committed(self, topic: str, records: int, seconds: float) -> None:
         """A commit of `topic` is durable."""
         self.topic(topic).committed(records, seconds)
+
+    def audited(self, kind: str) -> None:
+        """An event is in the audit log."""
+        self._audited.labels(kind).inc()
+
+    def audit_dropped(self, reason: str, events: int) -> None:
+        """There was no room for so many events, or nobody counted them."""
+        self._unaudited.labels(reason).inc(events)
 
     def forwarded(self) -> None:
         """A request, or a part of one, was sent on to another gateway."""
@@ -192,6 +202,10 @@ class Metrics:
         )
         gauge.set_function(living)
 
+    def watch_authentications(self, counts: Callable[[], Mapping[str, int]]) -> None:
+        """Report the requests that had a right credential, by method, asked whenever the metrics are read."""
+        self.registry.register(_Authentications(counts))
+
     def watch_tables(self, sizes: Callable[[], Iterable[TableSize]]) -> None:
         """Report what open partitions hold, asked whenever the metrics are read."""
         self.registry.register(_Tables(sizes))
@@ -212,6 +226,18 @@ class _Budget(Collector):
     def collect(self) -> Iterator[CounterMetricFamily]:
         text = "The cost of commits so far: seconds of a core, or paid requests."
         yield CounterMetricFamily("lakelog_commit_budget_used", text, self._budget.used)
+
+
+class _Authentications(Collector):
+    def __init__(self, counts: Callable[[], Mapping[str, int]]) -> None:
+        self._counts = counts
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        text = "Requests with a right credential."
+        family = CounterMetricFamily("lakelog_authentications", text, labels=["method"])
+        for method, count in self._counts().items():
+            family.add_metric([method], count)
+        yield family
 
 
 class _Tables(Collector):

@@ -127,6 +127,19 @@ class Settings(BaseSettings):
         default=(),
         description="How clients show who they are: api-key, scram, oidc, mtls. Empty: everybody may do all.",
     )
+    audit_enable: bool = Field(
+        default=True,
+        description="Whether a gateway that authenticates its clients keeps an audit log, the topic __audit.",
+    )
+    audit_records_per_s_max: int = Field(
+        default=100, ge=1, description="Events that this gateway adds to the audit log each second, at most."
+    )
+    audit_retention_ms: int = Field(
+        default=90 * 24 * 60 * 60 * 1000, ge=-1, description="How long, in ms, events stay; -1 is for ever."
+    )
+    audit_retention_bytes: int = Field(
+        default=256 * MIB, ge=-1, description="How large the audit log may become, in bytes; -1 is no bound."
+    )
     oidc_issuer: str = Field(default="", description="The issuer of tokens, exactly as their `iss` has it.")
     oidc_audience: str = Field(default="", description="The name of this cluster in the `aud` of tokens.")
     oidc_jwks_url: str = Field(default="", description="Where the provider publishes its keys: its jwks_uri.")

@@ -9,6 +9,7 @@ TOPICS = "topics"
 CLUSTER_METADATA = "__cluster_metadata"
 CONSUMER_OFFSETS = "__consumer_offsets"
 MAINTENANCE = "__maintenance"
+AUDIT = "__audit"
 STAGING = "staging"
 BROKERS = "brokers"
 
@@ -27,7 +28,7 @@ def is_secret(path: str) -> bool:
     return path.startswith(f"{CREDENTIALS}/")
 
 
-INTERNAL_TOPICS = (CONSUMER_OFFSETS, MAINTENANCE)
+INTERNAL_TOPICS = (CONSUMER_OFFSETS, MAINTENANCE, AUDIT)
 """Topics that no client reads. A reader of tables reads CLUSTER_METADATA, which names the others."""
 
 FORMAT = "2"

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 from api.errors import ANY_OTHER_ERROR, add_error_handlers
 from api.gateway import Gateway
 from api.process import ops, pages
+from api.process.audit_duty import AuditDuty
 from api.process.duties import DUTY_END_S, duties, table_sizes
 from api.process.fold_duty import FoldDuty, FoldLags
 from api.process.lag_metrics import LagMetrics, group_lags
@@ -74,6 +75,8 @@ def create_app(gateway: Gateway) -> FastAPI:
         await gateway.brokers.start()
         await gateway.leadership.start()
         await gateway.shard_manager.start()
+        auditing = AuditDuty(gateway)
+        auditing.start()
         beside = duties(gateway, folds)
         for duty in beside:
             duty.start()
@@ -83,7 +86,7 @@ def create_app(gateway: Gateway) -> FastAPI:
             gateway.stopping.set()
             for duty in beside:
                 duty.stop()
-            await _end(gateway)
+            await _end(gateway, auditing)
             for duty in beside:
                 await asyncio.to_thread(duty.join, DUTY_END_S)
             with suppress(LakelogError):  # the next gateway does the rest
@@ -105,6 +108,9 @@ def create_app(gateway: Gateway) -> FastAPI:
     gateway.metrics.watch_buffer(lambda: gateway.buffer.used, gateway.settings.buffer_memory)
     if gateway.writer.budget is not None:
         gateway.metrics.watch_budget(gateway.writer.budget)
+    authenticator = gateway.access.authenticator
+    if authenticator is not None:
+        gateway.metrics.watch_authentications(lambda: authenticator.counts)
     gateway.metrics.watch_brokers(lambda: len(gateway.brokers.living()))
     gateway.metrics.watch_tables(lambda: table_sizes(gateway.cluster))
     gateway.metrics.watch(FoldLags(folds.lags))
@@ -120,13 +126,14 @@ def create_app(gateway: Gateway) -> FastAPI:
     return app
 
 
-async def _end(gateway: Gateway) -> None:
+async def _end(gateway: Gateway, auditing: AuditDuty) -> None:
     """Finish what was taken, hand over what is led, and leave."""
     timeout_ms = gateway.settings.shutdown_timeout_ms
     try:
         async with asyncio.timeout(timeout_ms / 1_000):
             gateway.coordinator.wake()
             await gateway.shard_manager.close()
+            await auditing.close()
             await gateway.router.close()
             await gateway.leadership.close()
             await gateway.writer.close()

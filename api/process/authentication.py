@@ -10,18 +10,27 @@ from api.gateway import Gateway
 from api.requests.access import CONTEXT, PUBLIC_PATHS, host_of
 from api.requests.heads import TARGETED, heads
 from coordinator.access.principal import RequestContext
-from log_tables.errors import AuthenticationFailed, NotLeader
+from log_tables.errors import AuthenticationFailed, NotLeader, QuotaReached
 
 SUBJECT = "lakelog.subject"
 """The key of an ASGI scope for the subject of the certificate that the client has shown; absent without."""
 
 
 async def authenticate(here: Gateway, scope: Scope) -> None:
-    """Put the RequestContext of a request into `scope`.
+    """Put the RequestContext of a request into `scope`. A credential that is refused is audited.
 
-    Raises AuthenticationFailed without a right credential; NotLeader while the cluster is secured, and this
-    gateway is not configured for it.
+    Raises AuthenticationFailed without a right credential, QuotaReached after many wrong ones; NotLeader
+    while the cluster is secured, and this gateway is not configured for it.
     """
+    try:
+        await _authenticate(here, scope)
+    except (AuthenticationFailed, QuotaReached) as error:
+        header = heads(scope).get(b"authorization", (None,))[0]
+        here.access.note_refusal(header, host_of(scope), error)
+        raise
+
+
+async def _authenticate(here: Gateway, scope: Scope) -> None:
     access = here.access
     if scope["path"] in PUBLIC_PATHS:
         return

@@ -15,6 +15,7 @@ from typing import NoReturn
 
 import uvicorn
 
+from api.errors import status_and_code
 from api.gateway import Gateway
 from api.metrics import Metrics
 from api.peer.middleware import PeerMiddleware
@@ -27,6 +28,7 @@ from api.process.guard import GuardMiddleware
 from api.process.protocol import Bounds, bounded, check_connections
 from api.process.tls import RELOAD_INTERVAL_S, ServerCertificate, check_own_certificate, peer_context
 from coordinator.access.access import Access
+from coordinator.access.audit import Audit
 from coordinator.brokers.brokers import Brokers
 from coordinator.brokers.leadership import Leadership
 from coordinator.brokers.peer_secret import PeerSecrets
@@ -257,7 +259,10 @@ def gateway_of(cluster: Cluster, settings: Settings, clock: Clock) -> Gateway:
     transactions = TransactionCoordinator(cluster, router.append, buffer, clock, metrics.transaction)
     tails = TailFollower(clock)
     consumers = SessionManager(cluster, tails, clock)
-    access = Access(lambda: cluster.metadata_log.access, clock, authenticator_of(settings, clock))
+    authenticator = authenticator_of(settings, clock)
+    audited = authenticator is not None and settings.audit_enable
+    audit = Audit(clock, lambda error: status_and_code(error)[1], metrics.audit_dropped) if audited else None
+    access = Access(lambda: cluster.metadata_log.access, clock, authenticator, audit)
     shards = ShardManager(cluster, leadership, consumers, transactions, access, settings, clock, failures)
     coordinator = GroupCoordinator(cluster, shards, consumers, transactions, clock)
     return Gateway(

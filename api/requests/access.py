@@ -5,7 +5,7 @@ route authorises all else, that a body names or an answer lists, by `Authorizati
 the table cannot be made, so a gateway with one does not start.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -15,7 +15,7 @@ from starlette.types import Scope
 
 from api.gateway import Gateway, gateway
 from api.requests.heads import TARGETED, heads
-from coordinator.access.access import UNCHECKED, Access
+from coordinator.access.access import UNCHECKED
 from coordinator.access.principal import ANONYMOUS, RequestContext
 from coordinator.access.quota_manager import QuotaKind
 from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
@@ -28,6 +28,19 @@ CONTEXT = "lakelog.context"
 
 PUBLIC_PATHS = frozenset(("/health", "/ready"))
 """Answered without a credential: they say nothing but the state of the process."""
+
+
+CHANGED = "lakelog.changed"
+"""The key of an ASGI scope for a list of `Changed`; only a request whose change is audited has it."""
+
+
+class Changed(NamedTuple):
+    """The change that a request makes: the name of the resource, and more of it as the audit log shows it.
+    That has no secrets, no records, and of a body only what a handler has picked.
+    """
+
+    name: str
+    facts: Mapping[str, object] = {}
 
 
 class Requirement(NamedTuple):
@@ -145,8 +158,9 @@ RULES: dict[str, Rule] = {
 class Authorization:
     """The operations that are open to the principal of one request."""
 
-    def __init__(self, here: Gateway, context: RequestContext) -> None:
-        self.context, self._access = context, here.access
+    def __init__(self, here: Gateway, context: RequestContext, changed: list[Changed] | None = None) -> None:
+        """`changed` takes what is to be audited."""
+        self.context, self._access, self._changed = context, here.access, changed
 
     @property
     def identified(self) -> RequestContext | None:
@@ -186,14 +200,22 @@ class Authorization:
         return self.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic)
 
     def reads(self, topic: str) -> bool:
-        """Whether it may read records of `topic`."""
-        return self.allows(Operation.READ, ResourceType.TOPIC, topic)
+        """Whether it may read records of `topic`, which it does if so."""
+        may = self.allows(Operation.READ, ResourceType.TOPIC, topic)
+        if may:
+            self._access.note_access(self.context, Operation.READ, ResourceType.TOPIC, topic)
+        return may
+
+    def note_change(self, name: str = "", **facts: object) -> None:
+        """Say what the request changes, before it does; without a name it is the one in its path."""
+        if self._changed is not None:
+            self._changed.append(Changed(name, facts))
 
 
 def authorization(request: Request) -> Authorization:
     """That of `request`. Raises AuthenticationFailed without a principal."""
     here = gateway(request)
-    return Authorization(here, _context(here.access, request.scope))
+    return Authorization(here, context_of(request.scope), request.scope.get(CHANGED))
 
 
 async def _authorized(request: Request) -> Authorization:
@@ -218,7 +240,7 @@ def admit(scope: Scope, rule: Rule) -> None:
     access = scope["app"].state.gateway.access
     if access.is_open or scope["path"] in PUBLIC_PATHS:
         return
-    context = _context(access, scope)
+    context = context_of(scope)
     if TARGETED not in heads(scope):
         for operation, resource_type, named in rule:
             name = scope["path_params"][named] if named else CLUSTER_NAME
@@ -230,8 +252,9 @@ def host_of(scope: Scope) -> str:
     return scope["client"][0] if scope.get("client") else ""
 
 
-def _context(access: Access, scope: Scope) -> RequestContext:
-    """Raises AuthenticationFailed where nobody has put it there."""
+def context_of(scope: Scope) -> RequestContext:
+    """Whose request it is. Raises AuthenticationFailed where nobody has put it there."""
+    access = scope["app"].state.gateway.access
     found: RequestContext | None = scope.get(CONTEXT)
     if access.is_open:
         return RequestContext(ANONYMOUS, host_of(scope))

@@ -15,7 +15,7 @@ from pydantic import AfterValidator
 
 from api.gateway import Gateway
 from log_tables.cluster.config import TopicConfig
-from log_tables.cluster.topic import Topic, check_public, check_writable, is_internal
+from log_tables.cluster.topic import Topic, check_public, check_readable, check_writable, is_internal
 from log_tables.errors import Damaged, InvalidArgument, LakelogError
 from log_tables.partition.partition import Partition
 from log_tables.store.store import table_location
@@ -113,9 +113,9 @@ async def topic_to_write(here: Gateway, name: str) -> Topic:
 async def with_topic_to_read(here: Gateway, name: str, act: Callable[[Topic], Awaitable[Result]]) -> Result:
     """The result of `act` on a topic whose records a client may read (`Cluster.with_current_topic`).
 
-    Raises UnknownTopic, InvalidTopicName, and the errors of `act`.
+    That is also the audit log. Raises UnknownTopic, InvalidTopicName, and the errors of `act`.
     """
-    check_public(name)
+    check_readable(name)
     known = here.cluster.cached_topic(name)
     topic = known if known is not None else await run_in_threadpool(here.cluster.topic, name)
     while True:

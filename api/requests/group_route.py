@@ -9,6 +9,7 @@ from starlette.types import Message
 
 from api.gateway import Gateway, gateway
 from api.requests.body import put_back, take_body
+from api.requests.changes import note_offsets
 from api.requests.forward import check_headers, forward
 from api.requests.strict import StrictRoute
 from coordinator.brokers.peers import TARGET
@@ -26,7 +27,9 @@ class GroupRoute(StrictRoute):
 
         async def routed(request: Request) -> Response:
             check_headers(request)
-            return await _at_coordinator(gateway(request), request, take_body(request), handle)
+            body = take_body(request)
+            note_offsets(request.scope, body)
+            return await _at_coordinator(gateway(request), request, body, handle)
 
         return routed
 

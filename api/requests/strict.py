@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from api.decimals import decimal
 from api.requests.access import admit, rule_of
+from api.requests.changes import audited, change_of
 from log_tables.errors import InvalidArgument
 
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -30,7 +31,7 @@ class StrictRoute(APIRoute):
         self.rule = rule_of(self.methods or set(), path)
 
     def get_route_handler(self) -> _Handler:
-        handle = self.inner_handler()
+        handle = audited(self.inner_handler(), change_of(self.methods or (), self.path))
 
         async def admitted(request: Request) -> Response:
             admit(request.scope, self.rule)

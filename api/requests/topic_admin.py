@@ -44,9 +44,10 @@ def create_topic(here: Gateway, asked: Authorization, new: NewTopic) -> TopicDes
     """
     asked.check_create(new.topic_name)
     count = here.settings.num_partitions if new.partitions_count is None else new.partitions_count
+    configs = {entry.name: entry.value for entry in new.configs}
+    asked.note_change(new.topic_name, partitions=count, configs=configs)
     _check_quota(here, count)
     asked.charge_changes(count)
-    configs = {entry.name: entry.value for entry in new.configs}
     return TopicDescription(here, topic_admin.create_topic(here.cluster, new.topic_name, count, configs))
 
 
@@ -55,6 +56,7 @@ def add_partitions(here: Gateway, asked: Authorization, topic_name: str, count: 
     more = count - describe_topic(here, topic_name).partition_count
     _check_quota(here, more)
     asked.charge_changes(more)
+    asked.note_change(partitions=count)
     return TopicDescription(here, topic_admin.add_partitions(here.cluster, topic_name, count))
 
 

@@ -153,11 +153,13 @@ def _offsets(found: PartitionReader, time_us: int | None) -> OffsetsAt | Offsets
 )
 def delete_records(
     here: Here,
+    asked: Authorized,
     topic: TopicName,
     partition: PartitionId,
     before: Annotated[int, Query(description="The first offset that is kept.")],
 ) -> LogStart:
     """Answers the new log start offset, which never moves back. This is Kafka's DeleteRecords."""
+    asked.note_change(partition=partition, before=before)
     start = with_partition(here, topic, partition, lambda found: found.truncate(before))
     return LogStart(log_start_offset=start)
 

@@ -1,13 +1,14 @@
 """Version 3: access control lists (Confluent REST API v3)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from api.errors import error_responses
-from api.gateway import Here
+from api.gateway import Gateway, Here
+from api.requests.access import Authorization, Authorized
 from api.requests.envelope import Collection, ListMetadata, url
 from api.requests.strict import StrictRoute
 from api.requests.strict_body import Listed, StrictBody
@@ -21,6 +22,8 @@ router = APIRouter(prefix="/v3/clusters/{cluster_id}", tags=["v3 acls"], route_c
 
 BATCH_MAX_ACLS = 1_000
 """ACLs that one request creates: they are one record batch of the metadata log."""
+
+_ACLS_OF_EVENT = 50
 
 _SAID_TO_DELETE = ("resource_type", "pattern_type", "operation", "permission")
 
@@ -107,9 +110,9 @@ def list_acls(here: Here, request: Request, cluster: ClusterId, named: Named) ->
     response_class=Response,
     responses=error_responses(400, 404, 422, 503),
 )
-def create_acl(here: Here, cluster: ClusterId, new: NewAcl) -> None:
+def create_acl(here: Here, asked: Authorized, cluster: ClusterId, new: NewAcl) -> None:
     """There is one of each: to create it again changes nothing. Every gateway goes by it within 2 s."""
-    add_acls(here.cluster.metadata_log, [acl_from(new.model_dump())])
+    _create(here, asked, [new])
     here.access.follow()
 
 
@@ -120,14 +123,16 @@ def create_acl(here: Here, cluster: ClusterId, new: NewAcl) -> None:
     response_class=Response,
     responses=error_responses(400, 404, 422, 503),
 )
-def create_acls(here: Here, cluster: ClusterId, new: NewAcls) -> None:
+def create_acls(here: Here, asked: Authorized, cluster: ClusterId, new: NewAcls) -> None:
     """In one commit."""
-    add_acls(here.cluster.metadata_log, [acl_from(each.model_dump()) for each in new.data])
+    _create(here, asked, new.data)
     here.access.follow()
 
 
 @router.delete("/acls", summary="Delete ACLs", responses=error_responses(400, 404, 503))
-def delete_acls(here: Here, request: Request, cluster: ClusterId, named: Named) -> DeletedAcls:
+def delete_acls(
+    here: Here, asked: Authorized, request: Request, cluster: ClusterId, named: Named
+) -> DeletedAcls:
     """Those that match all parameters, in one commit. The type of the resource, the type of the pattern, the
     operation and the permission have to be said, though each may be ANY.
     """
@@ -135,8 +140,21 @@ def delete_acls(here: Here, request: Request, cluster: ClusterId, named: Named) 
         if named[name] is None:
             raise InvalidArgument(f"say of which {name} the ACLs to delete are; ANY is any")
     gone = remove_acls(here.cluster.metadata_log, filter_from(named).matches)
+    _note(asked, gone)
     here.access.follow()
     return DeletedAcls(data=_views(request, cluster, gone))
+
+
+def _create(here: Gateway, asked: Authorization, new: Iterable[NewAcl]) -> None:
+    acls = [acl_from(each.model_dump()) for each in new]
+    _note(asked, acls)
+    add_acls(here.cluster.metadata_log, acls)
+
+
+def _note(asked: Authorization, acls: Sequence[Acl]) -> None:
+    """Let the audit log have all of them, so many in an event."""
+    for first in range(0, len(acls), _ACLS_OF_EVENT):
+        asked.note_change(acls=[str(acl) for acl in acls[first : first + _ACLS_OF_EVENT]])
 
 
 def _views(request: Request, cluster: str, acls: Iterable[Acl]) -> list[AclView]:

@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from api.errors import error_responses
 from api.gateway import Here
+from api.requests.access import Authorized
 from api.requests.client_topics import TopicDescription, describe_topic
 from api.requests.envelope import Collection, ListMetadata, ResourceMetadata, resource, url
 from api.requests.strict import StrictRoute
@@ -88,8 +89,12 @@ def get_config(
     summary="Alter settings, all or none",
     responses=error_responses(400, 404, 422, 503),
 )
-def alter_configs(here: Here, cluster: ClusterId, topic: TopicName, alterations: Alterations) -> None:
-    alter_topic(here.cluster, topic, {change.name: change.value for change in alterations.data})
+def alter_configs(
+    here: Here, asked: Authorized, cluster: ClusterId, topic: TopicName, alterations: Alterations
+) -> None:
+    configs = {change.name: change.value for change in alterations.data}
+    asked.note_change(configs=configs)
+    alter_topic(here.cluster, topic, configs)
 
 
 def _config_view(request: Request, cluster: str, topic: TopicDescription, name: str) -> ConfigView:

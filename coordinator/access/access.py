@@ -6,6 +6,7 @@ A gateway is open, or it authenticates its clients. Authorisation runs one list 
 import threading
 from collections.abc import Callable, Sequence
 
+from coordinator.access.audit import Audit
 from coordinator.access.authenticator import Authenticator
 from coordinator.access.authorizer import Authorizer
 from coordinator.access.credential_queue import CredentialQueue
@@ -14,7 +15,8 @@ from coordinator.access.quota_manager import QuotaManager
 from log_tables.clock import Clock
 from log_tables.cluster.access_record import AccessRules
 from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
-from log_tables.errors import AuthorizationFailed
+from log_tables.errors import AuthorizationFailed, LakelogError
+from log_tables.layout import AUDIT
 
 Check = Callable[[RequestContext, Operation, ResourceType, str], None]
 """Raises LakelogError for what is refused: an operation on a resource of a type, by its name."""
@@ -30,11 +32,16 @@ class Access:
     """The decisions of one gateway. Thread-safe."""
 
     def __init__(
-        self, rules: Callable[[], AccessRules], clock: Clock, authenticator: Authenticator | None = None
+        self,
+        rules: Callable[[], AccessRules],
+        clock: Clock,
+        authenticator: Authenticator | None = None,
+        audit: Audit | None = None,
     ) -> None:
         """`rules` returns what holds now, another object once it has changed. Without an `authenticator` the
-        gateway is open.
+        gateway is open. `audit` learns of denials, of accesses to records and of refused credentials.
         """
+        self.audit = audit
         self._rules, self.authenticator = rules, authenticator
         self._queue = None if authenticator is None else CredentialQueue(authenticator)
         self._followed = rules()
@@ -72,6 +79,11 @@ class Access:
         """The principal of a credential. Raises AuthenticationFailed, QuotaReached, Retriable."""
         return ANONYMOUS if self._queue is None else await self._queue.verify(header, subject, host)
 
+    def note_refusal(self, header: bytes | None, host: str, error: LakelogError) -> None:
+        """A credential from `host` was refused with this error."""
+        if self.audit is not None and self.authenticator is not None:
+            self.audit.refused(self.authenticator.claimed(header), host, error)
+
     def check(
         self,
         context: RequestContext,
@@ -79,25 +91,50 @@ class Access:
         resource_type: ResourceType,
         name: str = CLUSTER_NAME,
     ) -> None:
-        """Raise AuthorizationFailed unless `context` may do this, and what the other checks raise."""
-        for check in () if context is UNCHECKED else self.checks:
-            check(context, operation, resource_type, name)
+        """Raise AuthorizationFailed unless `context` may do this, and what the other checks raise.
+
+        Denials are audited, and accesses to records.
+        """
+        if context is UNCHECKED:
+            return
+        try:
+            for check in self.checks:
+                check(context, operation, resource_type, name)
+        except AuthorizationFailed as error:
+            if self.audit is not None:
+                self.audit.denied(context, operation, resource_type, name, error)
+            raise
+        if self.audit is not None:
+            self.audit.allowed(context, operation, resource_type, name)
 
     def allows(
         self, context: RequestContext, operation: Operation, resource_type: ResourceType, name: str
     ) -> bool:
         """Whether `context` may do this, for lists of what it may see: nothing is charged, nothing noted."""
         return (
-            self.is_open
-            or context is UNCHECKED
-            or self.authorizer.authorize(context, operation, resource_type, name)
+            self.is_open or context is UNCHECKED or self._authorizes(context, operation, resource_type, name)
         )
+
+    def note_access(
+        self, context: RequestContext, operation: Operation, resource_type: ResourceType, name: str
+    ) -> None:
+        """It does what `allows` has said that it may do."""
+        if self.audit is not None and context is not UNCHECKED:
+            self.audit.allowed(context, operation, resource_type, name)
 
     def _check_acls(
         self, context: RequestContext, operation: Operation, resource_type: ResourceType, name: str
     ) -> None:
-        if not self.authorizer.authorize(context, operation, resource_type, name):
+        if not self._authorizes(context, operation, resource_type, name):
             raise denied(context, operation, [(resource_type, name)])
+
+    def _authorizes(
+        self, context: RequestContext, operation: Operation, resource_type: ResourceType, name: str
+    ) -> bool:
+        if operation is Operation.READ and name == AUDIT and resource_type is ResourceType.TOPIC:
+            # READ on all topics is given to many, and this one says what all of them do.
+            operation, resource_type, name = Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME
+        return self.authorizer.authorize(context, operation, resource_type, name)
 
 
 def denied(

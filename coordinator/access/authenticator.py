@@ -72,6 +72,8 @@ class Authenticator:
         self._right: dict[bytes, _CacheEntry] = {}
         self._lock = threading.Lock()
         self._used: dict[str, int] = {}
+        self.counts = dict.fromkeys(map(str, methods), 0)
+        """How many requests had a right credential, by method."""
         self._user_of_subject = functools.lru_cache(SUBJECTS_MAX)(rules.user)
         self.update(keys, users)
 
@@ -88,9 +90,15 @@ class Authenticator:
         if header is None:
             return self._of_certificate(subject)
         if (key := self._key_of(header)) is not None:
+            self.counts[AuthenticationMethod.API_KEY] += 1
             return Principal(key.principal)
         right = self._right.get(self._digest(header))
-        return right.principal if right is not None and self._holds(right) else None
+        return self._counted(right) if right is not None and self._holds(right) else None
+
+    def _counted(self, right: _CacheEntry) -> Principal:
+        method = AuthenticationMethod.OIDC if right.user is None else AuthenticationMethod.SCRAM
+        self.counts[method] += 1
+        return right.principal
 
     def is_slow(self, header: bytes | None) -> bool:
         """Whether `verify` takes longer than `known` for this header: for a password, a token."""
@@ -123,6 +131,17 @@ class Authenticator:
         if self._jwt is not None:
             self._jwt.jwks.refresh()
 
+    def claimed(self, header: bytes | None) -> str | None:
+        """Whose credential was refused: the owner of a key with this id, the user of this name.
+
+        None for all else: it may be a password in the place of a name.
+        """
+        pair = None if header is None else _bearer_key(header) or _basic(header)
+        if pair is None:
+            return None
+        key, user = self._snapshot.keys.get(pair[0]), self._snapshot.users.get(pair[0])
+        return key.principal if key is not None else None if user is None else USER + user.name
+
     def take_used_keys(self) -> dict[str, int]:
         """When each key was used last, in milliseconds since 1970 UTC, of those used since the last call."""
         used, self._used = self._used, {}
@@ -132,7 +151,10 @@ class Authenticator:
         if subject is None or AuthenticationMethod.MTLS not in self._methods:
             return None
         name = self._user_of_subject(subject)
-        return Principal(USER + name) if name else None
+        if not name:
+            return None
+        self.counts[AuthenticationMethod.MTLS] += 1
+        return Principal(USER + name)
 
     def _holds(self, right: _CacheEntry) -> bool:
         if right.user is not None:
@@ -149,7 +171,7 @@ class Authenticator:
             self._right[self._digest(header)] = right
             if len(self._right) > CACHED_MAX:
                 del self._right[next(iter(self._right))]
-        return right.principal
+        return self._counted(right)
 
     def _token(self, header: bytes) -> bytes | None:
         """The part of `header` that may be a token: a JWT has two dots."""

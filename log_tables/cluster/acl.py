@@ -69,3 +69,8 @@ class Acl(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True):
     host: str
     operation: Operation
     permission: Permission
+
+    def __str__(self) -> str:
+        """`ALLOW READ on PREFIXED TOPIC orders to User:ann from *`."""
+        pattern = f"{self.pattern_type} {self.resource_type} {self.resource_name}"
+        return f"{self.permission} {self.operation} on {pattern} to {self.principal} from {self.host}"

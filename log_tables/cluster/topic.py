@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from log_tables.cluster.config import TopicConfig
 from log_tables.errors import CorruptLog, InvalidTopicName, ObjectMissing, UnknownPartition
-from log_tables.layout import CONSUMER_OFFSETS, MAINTENANCE, partition_directory, topic_directory
+from log_tables.layout import AUDIT, CONSUMER_OFFSETS, MAINTENANCE, partition_directory, topic_directory
 from log_tables.limits import TOPIC_NAME_MAX_CHARS
 from log_tables.partition.partition import Partition
 from log_tables.partition.reader import PartitionConfig
@@ -18,6 +18,7 @@ _INSTEAD = {
     CONSUMER_OFFSETS: "read committed offsets at GET /consumers/{group}/offsets, or in the table "
     "consumer_offsets of `lakelog sql`",
     MAINTENANCE: "read what the jobs did in the table maintenance_runs of `lakelog sql`",
+    AUDIT: "fetch its records, or read the table audit of `lakelog sql`",
 }
 """Where users find what they would look for in an internal topic."""
 
@@ -49,6 +50,12 @@ def check_public(name: str) -> None:
         shown = name if len(name) <= TOPIC_NAME_MAX_CHARS else f"{name[:40]}…"
         instead = _INSTEAD.get(name, "choose another topic")
         raise InvalidTopicName(f"the topic {shown!r} is internal to lakelog; {instead}")
+
+
+def check_readable(name: str) -> None:
+    """Raise InvalidTopicName for the name of an internal topic other than the audit log."""
+    if name != AUDIT:
+        check_public(name)
 
 
 def check_writable(name: str) -> None:

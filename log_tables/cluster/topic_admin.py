@@ -88,11 +88,17 @@ def create_topic(
     return cluster.topic(name)
 
 
-def alter_topic(cluster: Cluster, name: str, configs: Mapping[str, str | None]) -> Topic:
-    """Change settings; None resets one to its default. Raises UnknownTopic, InvalidConfig."""
+def alter_topic(
+    cluster: Cluster, name: str, configs: Mapping[str, str | None], *, internal: bool = False
+) -> Topic:
+    """Change settings; None resets one to its default. Only lakelog itself alters `internal` topics.
+
+    Raises UnknownTopic, InvalidConfig.
+    """
     cluster.refresh()
     topic = cluster.topic(name)
-    check_writable(topic.name)
+    if not internal:
+        check_writable(topic.name)
     config = topic.config.altered(configs)
     check_remote_root(cluster, config)
     if config.compacted:

@@ -4,16 +4,19 @@ from collections.abc import Collection, Mapping
 
 import pyarrow as pa
 
+from log_tables.cluster.audit_log import AUDIT_SCHEMA, audit_table
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.run_log import RUNS_SCHEMA, runs_table
 from log_tables.sql.lag import LAG_SCHEMA, OFFSETS_SCHEMA, group_offsets, lag_table, offsets_table
 
-OFFSETS_TABLE, LAG_TABLE, RUNS_TABLE = "consumer_offsets", "consumer_lag", "maintenance_runs"
+OFFSETS_TABLE, LAG_TABLE = "consumer_offsets", "consumer_lag"
+RUNS_TABLE, AUDIT_TABLE = "maintenance_runs", "audit"
 
 SYSTEM_TABLES: Mapping[str, pa.Schema] = {
     OFFSETS_TABLE: OFFSETS_SCHEMA,
     LAG_TABLE: LAG_SCHEMA,
     RUNS_TABLE: RUNS_SCHEMA,
+    AUDIT_TABLE: AUDIT_SCHEMA,
 }
 """Their schemas, by name. A topic with the name hides the table."""
 
@@ -31,4 +34,6 @@ def system_tables(cluster: Cluster, names: Collection[str]) -> dict[str, pa.Tabl
             made[LAG_TABLE] = lag_table(offsets, cluster.clock.now_ms())
     if RUNS_TABLE in names:
         made[RUNS_TABLE] = runs_table(cluster)
+    if AUDIT_TABLE in names:
+        made[AUDIT_TABLE] = audit_table(cluster)
     return {name: made[name] for name in names}

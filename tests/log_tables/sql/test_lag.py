@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from log_tables.clock import ManualClock
+from log_tables.cluster.audit_log import AUDIT_SCHEMA
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import GroupKey, GroupValue, OffsetKey
 from log_tables.cluster.run_log import RUNS_SCHEMA
@@ -97,8 +98,9 @@ def test_an_empty_root_has_empty_tables_with_their_columns(cluster: Cluster) -> 
         "consumer_offsets": OFFSETS_SCHEMA,
         "consumer_lag": LAG_SCHEMA,
         "maintenance_runs": RUNS_SCHEMA,
+        "audit": AUDIT_SCHEMA,
     }
-    assert [table.num_rows for table in found.values()] == [0, 0, 0]
+    assert [table.num_rows for table in found.values()] == [0, 0, 0, 0]
     assert system_tables(cluster, []) == {}
 
 

@@ -1,0 +1,164 @@
+"""The routes that change something, so that each change is audited: once, where the client has spoken.
+
+Every route that is no GET is in one of the two tables below; one that is in none cannot be made, as with the
+rules of access.
+"""
+
+from collections.abc import Callable, Collection, Coroutine
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Scope
+
+from api.errors import INTERNAL, error_code_of, status_and_code
+from api.gateway import gateway
+from api.requests.access import CHANGED, Changed, context_of
+from api.requests.heads import TARGETED, heads
+from coordinator.access.audit import Audit
+from log_tables.cluster.acl import CLUSTER_NAME, ResourceType
+from log_tables.errors import AccessDenied, LakelogError
+
+OFFSETS_SHOWN_MAX = 100
+"""Offsets of a reset that its event has; all are in the group."""
+
+_Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class Change(NamedTuple):
+    """An operation, by Kafka's name, on the resource that the path parameter `named` names; without one its
+    name stands in the body, and the handler says it (`Authorization.note_change`).
+    """
+
+    operation: str
+    resource_type: ResourceType
+    named: str = ""
+
+
+class _Offset(msgspec.Struct):
+    topic: str
+    partition: int
+    offset: int
+
+
+class _Offsets(msgspec.Struct):
+    offsets: list[_Offset]
+
+
+_V3 = "/v3/clusters/{cluster_id}"
+_V3_TOPIC = f"{_V3}/topics/{{topic}}"
+_V2_GROUP, _V2_INSTANCE = "/consumers/{group}", "/consumers/{group}/instances/{instance}"
+_PARTITION = "/topics/{topic}/partitions/{partition}"
+
+_CREATE_TOPIC = Change("CreateTopics", ResourceType.TOPIC)
+_DELETE_TOPIC = Change("DeleteTopics", ResourceType.TOPIC, "topic")
+_CREATE_ACLS, _DELETE_ACLS = (Change(name, ResourceType.CLUSTER) for name in ("CreateAcls", "DeleteAcls"))
+
+CHANGES: dict[str, Change] = {
+    "POST /topics": _CREATE_TOPIC,
+    "DELETE /topics/{topic}": _DELETE_TOPIC,
+    f"DELETE {_PARTITION}/records": Change("DeleteRecords", ResourceType.TOPIC, "topic"),
+    f"DELETE {_V2_GROUP}": Change("DeleteGroups", ResourceType.GROUP, "group"),
+    f"PUT {_V2_GROUP}/offsets": Change("AlterConsumerGroupOffsets", ResourceType.GROUP, "group"),
+    f"POST {_V3}/topics": _CREATE_TOPIC,
+    f"PATCH {_V3_TOPIC}": Change("CreatePartitions", ResourceType.TOPIC, "topic"),
+    f"DELETE {_V3_TOPIC}": _DELETE_TOPIC,
+    f"POST {_V3_TOPIC}/configs:alter": Change("AlterConfigs", ResourceType.TOPIC, "topic"),
+    f"POST {_V3}/acls": _CREATE_ACLS,
+    f"POST {_V3}/acls:batch": _CREATE_ACLS,
+    f"DELETE {_V3}/acls": _DELETE_ACLS,
+}
+"""By method and path. A GET changes nothing."""
+
+OF_DATA: Collection[str] = frozenset(
+    (
+        "POST /topics/{topic}",
+        f"POST {_PARTITION}",
+        f"POST {_V2_GROUP}",
+        f"POST {_V2_GROUP}/transactions",
+        f"DELETE {_V2_INSTANCE}",
+        f"POST {_V2_INSTANCE}/heartbeat",
+        f"POST {_V2_INSTANCE}/subscription",
+        f"DELETE {_V2_INSTANCE}/subscription",
+        f"POST {_V2_INSTANCE}/assignments",
+        f"POST {_V2_INSTANCE}/offsets",
+        f"POST {_V2_INSTANCE}/positions",
+        f"POST {_V2_INSTANCE}/positions/beginning",
+        f"POST {_V2_INSTANCE}/positions/end",
+        f"POST {_V2_INSTANCE}/transactions",
+        f"POST {_V3_TOPIC}/records",
+        f"POST {_V3_TOPIC}/records:batch",
+    )
+)
+"""Routes by which records come and go: of these the first access of an hour is audited."""
+
+
+def change_of(methods: Collection[str], path: str) -> Change | None:
+    """The change that a route makes; None for a GET, and for one of OF_DATA.
+
+    Raises LookupError for all others.
+    """
+    (method,) = methods
+    route = f"{method} {path}"
+    return None if method == "GET" or route in OF_DATA else CHANGES[route]
+
+
+def note_offsets(scope: Scope, body: bytes) -> None:
+    """Say which offsets a request sets that this gateway may forward, as its `body` has them."""
+    if CHANGED not in scope or scope["method"] != "PUT":
+        return
+    with suppress(msgspec.MsgspecError):  # it is refused where it is answered
+        wanted = msgspec.json.decode(body, type=_Offsets).offsets
+        shown = [f"{each.topic}-{each.partition} {each.offset}" for each in wanted[:OFFSETS_SHOWN_MAX]]
+        scope[CHANGED].append(Changed("", {"offsets": shown, "count": len(wanted)}))
+
+
+def audited(handle: _Handler, change: Change | None) -> _Handler:
+    """`handle`, whose success or failure is audited; a denial is already."""
+    if change is None:
+        return handle
+
+    async def answer(request: Request) -> Response:
+        audit = gateway(request).access.audit
+        if audit is None or TARGETED in heads(request.scope):
+            return await handle(request)
+        request.scope[CHANGED] = []
+        try:
+            response = await handle(request)
+        except LakelogError as error:
+            if not isinstance(error, AccessDenied):
+                _note_failure(audit, request.scope, change, status_and_code(error)[1])
+            raise
+        except OSError:
+            _note_failure(audit, request.scope, change, INTERNAL[1])
+            raise
+        _note(audit, request.scope, change, response)
+        return response
+
+    return answer
+
+
+def _note(audit: Audit, scope: Scope, change: Change, response: Response) -> None:
+    if response.status_code >= 400:
+        code = error_code_of(response)
+        if response.status_code not in (401, 403):
+            _note_failure(audit, scope, change, code)
+        return
+    context = context_of(scope)
+    for changed in scope[CHANGED] or [Changed(_named(scope, change))]:
+        name = changed.name or _named(scope, change)
+        audit.changed(context, change.operation, (change.resource_type, name), changed.facts)
+
+
+def _note_failure(audit: Audit, scope: Scope, change: Change, code: int) -> None:
+    changed = scope[CHANGED][0].name if scope[CHANGED] else ""
+    name = changed or _named(scope, change)
+    audit.failed(context_of(scope), change.operation, (change.resource_type, name), code)
+
+
+def _named(scope: Scope, change: Change) -> str:
+    if change.named:
+        return str(scope["path_params"][change.named])
+    return CLUSTER_NAME if change.resource_type is ResourceType.CLUSTER else ""

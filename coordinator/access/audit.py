@@ -1,0 +1,255 @@
+"""The audit of a gateway: which of its decisions become events, and how many of them.
+
+Every change is one. Of the same denials, refusals and failures within a minute the first one is an event, and
+the number of the others is another, at the minute's end. Of the accesses of a principal to the records of a
+topic the first of each hour is one. Events wait here until `take`, at most so many; those beyond are counted,
+and that is an event, too.
+"""
+
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from coordinator.access.principal import Principal, RequestContext
+from log_tables.clock import Clock
+from log_tables.cluster.acl import Operation, ResourceType
+from log_tables.cluster.audit_record import LOGON, LOST, NAME_MAX_CHARS, AuditKind, AuditRecord
+from log_tables.errors import LakelogError
+
+MINUTE_MS, HOUR_MS = 60_000, 3_600_000
+
+WAITING_MAX = 10_000
+"""Events that wait, changes and all others each: some ten megabytes."""
+
+COUNTED_MAX = 10_000
+"""Denials, refusals and failures of different kinds that are counted within a minute."""
+
+ACCESSES_MAX = 100_000
+"""Principals × topics × READ and WRITE that are known within an hour."""
+
+_DATA = frozenset([Operation.READ, Operation.WRITE])
+
+Dropped = Callable[[str, int], None]
+"""Is called with the reason why events are in no record, and their number."""
+
+
+class _Repeat:
+    """The repeats of an event since its first one."""
+
+    __slots__ = ("count", "first", "first_ms", "last_ms")
+
+    def __init__(self, first: AuditRecord) -> None:
+        self.first, self.count, self.first_ms, self.last_ms = first, 0, 0, 0
+
+
+class Audit:
+    """Of one gateway. Thread-safe; nothing here waits for a store."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        code_of: Callable[[LakelogError], int] = lambda _: 0,
+        dropped: Dropped = lambda *_: None,
+        waiting_max: int = WAITING_MAX,
+        counted_max: int = COUNTED_MAX,
+        accesses_max: int = ACCESSES_MAX,
+    ) -> None:
+        """`code_of` returns the code by which clients know an error."""
+        self._clock, self._code_of, self._dropped = clock, code_of, dropped
+        self._waiting_max, self._counted_max, self._accesses_max = waiting_max, counted_max, accesses_max
+        self._changes: deque[AuditRecord] = deque()
+        self._others: deque[AuditRecord] = deque()
+        self._repeated: dict[tuple[object, ...], _Repeat] = {}
+        self._accesses: set[tuple[str, str, Operation]] = set()
+        self._minute = self._hour = 0
+        self._lost = Counter[str]()
+        self._lock = threading.Lock()
+
+    @property
+    def waiting(self) -> int:
+        """How many events wait."""
+        return len(self._changes) + len(self._others)
+
+    def allowed(
+        self, context: RequestContext, operation: Operation, resource_type: ResourceType, name: str
+    ) -> None:
+        """It may do this. Only records of topics are of interest; called with every request."""
+        if operation in _DATA and resource_type is ResourceType.TOPIC:
+            key = (context.principal.name, name, operation)
+            if key not in self._accesses:
+                self._note_access(key, context)
+
+    def denied(
+        self,
+        context: RequestContext,
+        operation: Operation,
+        resource_type: ResourceType,
+        name: str,
+        error: LakelogError,
+    ) -> None:
+        """It may not do this."""
+        about = {"operation": operation, "resource_type": resource_type, "resource_name": name}
+        self._note_repeatable(AuditKind.DENIAL, context, about, self._code_of(error))
+
+    def refused(self, principal: str | None, address: str, error: LakelogError) -> None:
+        """A credential is not right. `principal` is whose it would be, None where that is not known."""
+        context = None if principal is None else Principal(principal)
+        self._note_repeatable(AuditKind.REFUSAL, context, {"operation": LOGON}, self._code_of(error), address)
+
+    def changed(
+        self,
+        context: RequestContext,
+        operation: str,
+        resource: tuple[str, str],
+        facts: Mapping[str, object],
+    ) -> None:
+        """It has done this with a resource of a type, by its name."""
+        record = self._record(
+            AuditKind.CHANGE,
+            context.principal,
+            context.host,
+            operation=operation,
+            resource_type=resource[0],
+            resource_name=resource[1],
+            facts=facts,
+        )
+        with self._lock:
+            self._queue(self._changes, record)
+
+    def failed(
+        self, context: RequestContext, operation: str, resource: tuple[str, str], error_code: int
+    ) -> None:
+        """It was allowed to change this, and could not, or one does not know."""
+        about = {"operation": operation, "resource_type": resource[0], "resource_name": resource[1]}
+        self._note_repeatable(AuditKind.CHANGE, context, about, error_code)
+
+    def take(self, most: int) -> list[AuditRecord]:
+        """Up to `most` events, changes first; they wait no longer."""
+        now_ms = self._clock.now_ms()
+        with self._lock:
+            self._end_windows(now_ms)
+            taken: list[AuditRecord] = []
+            if self._lost and most > 0:
+                taken.append(self._loss())
+            for waiting in (self._changes, self._others):
+                while waiting and len(taken) < most:
+                    taken.append(waiting.popleft())
+        return taken
+
+    def put_back(self, records: Sequence[AuditRecord]) -> None:
+        """They were taken, and are in no log yet."""
+        with self._lock:
+            for record in reversed(records):
+                if record.kind is AuditKind.LOSS:
+                    self._lost["waiting"] += record.count
+                else:
+                    is_change = record.kind is AuditKind.CHANGE and record.success
+                    (self._changes if is_change else self._others).appendleft(record)
+
+    def close(self) -> None:
+        """Count what was not told yet, as at the end of its minute."""
+        with self._lock:
+            self._end_minute()
+
+    def _note_access(self, key: tuple[str, str, Operation], context: RequestContext) -> None:
+        _, name, operation = key
+        about = {"operation": operation, "resource_type": ResourceType.TOPIC, "resource_name": name}
+        record = self._record(AuditKind.ACCESS, context.principal, context.host, **about)
+        with self._lock:
+            self._end_windows(record.time_ms)
+            if key in self._accesses:
+                return
+            if len(self._accesses) >= self._accesses_max:
+                self._lose("accesses")
+                return
+            self._accesses.add(key)
+            self._queue(self._others, record)
+
+    def _note_repeatable(
+        self,
+        kind: AuditKind,
+        whose: RequestContext | Principal | None,
+        about: Mapping[str, str],
+        error_code: int,
+        address: str = "",
+    ) -> None:
+        """The first one of a minute is an event; of the others there is a number at its end."""
+        principal = whose.principal if isinstance(whose, RequestContext) else whose
+        host = whose.host if isinstance(whose, RequestContext) else address
+        now_ms = self._clock.now_ms()
+        key = (kind, principal and principal.name, host, error_code, *about.values())
+        with self._lock:
+            self._end_windows(now_ms)
+            known = self._repeated.get(key)
+            if known is not None:
+                known.first_ms, known.last_ms = known.first_ms or now_ms, now_ms
+                known.count += 1
+                return
+            if len(self._repeated) >= self._counted_max:
+                self._lose("repeats")
+                return
+            record = self._record(kind, principal, host, success=False, error_code=error_code, **about)
+            self._repeated[key] = _Repeat(record)
+            self._queue(self._others, record)
+
+    def _record(
+        self, kind: AuditKind, principal: Principal | None, address: str, **about: Any
+    ) -> AuditRecord:
+        about["resource_name"] = about.get("resource_name", "")[:NAME_MAX_CHARS]
+        return AuditRecord(
+            uid=self._clock.unique_id(),
+            kind=kind,
+            time_ms=self._clock.now_ms(),
+            principal=principal.name if principal else None,
+            groups=principal.groups if principal else (),
+            address=address,
+            **about,
+        )
+
+    def _queue(self, waiting: deque[AuditRecord], record: AuditRecord) -> None:
+        if len(waiting) >= self._waiting_max:
+            self._lose("waiting", record.count)
+        else:
+            waiting.append(record)
+
+    def _lose(self, reason: str, count: int = 1) -> None:
+        self._lost[reason] += count
+        self._dropped(reason, count)
+
+    def _loss(self) -> AuditRecord:
+        lost, self._lost = self._lost, Counter()
+        return AuditRecord(
+            uid=self._clock.unique_id(),
+            kind=AuditKind.LOSS,
+            time_ms=self._clock.now_ms(),
+            operation=LOST,
+            success=False,
+            count=lost.total(),
+            end_ms=self._clock.now_ms(),
+        )
+
+    def _end_windows(self, now_ms: int) -> None:
+        if now_ms // MINUTE_MS != self._minute:
+            self._minute = now_ms // MINUTE_MS
+            self._end_minute()
+        if now_ms // HOUR_MS != self._hour:
+            self._hour = now_ms // HOUR_MS
+            self._accesses = set()
+
+    def _end_minute(self) -> None:
+        ended, self._repeated = self._repeated, {}
+        for repeated in ended.values():
+            if repeated.count:
+                self._queue(self._others, self._count(repeated))
+
+    def _count(self, repeated: _Repeat) -> AuditRecord:
+        return replace(
+            repeated.first,
+            uid=self._clock.unique_id(),
+            time_ms=repeated.first_ms,
+            end_ms=repeated.last_ms,
+            count=repeated.count,
+        )
