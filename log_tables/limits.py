@@ -353,6 +353,9 @@ EXPANDED_MAX_BYTES = 64 * MIB
 """The items of the arrays and maps of one value, as columns: `{}` in 3 bytes of JSON has all fields of a
 struct."""
 
+WIDE_COLUMNS_BYTES = 4 * MIB
+"""From so many bytes of such items on, the commits of a process make columns one after the other."""
+
 TYPED_AT_ONCE = 1_024
 TYPED_AT_ONCE_BYTES = 1 * MIB
 """Values of which columns are made at once, and their bytes: other threads wait for a few milliseconds."""

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from log_tables.columns.declaration import Declaration
-from log_tables.limits import EXPANDED_MAX_BYTES
+from log_tables.limits import EXPANDED_MAX_BYTES, WIDE_COLUMNS_BYTES
 
 Counter = Callable[[Any], int]
 
@@ -64,6 +65,19 @@ def may_expand(value: bytes, declaration: Declaration, most: int = EXPANDED_MAX_
     if len(value) // 2 * widest <= most:  # an item and what comes after it
         return False
     return (value.count(b",") + value.count(b"[") + value.count(b"{")) * widest > most
+
+
+def may_be_wide(values: pa.Array, declaration: Declaration) -> bool:
+    """Whether the columns of binary `values` together may have more than WIDE_COLUMNS_BYTES of items."""
+    widest = widest_items(declaration)
+    if widest == 0:
+        return False
+    ends = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
+    data = np.frombuffer(values.buffers()[2] or b"", np.uint8)[ends[0] : ends[-1]]
+    if len(data) // 2 * widest <= WIDE_COLUMNS_BYTES:
+        return False
+    items = sum(np.count_nonzero(data == ord(mark)) for mark in ",[{")
+    return bool(items * widest > WIDE_COLUMNS_BYTES)
 
 
 @lru_cache(maxsize=256)

@@ -19,7 +19,7 @@ from log_tables.columns.declaration import Column, Declaration
 from log_tables.columns.fit import INT64_MAX, INT64_MIN, fit
 from log_tables.columns.json_bounds import too_deep
 from log_tables.layout import VALUE
-from log_tables.limits import JUDGED_AT_ONCE_BYTES, JUDGED_NESTED_MAX_BYTES
+from log_tables.limits import JUDGED_AT_ONCE_BYTES, JUDGED_NESTED_MAX_BYTES, WIDE_COLUMNS_BYTES
 from log_tables.record import Buffer, cut
 from log_tables.rows import Records, Rows
 
@@ -65,7 +65,9 @@ def first_misfit(records: Records, declaration: Declaration) -> Misfit | None:
         for each in values:
             if each is not None:
                 value = bytes(each)
-                long = nested and (len(value) > JUDGED_NESTED_MAX_BYTES or may_expand(value, declaration))
+                long = nested and (
+                    len(value) > JUDGED_NESTED_MAX_BYTES or may_expand(value, declaration, WIDE_COLUMNS_BYTES)
+                )
                 reason = _reason(value, None if long else decode, declaration)
                 if reason is not None:
                     return Misfit(place, _path(reason, declaration), reason)

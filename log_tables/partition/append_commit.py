@@ -1,15 +1,17 @@
-"""The commit of an append: its records with their offsets, and the Delta actions that name them. Pure."""
+"""The commit of an append: its records with their offsets, and the Delta actions that name them."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
+from log_tables.columns.column_bytes import may_be_wide
 from log_tables.columns.declaration import Declaration
 from log_tables.columns.typed_values import with_columns
-from log_tables.layout import TXN_HIGH_WATERMARK, producer_end_txn, producer_sequence_txn
+from log_tables.layout import TXN_HIGH_WATERMARK, VALUE, producer_end_txn, producer_sequence_txn
 from log_tables.limits import MODIFICATION_STEP_MS
 from log_tables.partition.sequencer import SequencedAppend, producers_of
 from log_tables.record import RECORD_SCHEMA, constant_timestamps, with_offsets
@@ -34,31 +36,37 @@ def in_turn(batch: Sequence[SequencedAppend], high_watermark: int) -> bool:
     return True
 
 
-def records_of(
-    fresh: Sequence[SequencedAppend],
-    base: int,
-    append_time: int | None,
-    columns: Declaration,
-    columns_bytes: int,
-) -> Iterator[pa.RecordBatch]:
-    """The records of `fresh` with offsets from `base` on, at `append_time` (microseconds) if there is one,
-    and their declared `columns`, in slices that have `columns_bytes` of them.
-    """
+_WIDE = ThreadPoolExecutor(1, "lakelog-columns")
+"""The thread that makes wide columns: several at once would take gigabytes, and so would what each thread
+keeps of the memory that it has freed.
+"""
+
+
+def records_of(fresh: Sequence[SequencedAppend], base: int, append_time: int | None) -> pa.RecordBatch:
+    """The records of `fresh` with offsets from `base` on, at `append_time` (microseconds) if there is one."""
     batches = as_batches([item.request.records for item in fresh])
     count = sum(item.count for item in fresh)
     records = with_offsets(batches, np.arange(base, base + count, dtype=np.int64))
     if append_time is not None:
         records = records.set_column(1, RECORD_SCHEMA.field(1), constant_timestamps(append_time, count))
-    return with_columns(records, columns, columns_bytes)
+    return records
 
 
 def encoded(
+    records: pa.RecordBatch, columns: Declaration, compression: str, limits: SegmentLimits
+) -> tuple[pa.Buffer, SegmentStats, pa.RecordBatch | None]:
+    """(The bytes of the segment of `records` with their declared `columns`, its stats, its rows), of at least
+    one record. Without the rows where they have many columns: these are not held together.
+    """
+    slices = with_columns(records, columns, limits.columns_bytes)
+    if may_be_wide(records.column(VALUE), columns):
+        return _WIDE.submit(_encoded, slices, compression, limits).result()
+    return _encoded(slices, compression, limits)
+
+
+def _encoded(
     slices: Iterator[pa.RecordBatch], compression: str, limits: SegmentLimits
 ) -> tuple[pa.Buffer, SegmentStats, pa.RecordBatch | None]:
-    """(The bytes of a segment, the stats of all rows, the rows if they are one slice), of at least one slice.
-
-    The rows of several slices are not held together.
-    """
     stats, first = SegmentStats(), next(slices)
     stats.add(first)
     second = next(slices, None)

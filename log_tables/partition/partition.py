@@ -193,9 +193,8 @@ class Partition(PartitionReader):
         append_time = self._append_time() if self.config.log_append_time else None
         self.table.widen(self.config.columns)
         columns = self.config.columns.held_by(self.snapshot.declared)
-        limits = self.config.limits
-        slices = records_of(fresh, base, append_time, columns, limits.columns_bytes)
-        data, stats, records = encoded(slices, self.config.compression, limits)
+        made = records_of(fresh, base, append_time)
+        data, stats, records = encoded(made, columns, self.config.compression, self.config.limits)
         path = segment_name(base, self.clock.random_hex(8))
         segment = stats.segment(path, data.size, 0, columns=columns.id)
         info = commit_info(self.clock, "WRITE", leader_epoch=epoch)

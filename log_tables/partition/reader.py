@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from log_tables.clock import Clock
 from log_tables.columns.declaration import NOTHING, Declaration
-from log_tables.layout import OFFSET, TIMESTAMP
+from log_tables.layout import HEADERS, OFFSET, TIMESTAMP
 from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 from log_tables.partition.read_plan import ReadPlan, check_offset, planned
 from log_tables.partition.remote import RemoteRoot, RemoteTier
@@ -190,7 +190,7 @@ class PartitionReader:
 
     def _read(self, segment: Segment, start: int, end: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         cached = self._in_memory(segment)
-        if cached is None:
+        if cached is None or not _holds(cached, schema):
             yield from self._stored(segment, start, end, schema)
         elif (part := segments.between(cached, start, end)).num_rows:
             yield segments.conform(part, schema)
@@ -198,13 +198,15 @@ class PartitionReader:
     def _in_memory(self, segment: Segment) -> pa.RecordBatch | None:
         """The records of a segment that is cached, or small: then it is read whole, and cached.
 
-        Opening a small file costs more than its content, and many groups read the same tail.
+        Opening a small file costs more than its content, and many groups read the same tail. Declared arrays,
+        maps and structs are left out, as they can take a thousand times the memory of the values.
         """
         path = f"{self.directory}/{segment.path}"
         cached = self._cache.get(path)
         if cached is None and segment.raw_bytes <= self.config.limits.small_bytes:
             end = segment.last_offset + 1
-            batches = self._stored(segment, segment.base_offset, end, None)
+            flat = [field for field in self.snapshot.declared.schema if not pa.types.is_nested(field.type)]
+            batches = self._stored(segment, segment.base_offset, end, pa.schema([*RECORD_SCHEMA, *flat]))
             cached = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
             self._cache.put(path, cached)
         return cached
@@ -247,3 +249,9 @@ class PartitionReader:
                 if found is not None:
                     return found
         return None
+
+
+def _holds(cached: pa.RecordBatch, schema: pa.Schema) -> bool:
+    """Whether `cached` has all declared arrays, maps and structs of `schema`."""
+    nested = {field.name for field in schema if pa.types.is_nested(field.type)}
+    return nested - {HEADERS} <= {*cached.schema.names}

@@ -6,12 +6,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from log_tables.columns.column_bytes import expanded_bytes, may_expand, widest_items
+from log_tables.columns.column_bytes import expanded_bytes, may_be_wide, may_expand, widest_items
 from log_tables.columns.declaration import Declaration, parse
 from log_tables.columns.fit import fit
 from log_tables.columns.misfit import first_misfit
 from log_tables.columns.typed_values import typed_values
-from log_tables.limits import EXPANDED_MAX_BYTES, JUDGED_NESTED_MAX_BYTES, MIB
+from log_tables.limits import EXPANDED_MAX_BYTES, JUDGED_NESTED_MAX_BYTES, MIB, WIDE_COLUMNS_BYTES
 from log_tables.rows import Rows
 from tests.kit.declared_json import declared_values
 
@@ -36,6 +36,16 @@ def test_a_bound_that_is_found_without_reading_is_never_too_small(
         size = expanded_bytes(enumerate(row), declaration)
         assert size == 0 or may_expand(value or b"", declaration, size - 1)
         assert size == 0 or widest_items(declaration)
+
+
+def test_many_values_are_wide_together() -> None:
+    declaration = parse(f"a array<{struct(100)}>")
+    value = b'{"a":%b}' % objects(WIDE_COLUMNS_BYTES // 800 // 4)
+    five = pa.array([value] * 5)
+    assert may_be_wide(five, declaration)
+    assert not may_be_wide(five[3:4], declaration)
+    assert not may_be_wide(five, parse("s string"))
+    assert not may_be_wide(pa.array([None], pa.binary()), declaration)
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,10 @@ import pyarrow as pa
 import pytest
 
 from log_tables.clock import ManualClock
+from log_tables.columns.declaration import parse
 from log_tables.errors import CorruptSegment, InvalidOffset, OffsetOutOfRange
 from log_tables.partition.partition import AppendRequest, Partition
-from log_tables.partition.reader import PartitionReader
+from log_tables.partition.reader import PartitionConfig, PartitionReader
 from log_tables.record import RECORD_SCHEMA, Record, input_batch, to_records
 from log_tables.segments import rewrite
 from log_tables.store.store import Store
@@ -17,6 +18,7 @@ from tests.kit.partitions import (
     append,
     append_each,
     held,
+    new_partition,
     sound,
     thin_out,
     values,
@@ -124,6 +126,21 @@ def test_a_small_segment_is_read_once(store: Store, partition: Partition) -> Non
     for offset, there in ((0, [b"a", b"b", b"c"]), (1, [b"b", b"c"]), (2, [b"c"])):
         assert reader.fetch(offset, 1_000_000).column("value").to_pylist() == there
     assert [call.operation for call in watched.calls] == ["get"]
+
+
+def test_arrays_of_a_small_segment_are_read_only_when_they_are_asked_for(
+    store: Store, clock: ManualClock
+) -> None:
+    partition = new_partition(store, clock, PartitionConfig(columns=parse("n bigint, a array<bigint>")))
+    append(partition, b'{"n":1,"a":[1,2]}')
+    reader = Partition(store, TABLE, clock)
+    (segment,) = reader.snapshot.segments
+    assert reader.fetch(0, 1_000).column("value").to_pylist() == [b'{"n":1,"a":[1,2]}']
+    cached = reader._cache.get(f"{TABLE}/{segment.path}")
+    assert cached is not None
+    assert cached.schema.names[5:] == ["value_error", "n"]
+    rows = [row for batch in reader.read(reader.plan_read(0, 9), ["n", "a"]) for row in batch.to_pylist()]
+    assert rows == [{"n": 1, "a": [1, 2]}]
 
 
 @pytest.fixture
