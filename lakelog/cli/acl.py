@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lakelog.cli.change import note_change
 from lakelog.cli.common import CommandGroup, Data, Json, cluster_at, console, counted, print_json, print_table
 from log_tables.errors import InvalidArgument, NotFound
 
@@ -74,7 +75,9 @@ def create(  # noqa: PLR0913, PLR0917 -- each is an option
         Operations(operation, producer, consumer),
         Principals(allow_principal, allow_host, deny_principal, deny_host),
     )
-    add_acls(cluster_at(data).metadata_log, acls)
+    root = cluster_at(data)
+    add_acls(root.metadata_log, acls)
+    note_change(root, "CreateAcls", acls=[str(acl) for acl in acls])
     _show(acls, json)
 
 
@@ -104,10 +107,11 @@ def delete(  # noqa: PLR0913, PLR0917 -- each is an option
     filters = filters_of(resources, Operations(operation, producer, consumer), principals)
     if not resources.named() and not principals.named():
         raise InvalidArgument("these would be ACLs of all kinds; name a resource or a principal")
-    log = cluster_at(data).metadata_log
-    found = remove_acls(log, lambda acl: any(each.matches(acl) for each in filters))
+    root = cluster_at(data)
+    found = remove_acls(root.metadata_log, lambda acl: any(each.matches(acl) for each in filters))
     if not found:
         raise NotFound("there is no such ACL; see `lakelog acl list`")
+    note_change(root, "DeleteAcls", acls=[str(acl) for acl in found])
     _show(found, json)
 
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from lakelog.cli.change import note_change
 from lakelog.cli.common import CommandGroup, Data, Json, cluster_at, console, print_json, print_table
 from log_tables.errors import InvalidArgument
 
@@ -41,6 +42,7 @@ def create(
         print_json({"id": key.id, "principal": principal, "key": text})
     else:
         console().print(f"{text}\n\nThis is a key of {principal}. It is not shown again.")
+    note_change(cluster, "CreateApiKey", key.id, "API_KEY", principal=principal, expires_ms=expires_ms)
 
 
 @app.command("list")
@@ -87,6 +89,8 @@ def revoke(
         print_json({"revoked": ids})
     else:
         console().print(f"revoked {', '.join(ids)}")
+    for key_id in ids:
+        note_change(cluster, "RevokeApiKey", key_id, "API_KEY")
     log.clean()
 
 

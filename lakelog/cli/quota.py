@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from lakelog.cli.change import note_change
 from lakelog.cli.common import CommandGroup, Data, Json, cluster_at, console, pairs, print_json, print_table
 from log_tables.errors import InvalidArgument
 
@@ -30,6 +31,7 @@ def set_rates(entity: Entity, rates: Rates, data: Data = None, json: Json = Fals
     cluster = cluster_at(data)
     set_quota(cluster.metadata_log, _entity(entity), given)
     _tell(json, "set", entity)
+    note_change(cluster, "AlterClientQuotas", entity, "QUOTA", rates=given)
 
 
 @app.command("list")
@@ -71,6 +73,7 @@ def remove(
     cluster = cluster_at(data)
     remove_quota(cluster.metadata_log, _entity(entity), names or Quota.__struct_fields__)
     _tell(json, "removed", entity)
+    note_change(cluster, "DeleteClientQuotas", entity, "QUOTA", names=names)
 
 
 def _entity(name: str) -> str:

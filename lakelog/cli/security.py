@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lakelog.cli.change import note_change
 from lakelog.cli.common import CommandGroup, Data, Json, cluster_at, console, print_json
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def init(data: Data = None, json: Json = False) -> None:
         print_json({"principal": ADMIN, "key": text})
     else:
         console().print(f"{text}\n\nThis is the key of {ADMIN}, a super user. It is not shown again.")
+    note_change(cluster, "CreateApiKey", key.id, "API_KEY", principal=ADMIN, super_user=True)
 
 
 @app.command()
@@ -45,6 +47,7 @@ def enable(data: Data = None, json: Json = False) -> None:
     cluster = cluster_at(data)
     enable_security(cluster.metadata_log)
     _show(cluster, json)
+    note_change(cluster, "EnableSecurity")
 
 
 @app.command()
@@ -55,6 +58,7 @@ def disable(data: Data = None, json: Json = False) -> None:
     cluster = cluster_at(data)
     disable_security(cluster.metadata_log)
     _show(cluster, json)
+    note_change(cluster, "DisableSecurity")
 
 
 @app.command()
@@ -71,6 +75,7 @@ def add_super_user(principal: SuperUser, data: Data = None, json: Json = False) 
     cluster = cluster_at(data)
     security_admin.add_super_user(cluster.metadata_log, principal)
     _show(cluster, json)
+    note_change(cluster, "CreateSuperUser", principal, "USER")
 
 
 @app.command()
@@ -81,6 +86,7 @@ def remove_super_user(principal: SuperUser, data: Data = None, json: Json = Fals
     cluster = cluster_at(data)
     security_admin.remove_super_user(cluster.metadata_log, principal)
     _show(cluster, json)
+    note_change(cluster, "RemoveSuperUser", principal, "USER")
 
 
 def _show(cluster: "Cluster", json: bool) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from lakelog.cli.change import note_change
 from lakelog.cli.common import CommandGroup, Data, Json, cluster_at, console, print_json, print_table
 from log_tables.errors import InvalidArgument
 
@@ -37,6 +38,7 @@ def create(
     log = create_credentials(cluster.store, cluster.clock, "")
     put_user(log, made)
     _tell(json, "created", name)
+    note_change(cluster, "AlterUserScramCredentials", name, "USER", mechanisms=sorted(made.mechanisms))
     log.clean()
 
 
@@ -69,6 +71,7 @@ def remove(name: Name, data: Data = None, json: Json = False) -> None:
     log = create_credentials(cluster.store, cluster.clock, "")
     remove_user(log, name)
     _tell(json, "removed", name)
+    note_change(cluster, "DeleteUserScramCredentials", name, "USER")
     log.clean()
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from ipaddress import ip_address
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -227,7 +228,11 @@ def _user(record: AuditRecord) -> _User:
 
 
 def _endpoint(address: str) -> _Endpoint:
-    return _Endpoint(ip=address) if address else _Endpoint()
+    """An IP address, or the name of a machine."""
+    try:
+        return _Endpoint(ip=str(ip_address(address)))
+    except ValueError:
+        return _Endpoint(name=address[:NAME_MAX_CHARS])
 
 
 def row_of(value: bytes) -> dict[str, object]:
@@ -242,7 +247,7 @@ def row_of(value: bytes) -> dict[str, object]:
         "time": event.time * 1000,
         "kind": event.metadata.event_code,
         "principal": user.name if user and user.type_id != _UNKNOWN_USER else None,
-        "address": event.src_endpoint.ip or None,
+        "address": event.src_endpoint.ip or event.src_endpoint.name or None,
         "operation": event.api.operation if event.api else event.activity_name.upper(),
         "resource_type": resource.type if resource else None,
         "resource_name": resource.name if resource else None,
