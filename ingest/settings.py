@@ -373,8 +373,16 @@ class Settings(BaseSettings):
         return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _settings_of_tls_do_something(self) -> "Settings":
+    def _settings_of_clients_do_something(self) -> "Settings":
+        oidc = ("oidc_issuer", "oidc_audience", "oidc_jwks_url")
         needs = {
+            **{
+                name: (
+                    "authentication_methods with oidc",
+                    bool(getattr(self, name)) and "oidc" not in self.authentication_methods,
+                )
+                for name in oidc
+            },
             "ssl_keyfile": ("ssl_certfile", not self.ssl_certfile and bool(self.ssl_keyfile)),
             "ssl_client_auth": (
                 "ssl_certfile and ssl_ca_certs",

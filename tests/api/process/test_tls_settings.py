@@ -177,6 +177,12 @@ def test_a_password_is_no_flag() -> None:
         ({"ssl_client_auth": "required", "ssl_certfile": "a"}, "ssl_certfile and ssl_ca_certs"),
         ({"ssl_client_auth": "requested", "ssl_ca_certs": "a"}, "ssl_certfile and ssl_ca_certs"),
         ({"authentication_methods": "mtls"}, "ssl_client_auth"),
+        (
+            {"oidc_issuer": "https://a", "authentication_methods": "api-key"},
+            "authentication_methods with oidc",
+        ),
+        ({"oidc_audience": "a"}, "authentication_methods with oidc"),
+        ({"oidc_jwks_url": "https://a"}, "authentication_methods with oidc"),
         ({"ssl_principal_mapping_rules": "RULE:a/b/"}, "authentication_methods with mtls"),
     ],
 )
