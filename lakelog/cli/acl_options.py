@@ -1,7 +1,7 @@
 """The options of `lakelog acl`, which are those of Kafka's kafka-acls, as ACLs and as filters of them."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -24,6 +24,7 @@ _OPTIONS = {
     ResourceType.CLUSTER: "--cluster",
     ResourceType.TRANSACTIONAL_ID: "--transactional-id",
 }
+_ANY = (None,)
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,15 @@ class Operations:
     producer: bool
     consumer: bool
 
+    def kinds(self) -> list[ResourceType]:
+        """The types of resources that a client needs which the options name; none where they name none."""
+        return [*dict.fromkeys(kind for each in self._meant() for kind in each)]
+
+    def _meant(self) -> list[Mapping[ResourceType, Sequence[Operation]]]:
+        return [*([_PRODUCER] if self.producer else []), *([_CONSUMER] if self.consumer else [])]
+
     def of(self, kind: ResourceType | None) -> list[Operation]:
-        """Those on resources of one type, all of them if it is None; none where no option says any.
+        """Those on resources of one type, or of any; none where no option says any.
 
         Raises InvalidArgument.
         """
@@ -75,13 +83,9 @@ class Operations:
             )
         if self.names:
             return [Operation(_one_of([*Operation], name, "--operation")) for name in self.names]
-        meant = [*([_PRODUCER] if self.producer else []), *([_CONSUMER] if self.consumer else [])]
+        meant = self._meant()
         found = dict.fromkeys(
-            operation
-            for each in meant
-            for known, operations in each.items()
-            if kind in (None, known)
-            for operation in operations
+            operation for each in meant if kind is not None for operation in each.get(kind, ())
         )
         if meant and kind is not None and not found:
             client = "--producer" if self.producer else "--consumer"
@@ -141,17 +145,12 @@ def filters_of(resources: Resources, operations: Operations, principals: Princip
     """
     who: list[tuple[Permission | None, str | None, str | None]] = [*principals.named()]
     return [
-        AclFilter(
-            each.resource_type, each.resource_name, each.pattern_type, principal, host, operation, permission
-        )
+        AclFilter(kind, each.resource_name, each.pattern_type, principal, host, operation, permission)
         for each in resources.filters()
+        for kind in ([each.resource_type] if each.resource_type else operations.kinds() or _ANY)
         for permission, principal, host in who or [(None, None, None)]
-        for operation in _or_any(operations.of(each.resource_type))
+        for operation in operations.of(kind) or _ANY
     ]
-
-
-def _or_any(operations: list[Operation]) -> Sequence[Operation | None]:
-    return operations or [None]
 
 
 def _one_of(known: Sequence[str], text: str, option: str) -> str:

@@ -132,6 +132,22 @@ def test_what_is_not_named_is_any_when_acls_are_deleted(run: Run, data: str) -> 
     assert kept(data) == [acl("fl")]
 
 
+def test_what_makes_a_producer_is_deleted_and_nothing_else(run: Run, data: str) -> None:
+    bob = ("--allow-principal", "User:bob", "--data", data)
+    run("acl", "create", *bob, "--topic", "flights", "--transactional-id", "tx", "--producer")
+    run("acl", "create", *bob, "--topic", "flights", "--operation", "READ")
+    run("acl", "create", *bob, "--group", "crew", "--cluster", "--operation", "DESCRIBE")
+    gone = printed(run("acl", "delete", *bob, "--producer", "--json"))
+    assert sorted((each["resource_type"], each["operation"]) for each in gone) == [
+        ("TOPIC", "CREATE"),
+        ("TOPIC", "DESCRIBE"),
+        ("TOPIC", "WRITE"),
+        ("TRANSACTIONAL_ID", "DESCRIBE"),
+        ("TRANSACTIONAL_ID", "WRITE"),
+    ]
+    assert {acl.resource_type for acl in kept(data)} == {"CLUSTER", "GROUP", "TOPIC"}
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
