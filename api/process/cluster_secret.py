@@ -12,7 +12,7 @@ from ingest.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import AlreadyExists, InvalidConfig, ObjectMissing
-from log_tables.layout import PEER_SECRET
+from log_tables.layout import CREDENTIALS, PEER_SECRET
 from log_tables.root.listed_brokers import find_living
 from log_tables.store.local import LocalStore
 from log_tables.store.store import Store
@@ -69,6 +69,11 @@ def _of_root(store: LocalStore, clock: Clock) -> str:
             if len(found) < SECRET_MIN_CHARS:
                 raise InvalidConfig(
                     f"{PEER_SECRET} holds no secret; stop all gateways and remove it: the next one makes one"
+                )
+            if not store.is_private(CREDENTIALS):
+                raise InvalidConfig(
+                    f"others may look into {CREDENTIALS}/; run `chmod -R go= {CREDENTIALS}` in the root, or "
+                    "name a secret elsewhere with the setting peer_secret_file"
                 )
             return found
         except ObjectMissing:

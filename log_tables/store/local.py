@@ -96,6 +96,11 @@ class LocalStore:
                 raise FileNotFoundError(path)
             return ObjectInfo(path, found.st_size, modified_ms(found))
 
+    def is_private(self, directory: str) -> bool:
+        """Whether its owner alone can look into `directory`. Raises ObjectMissing, StoreUnavailable."""
+        with reading(directory):
+            return not os.stat(self._locate(directory)).st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
         return (item for item in self._walk(check_directory(prefix)) if item.path > start_after)
 

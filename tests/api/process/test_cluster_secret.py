@@ -58,6 +58,18 @@ def test_a_local_root_has_the_secret_in_a_file_of_its_owner(tmp_path: Path) -> N
     assert len(made[0]) == 64
 
 
+@pytest.mark.parametrize("mode", [0o755, 0o710, 0o701])
+def test_a_directory_that_others_may_look_into_is_refused(tmp_path: Path, mode: int) -> None:
+    """Such as one that was copied by a program which keeps no modes: others would be gateways."""
+    store = open_store(tmp_path)
+    made = peer_secrets(Settings(), store, SystemClock())
+    (tmp_path / CREDENTIALS).chmod(mode)
+    with pytest.raises(InvalidConfig, match="run `chmod -R go= credentials` in the root"):
+        peer_secrets(Settings(), store, SystemClock())
+    (tmp_path / CREDENTIALS).chmod(0o700)
+    assert peer_secrets(Settings(), store, SystemClock()) == made
+
+
 def test_gateways_that_make_the_secret_at_once_agree(tmp_path: Path) -> None:
     at_once = 4
     barrier = threading.Barrier(at_once)
