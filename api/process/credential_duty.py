@@ -3,6 +3,7 @@
 from api.process.oidc import jwt_verifier_of
 from coordinator.access.authenticator import Authenticator
 from coordinator.access.mapping_rules import PrincipalMappingRules
+from coordinator.failure_log import FailureLog
 from ingest.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
@@ -10,7 +11,9 @@ from log_tables.cluster.credential_log import CredentialLog, Credentials, open_c
 from log_tables.cluster.security_admin import note_uses
 
 
-def authenticator_of(settings: Settings, clock: Clock) -> Authenticator | None:
+def authenticator_of(
+    settings: Settings, clock: Clock, failures: FailureLog | None = None
+) -> Authenticator | None:
     """The authenticator that the settings ask for, without credentials yet; None for an open gateway."""
     methods = settings.authentication_methods
     return (
@@ -18,7 +21,7 @@ def authenticator_of(settings: Settings, clock: Clock) -> Authenticator | None:
             methods,
             {},
             {},
-            jwt_verifier_of(settings, clock),
+            jwt_verifier_of(settings, clock, failures),
             PrincipalMappingRules(settings.ssl_principal_mapping_rules),
             clock,
         )

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from api.process.browsers import is_loopback
 from coordinator.access.jwks import DOCUMENT_MAX_BYTES, Jwks
 from coordinator.access.jwt_verifier import JwtVerifier, OidcSettings
+from coordinator.failure_log import FailureLog
 from ingest.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster.credential import AuthenticationMethod
@@ -26,8 +27,13 @@ class _RedirectHandler(urllib.request.HTTPRedirectHandler):
 _opener = urllib.request.build_opener(_RedirectHandler)
 
 
-def jwt_verifier_of(settings: Settings, clock: Clock) -> JwtVerifier | None:
-    """The verifier of tokens; None where `authentication_methods` has no oidc. Raises InvalidConfig."""
+def jwt_verifier_of(
+    settings: Settings, clock: Clock, failures: FailureLog | None = None
+) -> JwtVerifier | None:
+    """The verifier of tokens; None where `authentication_methods` has no oidc. Raises InvalidConfig.
+
+    `failures` has those of the provider.
+    """
     if AuthenticationMethod.OIDC not in settings.authentication_methods:
         return None
     url = settings.oidc_jwks_url
@@ -46,7 +52,7 @@ def jwt_verifier_of(settings: Settings, clock: Clock) -> JwtVerifier | None:
         settings.oidc_algorithms,
         settings.oidc_clock_skew_ms,
     )
-    return JwtVerifier(oidc, Jwks(partial(_fetch, url), clock), clock)
+    return JwtVerifier(oidc, Jwks(partial(_fetch, url), clock, failures), clock)
 
 
 def _fetch(url: str) -> bytes:

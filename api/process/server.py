@@ -259,7 +259,7 @@ def gateway_of(cluster: Cluster, settings: Settings, clock: Clock) -> Gateway:
     transactions = TransactionCoordinator(cluster, router.append, buffer, clock, metrics.transaction)
     tails = TailFollower(clock)
     consumers = SessionManager(cluster, tails, clock)
-    authenticator = authenticator_of(settings, clock)
+    authenticator = authenticator_of(settings, clock, failures)
     audited = authenticator is not None and settings.audit_enable
     audit = Audit(clock, lambda error: status_and_code(error)[1], metrics.audit_dropped) if audited else None
     access = Access(lambda: cluster.metadata_log.access, clock, authenticator, audit)

@@ -30,17 +30,17 @@ _RSA_MIN_BITS = 2048
 class Jwks:
     """Follows a JWKS document. For many threads.
 
-    `fetch` blocks, gives the document, has a timeout of its own, and raises OSError. A failure is logged when
-    it begins and when it ends, and the keys stay as they are.
+    `fetch` blocks, gives the document, has a timeout of its own, and raises OSError. A failure is one of the
+    duty `keys` in `failures`, and the keys stay as they are.
     """
 
-    def __init__(self, fetch: Callable[[], bytes], clock: Clock) -> None:
+    def __init__(self, fetch: Callable[[], bytes], clock: Clock, failures: FailureLog | None = None) -> None:
         self._fetch, self._clock = fetch, clock
         self._document: Any = None
         self._keys: tuple[Key, ...] = ()
         self._tried: float | None = None
         self._fetched: float | None = None
-        self._fetching, self._failures = threading.Lock(), FailureLog()
+        self._fetching, self._failures = threading.Lock(), failures or FailureLog()
 
     @property
     def keys(self) -> tuple[Key, ...]:
@@ -89,7 +89,7 @@ class Jwks:
         """Fetch the document, unless that was tried a moment ago."""
         if not self._is_due(self._tried, RETRY_S):
             return
-        with self._failures.catch("the keys of the OIDC provider"):
+        with self._failures.catch("keys"):
             try:
                 self._take(self._document_now())
                 self._fetched = self._clock.monotonic()

@@ -73,6 +73,14 @@ def test_every_metric_is_documented(gateway: RunningGateway, topic: str) -> None
     assert documented - exported == later - exported
 
 
+def test_every_duty_is_documented() -> None:
+    row = next(line for line in OPERATING.read_text().splitlines() if "`lakelog_duty_failures_total`" in line)
+    sources = [path.read_text() for path in (*ROOT.glob("api/**/*.py"), *ROOT.glob("coordinator/**/*.py"))]
+    named = {name for text in sources for name in re.findall(r'(?:Duty|PeriodicTask|catch)\("([^"]+)"', text)}
+    assert len(named) > 15
+    assert [name for name in sorted(named) if f"`{name}`" not in row] == []
+
+
 def test_the_openapi_page_has_every_path_with_its_errors(gateway: RunningGateway) -> None:
     schema = gateway.client.get("/openapi.json").json()
     operations = [op for path in schema["paths"].values() for op in path.values()]

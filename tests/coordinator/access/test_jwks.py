@@ -7,6 +7,7 @@ import pytest
 from joserfc.jwk import OctKey, RSAKey
 
 from coordinator.access.jwks import DOCUMENT_MAX_BYTES, REFRESH_S, RETRY_S, Jwks
+from coordinator.failure_log import FailureLog
 from log_tables.clock import ManualClock
 from log_tables.errors import Retriable
 from tests.kit.oidc import Provider, key
@@ -75,6 +76,13 @@ def test_keys_are_served_for_an_hour_without_the_provider(provider: Provider, jw
     provider.away, provider.keys = False, [key("RSA", "third")]
     provider.clock.advance(int(RETRY_S * 1000))
     assert kids(jwks, "third") == ["third"]
+
+
+def test_a_provider_that_is_away_is_a_failure_of_a_duty(provider: Provider) -> None:
+    counted = list[str]()
+    jwks, provider.away = Jwks(provider.fetch, provider.clock, FailureLog(counted.append)), True
+    jwks.refresh()
+    assert counted == ["keys"]
 
 
 def test_without_keys_a_request_may_be_repeated(provider: Provider, jwks: Jwks) -> None:
