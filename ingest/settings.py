@@ -323,7 +323,7 @@ class Settings(BaseSettings):
     refresh_interval_ms: int = Field(
         default=1_000,
         ge=10,
-        description="How often, in ms, topics made or changed by other processes are looked for.",
+        description="How often, in ms, it looks for topics, ACLs and credentials that others changed.",
     )
     topic_table_interval_ms: int = Field(
         default=1_000,
