@@ -66,7 +66,9 @@ class PasswordVerifier:
         try:
             if len(taken) < len(wanted):
                 raise QuotaReached(
-                    "there were too many wrong passwords; wait 10 seconds, and check the password"
+                    f"there were too many wrong passwords; wait {NAME_PERIOD_S:g} seconds, and check the "
+                    "password",
+                    retry_after_s=NAME_PERIOD_S,
                 )
             yield guess
             is_over = True

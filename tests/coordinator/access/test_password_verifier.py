@@ -34,8 +34,9 @@ def test_guessing_is_bounded_for_a_name_and_an_address(
     for _ in range(NAME_BURST):
         assert verifier.verified(users, name, "wrong", HERE) is None
     for password in ("wrong", "anns"):
-        with pytest.raises(QuotaReached, match="too many wrong passwords; wait 10 seconds"):
+        with pytest.raises(QuotaReached, match="too many wrong passwords; wait 10 seconds") as refused:
             verifier.verified(users, name, password, HERE)
+        assert refused.value.details == {"retry_after_s": NAME_PERIOD_S}
     assert verifier.verified(users, "bob", "bobs", HERE) is users.get("bob")
     assert verifier.verified(users, name, "anns", THERE) is users.get(name)
     clock.advance(round(NAME_PERIOD_S * 1000))
