@@ -8,12 +8,10 @@ from starlette.types import Scope
 
 from api.gateway import Gateway
 from api.requests.access import CONTEXT, PUBLIC_PATHS, host_of
+from api.requests.credential import SUBJECT, credential
 from api.requests.heads import TARGETED, heads
 from coordinator.access.principal import RequestContext
 from log_tables.errors import AuthenticationFailed, NotLeader, QuotaReached
-
-SUBJECT = "lakelog.subject"
-"""The key of an ASGI scope for the subject of the certificate that the client has shown; absent without."""
 
 
 async def authenticate(here: Gateway, scope: Scope) -> None:
@@ -40,16 +38,8 @@ async def _authenticate(here: Gateway, scope: Scope) -> None:
         raise AuthenticationFailed("this gateway wants a certificate of its clients; connect with one")
     if access.is_open or TARGETED in heads(scope):
         return
-    header, subject, host = _credential(scope), scope.get(SUBJECT), host_of(scope)
+    header, subject, host = credential(scope), scope.get(SUBJECT), host_of(scope)
     principal = access.known(header, subject)
     if principal is None:
         principal = await access.verify(header, subject, host)
     scope[CONTEXT] = RequestContext(principal, host)
-
-
-def _credential(scope: Scope) -> bytes | None:
-    """The header Authorization. Raises AuthenticationFailed if there are several."""
-    found = heads(scope).get(b"authorization", ())
-    if len(found) > 1:
-        raise AuthenticationFailed("there are several Authorization headers; send one")
-    return found[0] if found else None

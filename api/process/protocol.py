@@ -25,9 +25,9 @@ from api.errors import (
     error_response,
     status_and_code,
 )
-from api.process.authentication import SUBJECT
 from api.process.reserved import ReservedConnections
 from api.process.write_buffer import WriteBuffer
+from api.requests.credential import SUBJECT
 from api.requests.heads import ARRIVED
 from coordinator.access.certificate import subject
 from log_tables.errors import LakelogError

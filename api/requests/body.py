@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.errors import MalformedBody, RequestTimeout, RequestTooLarge, error_response, status_and_code
 from api.gateway import Gateway, gateway
+from api.requests.credential import check_again
 from api.requests.heads import ARRIVED, heads
 from api.wire.json_bounds import check_depth, small_cost
 from ingest.buffer import Buffer, Room
@@ -112,12 +113,14 @@ class WithBody:
         if scope["type"] != "http" or not _announces(scope):
             await self._app(scope, receive, send)
             return
-        allowed = allowance(self._gateway, scope)
+        allowed, waits = allowance(self._gateway, scope), ARRIVED not in scope
         with allowed.buffer.room(allowed.share) as room:
             taken = scope[_TAKEN] = _Body(b"", room)
             try:
                 timeout_s = self._gateway.settings.receive_timeout_ms / 1_000
                 taken.body = await read_body(scope, receive, room, allowed.limit_bytes, timeout_s)
+                if waits:
+                    await check_again(self._gateway, scope)
                 if allowed.buffer is self._gateway.small_bodies:
                     room.grow(len(taken.body) + small_cost(taken.body))
                     check_depth(taken.body)

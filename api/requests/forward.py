@@ -12,6 +12,7 @@ from starlette.responses import Response, StreamingResponse
 from api.errors import STATUS_AND_CODE
 from api.gateway import Gateway
 from api.requests.access import authorization, encode_context
+from api.requests.credential import check_again
 from coordinator.brokers.peers import CALLER, TARGET
 from coordinator.watched import watched
 from log_tables.cluster.metadata_log import BrokerRecord
@@ -69,10 +70,13 @@ async def _ask(here: Gateway, broker: BrokerRecord, request: Request, body: byte
     headers[CALLER] = encode_context(authorization(request).context)
 
     async def check() -> None:
-        # A poll may last for minutes. It ends early if its client is gone, or if this gateway stops.
-        polling = request.method == "GET" and here.stopping.is_set()
-        if polling or await request.is_disconnected():
+        # A poll may last for minutes. It ends early if its client is gone or may no longer ask, or if this
+        # gateway stops.
+        polling = request.method == "GET"
+        if (polling and here.stopping.is_set()) or await request.is_disconnected():
             raise OutcomeUnknown("this gateway stopped waiting for the answer; repeat the request")
+        if polling:
+            await check_again(here, request.scope)
 
     asking = here.peers.forward(broker, request.method, f"{path}?{query}" if query else path, headers, body)
     return await watched(asking, CLIENT_LOOK_S, check)

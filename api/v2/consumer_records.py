@@ -15,6 +15,7 @@ from api.errors import FormatMismatch, NotJson, error_responses
 from api.gateway import Gateway, gateway
 from api.media import Format, accepts
 from api.requests.access import authorization
+from api.requests.credential import check_again
 from api.requests.group_route import GroupRoute
 from api.v2.consumer_schema import FORMATS
 from api.v2.fetched import FetchedRecord, json_records
@@ -86,7 +87,14 @@ async def poll(
     most = settings.fetch_max_bytes if form is Format.ARROW else settings.fetch_json_max_bytes
     limit = min(max_bytes, most) if max_bytes > 0 else most
 
+    async def ended() -> bool:
+        await check_again(here, request.scope)
+        return await request.is_disconnected()
+
     async def give(consumer: ConsumerSession, polled: PollResult) -> Response:
+        await check_again(here, request.scope)
+        if not asked.allows(Operation.READ, ResourceType.GROUP, group):
+            asked.check(Operation.READ, ResourceType.GROUP, group)
         if form is Format.ARROW:
             return await _arrow_answer(here, consumer, polled)
         rows, following = await run_in_threadpool(_json_rows, here, polled.reads, form, limit)
@@ -96,7 +104,7 @@ async def poll(
         return Response(body, media_type=form.value, headers=_headers(polled))
 
     return await here.coordinator.poll(
-        group, instance, generation, limit, timeout_s, request.is_disconnected, asked.reads, give
+        group, instance, generation, limit, timeout_s, ended, asked.reads, give
     )
 
 

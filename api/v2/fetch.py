@@ -16,6 +16,7 @@ from api.gateway import Gateway, gateway
 from api.media import Format, accepted_format
 from api.requests.access import authorization
 from api.requests.client_topics import with_topic_to_read
+from api.requests.credential import check_again
 from api.requests.hot import HotRoute
 from api.v2.fetched import FetchedRecord, json_records
 from api.v2.tail import wait_for_records
@@ -68,6 +69,7 @@ async def fetch(
             await run_in_threadpool(found.refresh, True)
         if start == found.high_watermark:
             await wait_for_records(here, request, found, start, deadline)
+            await check_again(here, request.scope)
             authorization(request).check(Operation.READ, ResourceType.TOPIC, topic)  # it may have changed
         if not found.reaches(start):
             await run_in_threadpool(found.log_from, start)

@@ -6,6 +6,7 @@ from contextlib import suppress
 from starlette.requests import Request
 
 from api.gateway import Gateway
+from api.requests.credential import check_again
 from coordinator.groups.tail_follower import WAITS
 from log_tables.errors import LakelogError
 from log_tables.partition.reader import PartitionReader
@@ -16,7 +17,8 @@ async def wait_for_records(
 ) -> None:
     """Return when there is a record at `offset`, at `deadline`, or when nobody waits any more.
 
-    Raises what `PartitionReader.refresh` raises: TopicDeleted as soon as that is known here.
+    Raises what `PartitionReader.refresh` raises: TopicDeleted as soon as that is known here;
+    AuthenticationFailed as soon as the credential of the request is no longer right.
     """
     loop, arrived = asyncio.get_running_loop(), asyncio.Event()
     unsubscribe = partition.on_commit(lambda: _wake(loop, arrived))
@@ -26,6 +28,7 @@ async def wait_for_records(
             left = deadline - here.clock.monotonic()
             if left <= 0 or await request.is_disconnected():
                 return
+            await check_again(here, request.scope)
             due = here.tails.due_s([partition], pause)
             if look is None and due <= 0:
                 # Not waited for by itself: a commit of this process is to wake the reader meanwhile.

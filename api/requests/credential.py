@@ -1,0 +1,39 @@
+"""By what a request is let in: its header, and the certificate of its connection.
+
+A request that waits, as a long poll does, or for its own body, is looked at again afterwards: what has let it
+in may be revoked or expired by then.
+"""
+
+from contextlib import suppress
+
+from starlette.types import Scope
+
+from api.gateway import Gateway
+from api.requests.access import CONTEXT, host_of
+from api.requests.heads import TARGETED, heads
+from log_tables.errors import AuthenticationFailed, Retriable
+
+SUBJECT = "lakelog.subject"
+"""The key of an ASGI scope for the subject of the certificate that the client has shown; absent without."""
+
+
+def credential(scope: Scope) -> bytes | None:
+    """The header Authorization. Raises AuthenticationFailed if there are several."""
+    found = heads(scope).get(b"authorization", ())
+    if len(found) > 1:
+        raise AuthenticationFailed("there are several Authorization headers; send one")
+    return found[0] if found else None
+
+
+async def check_again(here: Gateway, scope: Scope) -> None:
+    """Raise AuthenticationFailed if what has let a request in is no longer right.
+
+    The gateway to which the client speaks does it; others take its word. A credential that cannot
+    be checked now, as the provider of its keys is away, counts as right.
+    """
+    if CONTEXT not in scope or TARGETED in heads(scope):
+        return
+    header, subject = credential(scope), scope.get(SUBJECT)
+    if here.access.known(header, subject) is None:
+        with suppress(Retriable):
+            await here.access.verify(header, subject, host_of(scope))
