@@ -106,7 +106,11 @@ def _row(record: Record) -> dict[str, object]:
     try:
         return row_of(record.value or b"")
     except (msgspec.MsgspecError, ValueError) as error:
-        raise CorruptLog(
-            f"the record at offset {record.offset} of {AUDIT} is not an event ({error}); delete the records "
-            "up to it"
-        ) from None
+        raise corrupt_event(record.offset, error) from None
+
+
+def corrupt_event(offset: int | None, error: Exception) -> CorruptLog:
+    """The error for a record that is no event."""
+    return CorruptLog(
+        f"the record at offset {offset} of {AUDIT} is not an event ({error}); skip it by `time`"
+    )

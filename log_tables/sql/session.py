@@ -11,6 +11,8 @@ from datafusion.catalog import SchemaProvider
 
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument, LakelogError
+from log_tables.layout import AUDIT
+from log_tables.sql.audit_view import audit_view
 from log_tables.sql.json_view import (
     SUFFIX,
     PlannedScan,
@@ -23,7 +25,7 @@ from log_tables.sql.json_view import (
 )
 from log_tables.sql.scan import Failures
 from log_tables.sql.statement import describes_table, words
-from log_tables.sql.system_tables import SYSTEM_TABLES, system_tables
+from log_tables.sql.system_tables import AUDIT_TABLE, SYSTEM_TABLES, system_tables
 from log_tables.sql.topic_files import OnScan, TopicFiles, topic_files, topic_names
 from log_tables.sql.topic_view import quoted, topic_view
 
@@ -95,8 +97,10 @@ class Session:
         for name, topic in views.items():
             if name == topic:
                 self._views[name] = files[topic]
+        if AUDIT_TABLE in asked and AUDIT_TABLE not in views and AUDIT in self._topics:
+            self._views[AUDIT_TABLE] = self._files(AUDIT)
         self._register_views()
-        groups = [name for name in SYSTEM_TABLES if name in asked and name not in views]
+        groups = [name for name in SYSTEM_TABLES if name in asked and name not in {*views, *self._views}]
         for name, table in system_tables(self._cluster, groups).items():
             self._register(name, table)
         of_json = {name: files[topic] for name, topic in views.items() if name != topic}
@@ -107,7 +111,8 @@ class Session:
     def _register_views(self, filtered: bool = True) -> None:
         for name, files in self._views.items():
             self._forget(name)
-            view = topic_view(self._context, files, self._failures, filtered)
+            make = audit_view if name == AUDIT_TABLE and files.name == AUDIT else topic_view
+            view = make(self._context, files, self._failures, filtered)
             self._context.register_view(quoted(name), view)
 
     def _files(self, topic: str) -> TopicFiles:

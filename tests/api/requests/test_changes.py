@@ -85,13 +85,14 @@ def test_each_request_has_the_event_that_it_should(tmp_path: Path, app: FastAPI)
 
     async def ask_each() -> None:
         async with served(tmp_path, authentication_methods=("api-key",)) as here:
-            create = {"headers": bearer(admin)}
-            (await here.client.post("/consumers/g", json={"name": "i"}, **create)).raise_for_status()
+            (
+                await here.client.post("/consumers/g", json={"name": "i"}, headers=bearer(admin))
+            ).raise_for_status()
             for number, request in enumerate(every_request(app, root.cluster.cluster_id)):
                 changes = request.place == "topic_name" or request.method in ("DELETE", "PATCH")
                 topic = f"t{number}" if changes else "t"
                 if request.place not in ("", "topic_name"):
-                    await here.client.post("/topics", json={"topic_name": topic}, **create)
+                    await here.client.post("/topics", json={"topic_name": topic}, headers=bearer(admin))
                 await ask(here, request, topic)
 
     async def ask(here: Served, request: Request, topic: str) -> None:
