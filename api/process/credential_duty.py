@@ -31,19 +31,16 @@ def authenticator_of(
 
 
 class CredentialDuty:
-    """Keeps an authenticator at the newest credentials, and notes the last use of keys."""
+    """Keeps an authenticator at the newest credentials."""
 
     def __init__(self, cluster: Cluster, authenticator: Authenticator) -> None:
         self._cluster, self._authenticator = cluster, authenticator
         self._log: CredentialLog | None = None
         self._known: Credentials | None = None
-        self._used: dict[str, int] = {}
 
     def run(self) -> None:
         """Raises StoreUnavailable, CorruptLog: the last known credentials stay."""
-        if self._log is None:
-            cluster = self._cluster
-            self._log = open_credentials(cluster.store, cluster.clock, cluster.url)
+        self._log = self._log or _opened(self._cluster)
         if self._log is None:
             return
         self._log.refresh()
@@ -51,14 +48,34 @@ class CredentialDuty:
         if newest is not self._known:
             self._authenticator.update(newest.api_keys, newest.users)
             self._known = newest
-        self._note_uses(self._log)
-
-    def _note_uses(self, log: CredentialLog) -> None:
-        self._used |= self._authenticator.take_used_keys()
-        note_uses(log, self._used)
-        self._used.clear()
 
     def clean(self) -> None:
         """Drop the hashes of keys and users that were removed. Raises as `run` does."""
         if self._log is not None:
             self._log.clean()
+
+
+class KeyUseDuty:
+    """Notes the last use of keys. It has a log of its own: while it waits for a put, and for other gateways
+    that note something, revoked keys are still followed.
+    """
+
+    def __init__(self, cluster: Cluster, authenticator: Authenticator) -> None:
+        self._cluster, self._authenticator = cluster, authenticator
+        self._log: CredentialLog | None = None
+        self._used: dict[str, int] = {}
+
+    def run(self) -> None:
+        """Raises StoreUnavailable, CorruptLog, NotLeader: what was used is noted later."""
+        self._used |= self._authenticator.take_used_keys()
+        if not self._used:
+            return
+        self._log = self._log or _opened(self._cluster)
+        if self._log is not None:
+            self._log.refresh()
+            note_uses(self._log, self._used)
+        self._used.clear()
+
+
+def _opened(cluster: Cluster) -> CredentialLog | None:
+    return open_credentials(cluster.store, cluster.clock, cluster.url)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from api.gateway import Gateway
 from api.metrics import TableSize
-from api.process.credential_duty import CredentialDuty
+from api.process.credential_duty import CredentialDuty, KeyUseDuty
 from api.process.fold_duty import FoldDuty
 from api.process.lag_metrics import follow_lags
 from coordinator.access.jwks import CHECK_S
@@ -26,6 +26,9 @@ CHECKPOINT_INTERVAL_S = 1.0
 
 COMPACT_INTERVAL_S = 3.0
 """How often it is asked whether the log of consumer groups has become dirty: a look at memory."""
+
+USES_INTERVAL_S = 10.0
+"""How often it is looked which keys were used."""
 
 CLEAN_INTERVAL_S = 600.0
 """How often logs are cleaned: that lists a whole log, never less than an hour of commits."""
@@ -78,8 +81,10 @@ def duties(gateway: Gateway, folds: FoldDuty) -> list[Duty]:
     fold_interval_s = gateway.settings.topic_table_interval_ms / 1_000
     authenticator = gateway.access.authenticator
     secured = [] if authenticator is None else [CredentialDuty(cluster, authenticator)]
+    used = [] if authenticator is None else [KeyUseDuty(cluster, authenticator)]
     return [
         *(Duty("credentials", refresh_interval_s, each.run, failures) for each in secured),
+        *(Duty("uses", USES_INTERVAL_S, each.run, failures) for each in used),
         *(Duty("keys", CHECK_S, each.refresh_keys, failures) for each in [authenticator] if each is not None),
         *(Duty("clean credentials", CLEAN_INTERVAL_S, each.clean, failures) for each in secured),
         Duty("refresh", refresh_interval_s, lambda: follow(gateway), failures),

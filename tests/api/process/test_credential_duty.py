@@ -2,9 +2,11 @@
 used.
 """
 
+import threading
+
 import pytest
 
-from api.process.credential_duty import CredentialDuty, authenticator_of
+from api.process.credential_duty import CredentialDuty, KeyUseDuty, authenticator_of
 from coordinator.access.api_key import new_api_key
 from coordinator.access.authenticator import Authenticator
 from coordinator.access.principal import Principal
@@ -19,7 +21,8 @@ from log_tables.layout import CREDENTIALS
 from log_tables.partition.partition import AppendRequest
 from log_tables.record import Record, input_batch
 from log_tables.store.store import Store, open_store
-from log_tables.testing import ClockedStore, Fault, FaultyStore, unavailable
+from log_tables.testing import ClockedStore, Fault, FaultyStore, HoldingStore, unavailable
+from tests.kit.support import WAIT_S, wait_until
 
 HOUR_MS = 60 * 60 * 1000
 
@@ -34,6 +37,7 @@ class World:
         assert made is not None
         self.authenticator: Authenticator = made
         self.duty = CredentialDuty(self.cluster, made)
+        self.uses = KeyUseDuty(self.cluster, made)
 
     def log(self) -> CredentialLog:
         """As an administrator opens it."""
@@ -72,13 +76,13 @@ def test_the_last_use_of_all_keys_is_noted_in_one_append_an_hour(world: World) -
         assert world.knows(header)
     before, first_ms = world.log().partition.high_watermark, world.clock.now_ms()
     for _ in range(3):
-        world.duty.run()
+        world.uses.run()
         assert world.knows(keys[0][1])
     assert world.log().credentials.used_ms == {key_id: first_ms for key_id, _ in keys[:2]}
     assert world.log().partition.high_watermark == before + 2
     world.clock.advance(HOUR_MS)
     assert world.knows(keys[0][1])
-    world.duty.run()
+    world.uses.run()
     assert world.log().credentials.used_ms == {keys[0][0]: first_ms + HOUR_MS, keys[1][0]: first_ms}
 
 
@@ -89,10 +93,30 @@ def test_a_use_is_noted_later_when_the_store_was_away(world: World, clock: Manua
     assert away.knows(header)
     used_ms = clock.now_ms()
     with pytest.raises(StoreUnavailable):
-        away.duty.run()
+        away.uses.run()
     clock.advance(1)
-    away.duty.run()
+    away.uses.run()
     assert away.log().credentials.used_ms == {key_id: used_ms}
+
+
+def test_a_key_that_is_revoked_while_a_use_is_noted_is_refused(world: World, clock: ManualClock) -> None:
+    key_id, header = world.new_key()
+    store = HoldingStore(world.store, CREDENTIALS)
+    slow = World(store, clock)
+    slow.duty.run()
+    assert slow.knows(header)
+    store.hold()
+    noting = threading.Thread(target=slow.uses.run)
+    noting.start()
+    try:
+        wait_until(lambda: store.held > 0, "the use is about to be noted")
+        revoke_api_keys(world.log(), [key_id])
+        slow.duty.run()
+        assert not slow.knows(header)
+    finally:
+        store.let_go()
+        noting.join(WAIT_S)
+    assert key_id not in slow.log().credentials.used_ms
 
 
 def test_the_last_known_keys_stay_when_the_log_cannot_be_read(world: World) -> None:
