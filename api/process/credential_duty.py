@@ -55,7 +55,7 @@ class CredentialDuty:
             self._log.clean()
 
 
-class KeyUseDuty:
+class KeyReportDuty:
     """Notes the last use of keys. It has a log of its own: while it waits for a put, and for other gateways
     that note something, revoked keys are still followed.
     """

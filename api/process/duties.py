@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from api.gateway import Gateway
 from api.metrics import TableSize
-from api.process.credential_duty import CredentialDuty, KeyUseDuty
+from api.process.credential_duty import CredentialDuty, KeyReportDuty
 from api.process.fold_duty import FoldDuty
 from api.process.lag_metrics import follow_lags
 from coordinator.access.jwks import CHECK_S
@@ -81,7 +81,7 @@ def duties(gateway: Gateway, folds: FoldDuty) -> list[Duty]:
     fold_interval_s = gateway.settings.topic_table_interval_ms / 1_000
     authenticator = gateway.access.authenticator
     secured = [] if authenticator is None else [CredentialDuty(cluster, authenticator)]
-    used = [] if authenticator is None else [KeyUseDuty(cluster, authenticator)]
+    used = [] if authenticator is None else [KeyReportDuty(cluster, authenticator)]
     return [
         *(Duty("credentials", refresh_interval_s, each.run, failures) for each in secured),
         *(Duty("uses", USES_INTERVAL_S, each.run, failures) for each in used),

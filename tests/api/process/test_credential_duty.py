@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from api.process.credential_duty import CredentialDuty, KeyUseDuty, authenticator_of
+from api.process.credential_duty import CredentialDuty, KeyReportDuty, authenticator_of
 from coordinator.access.api_key import new_api_key
 from coordinator.access.authenticator import Authenticator
 from coordinator.access.principal import Principal
@@ -37,7 +37,7 @@ class World:
         assert made is not None
         self.authenticator: Authenticator = made
         self.duty = CredentialDuty(self.cluster, made)
-        self.uses = KeyUseDuty(self.cluster, made)
+        self.uses = KeyReportDuty(self.cluster, made)
 
     def log(self) -> CredentialLog:
         """As an administrator opens it."""
