@@ -1,7 +1,7 @@
 """A change that a command makes past every gateway, as an event of the audit log."""
 
-import getpass
 import os
+import pwd
 import socket
 from typing import TYPE_CHECKING
 
@@ -45,7 +45,9 @@ def note_change(
 
 
 def _account() -> str:
+    """By the process, and not by variables such as LOGNAME, which everybody can set."""
+    number = os.getuid()
     try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # an account without a name, as in a container
-        return str(os.getuid())
+        return pwd.getpwuid(number).pw_name
+    except KeyError:  # an account without a name, as in a container
+        return str(number)

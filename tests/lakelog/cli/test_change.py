@@ -1,7 +1,8 @@
 """Commands that change the root past every gateway are in the audit log, with the account that ran them."""
 
-import getpass
 import json
+import os
+import pwd
 import socket
 from pathlib import Path
 
@@ -73,6 +74,7 @@ def test_each_change_is_an_event_of_the_account_without_secrets(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(PASSWORD_VARIABLE, PASSWORD)
+    monkeypatch.setenv("LOGNAME", "somebody-else")
     keep_audit_topic(Cluster.open(open_store(str(tmp_path))), {})
     made, secrets = "", [PASSWORD]
     for command, given in COMMANDS.items():
@@ -92,7 +94,7 @@ def test_each_change_is_an_event_of_the_account_without_secrets(
     shown[0] = (*shown[0][:2], None, shown[0][3])
     assert shown == EVENTS
     whose = short(found, "principal", "address", "gateway", "outcome")
-    assert set(whose) == {(f"os:{getpass.getuser()}", socket.gethostname(), None, "Success")}
+    assert set(whose) == {(f"os:{pwd.getpwuid(os.getuid()).pw_name}", socket.gethostname(), None, "Success")}
     assert not any(secret in str(found) for secret in secrets)
 
 
