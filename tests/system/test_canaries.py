@@ -69,6 +69,9 @@ def test_no_secret_is_anywhere_but_in_its_place(
         assert any("lakelog_" in each for each in seen), "the metrics are among it"
     finally:
         gateway.stop()
+    audited = command("sql", "select * from audit", "--format", "json", "--data", str(data))
+    assert all(kind in audited for kind in ("change", "refusal", "access", USER, "User:bob")), audited
+    seen.append(audited)
     for words in ("key list", "user list", "security status", "acl list", "fsck --deep"):
         asked = [*words.split(), "--data", str(data)]
         seen += [command(*asked), command(*asked, "--json")]
