@@ -63,6 +63,15 @@ RESERVED_CONNECTIONS = 16
 RESERVED_PEER_CONNECTIONS = 64
 """Connections beyond those, for requests of other gateways: each serves one request."""
 
+HANDSHAKE_S = 10.0
+"""How long the TLS handshake of a connection may take; an honest one takes milliseconds and two round
+trips."""
+
+HANDSHAKES_LET_IN = 64
+"""TLS handshakes that may be under way where there are as many connections as there may be: some of them get
+a reserved connection, or hear that there are too many.
+"""
+
 LINGER_S = 2.0
 """How long a client that was refused in the middle of its request may go on sending, so that it reads the
 answer."""

@@ -10,6 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import httptools
@@ -25,6 +26,7 @@ from api.errors import (
     error_response,
     status_and_code,
 )
+from api.process.handshake import Handshake, HandshakeQueue
 from api.process.reserved import ReservedConnections
 from api.process.write_buffer import WriteBuffer
 from api.requests.credential import SUBJECT
@@ -312,6 +314,15 @@ class Protocol(HttpToolsProtocol):
     def drop(self) -> None:
         """Close the connection now; unsent bytes are lost."""
         self._raw.abort()
+
+
+def after_handshake(protocol: type[Protocol], queue: HandshakeQueue) -> Callable[..., Handshake]:
+    """Uvicorn makes this for each connection instead of `protocol`, which follows after the TLS handshake."""
+
+    def made(**given: Any) -> Handshake:
+        return Handshake(queue, partial(protocol, **given))
+
+    return made
 
 
 def check_connections(connections: Iterable[Any], now: float) -> None:

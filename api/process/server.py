@@ -25,7 +25,8 @@ from api.process.cluster_secret import check_peers, peer_secrets, with_peer_secr
 from api.process.credential_duty import CredentialDuty, authenticator_of
 from api.process.duties import Duty
 from api.process.guard import GuardMiddleware
-from api.process.protocol import Bounds, bounded, check_connections
+from api.process.handshake import HandshakeQueue
+from api.process.protocol import Bounds, after_handshake, bounded, check_connections
 from api.process.tls import RELOAD_INTERVAL_S, ServerCertificate, check_own_certificate, peer_context
 from coordinator.access.access import Access
 from coordinator.access.audit import Audit
@@ -47,7 +48,7 @@ from log_tables.clock import Clock, SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.remote_admin import set_remote_root
 from log_tables.errors import InvalidConfig
-from log_tables.limits import REQUEST_BYTES
+from log_tables.limits import HANDSHAKE_S, REQUEST_BYTES
 from log_tables.root.inspection import check_location
 from log_tables.store.store import open_store
 
@@ -103,10 +104,11 @@ def run(settings: Settings, peer_port: int | None = None, ready: Callable[[str],
     if certificate is not None:
         _check_trust(gateway, certificate, several=peer_port is not None)
     bounds = _bounds(settings, gateway.metrics)
+    queue = None if certificate is None else _handshakes(certificate, bounds, lambda: len(connections))
     config = uvicorn.Config(
         with_cors(GuardMiddleware(PeerMiddleware(create_app(gateway), gateway), gateway), settings),
         loop="uvloop",
-        http=bounded(bounds),
+        http=bounded(bounds) if queue is None else after_handshake(bounded(bounds), queue),  # type: ignore[arg-type]
         ws="none",
         lifespan="on",
         log_config=None,
@@ -115,11 +117,12 @@ def run(settings: Settings, peer_port: int | None = None, ready: Callable[[str],
         server_header=False,
         backlog=BACKLOG,
         timeout_graceful_shutdown=settings.shutdown_timeout_ms // 1_000,
-        ssl_context_factory=None if certificate is None else lambda *_: certificate.context,
     )
-    server = _Server(config, gateway, ready, forced=peer_port is None)
+    server = _Server(config, gateway, ready, queue, forced=peer_port is None)
     connections = server.server_state.connections
-    gateway.metrics.watch_connections(lambda: len(connections), bounds.max_connections)
+    gateway.metrics.watch_connections(
+        lambda: len(connections) + (0 if queue is None else len(queue)), bounds.max_connections
+    )
     if certificate is not None:
         failures = FailureLog(gateway.metrics.duty_failed)
         Duty("certificates", RELOAD_INTERVAL_S, certificate.reload, failures).start()
@@ -149,6 +152,13 @@ def _bounds(settings: Settings, metrics: Metrics) -> Bounds:
         settings.send_timeout_ms / 1_000,
         metrics.request_failed,
     )
+
+
+def _handshakes(
+    certificate: ServerCertificate, bounds: Bounds, connections: Callable[[], int]
+) -> HandshakeQueue:
+    timeout_s = min(HANDSHAKE_S, bounds.receive_s)
+    return HandshakeQueue(certificate.context, connections, bounds.max_connections, bounds.per_ip, timeout_s)
 
 
 def check_exposure(settings: Settings) -> None:
@@ -292,11 +302,17 @@ class _Server(uvicorn.Server):
     """uvicorn, which says when it is ready, wakes long polls when it stops, and ends with exit code 0."""
 
     def __init__(
-        self, config: uvicorn.Config, gateway: Gateway, ready: Callable[[str], None], forced: bool
+        self,
+        config: uvicorn.Config,
+        gateway: Gateway,
+        ready: Callable[[str], None],
+        handshakes: HandshakeQueue | None,
+        forced: bool,
     ) -> None:
         """With `forced` a second signal ends it at once; a worker may get both its own and its parent's."""
         super().__init__(config)
         self._gateway, self._ready, self._forced = gateway, ready, forced
+        self._handshakes = handshakes
         self._leaving: asyncio.Task[None] | None = None
 
     async def on_tick(self, counter: int) -> bool:
@@ -334,6 +350,11 @@ class _Server(uvicorn.Server):
         self.should_exit = True
         self._gateway.stopping.set()
         self._gateway.coordinator.wake()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._handshakes is not None:
+            self._handshakes.close()
+        await super().shutdown(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

@@ -36,8 +36,9 @@ ARROW = """
 """
 HTTP = """
     actor api app audit authentication authenticator authorization authorizer basic bearer body browser
-    certificate condition connection credential endpoint envelope error forward gateway guard handler head
-    health host html http iam json jwks jwt media message method middleware multipart oidc origin
+    certificate condition connection credential endpoint envelope error forward gateway guard handler
+    handshake head health host html http iam json jwks jwt media message method middleware multipart oidc
+    origin
     page password policy product rate readiness redirect refused request requirement resource response route
     routed secret security server session socket target tls url user verifier wire
 """
