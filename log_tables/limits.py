@@ -384,5 +384,4 @@ DECISIONS_KEPT_MAX = 32_768
 """Decisions of the authorizer that a gateway keeps, of some 500 bytes each: principals × topics in use."""
 
 ACL_NAME_MAX_CHARS = 1_000
-"""Characters of a resource's name, or of a principal's, in an ACL: a decision may look at a prefix of each
-length."""
+"""Characters of a resource's name in an ACL: a decision may look at a prefix of each length."""

@@ -9,7 +9,7 @@ import msgspec
 
 from coordinator.access.acl_filter import AclFilter, PatternTypeFilter
 from coordinator.access.host import normal_host
-from coordinator.access.principal import GROUP, USER
+from coordinator.access.principal import GROUP, USER, USER_MAX_CHARS
 from log_tables.cluster.acl import (
     ANY,
     CLUSTER_NAME,
@@ -113,9 +113,9 @@ def check_principal(principal: str) -> None:
         raise InvalidArgument(
             f"the principal {principal[:_SHOWN_CHARS]!r} is neither User:<name> nor Group:<name>; write it so"
         )
-    if len(name) > ACL_NAME_MAX_CHARS or not name.isprintable():
+    if len(name) > USER_MAX_CHARS or not name.isprintable():
         raise InvalidArgument(
-            f"the principal {principal[:_SHOWN_CHARS]!r} has more than {ACL_NAME_MAX_CHARS} characters, or "
+            f"the principal {principal[:_SHOWN_CHARS]!r} has more than {USER_MAX_CHARS} characters, or "
             "some that cannot be shown; use another name"
         )
     if principal == f"{GROUP}{ANY}":

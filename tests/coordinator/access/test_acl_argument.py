@@ -4,6 +4,7 @@ import pytest
 
 from coordinator.access.acl_argument import SUPPORTED_OPERATIONS, acl_from, checked, filter_from
 from coordinator.access.acl_filter import AclFilter, PatternTypeFilter
+from coordinator.access.principal import USER_MAX_CHARS
 from log_tables.cluster.acl import CLUSTER_NAME, Operation, Permission, ResourceType
 from log_tables.errors import InvalidArgument
 from log_tables.limits import ACL_NAME_MAX_CHARS
@@ -51,8 +52,8 @@ def test_an_acl_without_another_field_is_refused(name: str) -> None:
         ("principal", "User:a\n", "or some that cannot be shown"),
         (
             "principal",
-            "User:" + "a" * (ACL_NAME_MAX_CHARS + 1),
-            f"has more than {ACL_NAME_MAX_CHARS} characters",
+            "User:" + "a" * (USER_MAX_CHARS + 1),
+            f"has more than {USER_MAX_CHARS} characters",
         ),
         ("principal", "Group:*", "use User:\\* for everybody"),
         ("host", "example.org", "the host 'example.org' is no IP address; write one, or \\* for any"),
