@@ -32,6 +32,7 @@ from api.process.write_buffer import WriteBuffer
 from api.requests.credential import SUBJECT
 from api.requests.heads import ARRIVED
 from coordinator.access.certificate import subject
+from coordinator.access.host import network_of
 from log_tables.errors import LakelogError
 from log_tables.limits import (
     CHUNK_MEAN_MIN_BYTES,
@@ -106,7 +107,7 @@ class Protocol(HttpToolsProtocol):
         if over > 0:
             self.app = self.reserved.application(self.app, self)
             self.reserved.let_in(self, over)
-        self._ip = self.client[0] if self.client else ""
+        self._ip = network_of(self.client[0]) if self.client else ""
         self.by_ip[self._ip] += 1
         if 0 < self.bounds.per_ip < self.by_ip[self._ip]:
             self.refuse(TooManyConnections(_FULL_OF_ONE))

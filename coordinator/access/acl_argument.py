@@ -124,10 +124,10 @@ def check_principal(principal: str) -> None:
 
 def _check_resource(acl: Acl) -> None:
     kind, name = acl.resource_type, acl.resource_name
-    if not 1 <= len(name) <= ACL_NAME_MAX_CHARS or not _is_utf8(name):
+    if not 1 <= len(name) <= ACL_NAME_MAX_CHARS or not name.isprintable():
         raise InvalidArgument(
-            f"the resource name {name[:_SHOWN_CHARS]!r} is not one of 1 to {ACL_NAME_MAX_CHARS} characters; "
-            "name a resource, a prefix, or *"
+            f"the resource name {name[:_SHOWN_CHARS]!r} is not one of 1 to {ACL_NAME_MAX_CHARS} characters "
+            "that can be shown; name a resource, a prefix, or *"
         )
     if kind is ResourceType.CLUSTER and name != CLUSTER_NAME:
         raise InvalidArgument(f"the cluster is {CLUSTER_NAME!r}, not {name[:_SHOWN_CHARS]!r}; name it so")
@@ -137,13 +137,11 @@ def _check_resource(acl: Acl) -> None:
         raise InvalidArgument(f"{kind} has no operation {acl.operation}; use one of {known}")
 
 
-def _is_utf8(text: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in text)
-
-
 def _checked_host(host: str) -> str:
     if host != ANY:
         try:
+            if not host.isprintable():  # a zone of IPv6 may be any text
+                raise ValueError
             ip_address(host)
         except ValueError:
             shown = host[:_SHOWN_CHARS]

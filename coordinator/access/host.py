@@ -1,8 +1,11 @@
-"""The addresses of clients, as ACLs compare them."""
+"""The addresses of clients, as ACLs compare them, and as bounds count them."""
 
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv6Address, IPv6Network, ip_address
 
 from log_tables.cluster.acl import ANY
+
+_IPV6_NETWORK_BITS = 64
+"""A customer has at least as many addresses of IPv6 as these leave."""
 
 
 def normal_host(host: str) -> str:
@@ -17,3 +20,12 @@ def normal_host(host: str) -> str:
         return host
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return str(mapped or address)
+
+
+def network_of(host: str) -> str:
+    """The addresses that one client can have: an IPv4 address itself, or the network of one of IPv6."""
+    normal = normal_host(host)
+    try:
+        return str(IPv6Network((normal.partition("%")[0], _IPV6_NETWORK_BITS), strict=False))
+    except ValueError:
+        return normal

@@ -3,10 +3,9 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from ipaddress import IPv6Network
 
 from coordinator.access.failure_rate import FailureRate
-from coordinator.access.host import normal_host
+from coordinator.access.host import network_of
 from coordinator.access.principal import USER_MAX_CHARS
 from coordinator.access.scram import PASSWORD_MAX_CHARS, is_password
 from coordinator.access.scram_users import ScramUsers
@@ -23,8 +22,6 @@ clients."""
 
 AT_ONCE = 1
 """Passwords that are checked at once: guesses from everywhere cost a process one core, and no second one."""
-_IPV6_NETWORK_BITS = 64
-"""A customer has at least as many addresses of IPv6 as these leave."""
 
 
 class PasswordOutcome:
@@ -59,7 +56,7 @@ class PasswordVerifier:
 
         It counts before it begins, so that many at once are as many one by one.
         """
-        network = _network(address)
+        network = network_of(address)
         wanted = [(self._of_name, f"{network} {name}"), (self._of_address, network)]
         taken = [(rate, key) for rate, key in wanted if rate.take(key)]
         guess, is_over = PasswordOutcome(), False
@@ -76,12 +73,3 @@ class PasswordVerifier:
             if guess.right or not is_over:
                 for rate, key in taken:
                     rate.give_back(key)
-
-
-def _network(address: str) -> str:
-    """The address itself, or the network of one of IPv6."""
-    host = normal_host(address)
-    try:
-        return str(IPv6Network((host.partition("%")[0], _IPV6_NETWORK_BITS), strict=False))
-    except ValueError:
-        return host

@@ -40,8 +40,10 @@ class _Bucket:
     at_s: float
 
     def fill(self, rate: float, now_s: float) -> None:
-        if rate != self.rate:  # the quota was changed: the debt is as long as it was
-            self.left, self.rate = self.left / self.rate * rate, rate
+        if (
+            rate != self.rate
+        ):  # the quota was changed: a debt is as large or as long as it was, whichever is less
+            self.left, self.rate = max(self.left, self.left / self.rate * rate), rate
         self.left = min(rate, self.left + (now_s - self.at_s) * rate)
         self.at_s = now_s
 

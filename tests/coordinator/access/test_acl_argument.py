@@ -67,6 +67,13 @@ def test_an_acl_without_another_field_is_refused(name: str) -> None:
             "CLUSTER_ACTION",
             "TOPIC has no operation CLUSTER_ACTION; use one of ALL, READ, WRITE, ",
         ),
+        ("host", "fe80::1%\nsh", r"the host 'fe80::1%\\nsh' is no IP address"),
+        ("host", "fe80::1%\x1b[2J", r"the host 'fe80::1%\\x1b\[2J' is no IP address"),
+        (
+            "resource_name",
+            "a\0",
+            r"the resource name 'a\\x00' is not one of 1 to 1000 characters that can be",
+        ),
     ],
 )
 def test_an_acl_that_could_never_match_is_refused(name: str, text: str, message: str) -> None:

@@ -71,12 +71,15 @@ def test_a_short_debt_delays_and_a_long_one_refuses(clock: ManualClock) -> None:
     assert found.delay_s(ALICE, BYTES) == 0
 
 
-def test_a_changed_quota_leaves_the_debt_as_long_as_it_was(clock: ManualClock) -> None:
+@pytest.mark.parametrize(("rate", "debt_s"), [(1_000, 0.05), (10, 0.5)])
+def test_a_changed_quota_makes_no_debt_longer_and_a_larger_one_makes_it_shorter(
+    clock: ManualClock, rate: float, debt_s: float
+) -> None:
     known = {ALICE.name: Quota(producer_byte_rate=100)}
     found = QuotaManager(lambda: known, clock)
     found.charge(ALICE, BYTES, 150)
-    known[ALICE.name] = Quota(producer_byte_rate=1_000)
-    assert found.delay_s(ALICE, BYTES) == pytest.approx(0.5)
+    known[ALICE.name] = Quota(producer_byte_rate=rate)
+    assert found.delay_s(ALICE, BYTES) == pytest.approx(debt_s)
 
 
 def test_principals_do_not_share_a_bucket(clock: ManualClock) -> None:
