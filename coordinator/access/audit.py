@@ -13,11 +13,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from coordinator.access.host import network_of
 from coordinator.access.principal import Principal, RequestContext
 from log_tables.clock import Clock
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.audit_record import LOGON, LOST, NAME_MAX_CHARS, AuditKind, AuditRecord
 from log_tables.errors import LakelogError
+from log_tables.limits import TOPIC_NAME_MAX_CHARS
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 
@@ -29,6 +31,9 @@ COUNTED_MAX = 10_000
 
 ACCESSES_MAX = 100_000
 """Principals × topics × READ and WRITE that are known within an hour."""
+
+SHARE = 10
+"""Principals that fill what is counted and known: one of them alone hides nothing of the others."""
 
 _DATA = frozenset([Operation.READ, Operation.WRITE])
 
@@ -56,14 +61,18 @@ class Audit:
         waiting_max: int = WAITING_MAX,
         counted_max: int = COUNTED_MAX,
         accesses_max: int = ACCESSES_MAX,
+        share: int = SHARE,
     ) -> None:
-        """`code_of` returns the code by which clients know an error."""
+        """`code_of` returns the code by which clients know an error. One principal, or address, is counted up
+        to a `share`th of `counted_max`, and known up to that of `accesses_max`.
+        """
         self._clock, self._code_of, self._dropped = clock, code_of, dropped
         self._waiting_max, self._counted_max, self._accesses_max = waiting_max, counted_max, accesses_max
         self._changes: deque[AuditRecord] = deque()
         self._others: deque[AuditRecord] = deque()
         self._repeated: dict[tuple[object, ...], _Repeat] = {}
         self._accesses: set[tuple[str, str, Operation]] = set()
+        self._own_repeated, self._own_accesses, self._share = Counter[str](), Counter[str](), share
         self._minute = self._hour = 0
         self._lost = Counter[str]()
         self._lock = threading.Lock()
@@ -155,17 +164,20 @@ class Audit:
             self._end_minute()
 
     def _note_access(self, key: tuple[str, str, Operation], context: RequestContext) -> None:
-        _, name, operation = key
+        own, name, operation = key
+        if len(name) > TOPIC_NAME_MAX_CHARS:
+            return  # there is no such topic, and names of any length would be kept
         about = {"operation": operation, "resource_type": ResourceType.TOPIC, "resource_name": name}
         record = self._record(AuditKind.ACCESS, context.principal, context.host, **about)
         with self._lock:
             self._end_windows(record.time_ms)
             if key in self._accesses:
                 return
-            if len(self._accesses) >= self._accesses_max:
+            if not _has_room(len(self._accesses), self._own_accesses[own], self._accesses_max, self._share):
                 self._lose("accesses")
                 return
             self._accesses.add(key)
+            self._own_accesses[own] += 1
             self._queue(self._others, record)
 
     def _note_repeatable(
@@ -180,7 +192,9 @@ class Audit:
         principal = whose.principal if isinstance(whose, RequestContext) else whose
         host = whose.host if isinstance(whose, RequestContext) else address
         now_ms = self._clock.now_ms()
-        key = (kind, principal and principal.name, host, error_code, *about.values())
+        own = principal.name if principal else network_of(host)
+        shown = [text[:NAME_MAX_CHARS] for text in about.values()]
+        key = (kind, principal and principal.name, host, error_code, *shown)
         with self._lock:
             self._end_windows(now_ms)
             known = self._repeated.get(key)
@@ -188,9 +202,10 @@ class Audit:
                 known.first_ms, known.last_ms = known.first_ms or now_ms, now_ms
                 known.count += 1
                 return
-            if len(self._repeated) >= self._counted_max:
+            if not _has_room(len(self._repeated), self._own_repeated[own], self._counted_max, self._share):
                 self._lose("repeats")
                 return
+            self._own_repeated[own] += 1
             record = self._record(kind, principal, host, success=False, error_code=error_code, **about)
             self._repeated[key] = _Repeat(record)
             self._queue(self._others, record)
@@ -237,10 +252,10 @@ class Audit:
             self._end_minute()
         if now_ms // HOUR_MS != self._hour:
             self._hour = now_ms // HOUR_MS
-            self._accesses = set()
+            self._accesses, self._own_accesses = set(), Counter()
 
     def _end_minute(self) -> None:
-        ended, self._repeated = self._repeated, {}
+        ended, self._repeated, self._own_repeated = self._repeated, {}, Counter()
         for repeated in ended.values():
             if repeated.count:
                 self._queue(self._others, self._count(repeated))
@@ -253,3 +268,8 @@ class Audit:
             end_ms=repeated.last_ms,
             count=repeated.count,
         )
+
+
+def _has_room(known: int, own: int, most: int, share: int) -> bool:
+    """Whether another one of a principal that has `own` of all that are `known` is remembered."""
+    return known < most and own < max(1, most // share)

@@ -121,7 +121,12 @@ def test_every_change_is_an_event_and_changes_come_first(clock: ManualClock) -> 
 def test_events_without_room_are_counted_and_their_number_is_an_event(clock: ManualClock) -> None:
     dropped: list[tuple[str, int]] = []
     audit = Audit(
-        clock, dropped=lambda *lost: dropped.append(lost), waiting_max=2, counted_max=4, accesses_max=3
+        clock,
+        dropped=lambda *lost: dropped.append(lost),
+        waiting_max=2,
+        counted_max=4,
+        accesses_max=3,
+        share=1,
     )
     for number in range(6):
         deny(audit, topic=f"t{number}")
@@ -141,6 +146,34 @@ def test_events_without_room_are_counted_and_their_number_is_an_event(clock: Man
         audit.take(EVERY)
     assert dropped[5:] == [("accesses", 1)] * 2
     assert len(dropped) == 7
+
+
+def test_one_principal_hides_no_event_of_another(clock: ManualClock) -> None:
+    audit = Audit(clock, counted_max=20, accesses_max=30, share=10)
+    for number in range(100):
+        deny(audit, topic=f"t{number}")
+        read(audit, topic=f"t{number}")
+        audit.refused(None, f"2001:db8::{number}", AuthenticationFailed("wrong"))
+    deny(audit, BOB)
+    read(audit, BOB)
+    audit.refused(None, "10.0.0.7", AuthenticationFailed("wrong"))
+    found = [(each.kind, each.principal, each.address) for each in audit.take(EVERY)]
+    assert len(found) == 1 + 2 + 3 + 2 + 3
+    for kind in (AuditKind.DENIAL, AuditKind.ACCESS):
+        assert (kind, "User:bob", "10.0.0.7") in found
+    assert (AuditKind.REFUSAL, None, "10.0.0.7") in found
+
+
+def test_names_of_any_length_take_no_room(clock: ManualClock) -> None:
+    audit, long = Audit(clock), "x" * 1_000
+    for number in range(10):
+        deny(audit, topic=f"{long}{number}")
+        read(audit, topic=f"{long}{number}")
+    audit.close()
+    assert [(each.kind, each.count) for each in audit.take(EVERY)] == [
+        (AuditKind.DENIAL, 1),
+        (AuditKind.DENIAL, 9),
+    ]
 
 
 def test_what_could_not_be_appended_is_taken_again_in_its_order(clock: ManualClock) -> None:
@@ -170,7 +203,7 @@ STEP = st.tuples(st.sampled_from("abcd"), st.sampled_from([0, 1_000, 30_000, MIN
 def test_each_denial_is_counted_once(steps: list[tuple[str, int]]) -> None:
     """However they fall into minutes, and whatever there is room for."""
     clock = ManualClock()
-    audit = Audit(clock, waiting_max=5, counted_max=3)
+    audit = Audit(clock, waiting_max=5, counted_max=3, share=1)
     told = 0
     for place, (topic, pause_ms) in enumerate(steps):
         deny(audit, topic=topic)
