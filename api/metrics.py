@@ -203,7 +203,7 @@ class Metrics:
         gauge.set_function(living)
 
     def watch_authentications(self, counts: Callable[[], Mapping[str, int]]) -> None:
-        """Report the requests that had a right credential, by method, asked whenever the metrics are read."""
+        """Report how often a credential was right, by method, asked whenever the metrics are read."""
         self.registry.register(_Authentications(counts))
 
     def watch_tables(self, sizes: Callable[[], Iterable[TableSize]]) -> None:
@@ -233,7 +233,7 @@ class _Authentications(Collector):
         self._counts = counts
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        text = "Requests with a right credential."
+        text = "How often a credential was right."
         family = CounterMetricFamily("lakelog_authentications", text, labels=["method"])
         for method, count in self._counts().items():
             family.add_metric([method], count)

@@ -8,7 +8,7 @@ from starlette.types import Scope
 
 from api.gateway import Gateway
 from api.requests.access import CONTEXT, PUBLIC_PATHS, host_of
-from api.requests.credential import SUBJECT, credential
+from api.requests.credential import SUBJECT, credential, note_refusal
 from api.requests.heads import TARGETED, heads
 from coordinator.access.principal import RequestContext
 from log_tables.errors import AuthenticationFailed, NotLeader, QuotaReached
@@ -23,8 +23,7 @@ async def authenticate(here: Gateway, scope: Scope) -> None:
     try:
         await _authenticate(here, scope)
     except (AuthenticationFailed, QuotaReached) as error:
-        header = heads(scope).get(b"authorization", (None,))[0]
-        here.access.note_refusal(header, host_of(scope), error)
+        note_refusal(here, scope, error)
         raise
 
 

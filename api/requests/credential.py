@@ -11,7 +11,7 @@ from starlette.types import Scope
 from api.gateway import Gateway
 from api.requests.access import CONTEXT, host_of
 from api.requests.heads import TARGETED, heads
-from log_tables.errors import AuthenticationFailed, Retriable
+from log_tables.errors import AuthenticationFailed, LakelogError, QuotaReached, Retriable
 
 SUBJECT = "lakelog.subject"
 """The key of an ASGI scope for the subject of the certificate that the client has shown; absent without."""
@@ -35,5 +35,15 @@ async def check_again(here: Gateway, scope: Scope) -> None:
         return
     header, subject = credential(scope), scope.get(SUBJECT)
     if here.access.known(header, subject) is None:
-        with suppress(Retriable):
-            await here.access.verify(header, subject, host_of(scope))
+        try:
+            with suppress(Retriable):
+                await here.access.verify(header, subject, host_of(scope))
+        except (AuthenticationFailed, QuotaReached) as error:
+            note_refusal(here, scope, error)
+            raise
+
+
+def note_refusal(here: Gateway, scope: Scope, error: LakelogError) -> None:
+    """The credential of a request is refused with this error."""
+    header = heads(scope).get(b"authorization", (None,))[0]
+    here.access.note_refusal(header, host_of(scope), error)

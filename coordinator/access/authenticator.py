@@ -73,7 +73,7 @@ class Authenticator:
         self._lock = threading.Lock()
         self._used: dict[str, int] = {}
         self.counts = dict.fromkeys(map(str, methods), 0)
-        """How many requests had a right credential, by method."""
+        """How often a credential was right, by method."""
         self._user_of_subject = functools.lru_cache(SUBJECTS_MAX)(rules.user)
         self.update(keys, users)
 
