@@ -43,6 +43,18 @@ class AclFilter(msgspec.Struct, frozen=True):
             and self.permission in (None, acl.permission)
         )
 
+    def named(self) -> dict[str, str]:
+        """Its fields as the parameters of version 3 of the REST Proxy, which a gateway takes."""
+        kinds = {
+            "resource_type": self.resource_type,
+            "operation": self.operation,
+            "permission": self.permission,
+        }
+        names = {"resource_name": self.resource_name, "principal": self.principal, "host": self.host}
+        said = {name: value for name, value in names.items() if value is not None}
+        found = {name: "ANY" if kind is None else kind.value for name, kind in kinds.items()}
+        return {**found, **said, "pattern_type": self.pattern_type.value}
+
     def _matches_pattern(self, acl: Acl) -> bool:
         match self.pattern_type:
             case PatternTypeFilter.ANY:

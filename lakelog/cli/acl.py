@@ -1,16 +1,28 @@
-"""`lakelog acl`: who may do what, by the options of Kafka's kafka-acls. It needs the store alone."""
+"""`lakelog acl`: who may do what, by the options of Kafka's kafka-acls. It needs the store, or a gateway."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lakelog.cli.change import note_change
-from lakelog.cli.common import CommandGroup, Data, Json, cluster_at, console, counted, print_json, print_table
+from lakelog.cli.common import (
+    WAIT_S,
+    CommandGroup,
+    Data,
+    Json,
+    cluster_at,
+    connect,
+    console,
+    counted,
+    print_json,
+    print_table,
+)
 from log_tables.errors import InvalidArgument, NotFound
 
 if TYPE_CHECKING:
+    from lakelog.client.client import Client
     from log_tables.cluster.acl import Acl
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None)
@@ -49,6 +61,9 @@ Pattern = Annotated[
 ]
 
 
+Gateway = Annotated[str | None, typer.Option("--url", help="A gateway to ask instead of the store.")]
+
+
 @app.command()
 def create(  # noqa: PLR0913, PLR0917 -- each is an option
     allow_principal: AllowPrincipal = [],  # noqa: B006 -- typer copies it
@@ -64,9 +79,12 @@ def create(  # noqa: PLR0913, PLR0917 -- each is an option
     producer: Producer = False,
     consumer: Consumer = False,
     data: Data = None,
+    url: Gateway = None,
     json: Json = False,
 ) -> None:
     """Create ACLs: each principal, host, operation and resource with each other. ALL without an operation."""
+    import msgspec
+
     from lakelog.cli.acl_options import Operations, Principals, Resources, acls_of
     from log_tables.cluster.security_admin import add_acls
 
@@ -75,9 +93,13 @@ def create(  # noqa: PLR0913, PLR0917 -- each is an option
         Operations(operation, producer, consumer),
         Principals(allow_principal, allow_host, deny_principal, deny_host),
     )
-    root = cluster_at(data)
-    add_acls(root.metadata_log, acls)
-    note_change(root, "CreateAcls", acls=[str(acl) for acl in acls])
+    if url is not None:
+        with _asked(url, data) as client:
+            client.create_acls([msgspec.to_builtins(acl) for acl in acls])
+    else:
+        root = cluster_at(data)
+        add_acls(root.metadata_log, acls)
+        note_change(root, "CreateAcls", acls=[str(acl) for acl in acls])
     _show(acls, json)
 
 
@@ -96,6 +118,7 @@ def delete(  # noqa: PLR0913, PLR0917 -- each is an option
     producer: Producer = False,
     consumer: Consumer = False,
     data: Data = None,
+    url: Gateway = None,
     json: Json = False,
 ) -> None:
     """Delete the ACLs that have all that is named; what is not named is any. Prints them."""
@@ -107,16 +130,21 @@ def delete(  # noqa: PLR0913, PLR0917 -- each is an option
     filters = filters_of(resources, Operations(operation, producer, consumer), principals)
     if not resources.named() and not principals.named():
         raise InvalidArgument("these would be ACLs of all kinds; name a resource or a principal")
-    root = cluster_at(data)
-    found = remove_acls(root.metadata_log, lambda acl: any(each.matches(acl) for each in filters))
+    if url is not None:
+        with _asked(url, data) as client:
+            found = _acls(each for wanted in filters for each in client.delete_acls(**wanted.named()))
+    else:
+        root = cluster_at(data)
+        found = remove_acls(root.metadata_log, lambda acl: any(each.matches(acl) for each in filters))
+        if found:
+            note_change(root, "DeleteAcls", acls=[str(acl) for acl in found])
     if not found:
         raise NotFound("there is no such ACL; see `lakelog acl list`")
-    note_change(root, "DeleteAcls", acls=[str(acl) for acl in found])
     _show(found, json)
 
 
 @app.command("list")
-def list_acls(
+def list_acls(  # noqa: PLR0913, PLR0917 -- each is an option
     principal: Annotated[
         list[str], typer.Option(metavar="PRINCIPAL", help="Only ACLs of this one; may be repeated.")
     ] = [],  # noqa: B006
@@ -126,15 +154,21 @@ def list_acls(
     transactional_id: TransactionalIds = [],  # noqa: B006
     resource_pattern_type: Pattern = None,
     data: Data = None,
+    url: Gateway = None,
     json: Json = False,
 ) -> None:
     """List ACLs: all of them, or those about the resources that are named."""
     from lakelog.cli.acl_options import Resources
 
     filters = [*Resources(topic, group, cluster, transactional_id, resource_pattern_type).filters()]
+    if url is not None:
+        with _asked(url, data) as client:
+            every = _acls(each for wanted in filters for each in client.acls(**wanted.named()))
+    else:
+        every = [*cluster_at(data).metadata_log.access.acls]
     found = [
         acl
-        for acl in cluster_at(data).metadata_log.access.acls
+        for acl in every
         if any(each.matches(acl) for each in filters) and (not principal or acl.principal in principal)
     ]
     _show(found, json)
@@ -155,6 +189,22 @@ def export(
     roots = [cluster.store.url, *filter(None, [cluster.remote_root])]
     directories = {topic.name: [topic.directory] for topic in cluster.topics()}
     sys.stdout.write(exported(form, cluster.metadata_log.access.acls, roots, directories))
+
+
+def _asked(url: str, data: str | None) -> "Client":
+    """A client of the gateway. Raises InvalidArgument if a root is named, too."""
+    if data is not None:
+        raise InvalidArgument("--url asks a gateway, and --data the store of a root; name one of them")
+    return connect(url, WAIT_S)
+
+
+def _acls(found: "Iterable[Mapping[str, str]]") -> "list[Acl]":
+    """Each once."""
+    import msgspec
+
+    from log_tables.cluster.acl import Acl
+
+    return [*dict.fromkeys(msgspec.convert(each, Acl) for each in found)]
 
 
 def _show(acls: "Iterable[Acl]", json: bool) -> None:

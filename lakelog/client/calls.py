@@ -1,6 +1,6 @@
 """The questions to a gateway, each once for both faces: topics, offsets, records, groups."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,16 @@ FOLLOW_MS = 10_000
 
 _RETRIED_S = 30.0
 """How long a request that the gateway asks to repeat is repeated."""
+
+_ACL_FIELDS = (
+    "resource_type",
+    "resource_name",
+    "pattern_type",
+    "principal",
+    "host",
+    "operation",
+    "permission",
+)
 
 OffsetsOf = Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
 """An offset for each of some partitions."""
@@ -243,6 +253,25 @@ class Calls:
         """
         yield from self._call("DELETE", f"/consumers/{quoted(group_id)}", params={"force": force})
 
+    def acls(self, /, **named: str) -> Call[list[dict[str, str]]]:
+        """The ACLs that have all that is `named`, each by the fields of version 3; without a name all.
+
+        Raises InvalidRequest, AuthorizationFailed.
+        """
+        found = yield from self._v3("GET", "acls", params=named)
+        return [_acl(each) for each in found["data"]]
+
+    def create_acls(self, acls: Sequence[Mapping[str, str]]) -> Call[None]:
+        """Create ACLs, by the fields of version 3, all or none. Raises as `acls`."""
+        yield from self._v3("POST", "acls:batch", json={"data": [dict(each) for each in acls]})
+
+    def delete_acls(self, /, **named: str) -> Call[list[dict[str, str]]]:
+        """Delete the ACLs that have all that is `named`; returns them. The types of the resource and of the
+        pattern, the operation and the permission have to be named; each may be ANY. Raises as `acls`.
+        """
+        found = yield from self._v3("DELETE", "acls", params=named)
+        return [_acl(each) for each in found["data"]]
+
     def _list(self, path: str) -> Call[list[dict[str, Any]]]:
         """The items of a v3 collection."""
         found = yield from self._v3("GET", path)
@@ -292,6 +321,10 @@ def _group(found: Mapping[str, Any]) -> dict[str, str]:
         "state": found["state"],
         "strategy": found["partition_assignor"],
     }
+
+
+def _acl(found: Mapping[str, Any]) -> dict[str, str]:
+    return {name: found[name] for name in _ACL_FIELDS}
 
 
 def _partition(topic: str, partition: int, what: str) -> str:

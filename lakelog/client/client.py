@@ -99,6 +99,9 @@ class Client:
     group_offsets = _performed(Calls.group_offsets)
     set_offsets = _performed(Calls.set_offsets)
     delete_group = _performed(Calls.delete_group)
+    acls = _performed(Calls.acls)
+    create_acls = _performed(Calls.create_acls)
+    delete_acls = _performed(Calls.delete_acls)
 
     def read(
         self, topic: str, partition: int, offset: int | str = "earliest", *, follow: bool = False

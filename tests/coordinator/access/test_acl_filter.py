@@ -2,6 +2,7 @@
 
 import pytest
 
+from coordinator.access.acl_argument import filter_from
 from coordinator.access.acl_filter import AclFilter, PatternTypeFilter
 from log_tables.cluster.acl import Acl, Operation, Permission, ResourceType
 from tests.kit.acls import acl
@@ -53,6 +54,18 @@ def test_match_finds_all_patterns_for_a_name() -> None:
 def test_each_field_leaves_out_acls_that_have_another(chosen: AclFilter, other: Acl) -> None:
     assert chosen.matches(acl("flights"))
     assert not chosen.matches(other)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        AclFilter(),
+        AclFilter(ResourceType.TOPIC, "fl", PatternTypeFilter.MATCH),
+        AclFilter(principal="User:ann", host="*", operation=Operation.READ, permission=Permission.DENY),
+    ],
+)
+def test_a_filter_is_the_same_as_parameters_of_a_request(chosen: AclFilter) -> None:
+    assert filter_from(chosen.named()) == chosen
 
 
 def test_an_address_is_found_however_it_is_written() -> None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from lakelog.cli.acl_options import Operations, Principals, Resources, acls_of
@@ -11,6 +12,7 @@ from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.store.store import open_store
 from tests.kit.acls import acl
 from tests.kit.cli import USAGE, Run, lines, printed, wrong
+from tests.kit.gateway import RunningGateway
 
 
 @pytest.fixture
@@ -191,3 +193,25 @@ def test_acls_are_exported_for_the_directories_that_topics_have(run: Run, data: 
     granted = [line for line in script if "u:ann:rX" in line and "__" not in line]
     assert granted == ["grant 'topics/trips~2' g::---,m::rX,u:ann:rX,o::---"]
     wrong(run("acl", "export", "--format", "gcs", "--data", data), USAGE, "use --format posix")
+
+
+def test_a_gateway_is_asked_instead_of_the_store(run: Run, gateway: RunningGateway) -> None:
+    at = ("--url", gateway.url)
+    zoe = ("--allow-principal", "User:zoe", "--topic", "zoe-1", "--group", "zoe-2")
+    made = printed(run("acl", "create", *zoe, "--operation", "READ", *at, "--json"))
+    assert [(each["resource_type"], each["operation"]) for each in made] == [
+        ("GROUP", "READ"),
+        ("TOPIC", "READ"),
+    ]
+
+    def of_zoe() -> list[Acl]:
+        return [each for each in kept(gateway.data) if each.principal == "User:zoe"]
+
+    assert of_zoe() == [msgspec.convert(row, Acl) for row in made]
+    assert printed(run("acl", "list", "--principal", "User:zoe", *at, "--json")) == made
+    assert printed(run("acl", "list", "--topic", "zoe-1", *at, "--json")) == made[1:]
+    assert printed(run("acl", "delete", *zoe[:4], *at, "--json")) == made[1:]
+    assert printed(run("acl", "delete", "--allow-principal", "User:zoe", *at, "--json")) == made[:1]
+    wrong(run("acl", "delete", *zoe, *at), USAGE, "there is no such ACL")
+    wrong(run("acl", "list", *at, "--data", gateway.data), USAGE, "name one of them")
+    assert of_zoe() == []
