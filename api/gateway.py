@@ -13,6 +13,7 @@ from coordinator.brokers.brokers import Brokers
 from coordinator.brokers.leadership import Leadership
 from coordinator.brokers.peers import Peers
 from coordinator.brokers.router import Router
+from coordinator.failure_log import FailureLog
 from coordinator.groups.group_coordinator import GroupCoordinator
 from coordinator.groups.shard_manager import ShardManager
 from coordinator.groups.tail_follower import TailFollower
@@ -41,6 +42,7 @@ class Gateway:
     access: Access
     settings: Settings
     metrics: Metrics
+    failures: FailureLog
     clock: Clock
     small_bodies: Buffer = field(
         default_factory=lambda: Buffer(SMALL_BODIES_MAX_BYTES, "of requests to", SMALL_BODY_FREE_BYTES)

@@ -1,7 +1,5 @@
 """Routes for operators: whether the gateway is alive and ready, and its metrics."""
 
-import logging
-
 from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, Field
@@ -11,13 +9,11 @@ from api.errors import error_responses
 from api.gateway import Here
 from api.requests.strict import StrictRoute
 from log_tables.cluster.cluster import Cluster
-from log_tables.errors import LakelogError, NotLeader, ObjectMissing, StoreUnavailable
+from log_tables.errors import NotLeader, ObjectMissing, StoreUnavailable
 from log_tables.layout import commit_path
 from log_tables.version import VERSION
 
 router = APIRouter(tags=["operations"], route_class=StrictRoute)
-
-_log = logging.getLogger(__name__)
 
 
 class Health(BaseModel):
@@ -65,11 +61,12 @@ def ready(here: Here) -> Readiness:
     """Reads the metadata log. 503 while the root does not answer, and while the gateway stops."""
     if here.stopping.is_set() or here.brokers.leaving:
         raise NotLeader("this gateway is stopping; send the request to another one")
-    try:
+    looked = False
+    with here.failures.catch("readiness"):  # logged once, however often anybody asks
         _look_at_the_root(here.cluster)
-    except LakelogError as error:  # anybody may ask, and its message has paths or URLs of the store
-        _log.warning("this gateway is not ready: %s", error)
-        raise StoreUnavailable("this gateway cannot serve now; its log says why") from None
+        looked = True
+    if not looked:  # anybody may ask, and the error has paths or URLs of the store
+        raise StoreUnavailable("this gateway cannot serve now; its log says why")
     return Readiness(status="ready")
 
 

@@ -289,6 +289,7 @@ def gateway_of(cluster: Cluster, settings: Settings, clock: Clock) -> Gateway:
         access,
         settings,
         metrics,
+        failures,
         clock,
     )
 

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import httpx
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.metrics import INTERNAL_TOPICS, OTHER_TOPICS, TOPIC_LABELS_MAX, Metrics, TableSize
@@ -119,6 +120,20 @@ def test_who_asks_whether_it_is_ready_learns_nothing_more(tmp_path: Path) -> Non
         metadata.unlink()
         (tmp_path / "elsewhere").rename(metadata)
         wait_until(lambda: running.client.get("/ready").is_success, "it is ready again")
+
+
+def test_who_asks_again_and_again_fills_no_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    root = tmp_path / "root"
+    with running_gateway(root) as running:
+        root.rename(tmp_path / "elsewhere")
+        for _ in range(20):
+            assert running.client.get("/ready").status_code == 503
+        (tmp_path / "elsewhere").rename(root)
+        wait_until(lambda: running.client.get("/ready").is_success, "it is ready again")
+    told = [
+        line for line in capfd.readouterr().err.splitlines() if "readiness" in line or "not ready" in line
+    ]
+    assert 2 <= len(told) <= 4, told
 
 
 def test_labels_are_bounded_however_many_topics_there_are() -> None:
