@@ -16,6 +16,9 @@ class Format(Enum):
     ARROW = "application/vnd.apache.arrow.stream"
 
 
+EVENT_STREAM = "text/event-stream"
+"""Server-sent events: a media type of answers that go on, with keys and values in one of the formats."""
+
 _VERSIONS = (".v2", ".v1", "")
 """Of the REST Proxy's media types: the older ones are taken for the newest."""
 
@@ -65,6 +68,12 @@ def accepted_format(request: Request) -> Format:
         if (known := _NAMED.get(essence(part))) is not None:
             return known
     raise FormatMismatch(f"no format in Accept {named[:200]!r} is available; accept one of {SUPPORTED}")
+
+
+def wants_events(request: Request) -> bool:
+    """Whether Accept names server-sent events, as a browser's EventSource does."""
+    named = request.headers.get("accept", "")
+    return named == EVENT_STREAM or EVENT_STREAM in map(essence, named.split(","))
 
 
 def accepts(request: Request, form: Format) -> bool:

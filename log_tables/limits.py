@@ -35,6 +35,12 @@ JSON_HEADER_BYTES = 360
 JSON_ANSWER_BYTES = 1_000
 """Memory of a record of v3 until it is answered, besides its content: its row, and its part of the answer."""
 
+EVENTS_BYTES = 1 * MIB
+"""Records of a live tail that are read and sent at once: what a slow client holds."""
+
+HEARTBEAT_S = 15.0
+"""How long a live tail is silent: proxies end what is silent for a minute."""
+
 READ_SEGMENTS_MAX = 256
 """Segments that a fetch or a poll reads, and so about how many files it opens: tens of thousands of segments
 of a few records are a megabyte together, and one answer would take longer than its client waits."""

@@ -19,7 +19,7 @@ from coordinator.access.access import UNCHECKED
 from coordinator.access.principal import ANONYMOUS, RequestContext
 from coordinator.access.quota_manager import QuotaKind
 from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
-from log_tables.errors import AuthenticationFailed
+from log_tables.errors import AuthenticationFailed, QuotaReached
 from log_tables.limits import PARTITIONS_MAX
 from log_tables.topic_partition import TopicPartition
 
@@ -184,6 +184,13 @@ class Authorization:
         quotas, principal = self._access.quotas, self.context.principal
         quotas.delay_s(principal, QuotaKind.MUTATIONS)
         quotas.charge(principal, QuotaKind.MUTATIONS, min(max(partitions, 0), PARTITIONS_MAX))
+
+    def consumer_delay_s(self) -> float:
+        """How long records may not be sent, as those that were have used up a quota."""
+        try:
+            return self._access.quotas.delay_s(self.context.principal, QuotaKind.CONSUMER_BYTES)
+        except QuotaReached as reached:
+            return float(reached.details["retry_after_s"])
 
     def check_create(self, topic: str) -> None:
         """Raise AuthorizationFailed unless it may create `topic`: CREATE on the cluster is enough."""

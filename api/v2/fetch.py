@@ -13,11 +13,12 @@ from starlette.responses import Response, StreamingResponse
 from api.decimals import decimal
 from api.errors import error_responses
 from api.gateway import Gateway, gateway
-from api.media import Format, accepted_format
+from api.media import EVENT_STREAM, Format, accepted_format, wants_events
 from api.requests.access import authorization
 from api.requests.client_topics import with_topic_to_read
 from api.requests.credential import check_again
 from api.requests.hot import HotRoute
+from api.v2.event_stream import Tail, event_format, event_response, stored_keys
 from api.v2.fetched import FetchedRecord, json_records
 from api.v2.tail import wait_for_records
 from api.wire.arrow import encode_stream
@@ -47,14 +48,27 @@ async def fetch(
     offset: Annotated[str, Query(description="An offset, `earliest` or `latest`.")] = _EARLIEST,
     timeout: Annotated[int, Query(description="How long to wait for the first record, in ms.")] = 0,
     max_bytes: Annotated[int | None, Query(description="About how many bytes of records to return.")] = None,
+    format: Annotated[str | None, Query(description="Of events: `json`, `binary` or `text`.")] = None,  # noqa: A002
+    key: Annotated[str | None, Query(description="Of events: only records with this key.")] = None,
 ) -> Response:
     """Records up to the high watermark. The header `Next-Offset` is the offset to continue from. Without new
     records the list is empty.
+
+    With `Accept: text/event-stream` the answer goes on: each record is an event, as soon as it is there. The
+    header `Last-Event-ID` is the offset after which it begins.
 
     The answer has at least one record if there is one, even if it is larger than `max_bytes`. A JSON answer
     ends before a record that is not JSON; if that is the first record, the answer is 42203.
     """
     here = gateway(request)
+    if wants_events(request):
+        if timeout or max_bytes is not None:
+            raise InvalidArgument("events have no timeout and no max_bytes; leave them out")
+        seen = request.headers.get("last-event-id")
+        begin = offset if seen is None else _following(seen)
+        return await _tail(here, request, (topic, partition), begin, event_format(format), key)
+    if format is not None or key is not None:
+        raise InvalidArgument(f"format and key are for events; accept {EVENT_STREAM}, or leave them out")
     form = accepted_format(request)
     if timeout < 0 or (max_bytes is not None and max_bytes < 1):
         raise InvalidArgument(f"timeout={timeout} and max_bytes={max_bytes} must be 0 or 1 and more")
@@ -79,6 +93,38 @@ async def fetch(
         return await _json_answer(here, (topic, partition), found, plan, form)
 
     return await with_topic_to_read(here, topic, answer)
+
+
+async def _tail(
+    here: Gateway, request: Request, place: tuple[str, int], offset: str, form: Format, key: str | None
+) -> Response:
+    name, number = place
+    keys, allowed = stored_keys(key, form), authorization(request)
+
+    async def check() -> float:
+        await check_again(here, request.scope)
+        allowed.check(Operation.READ, ResourceType.TOPIC, name)
+        return allowed.consumer_delay_s()
+
+    async def answer(named: Topic) -> Response:
+        found = await _open(named, number)
+        start = _start(found, offset)
+        if start > found.high_watermark:
+            await run_in_threadpool(found.refresh, True)  # as for other fetches
+        if not found.reaches(start):
+            await run_in_threadpool(found.log_from, start)
+        found.plan_read(start, 1, 1)  # an offset that is not there is refused before the answer begins
+        return event_response(here, request, Tail(name, found, number, start, form, keys), check)
+
+    return await with_topic_to_read(here, name, answer)
+
+
+def _following(last_event_id: str) -> str:
+    """The offset after the one that a client has seen last. Raises InvalidOffset."""
+    seen = decimal(last_event_id)
+    if seen is None:
+        raise InvalidOffset(f"Last-Event-ID {last_event_id[:40]!r} is no offset; send the id of an event")
+    return str(seen + 1)
 
 
 async def _open(topic: Topic, number: int) -> PartitionReader:
