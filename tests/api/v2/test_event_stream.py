@@ -2,9 +2,10 @@
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import httpx
@@ -19,6 +20,7 @@ from tests.kit.secured import Secured, acl, bearer
 from tests.kit.support import wait_until
 
 EVENTS = {"Accept": "text/event-stream"}
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class Event(NamedTuple):
@@ -58,10 +60,10 @@ class Tail:
 
 @contextmanager
 def tail(
-    gateway: RunningGateway, topic: str, headers: dict[str, str] | None = None, **query: object
+    gateway: RunningGateway, topic: str, headers: Mapping[str, str] = NOTHING, **query: object
 ) -> Iterator[Tail]:
     url, params = f"{gateway.url}/topics/{topic}/partitions/0/records", {k: str(v) for k, v in query.items()}
-    sent = {**EVENTS, **(headers or {})}
+    sent = {**EVENTS, **headers}
     with httpx.Client(timeout=60) as client, client.stream("GET", url, params=params, headers=sent) as answer:
         if answer.status_code != 200:
             answer.read()
@@ -150,7 +152,7 @@ def test_a_record_that_cannot_be_shown_ends_the_events_and_says_how_it_can(
 def test_what_is_wrong_is_refused_before_the_first_event(
     query: dict[str, str], status: int, code: int, says: str, gateway: RunningGateway, topic: str
 ) -> None:
-    with tail(gateway, topic, **query) as here:
+    with tail(gateway, topic, NOTHING, **query) as here:
         assert (here.answer.status_code, here.answer.json()["error_code"]) == (status, code)
         assert says in here.answer.json()["message"]
 
@@ -219,12 +221,13 @@ def test_without_the_right_to_read_there_are_no_events_any_more(
     def status() -> int:
         return gateway.client.get("/topics/read/partitions/0/records", headers=bearer(key)).status_code
 
-    for before, end in enumerate((root.disallow, lambda _: root.revoke(key))):
+    ends: list[Callable[[], None]] = [lambda: root.disallow(read), lambda: root.revoke(key)]
+    for before, end in enumerate(ends):
         root.allow(read)
         wait_until(lambda: status() == 200, "the ACL is known")
         with tail(gateway, "read", bearer(key)) as here:
             here.take(1 + before)
-            end(read)
+            end()
             wait_until(lambda: status() != 200, "the change is known")
             gateway.produce("read", "secret", partition=0)
             (last,) = here.events()
