@@ -42,7 +42,7 @@ _HEADERS = {
 
 
 class Tail(NamedTuple):
-    """The records that a client listens to: a partition from an offset on, and how and which records it is shown."""
+    """The records that a client listens to: of a partition, from an offset on; and how they are shown."""
 
     topic: str
     partition: PartitionReader
