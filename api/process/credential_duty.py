@@ -9,6 +9,7 @@ from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.credential_log import CredentialLog, Credentials, open_credentials
 from log_tables.cluster.security_admin import note_uses
+from log_tables.errors import StoreUnavailable
 
 
 def authenticator_of(
@@ -71,9 +72,12 @@ class KeyReportDuty:
         if not self._used:
             return
         self._log = self._log or _opened(self._cluster)
-        if self._log is not None:
-            self._log.refresh()
-            note_uses(self._log, self._used)
+        if self._log is None:
+            raise StoreUnavailable(
+                f"{self._cluster.store.url} has no credentials, and some are used; bring the root back"
+            )
+        self._log.refresh()
+        note_uses(self._log, self._used)
         self._used.clear()
 
 

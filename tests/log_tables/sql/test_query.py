@@ -291,6 +291,7 @@ def test_the_tables_can_be_listed(cluster: Cluster) -> None:
     assert rows(cluster, " SHOW\ntables ; -- all") == [
         ("__cluster_metadata", "topic"),
         ("__cluster_metadata_json", "fields of JSON"),
+        ("audit", "table"),
         ("consumer_lag", "table"),
         ("consumer_offsets", "table"),
         ("maintenance_runs", "table"),
