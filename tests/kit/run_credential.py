@@ -34,7 +34,8 @@ _OTHERS = set[int]()
 def settings_of(data: str | Path, store_options: object = "{}") -> dict[str, Any]:
     """What a gateway of the root at `data` is started with in this run; the root then knows its credential.
 
-    `store_options` is JSON, as a setting is.
+    `store_options` is JSON, as a setting is. Nothing is audited: that appends by itself, and tests count what
+    a gateway holds.
     """
     if not _SECURED:
         return {}
@@ -43,7 +44,7 @@ def settings_of(data: str | Path, store_options: object = "{}") -> dict[str, Any
     if _RECORD.id not in log.credentials.api_keys:
         cluster.metadata_log.change_access(lambda _: [super_user_record(PRINCIPAL), security_record(True)])
         log.change(lambda _: [api_key_record(_RECORD)])
-    return {"authentication_methods": "api-key"}
+    return {"authentication_methods": "api-key", "audit_enable": "false"}
 
 
 def note_gateway(url: str, own: bool) -> None:
