@@ -74,10 +74,14 @@ class Handshake(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         accepted: Any = transport.get_extra_info("socket")
         self.ip = str((transport.get_extra_info("peername") or ("",))[0])
-        # Its own: the transport is closed before it reads, which neither loop lets it put off.
-        self._socket = socket.socket(fileno=os.dup(accepted.fileno()))
+        # Its own: the transport is closed before it reads, which uvloop does not let it put off.
+        try:
+            self._socket = socket.socket(fileno=os.dup(accepted.fileno()))
+        except OSError:
+            return  # there are no more files
+        finally:
+            transport.abort()  # type: ignore[attr-defined]
         self._socket.setblocking(False)
-        transport.abort()  # type: ignore[attr-defined]
         self._queue.enter(self)
         self._task = asyncio.get_running_loop().create_task(self._shake())
 
