@@ -45,6 +45,18 @@ class World:
         records = httpx.get(url, headers=JSON | bearer(self.admin), timeout=60).raise_for_status().json()
         return [record["value"] for record in records]
 
+    def key(self, principal: str) -> str:
+        """A new key of a principal who may do all, as every gateway knows: the coordinator decides, too."""
+        self.root.allow(*everything(principal))
+        key = self.root.key(principal)
+
+        def known() -> bool:
+            asked = [each.client.get("/metrics", headers=bearer(key)) for each in self.gateways]
+            return all(answer.is_success for answer in asked)
+
+        wait_until(known, "the key and the ACLs are known")
+        return key
+
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
@@ -78,9 +90,7 @@ def waiting(pool: ThreadPoolExecutor, gateway: RunningGateway, path: str, key: s
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_request_that_waits_ends_when_its_key_is_revoked(world: World, number: int, path: str) -> None:
     gateway, name = world.gateways[number], f"User:w{number}{len(path)}"
-    world.root.allow(*everything(name))
-    key = world.root.key(name)
-    wait_until(lambda: gateway.client.get("/metrics", headers=bearer(key)).is_success, "the key is known")
+    key = world.key(name)
     with ThreadPoolExecutor(1) as pool:
         asking = waiting(pool, gateway, path, key)
         world.root.revoke(key)
@@ -91,9 +101,7 @@ def test_a_request_that_waits_ends_when_its_key_is_revoked(world: World, number:
 
 def test_records_that_come_after_a_group_was_denied_are_not_given(world: World) -> None:
     name, other, gateway = "User:denied", "User:denied-too", world.gateways[0]
-    world.root.allow(*everything(name), *everything(other))
-    key, looking = world.root.key(name), world.root.key(other)
-    wait_until(lambda: gateway.client.get("/metrics", headers=bearer(key)).is_success, "the key is known")
+    key, looking = world.key(name), world.key(other)
     with ThreadPoolExecutor(1) as pool:
         asking = waiting(pool, gateway, POLL, key)
         gone = [acl(each, Operation.ALL, ResourceType.GROUP, "*") for each in (name, other)]
@@ -117,9 +125,7 @@ def is_answered(connection: socket.socket) -> bool:
 
 def test_records_whose_body_ends_after_the_key_was_revoked_are_not_taken(world: World) -> None:
     gateway, name = world.gateways[0], "User:slow"
-    world.root.allow(*everything(name))
-    key = world.root.key(name)
-    wait_until(lambda: gateway.client.get("/metrics", headers=bearer(key)).is_success, "the key is known")
+    key = world.key(name)
     body = json.dumps({"records": [{"value": name}]}).encode()
     host, port = gateway.url.split("//")[1].split(":")
     head = f"POST /topics/t HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {key}\r\n"
