@@ -12,6 +12,7 @@ import aiohttp
 from yarl import URL
 
 from coordinator.brokers.brokers import Brokers
+from coordinator.brokers.peer_secret import Target
 from coordinator.brokers.peer_wire import decode_outcomes, encode_entries
 from coordinator.watched import watched
 from ingest.writer import Acks, AppendOutcome
@@ -140,17 +141,18 @@ class Peers:
 
         async def sent() -> aiohttp.ClientResponse:
             url = URL(broker.url.rstrip("/") + path, encoded=True)
+            target = self._brokers.target_of(broker)
             async with _translated(broker):
                 answer = await self._opened().request(
                     method,
                     url,
-                    headers=self._headers(broker, headers),
+                    headers=self._headers(target, headers),
                     data=body,
                     allow_redirects=False,
                     server_hostname=self._server_name,
                 )
             try:
-                self._check_sender(broker, answer)
+                _check_sender(broker, target, answer)
             except Unreachable:
                 answer.close()
                 raise
@@ -168,36 +170,24 @@ class Peers:
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        url = broker.url.rstrip("/") + path
+        url, target = broker.url.rstrip("/") + path, self._brokers.target_of(broker)
         async with (
             _translated(broker),
             self._opened().request(
                 method,
                 url,
                 params=query,
-                headers=self._headers(broker, headers),
+                headers=self._headers(target, headers),
                 data=body,
                 allow_redirects=False,
                 server_hostname=self._server_name,
             ) as answer,
         ):
-            self._check_sender(broker, answer)
+            _check_sender(broker, target, answer)
             yield answer
 
-    def _headers(self, broker: BrokerRecord, headers: Mapping[str, str] | None) -> dict[str, str]:
-        target = self._brokers.target_of(broker)
+    def _headers(self, target: Target, headers: Mapping[str, str] | None) -> dict[str, str]:
         return {**(headers or {}), TARGET: target.name, ASKER: self._brokers.asker(target)}
-
-    def _check_sender(self, broker: BrokerRecord, answer: aiohttp.ClientResponse) -> None:
-        """Raise Unreachable for the answer of another process, or of one that does not find this gateway in
-        its own root: nothing was done at `broker`.
-        """
-        shown = answer.headers.get(TARGET, "").encode(errors="replace")
-        if not hmac.compare_digest(shown, self._brokers.target_of(broker).proof.encode()):
-            raise Unreachable(
-                f"another gateway, or one of another root, answers at the URL of {_name(broker)}; repeat "
-                "the request"
-            )
 
     async def _while_alive(self, broker: BrokerRecord, sending: Coroutine[Any, Any, Answer]) -> Answer:
         """The result of `sending`, which is cancelled when the other gateway has ended, or is silent."""
@@ -244,6 +234,20 @@ async def _translated(broker: BrokerRecord) -> AsyncIterator[None]:
             f"{_name(broker)} did not answer ({type(error).__name__}); an idempotent producer repeats the "
             "request, others read first"
         ) from None
+
+
+def _check_sender(broker: BrokerRecord, target: Target, answer: aiohttp.ClientResponse) -> None:
+    """Raise Unreachable for the answer of another process, or of one that does not find this gateway in its
+    own root: nothing was done at `broker`.
+
+    `target` is what was asked: the gateway may be trusted no longer by now, and has done it all the same.
+    """
+    shown = answer.headers.get(TARGET, "").encode(errors="replace")
+    if not hmac.compare_digest(shown, target.proof.encode()):
+        raise Unreachable(
+            f"another gateway, or one of another root, answers at the URL of {_name(broker)}; repeat the "
+            "request"
+        )
 
 
 def _outcomes(broker: BrokerRecord, said: bytes, partition: int, count: int) -> list[AppendOutcome]:

@@ -43,8 +43,8 @@ async def served(root: Path, **given: Any) -> AsyncIterator[Served]:
     listener = listen("127.0.0.1", 0)
     url = url_of("127.0.0.1", listener)
     own = "authentication_methods" in given
-    given = {**({} if own else settings_of(root)), **given}
-    settings = Settings(data=str(root), linger_ms=0, leader_timeout_ms=NEVER_MS, **given)
+    given = {"linger_ms": 0, **({} if own else settings_of(root)), **given}
+    settings = Settings(data=str(root), leader_timeout_ms=NEVER_MS, **given)
     note_gateway(url, own)
     gateway = open_gateway(settings, url)
     app = GuardMiddleware(PeerMiddleware(create_app(gateway), gateway), gateway)
