@@ -49,6 +49,7 @@ class CredentialDuty:
         if newest is not self._known:
             self._authenticator.update(newest.api_keys, newest.users)
             self._known = newest
+        self._log.check_exists(self._cluster.store)
 
     def clean(self) -> None:
         """Drop the hashes of keys and users that were removed. Raises as `run` does."""

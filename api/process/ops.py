@@ -8,9 +8,7 @@ from starlette.responses import Response
 from api.errors import error_responses
 from api.gateway import Here
 from api.requests.strict import StrictRoute
-from log_tables.cluster.cluster import Cluster
-from log_tables.errors import NotLeader, ObjectMissing, StoreUnavailable
-from log_tables.layout import commit_path
+from log_tables.errors import NotLeader, StoreUnavailable
 from log_tables.version import VERSION
 
 router = APIRouter(tags=["operations"], route_class=StrictRoute)
@@ -63,7 +61,8 @@ def ready(here: Here) -> Readiness:
         raise NotLeader("this gateway is stopping; send the request to another one")
     looked = False
     with here.failures.catch("readiness"):  # logged once, however often anybody asks
-        _look_at_the_root(here.cluster)
+        here.cluster.refresh()
+        here.cluster.metadata_log.check_exists(here.cluster.store)
         looked = True
     if not looked:  # anybody may ask, and the error has paths or URLs of the store
         raise StoreUnavailable("this gateway cannot serve now; its log says why")
@@ -79,15 +78,3 @@ def ready(here: Here) -> Readiness:
 def metrics(here: Here) -> Response:
     here.metrics.forget_topics(lambda name: here.cluster.cached_topic(name) is None)
     return Response(here.metrics.render(), media_type=CONTENT_TYPE_LATEST)
-
-
-def _look_at_the_root(cluster: Cluster) -> None:
-    """Follow the metadata log, and check that its files still exist: a lost mount looks like an empty log."""
-    cluster.refresh()
-    log = cluster.metadata_log.partition
-    try:
-        cluster.store.head(commit_path(log.directory, log.snapshot.version))
-    except ObjectMissing:
-        raise StoreUnavailable(
-            "the metadata log is no longer under the root; check that the root is mounted"
-        ) from None

@@ -9,10 +9,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from log_tables.clock import Backoff
-from log_tables.errors import NotLeader, OffsetMismatch
+from log_tables.errors import NotLeader, ObjectMissing, OffsetMismatch, StoreUnavailable
+from log_tables.layout import commit_path
 from log_tables.limits import BATCH_MAX_BYTES, METADATA_ATTEMPTS_MAX, METADATA_PAUSE_MAX_S, METADATA_PAUSE_S
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch, to_records
+from log_tables.store.store import Store
 
 WRITERS_RACE = Backoff(METADATA_PAUSE_S, max_s=METADATA_PAUSE_MAX_S)
 """The pauses of processes that append to one internal topic at the same time."""
@@ -66,6 +68,18 @@ class KeyedLog(ABC):
         Raises StoreUnavailable.
         """
         self.partition.table.make_durable()
+
+    def check_exists(self, store: Store) -> None:
+        """Raise StoreUnavailable if the log is no longer in `store`: where a mount is lost, it looks like a
+        log without news.
+        """
+        log = self.partition
+        try:
+            store.head(commit_path(log.directory, log.snapshot.version))
+        except ObjectMissing:
+            raise StoreUnavailable(
+                f"{log.directory} is no longer under the root; check that the root is mounted"
+            ) from None
 
     @abstractmethod
     def _begin(self) -> None:
