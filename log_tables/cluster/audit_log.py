@@ -19,7 +19,6 @@ from log_tables.errors import CorruptLog, NotLeader, TopicExists
 from log_tables.layout import AUDIT
 from log_tables.limits import BATCH_MAX_BYTES, METADATA_ATTEMPTS_MAX
 from log_tables.partition.partition import AppendRequest
-from log_tables.partition.reader import PartitionReader
 from log_tables.record import Record, input_batch, to_records
 
 AUDIT_SCHEMA = pa.schema(
@@ -83,16 +82,19 @@ def append_events(cluster: Cluster, records: Sequence[AuditRecord]) -> None:
 
 
 def audit_table(cluster: Cluster) -> pa.Table:
-    """The rows of `audit`, as AUDIT_SCHEMA, in the order of the log; empty where nobody audits.
+    """The rows of `audit`, as `audit_batches`, in memory."""
+    return pa.Table.from_batches(audit_batches(cluster), AUDIT_SCHEMA)
+
+
+def audit_batches(cluster: Cluster) -> Iterator[pa.RecordBatch]:
+    """The rows of `audit`, as AUDIT_SCHEMA, in the order of the log; none where nobody audits.
 
     Raises CorruptLog, CorruptSegment, StoreUnavailable.
     """
     topic = cluster.cached_topic(AUDIT)
-    batches = [] if topic is None else _read(topic.partition(0))
-    return pa.Table.from_batches(batches, AUDIT_SCHEMA)
-
-
-def _read(partition: PartitionReader) -> Iterator[pa.RecordBatch]:
+    if topic is None:
+        return
+    partition = topic.partition(0)
     partition.refresh()
     at = partition.log_start
     while at < partition.high_watermark:

@@ -1,10 +1,10 @@
 """The tables that SQL has besides the topics; a query makes those that it names."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import pyarrow as pa
 
-from log_tables.cluster.audit_log import AUDIT_SCHEMA, audit_table
+from log_tables.cluster.audit_log import AUDIT_SCHEMA, audit_batches, audit_table
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.run_log import RUNS_SCHEMA, runs_table
 from log_tables.sql.lag import LAG_SCHEMA, OFFSETS_SCHEMA, group_offsets, lag_table, offsets_table
@@ -37,3 +37,11 @@ def system_tables(cluster: Cluster, names: Collection[str]) -> dict[str, pa.Tabl
     if AUDIT_TABLE in names:
         made[AUDIT_TABLE] = audit_table(cluster)
     return {name: made[name] for name in names}
+
+
+def system_batches(cluster: Cluster, name: str) -> Iterator[pa.RecordBatch]:
+    """The rows of one of SYSTEM_TABLES, batch by batch. Raises as `system_tables`."""
+    if name == AUDIT_TABLE:
+        yield from audit_batches(cluster)
+    else:
+        yield from system_tables(cluster, [name])[name].to_batches()

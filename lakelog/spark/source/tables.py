@@ -1,4 +1,4 @@
-"""The tables `consumer_offsets` and `consumer_lag`, which the option `table` reads.
+"""The tables of what is known of the root (`consumer_lag`, `audit` …), which the option `table` reads.
 
 Spark plans a query of a Python source once and keeps the plan with a view of it, but every execution runs the
 tasks again. So the one task opens the root itself when it runs: a view is always up to date.
@@ -23,7 +23,7 @@ from lakelog.spark.boundary import short_errors
 from lakelog.spark.source.options import table_of
 from lakelog.spark.worker import store_at
 from log_tables.cluster.cluster import Cluster
-from log_tables.sql.system_tables import SYSTEM_TABLES, system_tables
+from log_tables.sql.system_tables import SYSTEM_TABLES, system_batches
 
 _SPARK_TYPES: Mapping[pa.DataType, DataType] = {
     pa.string(): StringType(),
@@ -55,4 +55,4 @@ class TableReader(DataSourceReader):
     def read(self, _: InputPartition) -> Iterator[pa.RecordBatch]:
         """Raises InvalidArgument for a root that is none, CorruptLog, CorruptSegment, StoreUnavailable."""
         cluster = Cluster.open(store_at(self._location), create=False)
-        yield from system_tables(cluster, [self._table])[self._table].to_batches()
+        yield from system_batches(cluster, self._table)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from log_tables.cluster.audit_log import append_events, keep_audit_topic
+from log_tables.cluster.audit_record import AuditKind, AuditRecord
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic_admin import add_partitions, create_topic, delete_topic
 from log_tables.errors import InvalidArgument, LakelogError, UnknownTopic
@@ -51,6 +53,18 @@ def test_a_topic_is_a_view_over_all_its_partitions(spark: "SparkSession", cluste
     append(topic.partition(1), b"\xff", "ü".encode(), key=b"\xc3")
     text = "select offset, value_text, key_text from orders where partition = 1 order by 1"
     assert rows(spark, text) == [(0, None, None), (1, "ü", None)]
+
+
+def test_the_audit_log_is_a_view(spark: "SparkSession", cluster: Cluster) -> None:
+    keep_audit_topic(cluster, {})
+    event = AuditRecord(
+        uid="u", kind=AuditKind.DENIAL, time_ms=5, operation="READ", principal="User:ann", error_code=40301
+    )
+    append_events(cluster, [event])
+    assert "audit" in register(spark, cluster)
+    assert rows(
+        spark, "select unix_millis(time), kind, principal, operation, error_code, `count` from audit"
+    ) == [(5, "denial", "User:ann", "READ", 40301, 1)]
 
 
 def test_a_view_shows_what_was_appended_since(spark: "SparkSession", cluster: Cluster) -> None:
@@ -255,7 +269,7 @@ def test_a_topic_of_the_name_of_a_table_comes_first(spark: "SparkSession", clust
     create_topic(cluster, "Consumer_Offsets")
     register(spark, cluster, names="consumer_offsets")
     topics = ["__cluster_metadata", "Consumer_Offsets", "consumer_lag"]
-    assert register(spark, cluster) == [*topics, "maintenance_runs"]
+    assert register(spark, cluster) == [*topics, "maintenance_runs", "audit"]
     assert rows(spark, "select value from consumer_lag") == [(b"mine",)]
     assert "value" in spark.table("consumer_offsets").columns
     delete_topic(cluster, "consumer_lag")
