@@ -9,7 +9,9 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
-from starlette.requests import Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Scope
 
@@ -131,7 +133,9 @@ def audited(handle: _Handler, change: Change | None) -> _Handler:
             if not isinstance(error, AccessDenied):
                 _note_failure(audit, request.scope, change, status_and_code(error)[1])
             raise
-        except OSError:
+        except (RequestValidationError, HTTPException, ClientDisconnect):
+            raise  # it was not understood, or not all of it came: nothing was tried
+        except Exception:
             _note_failure(audit, request.scope, change, INTERNAL[1])
             raise
         _note(audit, request.scope, change, response)
