@@ -20,6 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from api.caller import caller
 from log_tables import errors
 from log_tables.errors import LakelogError
 
@@ -308,7 +309,8 @@ async def _on_any_other_error(request: Request, error: Exception) -> Response:
 
 def _internal(request: Request, error: Exception) -> Response:
     reference = request.app.state.gateway.clock.random_hex(12)
-    _log.error("internal error %s: %s %s", reference, request.method, request.url.path, exc_info=error)
+    asked = request.method, request.url.path, caller(request.scope)
+    _log.error("internal error %s: %s %s of %s", reference, *asked, exc_info=error)
     _count(request, INTERNAL[1])
     return _answer(*INTERNAL, f"internal error {reference}: see the gateway's log")
 

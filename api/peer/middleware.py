@@ -9,9 +9,10 @@ names, but a gateway of the copy is not registered in this root, or shows no sig
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.caller import CONTEXT
 from api.gateway import Gateway
 from api.peer.routes import body_refused, create_peer_app
-from api.requests.access import CONTEXT, decode_context
+from api.requests.access import decode_context
 from api.requests.body import WithBody
 from api.requests.heads import ASKED_BY, CALLED_BY, TARGETED, heads
 from coordinator.access.access import UNCHECKED

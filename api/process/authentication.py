@@ -6,8 +6,9 @@ request it forwards.
 
 from starlette.types import Scope
 
+from api.caller import CONTEXT
 from api.gateway import Gateway
-from api.requests.access import CONTEXT, PUBLIC_PATHS, host_of
+from api.requests.access import PUBLIC_PATHS, host_of
 from api.requests.credential import SUBJECT, credential, note_refusal
 from api.requests.heads import TARGETED, heads
 from coordinator.access.principal import RequestContext

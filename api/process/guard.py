@@ -73,18 +73,29 @@ class GuardMiddleware:
                 for check in self._checks:
                     check(self._gateway, scope)
                 await authenticate(self._gateway, scope)
-                receive, send = await throttle(self._gateway.access, scope, receive, send)
                 entered = self._pending.enter(scope)
             except LakelogError as error:
-                self._gateway.metrics.request_failed(status_and_code(error)[1])
-                await error_response(error)(scope, receive, send)
+                await self._refuse(error, scope, receive, send)
                 return
             try:
-                await self._app(scope, receive, send)
+                await self._throttled(scope, receive, send)
             finally:
                 self._pending.leave(entered)
             return
         await self._app(scope, receive, send)
+
+    async def _throttled(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The application's answer, when the quotas of the principal let the request go on."""
+        try:
+            receive, send = await throttle(self._gateway.access, scope, receive, send)
+        except LakelogError as error:
+            await self._refuse(error, scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    async def _refuse(self, error: LakelogError, scope: Scope, receive: Receive, send: Send) -> None:
+        self._gateway.metrics.request_failed(status_and_code(error)[1])
+        await error_response(error)(scope, receive, send)
 
 
 def _without_slash(scope: Scope) -> Scope:

@@ -8,7 +8,7 @@ from collections import Counter
 
 from starlette.types import Message, Receive, Scope, Send
 
-from api.requests.access import CONTEXT
+from api.caller import CONTEXT
 from api.requests.body import brings_records
 from coordinator.access.access import Access
 from coordinator.access.principal import Principal, RequestContext

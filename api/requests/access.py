@@ -13,6 +13,7 @@ from fastapi import Depends
 from starlette.requests import Request
 from starlette.types import Scope
 
+from api.caller import CONTEXT
 from api.gateway import Gateway, gateway
 from api.requests.heads import TARGETED, heads
 from coordinator.access.access import UNCHECKED
@@ -22,9 +23,6 @@ from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
 from log_tables.errors import AuthenticationFailed, QuotaReached
 from log_tables.limits import PARTITIONS_MAX
 from log_tables.topic_partition import TopicPartition
-
-CONTEXT = "lakelog.context"
-"""The key of an ASGI scope for its RequestContext. A public path has none."""
 
 PUBLIC_PATHS = frozenset(("/health", "/ready"))
 """Answered without a credential: they say nothing but the state of the process."""

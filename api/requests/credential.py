@@ -8,8 +8,9 @@ from contextlib import suppress
 
 from starlette.types import Scope
 
+from api.caller import CONTEXT
 from api.gateway import Gateway
-from api.requests.access import CONTEXT, host_of
+from api.requests.access import host_of
 from api.requests.heads import TARGETED, heads
 from log_tables.errors import AuthenticationFailed, LakelogError, QuotaReached, Retriable
 

@@ -131,6 +131,7 @@ def test_an_internal_error_shows_a_reference_and_the_log_has_the_rest(
     logged = [record for record in caplog.records if reference in record.getMessage()]
     assert len(logged) == 1
     assert logged[0].exc_info
+    assert f"GET /raise/{which} of somebody" in logged[0].getMessage()
 
 
 def test_failed_requests_are_counted_by_their_code(get: Get) -> None:
