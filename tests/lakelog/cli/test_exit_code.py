@@ -28,6 +28,8 @@ RIGHT = {
     "maintain": ("--dry-run",),
     "reset-offsets": ("g", "--to", "latest"),
     "alter": ("T", "--partitions", "9"),
+    "acl create": ("--allow-principal", "User:ann", "--topic", "T"),
+    "acl delete": ("--allow-principal", "User:ann", "--topic", "T"),
 }
 """What a command needs to have nothing wrong; of others their arguments, `T` for a topic that is there."""
 
@@ -64,8 +66,9 @@ def options(function: Callable[..., None]) -> Iterator[Option]:
 
 def right(words: tuple[str, ...], function: Callable[..., None]) -> list[str]:
     """Arguments with which there is nothing wrong but what a test adds."""
-    if words[-1] in RIGHT:
-        return [*words, *RIGHT[words[-1]]]
+    for name in (" ".join(words), words[-1]):
+        if name in RIGHT:
+            return [*words, *RIGHT[name]]
     named = inspect.signature(function).parameters.values()
     return [*words, *("T" for each in named if each.default is inspect.Parameter.empty)]
 
