@@ -12,7 +12,6 @@ from api.metrics import TableSize
 from api.process.credential_duty import CredentialDuty, KeyReportDuty
 from api.process.fold_duty import FoldDuty
 from api.process.lag_metrics import follow_lags
-from coordinator.access.jwks import CHECK_S
 from coordinator.failure_log import FailureLog
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.sweep import sweep
@@ -26,6 +25,9 @@ CHECKPOINT_INTERVAL_S = 1.0
 
 COMPACT_INTERVAL_S = 3.0
 """How often it is asked whether the log of consumer groups has become dirty: a look at memory."""
+
+KEYS_INTERVAL_S = 10.0
+"""How often it is asked whether the keys of an OIDC provider are old."""
 
 USES_INTERVAL_S = 10.0
 """How often it is looked which keys were used."""
@@ -85,7 +87,11 @@ def duties(gateway: Gateway, folds: FoldDuty) -> list[Duty]:
     return [
         *(Duty("credentials", refresh_interval_s, each.run, failures) for each in secured),
         *(Duty("uses", USES_INTERVAL_S, each.run, failures) for each in used),
-        *(Duty("keys", CHECK_S, each.refresh_keys, failures) for each in [authenticator] if each is not None),
+        *(
+            Duty("keys", KEYS_INTERVAL_S, each.refresh_keys, failures)
+            for each in [authenticator]
+            if each is not None
+        ),
         *(Duty("clean credentials", CLEAN_INTERVAL_S, each.clean, failures) for each in secured),
         Duty("refresh", refresh_interval_s, lambda: follow(gateway), failures),
         Duty("checkpoint", CHECKPOINT_INTERVAL_S, lambda: checkpoint(cluster), failures),

@@ -2,16 +2,18 @@
 
 import urllib.request
 from functools import partial
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from api.process.browsers import is_loopback
-from coordinator.access.jwks import DOCUMENT_MAX_BYTES, Jwks
-from coordinator.access.jwt_verifier import JwtVerifier, OidcSettings
 from coordinator.failure_log import FailureLog
 from ingest.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster.credential import AuthenticationMethod
 from log_tables.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from coordinator.access.jwt_verifier import JwtVerifier
 
 FETCH_S = 5.0
 """The longest wait for the provider: a thread of a request waits for it, never the event loop."""
@@ -29,13 +31,17 @@ _opener = urllib.request.build_opener(_RedirectHandler)
 
 def jwt_verifier_of(
     settings: Settings, clock: Clock, failures: FailureLog | None = None
-) -> JwtVerifier | None:
+) -> "JwtVerifier | None":
     """The verifier of tokens; None where `authentication_methods` has no oidc. Raises InvalidConfig.
 
     `failures` has those of the provider.
     """
     if AuthenticationMethod.OIDC not in settings.authentication_methods:
         return None
+    # Imported here: the libraries of tokens take a tenth of a second to load.
+    from coordinator.access.jwks import Jwks
+    from coordinator.access.jwt_verifier import JwtVerifier, OidcSettings
+
     url = settings.oidc_jwks_url
     address = urlsplit(url)
     host = address.hostname or ""
@@ -57,6 +63,8 @@ def jwt_verifier_of(
 
 def _fetch(url: str) -> bytes:
     """The document at `url`. Raises OSError."""
+    from coordinator.access.jwks import DOCUMENT_MAX_BYTES
+
     with _opener.open(url, timeout=FETCH_S) as answer:
         document: bytes = answer.read(DOCUMENT_MAX_BYTES + 1)
         return document

@@ -10,11 +10,11 @@ import functools
 import hmac
 import threading
 from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from coordinator.access.api_key import is_like_key, right_key
-from coordinator.access.jwt_verifier import JwtVerifier
 from coordinator.access.mapping_rules import PrincipalMappingRules
 from coordinator.access.password_verifier import PasswordVerifier
 from coordinator.access.principal import USER, Principal
@@ -24,6 +24,9 @@ from coordinator.access.scram_users import ScramUsers
 from log_tables.clock import Clock
 from log_tables.cluster.credential import ApiKeyRecord, AuthenticationMethod, ScramUserRecord
 from log_tables.errors import AuthenticationFailed
+
+if TYPE_CHECKING:  # it loads the libraries of tokens, which most gateways do not need
+    from coordinator.access.jwt_verifier import JwtVerifier
 
 HEADER_MAX_BYTES = 16_384
 """Of `Authorization`: tokens with very many groups have some kilobytes."""
@@ -61,7 +64,7 @@ class Authenticator:
         methods: Collection[AuthenticationMethod],
         keys: Mapping[str, ApiKeyRecord],
         users: Mapping[str, ScramUserRecord],
-        jwt_verifier: JwtVerifier | None,
+        jwt_verifier: "JwtVerifier | None",
         rules: PrincipalMappingRules,
         clock: Clock,
     ) -> None:

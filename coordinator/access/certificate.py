@@ -1,8 +1,9 @@
 """The subject of a client's certificate as Java prints it, so that Kafka's rules mean the same here."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cryptography.x509 import Name, NameAttribute, load_der_x509_certificate
+if TYPE_CHECKING:  # imported where it is used: without certificates no gateway loads it
+    from cryptography.x509 import NameAttribute
 
 _KEYWORDS = {
     "2.5.4.3": "CN",
@@ -28,6 +29,8 @@ def subject(certificate: bytes) -> str | None:
 
     None for a certificate that cannot be read, or whose subject is empty.
     """
+    from cryptography.x509 import load_der_x509_certificate
+
     try:
         rdns = load_der_x509_certificate(certificate).subject.rdns
         # The last of a certificate is the first of a name (RFC 2253, 2.1).
@@ -36,7 +39,7 @@ def subject(certificate: bytes) -> str | None:
         return None
 
 
-def _printed(attribute: NameAttribute[Any]) -> str:
+def _printed(attribute: "NameAttribute[Any]") -> str:
     oid = attribute.oid.dotted_string
     value = _value(attribute)
     if oid not in _KEYWORDS or value[0] not in _TEXTS:
@@ -53,8 +56,10 @@ def _each_escaped(spaces: str) -> str:
     return "".join(f"\\{space}" for space in spaces)
 
 
-def _value(attribute: NameAttribute[Any]) -> bytes:
+def _value(attribute: "NameAttribute[Any]") -> bytes:
     """The value of `attribute` in DER: what stands after its OID in a name that has nothing else."""
+    from cryptography.x509 import Name
+
     pair = Name([attribute]).public_bytes()
     for _ in range(3):
         pair = pair[_content(pair)]

@@ -16,9 +16,6 @@ from log_tables.errors import Damaged, Retriable, Unreachable
 REFRESH_S = 600.0
 """The age at which keys are fetched again: a key that the provider has withdrawn is good until then."""
 
-CHECK_S = 10.0
-"""How often it is asked whether they are that old."""
-
 RETRY_S = 30.0
 """At least that long passes from one fetch to the next, however many unknown keys tokens name."""
 

@@ -111,6 +111,7 @@ class Rotated:
             gateway.stop()
 
 
+@pytest.mark.torture
 def test_a_secret_is_replaced_under_load_without_a_failed_request(tmp_path: Path, process: None) -> None:
     """The gateways take the steps in two orders."""
     rotated = Rotated(tmp_path)

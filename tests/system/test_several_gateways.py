@@ -120,6 +120,7 @@ def test_one_of_three_is_killed_often_and_nothing_is_lost(tmp_path: Path, seed: 
         survive(several, load, seed, kills=20)
 
 
+@pytest.mark.torture
 def test_one_of_three_on_a_bucket_is_killed_and_nothing_is_lost(
     tmp_path: Path, s3: S3Server, seed: int
 ) -> None:
