@@ -25,10 +25,12 @@ from log_tables.errors import (
     ObjectMissing,
 )
 from log_tables.layout import (
+    CLUSTER_METADATA,
     FORMAT,
     METADATA_DIRECTORY,
     PROPERTY_FORMAT,
     TOPICS,
+    topic_directory,
 )
 from log_tables.partition.partition import Partition
 from log_tables.record import Record
@@ -148,7 +150,9 @@ def _first(store: Store, clock: Clock, create: bool) -> Partition:
     If the log was lost and began again from nothing, the tables that it named would be swept.
     """
     directory = METADATA_DIRECTORY
-    if store.list_dirs(f"{TOPICS}/"):
+    # Another process may be just creating the log: a bucket on a disk shows its directory before its file.
+    own = topic_directory(CLUSTER_METADATA)
+    if {*store.list_dirs(f"{TOPICS}/")} - {own} or any(True for _ in store.list(f"{own}/")):
         try:
             return Partition(store, directory, clock)  # another process has just created it, and topics
         except ObjectMissing:

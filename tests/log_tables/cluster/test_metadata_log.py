@@ -21,7 +21,7 @@ from log_tables.cluster.metadata_log import (
 )
 from log_tables.cluster.topic_admin import alter_topic, create_topic
 from log_tables.errors import BrokerReplaced, CorruptLog
-from log_tables.layout import CLUSTER_METADATA
+from log_tables.layout import CLUSTER_METADATA, METADATA_DIRECTORY, TOPICS
 from log_tables.partition.partition import AppendRequest
 from log_tables.record import Record, input_batch
 from log_tables.root.fsck import check
@@ -31,6 +31,7 @@ from tests.kit.clusters import another, names
 from tests.kit.engines import in_process
 from tests.kit.failures import before
 from tests.kit.partitions import entry, records
+from tests.kit.support import S3Server
 
 HOUR_MS = 60 * 60 * 1000
 
@@ -234,3 +235,11 @@ def test_compaction_keeps_who_is_there_and_forgets_in_the_end_who_left(
     alter_topic(cluster, "t", {"retention.ms": "1"})
     assert compacted() == [b"~1", b"t"]
     assert check(cluster.store).problems == []
+
+
+def test_a_root_is_empty_though_a_directory_is_shown_before_its_file(s3: S3Server) -> None:
+    """As by a bucket on a disk, where another gateway is just creating the log."""
+    store = open_store(s3.bucket("shown-early"), s3.options)
+    (s3.directory / "shown-early" / METADATA_DIRECTORY).mkdir(parents=True)
+    assert store.list_dirs(f"{TOPICS}/") == ["topics/__cluster_metadata"]
+    assert Cluster.open(store).metadata_log.brokers == {}
