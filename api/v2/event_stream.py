@@ -8,6 +8,7 @@ import asyncio
 from base64 import b64decode
 from binascii import Error as NotBase64
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -104,15 +105,16 @@ async def _events(
                 await wait_for_records(here, request, tail.partition, position, deadline)
             wait_s = await check()
             if wait_s > 0:
-                await asyncio.sleep(min(wait_s, HEARTBEAT_S))
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(here.stopping.wait(), min(wait_s, HEARTBEAT_S))
                 yield _HEARTBEAT
             elif tail.partition.high_watermark <= position:
                 yield _HEARTBEAT
             else:
                 begin = here.clock.monotonic()
                 batch = await run_in_threadpool(_next_batch, tail, position)
-                yield batch.text
                 metrics.fetched(batch.records, len(batch.text), here.clock.monotonic() - begin)
+                yield batch.text
                 position = batch.following
     except LakelogError as error:
         code = status_and_code(error)[1]
