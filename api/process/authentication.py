@@ -1,4 +1,4 @@
-"""Whose request it is: the check of every request after those of its head.
+"""The authentication of every request, after the checks of its head.
 
 A request of another gateway is left to the peer middleware, which admits no other, and takes from it whose
 request it forwards.

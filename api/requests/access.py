@@ -258,7 +258,7 @@ def host_of(scope: Scope) -> str:
 
 
 def context_of(scope: Scope) -> RequestContext:
-    """Whose request it is. Raises AuthenticationFailed where nobody has put it there."""
+    """The principal and address of a request. Raises AuthenticationFailed where nobody has put it there."""
     access = scope["app"].state.gateway.access
     found: RequestContext | None = scope.get(CONTEXT)
     if access.is_open:

@@ -93,8 +93,7 @@ async def poll(
 
     async def give(consumer: ConsumerSession, polled: PollResult) -> Response:
         await check_again(here, request.scope)
-        if not asked.allows(Operation.READ, ResourceType.GROUP, group):
-            asked.check(Operation.READ, ResourceType.GROUP, group)
+        asked.check(Operation.READ, ResourceType.GROUP, group)
         if form is Format.ARROW:
             return await _arrow_answer(here, consumer, polled)
         rows, following = await run_in_threadpool(_json_rows, here, polled.reads, form, limit)
