@@ -1,7 +1,7 @@
 """The failures of work that a gateway repeats in the background."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from log_tables.errors import LakelogError
@@ -19,6 +19,11 @@ class FailureLog:
         """`count` is called with the name of the work for each failure."""
         self._count = count
         self._failing: dict[str, type[Exception]] = {}
+
+    @property
+    def failing(self) -> Mapping[str, type[Exception]]:
+        """The work that failed when it was last tried, and how."""
+        return dict(self._failing)
 
     @contextmanager
     def catch(self, work: str, part: str = "") -> Iterator[None]:

@@ -107,14 +107,14 @@ class Accumulator:
         """Whether nothing waits to be committed."""
         return self._drain is None
 
-    def add(self, entry: AppendRequest) -> Ticket:
-        """Sequence `entry` now; its future is done when it is durable.
+    def add(self, entry: AppendRequest, term: int | None = None) -> Ticket:
+        """Sequence `entry` now, only in `term` if it is given; its future is done when it is durable.
 
         Raises what Partition.sequence raises.
         """
         if self._released:
             raise NotLeader("the partition is being handed over; repeat the request")
-        sequenced = self.partition.sequence(entry)
+        sequenced = self.partition.sequence(entry, term)
         size = 0 if sequenced.duplicate else entry.size_bytes
         if not self._queue or not self._queue[-1].takes(sequenced.term, size):
             done: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()

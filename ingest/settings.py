@@ -54,6 +54,9 @@ Origin = Annotated[str, Field(pattern=r"^https?://([\w.-]+|\[[0-9a-fA-F:.]+\])(:
 """The origin of a page (RFC 6454): a scheme, a host, and a port where it is not the usual one."""
 
 
+_LISTENER = r"^((\[[0-9a-fA-F:.]+\]|[\w.-]+):[0-9]{1,5})?$"
+
+
 def _size(default: int, description: str, at_least: int, at_most: int | None = None) -> Any:
     return Field(default=ByteSize(default), ge=at_least, le=at_most, description=description)
 
@@ -102,6 +105,33 @@ class Settings(BaseSettings):
     )
     host: str = Field(default="127.0.0.1", min_length=1, description="Address to listen on.")
     port: int = Field(default=8082, ge=0, le=65_535, description="TCP port to listen on; 0 takes a free one.")
+    kafka_listener: str = Field(
+        default="",
+        pattern=_LISTENER,
+        description="HOST:PORT to listen on for Kafka's clients, such as 127.0.0.1:9092; empty: none.",
+    )
+    kafka_advertised_listener: str = Field(
+        default="",
+        pattern=_LISTENER,
+        description="HOST:PORT that Kafka's clients are told; empty: made from kafka_listener.",
+    )
+    kafka_compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = Field(
+        default="none", description="How records are packed for Kafka's consumers, to spare the network."
+    )
+    kafka_connections_max_idle_ms: int = Field(
+        default=600_000,
+        ge=100,
+        description="How long, in ms, a connection of a Kafka client may be idle before it is closed.",
+    )
+    producer_ids_max: int = Field(
+        default=10_000,
+        ge=1,
+        description="Producer ids that this gateway gives to Kafka clients within 30 minutes; more wait.",
+    )
+    auto_create_topics_enable: bool = Field(
+        default=True,
+        description="Whether a Kafka client that asks for a topic by name makes it, as Kafka's do.",
+    )
     advertised_url: str = Field(
         default="",
         pattern=r"^(https?://[^\s]+)?$",
@@ -151,6 +181,21 @@ class Settings(BaseSettings):
     )
     oidc_algorithms: Annotated[tuple[str, ...], NoDecode] = Field(
         default=("RS256", "ES256"), description="Algorithms by which tokens may be signed."
+    )
+    oidc_client_id: str = Field(
+        default="", description="The client that the provider knows the console by; empty: no login there."
+    )
+    oidc_client_secret: SecretStr = Field(
+        default=SecretStr(""), description="The secret of that client, if it has one."
+    )
+    oidc_scope: str = Field(
+        default="openid", min_length=1, description="The scopes that the console asks for, openid among them."
+    )
+    oidc_authorization_url: str = Field(
+        default="", description="Where the provider lets users log in: its authorization_endpoint."
+    )
+    oidc_token_url: str = Field(
+        default="", description="Where the provider gives out tokens: its token_endpoint."
     )
     oidc_clock_skew_ms: int = Field(
         default=30_000, ge=0, description="How far the provider's clock may be off, in ms."
@@ -299,6 +344,11 @@ class Settings(BaseSettings):
         ge=1,
         description="The most session.timeout.ms, in ms, that an instance may ask for.",
     )
+    group_initial_rebalance_delay_ms: int = Field(
+        default=500,
+        ge=0,
+        description="How long, in ms, a new group of Kafka's clients waits for more members.",
+    )
     group_max_size: int = Field(
         default=1_000, ge=1, description="Consumer instances that one group may have; more answer 429."
     )
@@ -349,6 +399,16 @@ class Settings(BaseSettings):
         ge=0,
         description="How long, in ms, a stopping gateway flushes and answers before it gives up.",
     )
+    console_enable: bool = Field(
+        default=True,
+        description="Whether /console is served; without authentication it is, on a loopback address alone.",
+    )
+    sql_timeout_ms: int = Field(
+        default=30_000, ge=100, description="How long, in ms, a query of the console may take."
+    )
+    sql_memory: ByteSize = _size(
+        1024 * MIB, "Memory that the process of a query of the console may take, in bytes.", 256 * MIB
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least severe log messages that are written."
     )
@@ -382,6 +442,24 @@ class Settings(BaseSettings):
                     bool(getattr(self, name)) and "oidc" not in self.authentication_methods,
                 )
                 for name in oidc
+            },
+            "oidc_client_id": (
+                "authentication_methods with oidc, oidc_authorization_url and oidc_token_url",
+                bool(self.oidc_client_id)
+                and not (
+                    "oidc" in self.authentication_methods
+                    and self.oidc_authorization_url
+                    and self.oidc_token_url
+                ),
+            ),
+            **{
+                name: ("oidc_client_id", lacks and not self.oidc_client_id)
+                for name, lacks in (
+                    ("oidc_client_secret", bool(self.oidc_client_secret.get_secret_value())),
+                    ("oidc_authorization_url", bool(self.oidc_authorization_url)),
+                    ("oidc_token_url", bool(self.oidc_token_url)),
+                    ("oidc_scope", self.oidc_scope != "openid"),
+                )
             },
             "ssl_keyfile": ("ssl_certfile", not self.ssl_certfile and bool(self.ssl_keyfile)),
             "ssl_client_auth": (

@@ -61,7 +61,9 @@ class Appended(msgspec.Struct, frozen=True):
 AppendOutcome = Appended | LakelogError
 
 
-def _appended(partition: int, sequenced: SequencedAppend, append_time_us: int | None) -> Appended:
+def appended(partition: int, sequenced: SequencedAppend, append_time_us: int | None) -> Appended:
+    if sequenced.duplicate:
+        append_time_us = sequenced.append_time_us
     return Appended(partition, sequenced.base_offset, sequenced.count, sequenced.duplicate, append_time_us)
 
 
@@ -78,13 +80,13 @@ class _TopicWriter:
         return accumulator is not None and accumulator.committing
 
 
-async def _added(accumulator: Accumulator | None, entry: AppendRequest) -> Ticket:
+async def _added(accumulator: Accumulator | None, entry: AppendRequest, only_in: int | None = None) -> Ticket:
     """Raises NotLeader if there is no accumulator, and what Accumulator.add raises."""
     if accumulator is None:
         raise NotLeader("this gateway does not lead the partition; repeat the request")
     term = accumulator.partition.term
     try:
-        return accumulator.add(entry)
+        return accumulator.add(entry, only_in)
     except (OffsetMismatch, SequenceGap, StaleProducerEpoch):
         # Another gateway's appends since it took over are not known before a refresh. And the state that
         # refused the records may have been void with its term, unknown here.
@@ -137,9 +139,37 @@ class Writer:
             return await self._durable(parts, tickets)
         self._tasks.start(self._finish(topic, parts, tickets, room.detach()))
         return [
-            ticket if isinstance(ticket, LakelogError) else _appended(part[0], ticket[0], None)
+            ticket if isinstance(ticket, LakelogError) else appended(part[0], ticket[0], None)
             for part, ticket in zip(parts, tickets, strict=True)
         ]
+
+    def sequence_now(
+        self, topic: Topic, partition: int, entry: AppendRequest, term: int | None = None
+    ) -> Ticket | None:
+        """The ticket of `entry`, which is sequenced now; None where that takes a wait: see `sequence`.
+
+        Raises BufferFull when commits cost too much.
+        """
+        accumulator = self._accumulators(topic).get(partition)
+        if self._closed or accumulator is None or not accumulator.leading:
+            return None
+        self.check_budget(topic, [(partition, entry)])
+        try:
+            return accumulator.add(entry, term)
+        except LakelogError:
+            return None
+
+    async def sequence(
+        self, topic: Topic, partition: int, entry: AppendRequest, term: int | None = None
+    ) -> Ticket:
+        """The ticket of `entry`. Raises what refuses it; NotLeader if the partition was not claimed by
+        `accumulator_for`, or is lost, or leads in another term than the one given; BufferFull when commits
+        cost too much.
+        """
+        if self._closed:
+            raise NotLeader("the gateway is stopping; repeat the request elsewhere")
+        self.check_budget(topic, [(partition, entry)])
+        return await _added(self._accumulators(topic).get(partition), entry, term)
 
     def check_budget(self, topic: Topic, parts: Sequence[tuple[int, AppendRequest]]) -> None:
         """Raise BufferFull when commits cost too much, and appending `parts` would need more of them here.
@@ -181,7 +211,7 @@ class Writer:
                 continue
             sequenced, done = ticket
             try:
-                outcomes.append(_appended(partition, sequenced, await asyncio.shield(done)))
+                outcomes.append(appended(partition, sequenced, await asyncio.shield(done)))
             except LakelogError as error:
                 outcomes.append(error)
         return outcomes[::-1]

@@ -54,6 +54,11 @@ class TidyStep:
     clean: bool
     replaced_file_ms: int = REPLACED_FILE_RETENTION_MS
 
+    @property
+    def offsets(self) -> None:
+        """None: it changes no segment."""
+        return None
+
     def __str__(self) -> str:
         what = ["write a checkpoint"] if self.checkpoint else []
         what += ["clean the log and vacuum"] if self.clean else []

@@ -63,6 +63,11 @@ class CompactStep:
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self.inputs)
 
+    @property
+    def offsets(self) -> tuple[int, int]:
+        """The first and the last offset of its segments."""
+        return self.inputs[0].base_offset, self.inputs[-1].last_offset
+
     def __str__(self) -> str:
         return f"compact {len(self.inputs)} segments ({self.records:,} records) by key"
 
@@ -99,7 +104,7 @@ def _compact(state: PartitionState, now_ms: int, dirty_records_min: int) -> Comp
         partition=state.partition,
         directory=state.directory,
         inputs=inputs,
-        compression=config["compression.type"],
+        compression=config.compression,
         cleaning=cleaning,
     )
 

@@ -12,7 +12,7 @@ from jobs.state import PartitionState, UnreadablePartition, fold_changed, look
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.run_log import JobRun, record_runs
 from log_tables.errors import InvalidArgument, LakelogError
-from log_tables.layout import MAINTENANCE
+from log_tables.layout import CLUSTER_METADATA, MAINTENANCE
 
 _log = logging.getLogger(__name__)
 
@@ -25,6 +25,11 @@ class Step(Protocol):
 
     @property
     def partition(self) -> int: ...
+
+    @property
+    def offsets(self) -> tuple[int, int] | None:
+        """The first and the last offset of the segments that it changes; None if it changes none."""
+        ...
 
     def __str__(self) -> str: ...
 
@@ -85,13 +90,15 @@ class Maintenance:
         self._cluster, self._choose, self._jobs = cluster, choose, jobs
         self._tidied: dict[str, int] = {}
 
-    def previews(self) -> Iterator[tuple[str, Step, str, str]]:
+    def previews(self, topic: str | None = None) -> Iterator[tuple[str, Step, str, str]]:
         """(Job, step, sentence on what it would do, name of the engine) for all steps that are due now, as
-        far as can be planned. A job that rewrites nothing has no engine.
+        far as can be planned; or for those of one `topic`. A job that rewrites nothing has no engine.
 
-        Raises what the metadata log raises when it cannot be read.
+        Raises what the metadata log raises when it cannot be read, UnknownTopic.
         """
-        states, unreadable = look(self._cluster, change=False)
+        if topic not in (None, CLUSTER_METADATA):
+            self._cluster.topic(topic)
+        states, unreadable = look(self._cluster, change=False, topic=topic)
         for job in self._jobs:
             steps = job.plan(states, self._cluster.clock.now_ms())
             size = sum(map(job.rewritten, steps))

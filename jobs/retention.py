@@ -24,15 +24,23 @@ NAME = "retention"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireStep:
-    """Delete the records below offset `before` of a partition, which are `segments` whole segments."""
+    """Delete the records below offset `before` of a partition, which are `segments` whole segments from
+    `begin` on.
+    """
 
     topic: str
     partition: int
     directory: str
     before: int
+    begin: int
     segments: int
     records: int
     size_bytes: int
+
+    @property
+    def offsets(self) -> tuple[int, int]:
+        """The first and the last offset of the segments."""
+        return self.begin, self.before - 1
 
     def __str__(self) -> str:
         return (
@@ -84,6 +92,7 @@ def _expire(state: PartitionState, gone: Sequence[Segment]) -> ExpireStep:
         partition=state.partition,
         directory=state.directory,
         before=gone[-1].last_offset + 1,
+        begin=gone[0].base_offset,
         segments=len(gone),
         records=sum(segment.records for segment in gone),
         size_bytes=sum(segment.size for segment in gone),

@@ -39,6 +39,11 @@ class RetypeStep:
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self.inputs)
 
+    @property
+    def offsets(self) -> tuple[int, int]:
+        """The first and the last offset of its segments."""
+        return self.inputs[0].base_offset, self.inputs[-1].last_offset
+
     def __str__(self) -> str:
         where = " in the remote root" if self.remote else ""
         return (
@@ -83,7 +88,7 @@ def _of_table(
             remote=remote,
             inputs=inputs,
             columns=columns,
-            compression=state.config["compression.type"],
+            compression=state.config.compression,
         )
 
 

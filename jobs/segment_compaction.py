@@ -88,6 +88,11 @@ class MergeStep:
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self.inputs)
 
+    @property
+    def offsets(self) -> tuple[int, int]:
+        """The first and the last offset of its segments."""
+        return self.inputs[0].base_offset, self.inputs[-1].last_offset
+
     def __str__(self) -> str:
         where = " in the remote root" if self.remote else ""
         return (
@@ -113,7 +118,7 @@ def _merges(state: PartitionState, now_ms: int) -> Iterator[MergeStep]:
 
 
 def _merge(state: PartitionState, remote: bool, inputs: tuple[Segment, ...]) -> MergeStep:
-    compression = state.config["compression.type"]
+    compression = state.config.compression
     return MergeStep(
         topic=state.topic,
         partition=state.partition,

@@ -80,11 +80,19 @@ class UnreadablePartition:
     partition: int
     reason: str
 
+    @property
+    def offsets(self) -> None:
+        """None: nothing is changed."""
+        return None
+
 
 def look(
-    cluster: Cluster, tidied: Mapping[str, int] = MappingProxyType({}), change: bool = True
+    cluster: Cluster,
+    tidied: Mapping[str, int] = MappingProxyType({}),
+    change: bool = True,
+    topic: str | None = None,
 ) -> tuple[list[PartitionState], list[UnreadablePartition]]:
-    """Every partition of the root as it is now, also of internal topics, by name.
+    """Every partition of the root as it is now, also of internal topics, by name; or those of one `topic`.
 
     The tables over topics are folded first, and those in the remote root with what was found there; if the
     run may not `change` anything, they are taken to be.
@@ -94,8 +102,10 @@ def look(
     """
     cluster.refresh(wait=True)
     with ThreadPoolExecutor(OPENED_AT_ONCE) as pool:
-        folds = [*pool.map(partial(_fold, change=change), cluster.topics())]
-        found = [*pool.map(lambda at: _look(cluster, at[0], at[1], tidied), _partitions(cluster))]
+        topics = [each for each in cluster.topics() if topic in (None, each.name)]
+        folds = [*pool.map(partial(_fold, change=change), topics)]
+        partitions = [at for at in _partitions(cluster) if topic in (None, at[0])]
+        found = [*pool.map(lambda at: _look(cluster, at[0], at[1], tidied), partitions)]
         ends = {directory: end for _, found, _ in folds for directory, end in found.items()}
         states = [_folded(state, ends) for state in found if isinstance(state, PartitionState)]
         if change:

@@ -48,6 +48,12 @@ class MoveStep:
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self.segments)
 
+    @property
+    def offsets(self) -> tuple[int, int] | None:
+        """The first and the last offset of the segments that move; None if none does."""
+        moved = self.segments
+        return (moved[0].base_offset, moved[-1].last_offset) if moved else None
+
     def __str__(self) -> str:
         return (
             f"move {len(self.segments)} segments ({self.size_bytes:,} bytes) to the remote root, delete "
@@ -77,7 +83,7 @@ def _move(state: PartitionState, now_ms: int) -> MoveStep | None:
         directory=state.directory,
         segments=segments,
         held=held,
-        compression=state.config["compression.type"],
+        compression=state.config.compression,
         log_start=state.snapshot.log_start,
         expired=expired,
     )

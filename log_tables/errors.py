@@ -6,6 +6,8 @@
     │   ├── InvalidRecord     · InvalidOffset
     │   │   └── InvalidValue  (the topic refuses what does not fit its declared columns)
     │   ├── InvalidConsumer   · InvalidSubscription
+    │   │   └── InvalidSessionTimeout
+    │   ├── OffsetMetadataTooLarge
     │   └── RecordTooLarge
     ├── AccessDenied          ask an administrator
     │   └── AuthenticationFailed · AuthorizationFailed
@@ -22,10 +24,14 @@
     │   ├── MemberExists      · GroupNotEmpty
     │   ├── NotAssigned       · MixedSubscription
     │   ├── StaleGeneration   · RetryKeyReused
+    │   ├── RebalanceInProgress · MemberIdRequired (join the group, again)
+    │   ├── FencedInstanceId  · InconsistentGroupProtocol
+    │   ├── GroupSubscribedToTopic
     │   └── BrokerReplaced
     ├── Retriable             repeat the same request
     │   ├── NotLeader         · BufferFull
     │   ├── QuotaReached      (repeat when others have made room)
+    │   │   └── GroupMaxSizeReached
     │   ├── Unreachable       (no gateway answers)
     │   └── StoreUnavailable
     │       └── PutRefused    (certain: nothing was written)
@@ -91,6 +97,18 @@ class InvalidConsumer(InvalidRequest):
     """A consumer's configuration, or its group's name, cannot be used."""
 
     code = "invalid_consumer"
+
+
+class InvalidSessionTimeout(InvalidConsumer):
+    """A member asks for a session timeout outside of what the settings allow."""
+
+    code = "invalid_session_timeout"
+
+
+class OffsetMetadataTooLarge(InvalidRequest):
+    """The note of a committed offset is too long."""
+
+    code = "offset_metadata_too_large"
 
 
 class InvalidSubscription(InvalidRequest):
@@ -184,7 +202,9 @@ class OffsetOutOfRange(Conflict):
 
 
 class SequenceGap(Conflict):
-    """An idempotent producer skipped sequences (KIP-98). Details: `expected`."""
+    """An idempotent producer skipped sequences (KIP-98). Details: `expected`; `current`, the epoch of a known
+    producer, where 0 is expected.
+    """
 
     code = "sequence_gap"
 
@@ -235,6 +255,38 @@ class StaleGeneration(Conflict):
     code = "stale_generation"
 
 
+class RebalanceInProgress(Conflict):
+    """The classic group is rebalancing: the member has to join it again."""
+
+    code = "rebalance_in_progress"
+
+
+class MemberIdRequired(Conflict):
+    """A new member of a classic group has to join with the id that it is given here (KIP-394). Details:
+    `member_id`.
+    """
+
+    code = "member_id_required"
+
+
+class FencedInstanceId(Conflict):
+    """Another member has taken the group instance id since (KIP-345)."""
+
+    code = "fenced_instance_id"
+
+
+class InconsistentGroupProtocol(Conflict):
+    """The members of the group speak another protocol: that of another door, type or assignor."""
+
+    code = "inconsistent_group_protocol"
+
+
+class GroupSubscribedToTopic(Conflict):
+    """Offsets cannot be deleted while members of the group are subscribed to their topic."""
+
+    code = "group_subscribed_to_topic"
+
+
 class RetryKeyReused(Conflict):
     """Another transaction, with other content, has the retry key. Details: `transaction`, its number."""
 
@@ -261,6 +313,12 @@ class QuotaReached(Retriable):
     """A limit of the settings is reached, such as that of groups. Details: `retry_after_s`."""
 
     code = "quota_reached"
+
+
+class GroupMaxSizeReached(QuotaReached):
+    """The group has as many members as `group_max_size` allows, or as many bytes of them as it may hold."""
+
+    code = "group_max_size_reached"
 
 
 class Unreachable(Retriable):

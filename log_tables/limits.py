@@ -97,6 +97,10 @@ SMALL_BODIES_MAX_BYTES = 32 * MIB
 """All such bodies with their values, in addition to `buffer_memory`: records and they do not take each
 other's room."""
 
+KAFKA_ELEMENTS_MAX = 125_000
+"""Elements of all arrays in one message of Kafka's protocol: a commit of 30,000 partitions has as many. An
+element may be two bytes, and takes some 300 of memory when it is decoded."""
+
 SMALL_BODY_FREE_BYTES = 16 * KIB
 """The part of each such body that takes no room, so that a commit always fits. The number of connections
 bounds it."""
@@ -228,6 +232,19 @@ ones."""
 SUBSCRIPTION_MAX_CHARS = 64 * KIB
 """The names of topics in one subscription, all together: each consumer instance keeps its own."""
 
+CLASSIC_MEMBER_MAX_BYTES = 1 * MIB
+"""The metadata of all protocols that a member of a classic group may send."""
+
+CLASSIC_GROUP_MAX_BYTES = 16 * MIB
+"""The ids, the metadata and the assignments of all members of a classic group: they are one record. Base64
+makes a third more of it, which stays far below BATCH_MAX_BYTES."""
+
+NEW_MEMBER_JOIN_MS = 300_000
+"""How long the first JoinGroup of a member may be held, as in Kafka: a new member sends no heartbeats."""
+
+OFFSET_METADATA_MAX_CHARS = 4_096
+"""The note with a committed offset, as Kafka's offset.metadata.max.bytes."""
+
 GROUPS_LOOKED_AT = 500
 """Groups that hear of topics, or are forgotten, in one go: each takes 50 µs of the event loop."""
 
@@ -279,8 +296,26 @@ MODIFICATION_STEP_MS = 1
 SEQUENCE_MODULUS = 2**31
 """Producer sequences wrap as Kafka's int32 do (KIP-98)."""
 
+PRODUCER_BATCHES = 5
+"""The newest batches of a producer in a partition whose repeats are answered with their offsets, as in Kafka:
+one for each request that a client has under way.
+"""
+
+REPEAT_COMMITS = 100
+"""The newest commits of earlier leaders in which a leader looks for them."""
+
 PRODUCER_ID_MAX = 2**62 - 1
 """The largest producer id of a client. Those above are lakelog's own, and no client can have one."""
+
+BRIEF_PRODUCER_ID_MIN = PRODUCER_ID_MAX + 1 - 2**56
+"""The ids from here to PRODUCER_ID_MAX are those that Kafka's clients are given: each start of a producer
+takes another one, so a table forgets them sooner.
+"""
+
+BRIEF_PRODUCER_MIN_MS, BRIEF_PRODUCER_MAX_MS = 15 * 60 * 1000, 30 * 60 * 1000
+"""How long a table keeps such a producer after its last batch: `producer.id.expiration.ms`, between these.
+Kafka's clients repeat a batch for 2 minutes in Java, and for 5 in librdkafka.
+"""
 
 KEPT_PRODUCER_ID_MIN = PRODUCER_ID_MAX + 1
 KEPT_PRODUCER_ID_MAX = 2**63 - 1
@@ -391,3 +426,13 @@ DECISIONS_KEPT_MAX = 32_768
 
 ACL_NAME_MAX_CHARS = 1_000
 """Characters of a resource's name in an ACL: a decision may look at a prefix of each length."""
+
+KAFKA_RESOURCES_MAX = 5_000
+"""Topics whose settings one request of a Kafka client reads, or that it changes: an answer may have all
+settings of each, some 15 KB."""
+
+KAFKA_ANSWERS_MAX_BYTES = 128 * MIB
+"""Records in answers to Kafka's clients that they have not taken yet, of all connections together."""
+
+KAFKA_ANSWER_MAX_BYTES = 8 * MIB
+"""Records in one answer to a Kafka client, whatever it asks for; more only where one record is larger."""

@@ -7,9 +7,10 @@ import threading
 from collections.abc import Callable, Sequence
 
 from coordinator.access.audit import Audit
-from coordinator.access.authenticator import Authenticator
+from coordinator.access.authenticator import Authenticator, Login
 from coordinator.access.authorizer import Authorizer
 from coordinator.access.credential_queue import CredentialQueue
+from coordinator.access.pending_requests import PendingRequests
 from coordinator.access.principal import ANONYMOUS, Principal, RequestContext
 from coordinator.access.quota_manager import QuotaManager
 from log_tables.clock import Clock
@@ -37,9 +38,11 @@ class Access:
         clock: Clock,
         authenticator: Authenticator | None = None,
         audit: Audit | None = None,
+        principal_requests_max: int = 0,
     ) -> None:
         """`rules` returns what holds now, another object once it has changed. Without an `authenticator` the
         gateway is open. `audit` learns of denials, of accesses to records and of refused credentials.
+        `principal_requests_max` are under way at once; 0 is no bound.
         """
         self.audit = audit
         self._rules, self.authenticator = rules, authenticator
@@ -48,6 +51,7 @@ class Access:
         self._follow_lock = threading.Lock()
         self.authorizer = Authorizer(self._followed.acls, self._followed.super_users)
         self.quotas = QuotaManager(lambda: self._rules().quotas, clock)
+        self.pending = PendingRequests(principal_requests_max)
         self.checks: list[Check] = [] if authenticator is None else [self._check_acls]
 
     @property
@@ -78,6 +82,22 @@ class Access:
     async def verify(self, header: bytes | None, subject: str | None, host: str) -> Principal:
         """The principal of a credential. Raises AuthenticationFailed, QuotaReached, Retriable."""
         return ANONYMOUS if self._queue is None else await self._queue.verify(header, subject, host)
+
+    @property
+    def sasl_mechanisms(self) -> tuple[str, ...]:
+        """By which connections can log in; none at an open gateway."""
+        return () if self.authenticator is None else self.authenticator.sasl_mechanisms
+
+    def holds(self, login: Login | None) -> bool:
+        """Whether what has let in a connection still does: its login, or that nobody needs one."""
+        if self.authenticator is None or login is None:
+            return not self.is_shut
+        return self.authenticator.holds(login)
+
+    def note_refused_name(self, name: str, host: str, error: LakelogError) -> None:
+        """A login from `host` by this name was refused with this error."""
+        if self.audit is not None and self.authenticator is not None:
+            self.audit.refused(self.authenticator.owner(name), host, error)
 
     def note_refusal(self, header: bytes | None, host: str, error: LakelogError) -> None:
         """A credential from `host` was refused with this error."""
@@ -113,6 +133,16 @@ class Access:
         """Whether `context` may do this, for lists of what it may see: nothing is charged, nothing noted."""
         return (
             self.is_open or context is UNCHECKED or self._authorizes(context, operation, resource_type, name)
+        )
+
+    def allows_any(self, context: RequestContext, operation: Operation, resource_type: ResourceType) -> bool:
+        """Whether `context` may do this with at least one resource of the type, which need not exist
+        (KIP-679). Nothing is noted.
+        """
+        return (
+            self.is_open
+            or context is UNCHECKED
+            or self.authorizer.authorize_by_resource_type(context, operation, resource_type)
         )
 
     def note_access(

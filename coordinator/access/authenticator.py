@@ -35,6 +35,9 @@ SUBJECTS_MAX = 1_000
 
 NONCE_DIGITS = 48
 
+PLAIN = "PLAIN"
+"""The mechanism of SASL that sends the password itself (RFC 4616)."""
+
 CACHED_MAX = 10_000
 """Right answers that are kept: a few megabytes."""
 
@@ -49,6 +52,13 @@ class _CacheEntry(msgspec.Struct, frozen=True):
     user: ScramUserRecord | None = None
     keys: object = None
     expires_ms: int = 0
+
+
+class Login(msgspec.Struct, frozen=True):
+    """The principal of a connection, and the record that it is let in by for as long as that holds."""
+
+    principal: Principal
+    record: ApiKeyRecord | ScramUserRecord
 
 
 class _Snapshot(msgspec.Struct, frozen=True):
@@ -122,6 +132,44 @@ class Authenticator:
             raise AuthenticationFailed(_WRONG)
         return principal
 
+    @property
+    def sasl_mechanisms(self) -> tuple[str, ...]:
+        """By which a connection can log in: PLAIN brings what HTTP Basic does."""
+        with_secret = {AuthenticationMethod.API_KEY, AuthenticationMethod.SCRAM} & self._methods
+        scram = tuple(MECHANISMS) if AuthenticationMethod.SCRAM in self._methods else ()
+        return (*((PLAIN,) if with_secret else ()), *scram)
+
+    def login(self, header: bytes) -> Login | None:
+        """The login by a header of Basic that is right; None if it has to be verified."""
+        key = self._key_of(header)
+        if key is not None:
+            return Login(Principal(key.principal), key)
+        right = self._right.get(self._digest(header))
+        if right is None or right.user is None or not self._holds(right):
+            return None
+        return Login(right.principal, right.user)
+
+    def login_of(self, user: ScramUserRecord) -> Login:
+        """The login of a user who has proven by SCRAM that it knows its password."""
+        self.counts[AuthenticationMethod.SCRAM] += 1
+        return Login(Principal(USER + user.name), user)
+
+    def holds(self, login: Login) -> bool:
+        """Whether nobody has revoked or changed the record of `login`, and it has not expired."""
+        record = login.record
+        if isinstance(record, ScramUserRecord):
+            return self._snapshot.users.get(record.name) == record
+        now_ms = self._clock.now_ms()
+        if self._snapshot.keys.get(record.id) != record or _left_ms(record, now_ms) == 0:
+            return False
+        self._used[record.id] = now_ms
+        return True
+
+    def lifetime_ms(self, login: Login) -> int | None:
+        """Until `login` expires by itself; None if it does not."""
+        record = login.record
+        return None if isinstance(record, ScramUserRecord) else _left_ms(record, self._clock.now_ms())
+
     def scram_server(self, mechanism: str, address: str) -> ScramServer:
         """The server's side of SASL with a client at `address`. Raises AuthenticationFailed."""
         if AuthenticationMethod.SCRAM not in self._methods or mechanism not in MECHANISMS:
@@ -140,9 +188,11 @@ class Authenticator:
         None for all else: it may be a password in the place of a name.
         """
         pair = None if header is None else _bearer_key(header) or _basic(header)
-        if pair is None:
-            return None
-        key, user = self._snapshot.keys.get(pair[0]), self._snapshot.users.get(pair[0])
+        return None if pair is None else self.owner(pair[0])
+
+    def owner(self, name: str) -> str | None:
+        """The owner of the key with this id, or the user of this name."""
+        key, user = self._snapshot.keys.get(name), self._snapshot.users.get(name)
         return key.principal if key is not None else None if user is None else USER + user.name
 
     def take_used_keys(self) -> dict[str, int]:
@@ -219,6 +269,17 @@ class Authenticator:
     def _digest(self, header: bytes) -> bytes:
         scheme, _, rest = header.partition(b" ")
         return hmac.digest(self._secret, scheme.lower() + b" " + rest.strip(), "sha256")
+
+
+def basic_header(name: str, password: str) -> bytes | None:
+    """A name and a password as HTTP Basic has them; None where a name has a colon, as nobody's has."""
+    if ":" in name:
+        return None
+    return b"Basic " + base64.b64encode(f"{name}:{password}".encode())
+
+
+def _left_ms(key: ApiKeyRecord, now_ms: int) -> int | None:
+    return None if key.expires_ms is None else max(0, key.expires_ms - now_ms)
 
 
 def _credentials(header: bytes, scheme: bytes) -> bytes | None:

@@ -1,4 +1,4 @@
-"""The addresses of clients, as ACLs compare them, and as bounds count them."""
+"""Addresses: those of clients, as ACLs compare them, and as bounds count them; those of listeners."""
 
 from ipaddress import IPv6Address, IPv6Network, ip_address
 
@@ -29,3 +29,9 @@ def network_of(host: str) -> str:
         return str(IPv6Network((normal.partition("%")[0], _IPV6_NETWORK_BITS), strict=False))
     except ValueError:
         return normal
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """The two parts of `HOST:PORT`; the host without its brackets."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)

@@ -79,18 +79,23 @@ class QuotaManager:
 
     def delay_s(self, principal: Principal, kind: QuotaKind) -> float:
         """How long the next request has to wait. Raises QuotaReached if that is too long."""
-        rate = self.rate(principal, kind)
-        if rate is None:
-            return 0.0
-        with self._lock:
-            debt_s = self._bucket(principal, kind, rate).debt_s
+        debt_s = self.debt_s(principal, kind)
         if debt_s > DELAY_MAX_S:
+            rate = self.rate(principal, kind) or 0.0
             raise QuotaReached(
                 f"{principal.name[:200]} has used more than its {kind} of {rate:g} a second; repeat the "
                 f"request in {ceil(debt_s)} s, or ask an administrator for a larger quota",
                 retry_after_s=debt_s,
             )
         return debt_s
+
+    def debt_s(self, principal: Principal, kind: QuotaKind) -> float:
+        """How long it takes until what was used beyond the quota is made up for."""
+        rate = self.rate(principal, kind)
+        if rate is None:
+            return 0.0
+        with self._lock:
+            return self._bucket(principal, kind, rate).debt_s
 
     def charge(self, principal: Principal, kind: QuotaKind, amount: float) -> None:
         """Take `amount`, which was used."""

@@ -27,7 +27,8 @@ _FINAL = re.compile(
 class ScramServer:
     """One exchange: `first`, then `final`, then `user`. Channel binding is not offered.
 
-    `nonce` is new for each exchange, of printable ASCII without a comma. A name that does not exist is found
+    `nonce` is new for each exchange, of printable ASCII without a comma. `name` is that of the client's first
+    message. A name that does not exist is found
     out at the end only, as a wrong password is.
     """
 
@@ -36,16 +37,16 @@ class ScramServer:
     ) -> None:
         self._mechanism, self._digest, self._nonce = mechanism, MECHANISMS[mechanism], nonce
         self._users, self._passwords, self._address = users, passwords, address
-        self._name = self._gs2 = self._said = ""
+        self.name = self._gs2 = self._said = ""
         self.user: ScramUserRecord | None = None
 
     def first(self, message: bytes) -> bytes:
         """The answer to the client's first message. Raises AuthenticationFailed."""
         asked = _FIRST.fullmatch(_text(message)) or _fail()
-        self._name = asked["name"].replace("=2C", ",").replace("=3D", "=")
+        self.name = asked["name"].replace("=2C", ",").replace("=3D", "=")
         if asked["authzid"] not in (None, "", asked["name"]):
             _fail()  # nobody acts for somebody else
-        kept = self._users.credential(self._name, self._mechanism)
+        kept = self._users.credential(self.name, self._mechanism)
         salt = base64.b64encode(kept.salt).decode()
         self._gs2, self._nonce = asked["gs2"], asked["nonce"] + self._nonce
         answer = f"r={self._nonce},s={salt},i={kept.iterations}"
@@ -62,11 +63,11 @@ class ScramServer:
         if not said or proven["nonce"] != self._nonce or _decoded(proven["gs2"]) != self._gs2.encode():
             _fail()
         said = f"{said},{proven['unproven']}"
-        kept = self._users.credential(self._name, self._mechanism)
+        kept = self._users.credential(self.name, self._mechanism)
         proof = _decoded(proven["proof"])
-        with self._passwords.guess(self._name, self._address) as guess:
+        with self._passwords.guess(self.name, self._address) as guess:
             guess.right = hmac.compare_digest(self._stored_key(kept.stored_key, said, proof), kept.stored_key)
-        self.user = self._users.get(self._name) if guess.right else None
+        self.user = self._users.get(self.name) if guess.right else None
         if self.user is None:
             _fail()
         return b"v=" + base64.b64encode(hmac.digest(kept.server_key, said.encode(), self._digest))

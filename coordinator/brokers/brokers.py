@@ -87,7 +87,7 @@ class Brokers:
         self._is_refused, self._strangers = False, set[str]()
         self._secrets, self._secured = secrets, bool(settings.authentication_methods)
         self._cluster, self._clock, self._url, self._ended = cluster, clock, settings.peer_url, ended
-        self._timeout_s = settings.leader_timeout_ms / 1000
+        self._timeout_s, self._kafka = settings.leader_timeout_ms / 1000, settings.kafka_advertised_listener
         self._record: BrokerRecord | None = None
         self._published: BrokerRecord | None = None
         self._seen: dict[int, _Seen] = {}
@@ -307,7 +307,11 @@ class Brokers:
         log = self._cluster.metadata_log
         check = self._check_new if self._published is None else lambda: None
         return log.register_broker(
-            self._url, peer_keys=self._secrets.fingerprints, secured=self._secured, check=check
+            self._url,
+            peer_keys=self._secrets.fingerprints,
+            secured=self._secured,
+            check=check,
+            kafka=self._kafka,
         )
 
     def _check_new(self) -> None:

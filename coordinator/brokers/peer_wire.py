@@ -1,7 +1,7 @@
 """The bodies of requests between gateways: records of a partition as an Arrow stream, and outcomes. Pure."""
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 import msgspec
@@ -132,8 +132,13 @@ def decode_outcomes(body: bytes, partition: int) -> list[AppendOutcome]:
 
 def _outcome(answer: _Answer, partition: int) -> AppendOutcome:
     if answer.error is not None:
-        return _kinds().get(answer.error, LakelogError)(answer.message, **answer.details)
+        return error_named(answer.error, answer.message, answer.details)
     return Appended(partition, answer.base_offset, answer.count, answer.duplicate, answer.append_time_us)
+
+
+def error_named(code: str, message: str, details: Mapping[str, int | str | float]) -> LakelogError:
+    """The error with this code; a plain one for a code that is not known."""
+    return _kinds().get(code, LakelogError)(message, **details)
 
 
 @cache

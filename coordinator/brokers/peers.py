@@ -123,6 +123,15 @@ class Peers:
         if isinstance(outcome, LakelogError):
             raise outcome
 
+    async def ask_group(self, broker: BrokerRecord, body: bytes) -> bytes:
+        """The result of an event of a group that `broker` coordinates, as bytes; it may take minutes."""
+
+        async def sent() -> bytes:
+            async with self._request(broker, "POST", "/peer/group", body=body) as answer:
+                return await answer.read()
+
+        return await self._while_alive(broker, sent())
+
     async def ping(self, broker: BrokerRecord) -> bool:
         """Whether `broker` answers at all."""
         try:

@@ -116,7 +116,7 @@ class Router:
             return await self._append_left(topic, parts, Acks.ALL, room, [None] * len(parts))
         if self._writer.leads(topic, *(partition for partition, _ in parts)):
             outcomes = await self._writer.append(topic, parts, acks, room)
-            if not any(map(_may_be_repeated, outcomes, (entry for _, entry in parts))):
+            if not any(map(may_be_repeated, outcomes, (entry for _, entry in parts))):
                 return outcomes
             return await self._append_left(topic, parts, acks, room, outcomes)
         return await self._append_left(topic, parts, acks, room, [None] * len(parts))
@@ -184,7 +184,7 @@ class Router:
         """`outcomes`, after appending the parts that have none yet or may be repeated."""
         left: dict[int, list[int]] = {}
         for place, ((partition, entry), outcome) in enumerate(zip(parts, outcomes, strict=True)):
-            if outcome is None or _may_be_repeated(outcome, entry):
+            if outcome is None or may_be_repeated(outcome, entry):
                 left.setdefault(partition, []).append(place)
         done = [*outcomes]
 
@@ -212,12 +212,12 @@ class Router:
         """Append to one partition, in order."""
 
         def may_retry(error: LakelogError) -> bool:
-            return all(_may_be_repeated(error, entry) for entry in entries)
+            return all(may_be_repeated(error, entry) for entry in entries)
 
         def raised(outcomes: list[AppendOutcome]) -> list[AppendOutcome]:
             """`outcomes`, or the first error if none was written and it may be repeated."""
             first = outcomes[0]
-            if isinstance(first, LakelogError) and all(map(_may_be_repeated, outcomes, entries)):
+            if isinstance(first, LakelogError) and all(map(may_be_repeated, outcomes, entries)):
                 raise first
             return outcomes
 
@@ -312,7 +312,7 @@ def _own_room(room: Room, entries: Sequence[AppendRequest]) -> Room:
     return room.part(sum(entry.size_bytes + PART_BYTES for entry in entries))
 
 
-def _may_be_repeated(outcome: AppendOutcome, entry: AppendRequest) -> bool:
+def may_be_repeated(outcome: AppendOutcome, entry: AppendRequest) -> bool:
     """Whether nothing was written, or a repeat would not write it twice."""
     return isinstance(outcome, NotLeader | Unreachable) or (
         isinstance(outcome, OutcomeUnknown) and entry.producer is not None

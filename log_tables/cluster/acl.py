@@ -49,6 +49,19 @@ class Operation(StrEnum):
     IDEMPOTENT_WRITE = "IDEMPOTENT_WRITE"
 
 
+TOPIC_OPERATIONS = (
+    Operation.READ,
+    Operation.WRITE,
+    Operation.CREATE,
+    Operation.DELETE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)
+"""Those on topics."""
+
+
 class Permission(StrEnum):
     """Whether an ACL lets somebody in, or keeps somebody out."""
 

@@ -104,6 +104,29 @@ def audit_batches(cluster: Cluster) -> Iterator[pa.RecordBatch]:
         at = plan.end
 
 
+def events_before(cluster: Cluster, end: int | None, most: int) -> tuple[list[dict[str, object]], int | None]:
+    """At most `most` rows of `audit` below offset `end`, the newest first, each with its `offset`, and the
+    offset below which there are more, if there are; blocking. Without `end` they are the newest.
+
+    Raises as `audit_batches`.
+    """
+    topic = cluster.cached_topic(AUDIT)
+    if topic is None:
+        return [], None
+    partition = topic.partition(0)
+    partition.refresh()
+    end = partition.high_watermark if end is None else min(end, partition.high_watermark)
+    first = at = max(partition.log_start, end - most)
+    found: list[dict[str, object]] = []
+    while at < end:
+        plan = partition.plan_read(at, BATCH_MAX_BYTES)
+        for batch in partition.read(plan):
+            records = [each for each in to_records(batch) if (each.offset or 0) < end]
+            found += [{**_row(each), "offset": each.offset} for each in records]
+        at = plan.end
+    return found[::-1], first if first > partition.log_start else None
+
+
 def _row(record: Record) -> dict[str, object]:
     try:
         return row_of(record.value or b"")

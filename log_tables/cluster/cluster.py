@@ -46,6 +46,7 @@ class Cluster:
         self._cache = SegmentCache()
         self._lock = threading.Lock()
         self._topics: dict[str, Topic] = {}
+        self._names: dict[str, str] = {}
         # By topic name, the newest deleted incarnation of which this process has ended every table.
         self.ended: dict[str, int] = {}
         self._remote: RemoteRoot | None = None
@@ -154,12 +155,16 @@ class Cluster:
     def _follow(self, record: TopicRecord) -> None:
         with self._lock:
             known = self._topics.get(record.name)
-            if not record.live:
-                self._topics.pop(record.name, None)
-            elif known is not None and known.topic_id == record.topic_id:
+            if known is not None and record.live and known.topic_id == record.topic_id:
                 known.update(record.partitions, TopicConfig(record.configs))
-            else:
+                return
+            if known is not None:
+                del self._names[known.topic_id]
+            if record.live:
                 self._topics[record.name] = self.topic_of(record)
+                self._names[record.topic_id] = record.name
+            else:
+                self._topics.pop(record.name, None)
 
     def topic_of(self, record: TopicRecord) -> Topic:
         """A topic as `record` has it, which may be deleted."""
@@ -192,6 +197,10 @@ class Cluster:
     def cached_topic(self, name: str) -> Topic | None:
         """The topic `name` as last refreshed, None without one; does not ask the store."""
         return self._topics.get(name)
+
+    def name_of(self, topic_id: str) -> str | None:
+        """The name of the topic with this id as last refreshed, None without one; does not ask the store."""
+        return self._names.get(topic_id)
 
     def topic(self, name: str) -> Topic:
         """The topic `name`; one that is not cached is looked for in the metadata log. Raises UnknownTopic."""

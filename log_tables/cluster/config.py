@@ -1,9 +1,10 @@
 """The configuration of a topic, by Kafka's names."""
 
-import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from log_tables.cluster.kafka_settings import WITHOUT_EFFECT
+from log_tables.cluster.setting import Columns, ListSetting, Ratio, Setting
 from log_tables.columns.declaration import NOTHING, Declaration, parse
 from log_tables.errors import InvalidConfig
 from log_tables.layout import PROPERTY_FILE_RETENTION
@@ -18,64 +19,23 @@ from log_tables.limits import (
 from log_tables.partition.reader import PartitionConfig
 from log_tables.segments.segment import COMPRESSIONS
 
+PRODUCER = "producer"
+"""As compression.type Kafka's default, here another word for lakelog's: segments have one of their own."""
+
 COMPACT, DELETE = "compact", "delete"
 KEEP, REFUSE = "keep", "refuse"
 
 _DAY_MS = 24 * 60 * 60 * 1000
 _FOR_EVER = -1
 _AS_RETENTION = -2
-_INTEGER = re.compile(r"-?[0-9]{1,19}")
-_RATIO = re.compile(r"0(\.[0-9]{1,15})?|1(\.0{1,15})?")
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """A topic setting: its Kafka name, default, meaning and values.
-
-    Its values are `choices`, or without these whole numbers from `low` to `high`.
-    """
-
-    name: str
-    default: str
-    meaning: str
-    choices: tuple[str, ...] = ()
-    low: int = 0
-    high: int = 2**63 - 1
-
-    def check(self, value: str) -> None:
-        """Raise InvalidConfig for a value that the setting cannot have."""
-        if self.choices:
-            if value not in self.choices:
-                raise InvalidConfig(
-                    f"{self.name}={value!r} is not one of its values; use one of {', '.join(self.choices)}"
-                )
-        elif not _INTEGER.fullmatch(value) or not self.low <= int(value) <= self.high:
-            raise InvalidConfig(
-                f"{self.name}={value!r} is not allowed; use a whole number from {self.low} to {self.high}"
-            )
-
-
-class Ratio(Setting):
-    """A setting that is a fraction from 0 to 1."""
-
-    def check(self, value: str) -> None:
-        if not _RATIO.fullmatch(value):
-            raise InvalidConfig(
-                f"{self.name}={value!r} is not allowed; use a fraction from 0 to 1, such as 0.5"
-            )
-
-
-class Columns(Setting):
-    """A setting that declares columns."""
-
-    def check(self, value: str) -> None:
-        parse(value)
 
 
 SETTINGS = {
     setting.name: setting
     for setting in (
-        Setting("compression.type", "zstd", "How segments are compressed.", choices=COMPRESSIONS),
+        Setting(
+            "compression.type", "zstd", "How segments are compressed.", choices=(*COMPRESSIONS, PRODUCER)
+        ),
         Setting(
             "max.message.bytes",
             str(RECORD_MAX_BYTES),
@@ -132,11 +92,12 @@ SETTINGS = {
             low=REPLACED_FILE_RETENTION_MS,
             high=3650 * _DAY_MS,
         ),
-        Setting(
+        ListSetting(
             "cleanup.policy",
             DELETE,
-            "Whether retention deletes old records, or compaction by key keeps only the newest, or both.",
-            choices=(DELETE, COMPACT, f"{COMPACT},{DELETE}", f"{DELETE},{COMPACT}"),
+            "Whether retention deletes old records, or compaction by key keeps only the newest, or both; "
+            "empty: neither.",
+            choices=(DELETE, COMPACT, f"{COMPACT},{DELETE}", f"{DELETE},{COMPACT}", ""),
         ),
         Setting(
             "retention.ms",
@@ -185,6 +146,10 @@ SETTINGS = {
         ),
     )
 }
+"""The settings that do something."""
+
+KAFKA_SETTINGS = {**SETTINGS, **WITHOUT_EFFECT}
+"""Those that a topic can have: Kafka's clients also set some that do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,15 +159,11 @@ class TopicConfig:
     overrides: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, configs: Mapping[str, str]) -> "TopicConfig":
-        """The configuration with the settings `configs`. Raises InvalidConfig."""
+    def parse(cls, configs: Mapping[str, str], settings: Mapping[str, Setting] = SETTINGS) -> "TopicConfig":
+        """The configuration with `configs`, all of which are among `settings`. Raises InvalidConfig."""
+        _check_names(configs, settings)
         for name, value in configs.items():
-            setting = SETTINGS.get(name)
-            if setting is None:
-                raise InvalidConfig(
-                    f"there is no topic setting {name!r}; the settings are {', '.join(SETTINGS)}"
-                )
-            setting.check(value)
+            settings[name].check(value)
         config = cls(dict(configs))
         config._check_together()
         return config
@@ -221,23 +182,30 @@ class TopicConfig:
                     f"use at most that, or -2 for the value of retention.{unit}"
                 )
 
-    def altered(self, changes: Mapping[str, str | None]) -> "TopicConfig":
-        """This configuration with `changes`; None resets a setting to its default. Raises InvalidConfig."""
-        for name in changes:
-            if name not in SETTINGS:
-                raise InvalidConfig(
-                    f"there is no topic setting {name!r}; the settings are {', '.join(SETTINGS)}"
-                )
+    def altered(
+        self, changes: Mapping[str, str | None], settings: Mapping[str, Setting] = SETTINGS
+    ) -> "TopicConfig":
+        """This configuration with `changes`, all of which are among `settings`; None resets a setting to its
+        default. Raises InvalidConfig.
+        """
+        _check_names(changes, settings)
         kept = {name: value for name, value in self.overrides.items() if name not in changes}
-        return self.parse({**kept, **{name: value for name, value in changes.items() if value is not None}})
+        changed = {name: value for name, value in changes.items() if value is not None}
+        return self.parse({**kept, **changed}, KAFKA_SETTINGS)
 
     def __getitem__(self, name: str) -> str:
         """The effective value of a setting."""
-        return self.overrides.get(name, SETTINGS[name].default)
+        return self.overrides.get(name, KAFKA_SETTINGS[name].default)
 
     def as_dict(self) -> dict[str, str]:
-        """Every setting with its effective value."""
+        """Every setting that does something, with its effective value."""
         return {name: self[name] for name in SETTINGS}
+
+    @property
+    def compression(self) -> str:
+        """How segments are compressed."""
+        chosen = self["compression.type"]
+        return SETTINGS["compression.type"].default if chosen == PRODUCER else chosen
 
     @property
     def max_message_bytes(self) -> int:
@@ -285,12 +253,12 @@ class TopicConfig:
 
     @property
     def retention_ms(self) -> int | None:
-        """The age at which records are deleted; None: never, as with a policy of compaction alone."""
+        """The age at which records are deleted; None: never, as with a policy without deletion."""
         return self._kept("retention.ms")
 
     @property
     def retention_bytes(self) -> int | None:
-        """The size above which records are deleted; None: never, as with a policy of compaction alone."""
+        """The size above which records are deleted; None: never, as with a policy without deletion."""
         return self._kept("retention.bytes")
 
     def _kept(self, name: str) -> int | None:
@@ -331,7 +299,7 @@ class TopicConfig:
 
     def partition_config(self) -> PartitionConfig:
         return PartitionConfig(
-            self["compression.type"],
+            self.compression,
             self["message.timestamp.type"] == "LogAppendTime",
             self.producer_expiration_ms,
             columns=self.columns,
@@ -345,3 +313,11 @@ class TopicConfig:
             "delta.setTransactionRetentionDuration": f"interval {seconds} seconds",
             PROPERTY_FILE_RETENTION: f"interval {hours} hours",
         }
+
+
+def _check_names(names: Iterable[str], settings: Mapping[str, Setting]) -> None:
+    for name in names:
+        if name not in settings:
+            raise InvalidConfig(
+                f"there is no topic setting {name[:100]!r}; the settings are {', '.join(settings)}"
+            )

@@ -1,8 +1,9 @@
 """The records of `__consumer_offsets`, which hold the state of consumer groups by key, and how they are read.
 
-Keys and values are JSON. The newest record of a key counts; a null value deletes it. There are six kinds of
-keys: a group, a member, an offset that a group has committed for a partition, the number of a group's newest
-transaction, a transaction that is not applied yet, and a retry key that is remembered.
+Keys and values are JSON. The newest record of a key counts; a null value deletes it. There are seven kinds of
+keys: a group, a member, a classic group (as Kafka's clients form it) with all its members, an offset that a
+group has committed for a partition, the number of a group's newest transaction, a transaction that is not
+applied yet, and a retry key that is remembered.
 """
 
 from collections.abc import Iterable, Iterator
@@ -33,6 +34,12 @@ class MemberKey(msgspec.Struct, frozen=True, tag_field="kind", tag="member"):
     member: str
 
 
+class ClassicKey(msgspec.Struct, frozen=True, tag_field="kind", tag="classic"):
+    """The key of a group as Kafka's clients form it by JoinGroup and SyncGroup."""
+
+    group: str
+
+
 class OffsetKey(msgspec.Struct, frozen=True, tag_field="kind", tag="offset"):
     """The key of a committed offset."""
 
@@ -61,7 +68,7 @@ class RetryKey(msgspec.Struct, frozen=True, tag_field="kind", tag="retry"):
     key: str
 
 
-Key = GroupKey | MemberKey | OffsetKey | TransactionsKey | IntentKey | RetryKey
+Key = GroupKey | MemberKey | ClassicKey | OffsetKey | TransactionsKey | IntentKey | RetryKey
 
 
 class GroupValue(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -114,6 +121,44 @@ class MemberValue(msgspec.Struct, frozen=True, omit_defaults=True):
     principal: str = ""
     principal_groups: list[str] = []
     host: str = ""
+
+
+class ClassicMemberValue(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A member of a classic group. Times in milliseconds.
+
+    `metadata` is what it sent for the protocol of the group, `assignment` what the leader gave it: bytes that
+    only clients read. `instance_id` is that of a static member (KIP-345). `principal` and `principal_groups`
+    are whoever joined; empty where nobody is authenticated.
+    """
+
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    metadata: bytes = b""
+    assignment: bytes = b""
+    instance_id: str | None = None
+    client_id: str = ""
+    host: str = ""
+    principal: str = ""
+    principal_groups: list[str] = []
+
+
+class ClassicValue(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A classic group as of its newest `generation` that all members have an assignment of.
+
+    `begun` is a newer generation, of which members may know, and whose assignment never came. `members` are
+    in the order in which they joined.
+    """
+
+    generation: int = 0
+    begun: int = 0
+    protocol_type: str = ""
+    protocol: str = ""
+    leader: str = ""
+    members: dict[str, ClassicMemberValue] = {}
+
+
+SPARK_METADATA = "spark"
+"""The metadata of offsets that a Spark query reports, by which it is told from a group of consumers."""
 
 
 class OffsetValue(msgspec.Struct, frozen=True):
@@ -182,7 +227,7 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
     lost: bool = False
 
 
-Value = GroupValue | MemberValue | OffsetValue | TransactionsValue | Intent | Retry
+Value = GroupValue | MemberValue | ClassicValue | OffsetValue | TransactionsValue | Intent | Retry
 Records = list[tuple[Key, Value | None]]
 
 _decode_key = msgspec.json.Decoder(Key).decode
@@ -190,6 +235,7 @@ _encode = msgspec.json.Encoder().encode
 _VALUES: dict[type[Key], msgspec.json.Decoder[Value]] = {
     GroupKey: msgspec.json.Decoder(GroupValue),
     MemberKey: msgspec.json.Decoder(MemberValue),
+    ClassicKey: msgspec.json.Decoder(ClassicValue),
     OffsetKey: msgspec.json.Decoder(OffsetValue),
     TransactionsKey: msgspec.json.Decoder(TransactionsValue),
     IntentKey: msgspec.json.Decoder(Intent),

@@ -66,7 +66,8 @@ class BrokerRecord(msgspec.Struct, frozen=True):
     A gateway that restarts at the same URL keeps its id and gets another `incarnation`. `leads` is what it
     last reported, at most a moment ago: the truth about a partition's leader is in the partition's table. A
     gateway that is `leaving` hands over its partitions, and gets no others. `peer_keys` are the fingerprints
-    of its peer secrets. It authenticates its clients if it is `secured`.
+    of its peer secrets. It authenticates its clients if it is `secured`. `kafka` is where Kafka's clients
+    reach it, `host:port`; empty if it does not listen for them.
     """
 
     id: int
@@ -77,6 +78,7 @@ class BrokerRecord(msgspec.Struct, frozen=True):
     leaving: bool = False
     peer_keys: tuple[str, ...] = ()
     secured: bool = False
+    kafka: str = ""
 
 
 class BrokerLeft(msgspec.Struct, frozen=True):
@@ -254,6 +256,7 @@ class MetadataLog(KeyedLog):
         peer_keys: tuple[str, ...] = (),
         secured: bool = False,
         check: Callable[[], None] = lambda: None,
+        kafka: str = "",
     ) -> BrokerRecord:
         """Register this process as the gateway at `url`, with the id that `url` had before, or a free one.
 
@@ -267,7 +270,7 @@ class MetadataLog(KeyedLog):
             check()
             before = (number for number, broker in self._brokers.items() if broker.url == url)
             number = next(before, None) or next(n for n in count(1) if n not in self._brokers)
-            made[:] = [BrokerRecord(number, url, incarnation, now_ms, {}, leaving, peer_keys, secured)]
+            made[:] = [BrokerRecord(number, url, incarnation, now_ms, {}, leaving, peer_keys, secured, kafka)]
             return [encode(made[0])]
 
         self._change(f"the gateway at {url}", decide)

@@ -188,6 +188,8 @@ def check_sizes(records: Records, topic: Topic) -> None:
         sizes = records.sizes()
         largest = max(sizes)
         index = sizes.index(largest) if largest > topic.config.max_message_bytes else 0
+    elif bytes_of(records) <= topic.config.max_message_bytes:
+        return  # all of them together are not too large
     else:
         index, largest = largest_record(records)
     if largest > topic.config.max_message_bytes:

@@ -6,6 +6,7 @@ days.
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 
 import msgspec
 import pyarrow as pa
@@ -105,6 +106,28 @@ def _read(partition: PartitionReader) -> Iterator[pa.RecordBatch]:
             rows = [_row(_decoded(record)) for record in to_records(batch)]
             yield pa.RecordBatch.from_pylist(rows, RUNS_SCHEMA)
         at = plan.end
+
+
+def recent_runs(cluster: Cluster, before: int | None, count: int) -> tuple[list[tuple[int, JobRun]], int]:
+    """The last `count` rows below the offset `before`, of all without one, with their offsets; newest last.
+    And the log start: the offset of the first row that there is.
+
+    Raises as `runs_table`.
+    """
+    topic = cluster.cached_topic(MAINTENANCE)
+    if topic is None:
+        return [], 0
+    partition = topic.partition(0)
+    partition.refresh()
+    end = partition.high_watermark if before is None else min(before, partition.high_watermark)
+    at, found = max(partition.log_start, end - count), list[tuple[int, JobRun]]()
+    while at < end:
+        plan = partition.plan_read(at, BATCH_MAX_BYTES)
+        for record in chain.from_iterable(map(to_records, partition.read(plan))):
+            if record.offset is not None and record.offset < end:
+                found.append((record.offset, _decoded(record)))
+        at = plan.end
+    return found, partition.log_start
 
 
 def _decoded(record: Record) -> JobRun:

@@ -8,7 +8,7 @@ and the topic can be re-created, once all its tables have ended.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -16,9 +16,10 @@ from functools import partial
 from msgspec.structs import replace
 
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.config import TopicConfig
+from log_tables.cluster.config import SETTINGS, TopicConfig
 from log_tables.cluster.metadata_log import TopicRecord
 from log_tables.cluster.remote_admin import check_remote_root, check_untiered, make_remote_tables
+from log_tables.cluster.setting import Setting
 from log_tables.cluster.topic import Topic, check_writable
 from log_tables.columns.declaration import Declaration, check_count, parse
 from log_tables.errors import (
@@ -44,18 +45,13 @@ def create_topic(
     configs: Mapping[str, str] | None = None,
     *,
     internal: bool = False,
+    settings: Mapping[str, Setting] = SETTINGS,
 ) -> Topic:
-    """Create a topic; only lakelog itself creates `internal` ones.
+    """Create a topic with `configs` of `settings`; only lakelog itself creates `internal` ones.
 
     Raises InvalidTopicName, InvalidConfig, InvalidArgument, TopicExists.
     """
-    if not internal:
-        check_writable(name)
-    _check_partitions(partitions)
-    config = TopicConfig.parse(configs or {})
-    cluster.refresh()
-    _check_absent(cluster, name)
-    check_remote_root(cluster, config)
+    config = check_creation(cluster, name, partitions, configs or {}, internal=internal, settings=settings)
     before = _last_incarnation(cluster, name)
     end_deleted(cluster, name)  # the last one; if another was created since, `record` refuses
     started = cluster.clock.boottime()
@@ -88,6 +84,26 @@ def create_topic(
     return cluster.topic(name)
 
 
+def check_creation(
+    cluster: Cluster,
+    name: str,
+    partitions: int,
+    configs: Mapping[str, str],
+    *,
+    internal: bool = False,
+    settings: Mapping[str, Setting] = SETTINGS,
+) -> TopicConfig:
+    """The configuration of a topic that could be created now. Raises as `create_topic`."""
+    if not internal:
+        check_writable(name)
+    _check_partitions(partitions)
+    config = TopicConfig.parse(configs, settings)
+    cluster.refresh()
+    _check_absent(cluster, name)
+    check_remote_root(cluster, config)
+    return config
+
+
 def alter_topic(
     cluster: Cluster, name: str, configs: Mapping[str, str | None], *, internal: bool = False
 ) -> Topic:
@@ -95,20 +111,23 @@ def alter_topic(
 
     Raises UnknownTopic, InvalidConfig.
     """
-    cluster.refresh()
+    return change_config(cluster, name, partial(TopicConfig.altered, changes=configs), internal=internal)
+
+
+def change_config(
+    cluster: Cluster, name: str, change: Callable[[TopicConfig], TopicConfig], *, internal: bool = False
+) -> Topic:
+    """Give a topic the configuration that `change` makes of the one that it has, which may be called again.
+
+    Raises as `alter_topic`.
+    """
+    config = check_change(cluster, name, change, internal=internal)
     topic = cluster.topic(name)
-    if not internal:
-        check_writable(topic.name)
-    config = topic.config.altered(configs)
-    check_remote_root(cluster, config)
-    if config.compacted:
-        check_untiered(topic)
-    _grown_columns(_live(name, cluster.metadata_log.topic(name)), config)
     make_remote_tables(cluster, topic.directory, range(topic.partition_count), config)
 
     def record(known: TopicRecord | None) -> TopicRecord:
         live = _live(name, known)
-        config = TopicConfig(live.configs).altered(configs)
+        config = change(TopicConfig(live.configs))
         columns = _grown_columns(live, config)
         return replace(live, configs=dict(config.overrides), columns=columns.text)
 
@@ -118,6 +137,27 @@ def alter_topic(
         for _ in pool.map(partial(_alter_table, topic), range(topic.partition_count)):
             pass  # raises what went wrong
     return topic
+
+
+def check_alteration(cluster: Cluster, name: str, configs: Mapping[str, str | None]) -> TopicConfig:
+    """The configuration that a topic would have. Raises as `alter_topic`."""
+    return check_change(cluster, name, partial(TopicConfig.altered, changes=configs))
+
+
+def check_change(
+    cluster: Cluster, name: str, change: Callable[[TopicConfig], TopicConfig], *, internal: bool = False
+) -> TopicConfig:
+    """The configuration that a topic would have by `change`. Raises as `alter_topic`."""
+    cluster.refresh()
+    topic = cluster.topic(name)
+    if not internal:
+        check_writable(topic.name)
+    config = change(topic.config)
+    check_remote_root(cluster, config)
+    if config.compacted:
+        check_untiered(topic)
+    _grown_columns(_live(name, cluster.metadata_log.topic(name)), config)
+    return config
 
 
 def _grown_columns(live: TopicRecord, config: TopicConfig) -> Declaration:
@@ -146,38 +186,47 @@ def add_partitions(cluster: Cluster, name: str, count: int) -> Topic:
 
     def record(known: TopicRecord | None) -> TopicRecord:
         live = _same(topic, known)
-        if count <= live.partitions:
-            raise InvalidArgument(
-                f"topic {name!r} has {live.partitions} partitions and cannot have {count}; name a larger "
-                "number, as partitions can only be added"
-            )
+        check_growth(name, live.partitions, count)
         return replace(live, partitions=count)
 
     cluster.metadata_log.change_topic(name, record)
     return cluster.topic(name)
 
 
-def delete_topic(cluster: Cluster, name: str) -> None:
-    """Delete a topic for good; `sweep` removes its files later. Raises UnknownTopic.
+def check_growth(name: str, partitions: int, count: int) -> None:
+    """Raise InvalidArgument unless a topic of so many `partitions` can have `count`."""
+    _check_partitions(count)
+    if count <= partitions:
+        raise InvalidArgument(
+            f"topic {name!r} has {partitions} partitions and cannot have {count}; name a larger "
+            "number, as partitions can only be added"
+        )
+
+
+def delete_topic(cluster: Cluster, name: str, topic_id: str | None = None) -> None:
+    """Delete a topic for good, with a `topic_id` only the one that has it; `sweep` removes its files later.
+    Raises UnknownTopic.
 
     On return every process finds it deleted. A deletion that another process left unfinished is finished,
     and counts as this one. Damaged partitions, which take no appends, are skipped.
     """
     cluster.refresh()
     try:
-        topic = _record_deletion(cluster, name)
+        topic = _record_deletion(cluster, name, topic_id)
     except UnknownTopic:
         # Another process may have deleted it at the same time, and not be finished, or dead.
         cluster.metadata_log.make_durable()
-        if end_deleted(cluster, name):
+        if topic_id is None and end_deleted(cluster, name):
             return
         raise
     _end(cluster, topic)
 
 
-def _record_deletion(cluster: Cluster, name: str) -> Topic:
+def _record_deletion(cluster: Cluster, name: str, topic_id: str | None) -> Topic:
     topic = cluster.topic(name)
     check_writable(name)
+    if topic_id not in (None, topic.topic_id):
+        raise UnknownTopic(f"topic {name!r} has another id; it was deleted and re-created")
 
     def record(known: TopicRecord | None) -> TopicRecord:
         live = _same(topic, known)

@@ -21,6 +21,7 @@ from log_tables.errors import (
 )
 from log_tables.layout import TXN_DELETED, TXN_LEADER, TXN_LEADER_BROKER, TXN_LOG_START, segment_name
 from log_tables.partition.append_commit import append_commit, append_txns, encoded, in_turn, records_of, timed
+from log_tables.partition.append_history import AppendHistory
 from log_tables.partition.reader import PartitionConfig, PartitionReader
 from log_tables.partition.remote import RemoteRoot
 from log_tables.partition.sequencer import AppendRequest, ProducerStamp, SequencedAppend, Sequencer
@@ -32,6 +33,9 @@ from log_tables.table.delta_log import commit_info, topic_deleted
 from log_tables.table.snapshot import Snapshot
 
 __all__ = ["AppendRequest", "Partition", "ProducerStamp", "SequencedAppend"]
+
+_ROUNDED_US = 1_000
+"""By how much the times of a segment may differ that are of one append: they are rounded apart."""
 
 
 class Partition(PartitionReader):
@@ -57,6 +61,7 @@ class Partition(PartitionReader):
         self._epoch: int | None = None
         self._term = 0
         self._sequencer: Sequencer | None = None
+        self._history: AppendHistory | None = None
 
     @property
     def log_end(self) -> int:
@@ -93,6 +98,7 @@ class Partition(PartitionReader):
             with self._sequencing:
                 self._epoch = claimed.info.leaderEpoch
                 self._sequencer = Sequencer(self.snapshot, self._term)
+            self._history = AppendHistory(self.table.store, self.directory, self.snapshot)
         self._notify()
 
     def delete(self, url: str) -> bool:
@@ -132,8 +138,8 @@ class Partition(PartitionReader):
         with self._committing:
             self._step_down()
 
-    def sequence(self, request: AppendRequest) -> SequencedAppend:
-        """Give the records of `request` their offsets, provisional until `commit`.
+    def sequence(self, request: AppendRequest, term: int | None = None) -> SequencedAppend:
+        """Give the records of `request` their offsets, provisional until `commit`; only in `term`, if given.
 
         Raises NotLeader, TopicDeleted, OffsetMismatch, SequenceGap, StaleProducerEpoch, ProducerTaken;
         InvalidArgument without records.
@@ -141,7 +147,7 @@ class Partition(PartitionReader):
         if request.count == 0:
             raise InvalidArgument("an append needs at least one record; send some")
         with self._sequencing:
-            if self._sequencer is None or not self.leading:
+            if self._sequencer is None or not self.leading or term not in (None, self._term):
                 raise self._not_leader()
             return self._sequencer.sequence(request)
 
@@ -149,7 +155,8 @@ class Partition(PartitionReader):
         """Make sequenced appends durable, all or none, in the order in which they were sequenced.
 
         `batch` begins where the last commit ended, and leaves out only the last of the appends that were
-        sequenced since. First `rests_on` of each request is called. Returns the time of the append in
+        sequenced since. First `rests_on` of each request is called. Repeats are completed with where and when
+        they were appended first, as far as the log says. Returns the time of the append in
         microseconds for a LogAppendTime topic, else None. After any error (NotLeader, TopicDeleted,
         OutcomeUnknown, StoreUnavailable, …) this process has stopped leading, and all appends that are
         sequenced and not committed are void.
@@ -166,6 +173,9 @@ class Partition(PartitionReader):
                 self._step_down()
                 self._notify()  # the log may have ended
                 raise
+            for item in batch:
+                if item.duplicate:
+                    self._complete(item)
         self._notify()
         return append_time
 
@@ -210,6 +220,33 @@ class Partition(PartitionReader):
         if records is not None:
             self._cache.put(f"{self.directory}/{path}", records)
         return append_time
+
+    def _complete(self, repeat: SequencedAppend) -> None:
+        """Say where and when `repeat` was appended first, if that is known."""
+        if repeat.base_offset is None:
+            repeat.base_offset = self._first_offset(repeat)
+        base, segments_here = repeat.base_offset, self.snapshot.segments
+        if base is None or not self.config.log_append_time:
+            return
+        index = self.snapshot.first_segment(base)
+        if index < len(segments_here) and segments_here[index].base_offset <= base:
+            found = segments_here[index]
+            least, most = timestamp_us(found.min_timestamp), timestamp_us(found.max_timestamp)
+            if most - least <= _ROUNDED_US:  # otherwise it has been merged with later ones
+                repeat.append_time_us = least
+
+    def _first_offset(self, repeat: SequencedAppend) -> int | None:
+        stamp, history = repeat.request.producer, self._history
+        with self._sequencing:
+            older = (
+                self._sequencer.older(stamp) if self._sequencer is not None and stamp is not None else None
+            )
+        if older is None or stamp is None or history is None:
+            return None
+        try:
+            return history.base_offset(stamp, repeat.count, *older)
+        except LakelogError:
+            return None  # it is durable, and that is what the client has to know
 
     def _append_time(self) -> int:
         """Now, or the time of the newest record: LogAppendTime stands still when the clock jumps back."""
@@ -258,13 +295,18 @@ class Partition(PartitionReader):
         self.table.transact(build)
 
     def checkpoint(self) -> None:
-        """Write a checkpoint of the snapshot; not on the append path."""
+        """Write a checkpoint of the snapshot; not on the append path. Idle producers are forgotten."""
         self.table.checkpoint(self.config.producer_expiration_ms)
+        snapshot = self.snapshot
+        named = frozenset(snapshot.producer_ids())
+        with self._sequencing:
+            if self._sequencer is not None and self.leading:
+                self._sequencer.forget(snapshot, named)
 
     def _step_down(self) -> None:
         """End the term of leadership, if this is in one: appends that are not committed are void."""
         with self._sequencing:
-            self._epoch, self._sequencer = None, None
+            self._epoch, self._sequencer, self._history = None, None, None
             self._term += 1
 
     def _not_leader(self) -> LakelogError:

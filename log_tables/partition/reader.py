@@ -219,6 +219,11 @@ class PartitionReader:
             return self._tier.read(segment, start, end, schema, whole_bytes)
         return segments.read(self.table.store, self.directory, segment, start, end, schema, whole_bytes)
 
+    def row_groups(self, segment: Segment) -> list[segments.RowGroup]:
+        """The row groups of the file of `segment`, in order. Raises CorruptSegment, StoreUnavailable."""
+        store = self._tier.store() if segment.remote else self.table.store
+        return segments.row_groups(store, self.directory, segment)
+
     def fetch(self, offset: int, max_bytes: int) -> pa.Table:
         """`plan_read`, `bound` and `read` in one, as a Table of RECORD_SCHEMA."""
         plan = self.bound(self.plan_read(offset, max_bytes))
@@ -236,19 +241,52 @@ class PartitionReader:
         for segment in snapshot.segments[snapshot.first_segment(snapshot.log_start) :]:
             if segment.max_timestamp < text:
                 continue
-            start = max(segment.base_offset, snapshot.log_start)
-            plan = ReadPlan(
-                start=start,
-                end=segment.last_offset + 1,
-                log_start=start,
-                high_watermark=snapshot.high_watermark,
-                segments=(segment,),
-            )
-            for batch in self.read(plan, (OFFSET, TIMESTAMP)):
+            for batch in self._times(snapshot, segment):
                 found = segments.first_at(batch, sought)
                 if found is not None:
                     return found
         return None
+
+    def _times(self, snapshot: Snapshot, segment: Segment) -> Iterator[pa.RecordBatch]:
+        """The offsets and times of the records of `segment` that are not deleted."""
+        start = max(segment.base_offset, snapshot.log_start)
+        plan = ReadPlan(
+            start=start,
+            end=segment.last_offset + 1,
+            log_start=start,
+            high_watermark=snapshot.high_watermark,
+            segments=(segment,),
+        )
+        return self.read(plan, (OFFSET, TIMESTAMP))
+
+    def timestamp_at(self, offset: int) -> int | None:
+        """The time in microseconds of the first record at or after `offset`; None without one.
+
+        Raises what `plan_read` and `read` raise.
+        """
+        for batch in self.read(self.plan_read(offset, 1, 1), (OFFSET, TIMESTAMP)):
+            if batch.num_rows:
+                return int(int64s(batch.column(TIMESTAMP))[0])
+        return None
+
+    def latest_record(self) -> tuple[int, int] | None:
+        """The offset and the time in microseconds of the record with the latest time, the first one of
+        several (KIP-734); None in an empty log. Raises as `position`.
+        """
+        snapshot = self.snapshot
+        snapshot = self._log_from(snapshot, snapshot.log_start)
+        live = snapshot.segments[snapshot.first_segment(snapshot.log_start) :]
+        latest = max((segment.max_timestamp for segment in live), default="")
+        best: tuple[int, int] | None = None
+        for segment in live:
+            if segment.max_timestamp != latest:
+                continue
+            for batch in self._times(snapshot, segment):
+                times = int64s(batch.column(TIMESTAMP))
+                if len(times) and (best is None or int(times.max()) > best[1]):
+                    place = int(times.argmax())
+                    best = int(int64s(batch.column(OFFSET))[place]), int(times[place])
+        return best
 
 
 def _holds(cached: pa.RecordBatch, schema: pa.Schema) -> bool:

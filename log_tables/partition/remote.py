@@ -343,6 +343,10 @@ class RemoteTier:
             raise no_remote_root(self._directory)
         return root
 
+    def store(self) -> Store:
+        """The store of the remote root. Raises CorruptLog without one, StoreUnavailable."""
+        return self._root().store
+
     def _asked(self, ask: Callable[[], Result]) -> Result:
         try:
             return ask()

@@ -5,6 +5,7 @@ sequence 0, so that a first batch that was lost is never skipped. Producers of l
 clients never share an id, whatever id a client sends.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -13,8 +14,15 @@ from msgspec.structs import force_setattr
 
 from log_tables.clock import Clock
 from log_tables.errors import OffsetMismatch, ProducerTaken, SequenceGap, StaleProducerEpoch
-from log_tables.limits import KEPT_PRODUCER_ID_MIN, PRODUCER_ID_MAX, SEQUENCE_MODULUS
+from log_tables.limits import (
+    BRIEF_PRODUCER_ID_MIN,
+    KEPT_PRODUCER_ID_MIN,
+    PRODUCER_BATCHES,
+    PRODUCER_ID_MAX,
+    SEQUENCE_MODULUS,
+)
 from log_tables.rows import Records, bytes_of, count_of
+from log_tables.table.commit import ProducedBatch
 from log_tables.table.snapshot import ProducerState, Snapshot
 
 
@@ -33,12 +41,17 @@ class ProducerStamp:
 
 def client_producer_id(clock: Clock) -> int:
     """A new random id for a producer of a client."""
-    return int(clock.random_hex(16), 16) & PRODUCER_ID_MAX
+    return int(clock.random_hex(16), 16) % BRIEF_PRODUCER_ID_MIN
+
+
+def brief_producer_id(clock: Clock) -> int:
+    """A new random id for a producer of a Kafka client, which takes one whenever it starts."""
+    return BRIEF_PRODUCER_ID_MIN + int(clock.random_hex(14), 16)
 
 
 def kept_producer_id(clock: Clock) -> int:
     """A new random id for a producer of lakelog's own, which no client can have."""
-    return KEPT_PRODUCER_ID_MIN | client_producer_id(clock)
+    return KEPT_PRODUCER_ID_MIN | int(clock.random_hex(16), 16) & PRODUCER_ID_MAX
 
 
 class AppendRequest(msgspec.Struct, frozen=True):
@@ -68,12 +81,13 @@ class AppendRequest(msgspec.Struct, frozen=True):
         return self.producer is not None and self.producer.kept
 
 
-class SequencedAppend(msgspec.Struct, frozen=True, kw_only=True):
+class SequencedAppend(msgspec.Struct, kw_only=True):
     """An append and its first offset.
 
-    A repeat is `duplicate` and writes nothing: its `base_offset` is that of the first time, or None when that
-    is no longer known. `log_end` is the end of the log after it, with all that it may rest on. `term` is the
-    term of leadership in which it was sequenced.
+    A repeat is `duplicate` and writes nothing: its `base_offset` and `append_time_us` are those of the first
+    time, or None when they are not known; a commit looks for them in the log, too. `log_end` is the end of
+    the log after it, with all that it may rest on. `term` is the term of leadership in which it was
+    sequenced.
     """
 
     request: AppendRequest
@@ -82,6 +96,7 @@ class SequencedAppend(msgspec.Struct, frozen=True, kw_only=True):
     duplicate: bool
     log_end: int
     term: int
+    append_time_us: int | None = None
 
 
 @dataclass(slots=True)
@@ -92,6 +107,7 @@ class Sequencer:
     term: int
     log_end: int = field(init=False)
     _producers: dict[int, ProducerState] = field(init=False, default_factory=dict)
+    _batches: dict[int, deque[ProducedBatch]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.log_end = self.snapshot.high_watermark
@@ -120,7 +136,7 @@ class Sequencer:
         base, count = self.log_end, request.count
         self.log_end = base + count
         if request.producer is not None:
-            self._producers[request.producer.id] = _after(request.producer, count, self.log_end)
+            self._remember(request.producer, base, count)
         return SequencedAppend(
             request=request,
             base_offset=base,
@@ -145,12 +161,59 @@ class Sequencer:
             return None
         behind = (expected - stamp.sequence) % SEQUENCE_MODULUS
         if known is not None and known.epoch == stamp.epoch and count <= behind < SEQUENCE_MODULUS // 2:
-            return _Repeat(known.end_offset - count if behind == count else None)
+            return _Repeat(self._place(stamp, count, known.end_offset if behind == count else None))
+        # Where 0 is expected it has to be told from a producer that is not known.
+        current = {"current": known.epoch} if known is not None and expected == 0 else {}
         raise SequenceGap(
             f"producer {stamp.id} sent sequence {stamp.sequence}, and {expected} is next; send the batches "
             "in order, from that one on",
             expected=expected,
+            **current,
         )
+
+    def _remember(self, stamp: ProducerStamp, base: int, count: int) -> None:
+        self._producers[stamp.id] = _after(stamp, count, base + count)
+        batches = self._batches.get(stamp.id)
+        if batches is None:
+            batches = self._batches[stamp.id] = deque(maxlen=PRODUCER_BATCHES)
+        batches.append(ProducedBatch(stamp.id, stamp.epoch, stamp.sequence, base, count))
+
+    def _place(self, stamp: ProducerStamp, count: int, end_offset: int | None) -> int | None:
+        """The first offset of a batch that is in the log, as far as this term knows; `end_offset` is that
+        behind it if it ends with the newest one.
+        """
+        batches = self._batches.get(stamp.id, ())
+        for batch in batches:
+            if (batch.epoch, batch.sequence, batch.count) == (stamp.epoch, stamp.sequence, count):
+                return batch.base_offset
+        if end_offset is None or (batches and batches[-1].count < count):
+            return None
+        return end_offset - count
+
+    def older(self, stamp: ProducerStamp) -> tuple[int, int | None] | None:
+        """How many more batches of a producer are to be known, which earlier terms have appended, and the
+        sequence at which those of this term begin, None without any; None if all are known.
+        """
+        batches = self._batches.get(stamp.id, ())
+        left = PRODUCER_BATCHES - len(batches)
+        if left == 0 or (batches and batches[0].epoch != stamp.epoch):
+            return None
+        return left, batches[0].sequence if batches else None
+
+    def forget(self, snapshot: Snapshot, named: frozenset[int]) -> None:
+        """Go on from `snapshot`, of this term: it has the state of all producers but those that have sent
+        records since, and those that are forgotten. It names the producers `named`.
+        """
+        self.snapshot = snapshot
+        durable = snapshot.high_watermark
+        self._producers = {
+            number: state for number, state in self._producers.items() if state.end_offset > durable
+        }
+        self._batches = {
+            number: batches
+            for number, batches in self._batches.items()
+            if number in named or number in self._producers
+        }
 
 
 def _check_whose(stamp: ProducerStamp, known: ProducerState | None) -> None:

@@ -139,6 +139,36 @@ def check(store: Store, deep: bool = False) -> Report:
     return report
 
 
+def check_topic(store: Store, name: str, partition: int | None = None, deep: bool = False) -> Report:
+    """Check the tables of one topic, or of one `partition` of it; `deep` as in `check`.
+
+    The rest of the root is left out: the metadata log, from which only the topic is read; groups and
+    credentials; and whether the producers of its partitions are those of groups. Raises InvalidArgument when
+    there is no such topic or partition, CorruptLog when the metadata log cannot be read.
+    """
+    report = Report(deep=deep)
+    named = _replay(store, METADATA_DIRECTORY, PartitionReport(METADATA_DIRECTORY))
+    topic = next((topic for topic in _topics(store, named, report) if topic.name == name), None)
+    if named is None or report.root_problems:
+        raise CorruptLog("the metadata log of this root cannot be read; run `lakelog fsck` without a topic")
+    check_format(named)
+    if topic is None:
+        raise InvalidArgument(f"there is no topic {name!r}; list them with `lakelog topic list`")
+    if partition is not None and not 0 <= partition < topic.partitions:
+        raise InvalidArgument(
+            f"topic {name} has no partition {partition}; it has 0 to {topic.partitions - 1}"
+        )
+    remote = _remote_store(store, named, report)
+    for number in range(topic.partitions) if partition is None else (partition,):
+        directory = partition_directory(topic_directory(topic.name, topic.incarnation), number)
+        here = _checked(store, directory, report)
+        if here is not None and remote is not None:
+            _check_remote(remote, directory, here, named.metadata.id, report)
+    if partition is None and not is_internal(topic.name):
+        report.root_problems += _check_folds(store, remote, topic, named)
+    return report
+
+
 def _check_folds(
     store: Store, remote: Store | None, topic: TopicRecord, named: Snapshot | None
 ) -> Iterator[str]:

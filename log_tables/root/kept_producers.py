@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from log_tables.cluster.group_log import Intent, IntentKey, Key, TransactionsKey, TransactionsValue, Value
-from log_tables.layout import producer_of_txn
 from log_tables.table.snapshot import ProducerState, Snapshot
 
 States = Mapping[int, ProducerState]
@@ -41,8 +40,7 @@ class GroupProducers:
 
 def producers(snapshot: Snapshot) -> States:
     """The producers of a partition."""
-    named = {found[0] for app_id in snapshot.txns if (found := producer_of_txn(app_id)) is not None}
-    states = ((producer_id, snapshot.producer(producer_id)) for producer_id in named)
+    states = ((producer_id, snapshot.producer(producer_id)) for producer_id in snapshot.producer_ids())
     return {producer_id: state for producer_id, state in states if state is not None}
 
 

@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -288,6 +289,31 @@ def read(
                     part = between(batch, start, end)
                     if part.num_rows:
                         yield conform(part, schema)
+
+
+class RowGroup(NamedTuple):
+    """A row group of a file, by its footer: its offsets, records, and bytes before they were compressed."""
+
+    first_offset: int
+    last_offset: int
+    records: int
+    size_bytes: int
+
+
+def row_groups(store: Store, table: str, segment: Segment) -> list[RowGroup]:
+    """The row groups of the file of `segment`, in order.
+
+    Only its footer is read; of a segment with gaps also the offsets. Raises CorruptSegment as `read` does.
+    """
+    path = f"{table}/{segment.path}"
+    with _named(path), pq.ParquetFile(_source(store, path, segment, False)) as file:
+        if not _as_logged(file, segment):
+            raise _not_as_logged(path, segment)
+        parts = [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
+        return [
+            RowGroup(first, last, parts[index].num_rows, parts[index].total_byte_size)
+            for index, first, last in _groups(file, segment, segment.base_offset, segment.last_offset + 1)
+        ]
 
 
 def check(data: Data, table: str, segment: Segment) -> None:

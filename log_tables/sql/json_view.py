@@ -30,6 +30,9 @@ _KEPT = (*_SCANNED, KEY_TEXT)
 _EVERY = "lakelog/every"
 """A column of a probe that nobody names: where it is wanted, `*` wants all columns."""
 
+_NULL_SHOWN = "\\u0000"
+"""It stands for a null character in the name of a column."""
+
 Types = Mapping[str, pa.DataType]
 
 
@@ -92,7 +95,9 @@ def json_table(files: TopicFiles, needed: ScanRequest) -> pa.Table:
     table = pa.Table.from_batches(rows, pa.schema([_field(name) for name in kept]))
     columns, objects = typed_lines(pa.chunked_array(lines, pa.binary()))
     for name, data in zip(columns.schema.names, columns.columns, strict=True):
-        table = table.append_column(_free_name(name, table.schema.names), data)
+        # Arrow hands names to DataFusion as texts that end with a null character.
+        shown = name.replace("\0", _NULL_SHOWN)
+        table = table.append_column(_free_name(shown, table.schema.names), data)
     if fields is None:
         raw = pc.if_else(objects, pa.scalar(None, pa.binary()), pa.chunked_array(values, pa.binary()))
         table = table.append_column(_free_name(RAW, table.schema.names), raw)

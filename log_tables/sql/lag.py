@@ -1,6 +1,6 @@
 """The lag of consumer groups, from committed offsets and the segments of tables."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from log_tables.cluster.group_log import OffsetKey, OffsetValue, committed_offse
 from log_tables.errors import UnknownTopic
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.partition.reader import PartitionReader
-from log_tables.table.snapshot import Snapshot
+from log_tables.table.snapshot import Segment, Snapshot
 
 OFFSETS_SCHEMA = pa.schema(
     [
@@ -67,21 +67,28 @@ class GroupOffsets(NamedTuple):
 def lag(snapshot: Snapshot, offset: int, now_ms: int) -> Lag:
     """The lag of a reader whose next record is at `offset`."""
     begin = max(offset, snapshot.log_start)
-    if begin >= snapshot.high_watermark:
+    return lag_in(snapshot.between(begin, snapshot.high_watermark), begin, snapshot.high_watermark, now_ms)
+
+
+def lag_in(segments: Sequence[Segment], begin: int, end: int, now_ms: int) -> Lag:
+    """The lag of a reader at `begin` in a partition that ends at `end`, by the `segments` between them."""
+    if begin >= end:
         return Lag()
-    unread = snapshot.between(begin, snapshot.high_watermark)
-    waited_ms = now_ms - unread[0].modification_time if unread else 0
+    waited_ms = now_ms - segments[0].modification_time if segments else 0
     size = 0
-    for segment in unread:
+    for segment in segments:
         span = segment.last_offset + 1 - segment.base_offset
         size += segment.size * (segment.last_offset + 1 - max(begin, segment.base_offset)) // span
-    return Lag(snapshot.high_watermark - begin, max(0, waited_ms) / 1000, size)
+    return Lag(end - begin, max(0, waited_ms) / 1000, size)
 
 
-def group_offsets(cluster: Cluster, ends: bool) -> GroupOffsets:
+def group_offsets(
+    cluster: Cluster, ends: bool, shows: Callable[[str, str], bool] | None = None
+) -> GroupOffsets:
     """The committed offsets of all groups, from the tables as they are now; blocking.
 
-    With `ends` their partitions are refreshed, too. Raises CorruptLog, CorruptSegment,
+    With `ends` their partitions are refreshed, too. `shows` says of a group and a topic whether they are
+    wanted; without it all are. Raises CorruptLog, CorruptSegment,
     StoreUnavailable.
     """
     topic = cluster.cached_topic(CONSUMER_OFFSETS)
@@ -93,6 +100,8 @@ def group_offsets(cluster: Cluster, ends: bool) -> GroupOffsets:
         known = cluster.cached_topic(key.topic)
         if known is None or known.topic_id != value.topic_id:
             continue  # the topic was deleted, and the group not changed yet
+        if shows is not None and not shows(key.group, key.topic):
+            continue
         if ends and (key.topic, key.partition) not in partitions:  # many groups read the same
             try:
                 partition = known.partition(key.partition)

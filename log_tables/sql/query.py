@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument
-from log_tables.sql.session import Session
+from log_tables.sql.session import OnTables, Session
 from log_tables.sql.statement import check_reads_only, is_show_tables
+from log_tables.sql.table_access import TableAccess
 from log_tables.sql.topic_files import OnScan
 
 
@@ -23,17 +24,28 @@ def query(cluster: Cluster, sql: str) -> pa.Table:
     return query_stream(cluster, sql).read_all()
 
 
-def query_stream(cluster: Cluster, sql: str, on_scan: OnScan = lambda *_: None) -> pa.RecordBatchReader:
+def query_stream(
+    cluster: Cluster,
+    sql: str,
+    on_scan: OnScan = lambda *_: None,
+    access: TableAccess | None = None,
+    on_tables: OnTables = lambda *_: None,
+    memory_bytes: int | None = None,
+) -> pa.RecordBatchReader:
     """The answer to one SQL query, batch by batch: of SELECT, WITH, VALUES, EXPLAIN, DESCRIBE, SHOW TABLES.
 
-    `on_scan` is told of each scan of a topic: its name, how many files are read, and how many it has. Text is
-    `string` and bytes are `binary`. Raises InvalidArgument for SQL that cannot be answered, with what
+    `on_scan` is told of each scan of a topic: its name, how many files are read, and how many it has. Only
+    the topics, tables and rows of `access` exist, all without it. `on_tables` is told of the topics and
+    system tables before they are read. With `memory_bytes` DataFusion takes that much at most, and writes no
+    file.
+
+    Text is `string` and bytes are `binary`. Raises InvalidArgument for SQL that cannot be answered, with what
     DataFusion says; CorruptSegment, CorruptLog and StoreUnavailable for files that cannot be read. All of
     them also while batches are read.
     """
     cluster.refresh()
     check_reads_only(sql)
-    session = Session(cluster, on_scan)
+    session = Session(cluster, on_scan, access, on_tables, memory_bytes)
     if is_show_tables(sql):
         return session.tables().to_reader()
     answer = session.plan(sql)

@@ -1,12 +1,20 @@
 """One query in DataFusion: the tables that its statement names, and no others, opened for it."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 import pyarrow as pa
-from datafusion import DataFrame, RecordBatchStream, SessionConfig, SessionContext, SQLOptions, udf
+from datafusion import (
+    DataFrame,
+    RecordBatchStream,
+    RuntimeEnvBuilder,
+    SessionConfig,
+    SessionContext,
+    SQLOptions,
+    udf,
+)
 from datafusion.catalog import SchemaProvider
 
 from log_tables.cluster.cluster import Cluster
@@ -26,6 +34,7 @@ from log_tables.sql.json_view import (
 from log_tables.sql.scan import Failures
 from log_tables.sql.statement import describes_table, words
 from log_tables.sql.system_tables import AUDIT_TABLE, SYSTEM_TABLES, system_tables
+from log_tables.sql.table_access import TableAccess
 from log_tables.sql.topic_files import OnScan, TopicFiles, topic_files, topic_names
 from log_tables.sql.topic_view import quoted, topic_view
 
@@ -40,6 +49,9 @@ _OF_NOW = {
     "today": pa.date32(),
     "current_time": pa.time64("ns"),
 }
+OnTables = Callable[[Collection[str], Collection[str]], None]
+"""Takes the names of topics, and those of system tables."""
+
 _NAMED_MAX = 20
 _SAID_MAX_CHARS = 500
 _SAMPLED_RECORDS = 1_000
@@ -66,19 +78,35 @@ class _EmptySchema(SchemaProvider):
 
 
 class Session:
-    """The tables of one query. The topics are as last refreshed; `on_scan` is told of each scan of one."""
+    """The tables of one query. The topics are as last refreshed; `on_scan` is told of each scan of one.
 
-    def __init__(self, cluster: Cluster, on_scan: OnScan) -> None:
-        self._cluster, self._on_scan = cluster, on_scan
-        self._context = SessionContext(SessionConfig(_SETTINGS))
+    Only the topics, tables and rows of `access` exist, all without it. `on_tables` is told of the topics and
+    system tables before they are read. With `memory_bytes` DataFusion takes that much at most, and writes no
+    file.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        on_scan: OnScan,
+        access: TableAccess | None = None,
+        on_tables: OnTables = lambda *_: None,
+        memory_bytes: int | None = None,
+    ) -> None:
+        self._cluster, self._on_scan, self._access, self._on_tables = cluster, on_scan, access, on_tables
+        self._context = SessionContext(SessionConfig(_SETTINGS), _runtime(memory_bytes))
         _set_time(self._context, cluster.clock.now_us())
-        self._topics = topic_names(cluster)
+        self._topics, self._tables = topic_names(cluster), [*SYSTEM_TABLES]
+        if access is not None:
+            self._topics = [name for name in self._topics if name in access.topics]
+            self._tables = [name for name in self._tables if name in access.tables]
+        self._audited = AUDIT_TABLE in self._tables and cluster.cached_topic(AUDIT) is not None
         self._failures: Failures = []
         self._views: dict[str, TopicFiles] = {}
 
     def tables(self) -> pa.Table:
         """The answer to SHOW TABLES: each name, and what it is."""
-        kinds = dict.fromkeys(SYSTEM_TABLES, "table")
+        kinds = dict.fromkeys(self._tables, "table")
         kinds |= {name + SUFFIX: "fields of JSON" for name in self._topics}
         kinds |= dict.fromkeys(self._topics, "topic")
         rows = [{"name": name, "kind": kind} for name, kind in sorted(kinds.items())]
@@ -93,15 +121,18 @@ class Session:
             for name in asked
             if name not in views and name.endswith(SUFFIX) and name.removesuffix(SUFFIX) in self._topics
         }
-        files = {topic: self._files(topic) for topic in dict.fromkeys(views.values())}
+        others = [name for name in self._tables if name in asked and name not in views]
+        topics = [*dict.fromkeys(views.values())]
+        self._on_tables(topics, others)
+        files = {topic: self._files(topic) for topic in topics}
         for name, topic in views.items():
             if name == topic:
                 self._views[name] = files[topic]
-        if AUDIT_TABLE in asked and AUDIT_TABLE not in views and AUDIT in self._topics:
+        if AUDIT_TABLE in others and self._audited:
             self._views[AUDIT_TABLE] = self._files(AUDIT)
         self._register_views()
-        groups = [name for name in SYSTEM_TABLES if name in asked and name not in {*views, *self._views}]
-        for name, table in system_tables(self._cluster, groups).items():
+        made = [name for name in others if name not in self._views]
+        for name, table in system_tables(self._cluster, made, self._access).items():
             self._register(name, table)
         of_json = {name: files[topic] for name, topic in views.items() if name != topic}
         if not of_json:
@@ -216,7 +247,7 @@ class Session:
         unknown = _UNKNOWN_TABLE.search(said)
         if unknown is None:
             return InvalidArgument(f"the SQL cannot be answered: {said}; correct it")
-        known, others = _listed(sorted(self._topics)), " and ".join(SYSTEM_TABLES)
+        known, others = _listed(sorted(self._topics)) or "no topics", " and ".join(self._tables)
         return InvalidArgument(
             f"there is no topic {unknown['name']!r}; there are {known}, and the tables {others}; put double "
             "quotes around a name that has dots or dashes"
@@ -228,6 +259,12 @@ def _explains_error(answer: DataFrame) -> bool:
     if answer.schema().names != ["plan_type", "plan"]:
         return False
     return any("physical_plan_error" in batch.column(0).to_pylist() for batch in answer.collect())
+
+
+def _runtime(memory_bytes: int | None) -> RuntimeEnvBuilder | None:
+    if memory_bytes is None:
+        return None
+    return RuntimeEnvBuilder().with_disk_manager_disabled().with_greedy_memory_pool(memory_bytes)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -29,7 +29,11 @@ _NEVER_NAMES = frozenset(_NO_NAMES.split())
 
 
 def check_reads_only(sql: str) -> None:
-    """Raise InvalidArgument for INTO, which would create a table; DataFusion overlooks it in places."""
+    """Raise InvalidArgument for INTO, which would create a table; DataFusion overlooks it in places. And for
+    a null character, which no name of a column in Arrow can have.
+    """
+    if "\0" in sql:
+        raise InvalidArgument("the SQL has a null character; write chr(0) where it is part of a text")
     if _INTO.search(_QUOTED.sub(" ", sql)):
         raise InvalidArgument("the SQL writes INTO a table, and only queries are answered; leave it out")
 

@@ -8,6 +8,7 @@ from log_tables.cluster.audit_log import AUDIT_SCHEMA, audit_batches, audit_tabl
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.run_log import RUNS_SCHEMA, runs_table
 from log_tables.sql.lag import LAG_SCHEMA, OFFSETS_SCHEMA, group_offsets, lag_table, offsets_table
+from log_tables.sql.table_access import TableAccess
 
 OFFSETS_TABLE, LAG_TABLE = "consumer_offsets", "consumer_lag"
 RUNS_TABLE, AUDIT_TABLE = "maintenance_runs", "audit"
@@ -21,14 +22,19 @@ SYSTEM_TABLES: Mapping[str, pa.Schema] = {
 """Their schemas, by name. A topic with the name hides the table."""
 
 
-def system_tables(cluster: Cluster, names: Collection[str]) -> dict[str, pa.Table]:
+def system_tables(
+    cluster: Cluster, names: Collection[str], access: TableAccess | None = None
+) -> dict[str, pa.Table]:
     """Those of SYSTEM_TABLES that `names` names; those of consumer groups from one look at them. Blocking.
 
-    The topics are as last refreshed. Raises CorruptLog, CorruptSegment, StoreUnavailable.
+    Of groups they have the rows that `access` shows, all without it. The topics are as last refreshed. Raises
+    CorruptLog, CorruptSegment, StoreUnavailable.
     """
     made = {}
     if OFFSETS_TABLE in names or LAG_TABLE in names:
-        offsets = group_offsets(cluster, ends=LAG_TABLE in names)
+        offsets = group_offsets(
+            cluster, ends=LAG_TABLE in names, shows=None if access is None else access.shows
+        )
         made[OFFSETS_TABLE] = offsets_table(offsets)
         if LAG_TABLE in names:
             made[LAG_TABLE] = lag_table(offsets, cluster.clock.now_ms())

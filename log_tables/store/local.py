@@ -81,6 +81,11 @@ class LocalStore:
         self._identity = identity_of(self._root)
         self._anchor: str | None = None
 
+    @property
+    def root(self) -> str:
+        """The directory."""
+        return self._root
+
     def get(self, path: str) -> bytes:
         with reading(path), opened(self._locate(path)) as file:
             return read(file, 0, os.fstat(file).st_size)

@@ -30,9 +30,16 @@ from log_tables.layout import (
     VALUE,
     is_data_file,
     producer_end_txn,
+    producer_of_txn,
     producer_sequence_txn,
 )
-from log_tables.limits import TOMBSTONE_RETENTION_MS
+from log_tables.limits import (
+    BRIEF_PRODUCER_ID_MIN,
+    BRIEF_PRODUCER_MAX_MS,
+    BRIEF_PRODUCER_MIN_MS,
+    PRODUCER_ID_MAX,
+    TOMBSTONE_RETENTION_MS,
+)
 from log_tables.record import timestamp_us
 from log_tables.table.checkpoint import Checkpoint
 from log_tables.table.commit import Add, Commit, Metadata, Protocol, Remove, Txn
@@ -312,6 +319,10 @@ class Snapshot:
         txn = self.txns.get(app_id)
         return 0 if txn is None else txn.version
 
+    def producer_ids(self) -> set[int]:
+        """The ids of all producers that the log knows."""
+        return {found[0] for app_id in self.txns if (found := producer_of_txn(app_id)) is not None}
+
     def producer(self, producer_id: int) -> ProducerState | None:
         sequence = self.txns.get(producer_sequence_txn(producer_id))
         end = self.txns.get(producer_end_txn(producer_id))
@@ -352,7 +363,8 @@ class Snapshot:
         txns = {
             app_id: txn
             for app_id, txn in self.txns.items()
-            if txn.last_updated is None or txn.last_updated + producer_expiration_ms > now_ms
+            if txn.last_updated is None
+            or txn.last_updated + _expiration_ms(app_id, producer_expiration_ms) > now_ms
         }
         tombstones = {
             path: remove
@@ -408,3 +420,11 @@ def from_checkpoint(checkpoint: Checkpoint) -> Snapshot:
         {txn.app_id: txn for txn in checkpoint.txns},
         {remove.path: remove for remove in checkpoint.removes},
     )
+
+
+def _expiration_ms(app_id: str, producer_expiration_ms: int) -> int:
+    """How long a txn that says when it was updated is kept after that."""
+    named = producer_of_txn(app_id)
+    if named is not None and BRIEF_PRODUCER_ID_MIN <= named[0] <= PRODUCER_ID_MAX:
+        return min(max(producer_expiration_ms, BRIEF_PRODUCER_MIN_MS), BRIEF_PRODUCER_MAX_MS)
+    return producer_expiration_ms

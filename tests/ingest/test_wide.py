@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.client_topics import refreshed_topic
 from api.gateway import Gateway
 from api.process.server import open_gateway
 from api.requests.appending import ProduceRequest, append
-from api.requests.client_topics import refreshed_topic
 from coordinator.brokers.router import Router
 from ingest.settings import Settings
 from ingest.wide import Wide

@@ -268,7 +268,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Root:
     return Root(tmp_path_factory.mktemp("template"))
 
 
-@pytest.mark.parametrize("side", ["here", "away"])
+@pytest.mark.parametrize("side", ["here", pytest.param("away", marks=pytest.mark.torture)])
 @pytest.mark.parametrize(
     "failure", [crash_before, pytest.param(crash_after, marks=pytest.mark.torture)], ids=["before", "after"]
 )

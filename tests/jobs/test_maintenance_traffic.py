@@ -229,7 +229,7 @@ def maintain_beside(spark: SparkSession, directory: Path, engine: str, rounds: i
         assert check(cluster.store).problems == []
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=pytest.mark.torture)])
 def test_nobody_notices_the_jobs(spark: SparkSession, tmp_path: Path, engine: str) -> None:
     maintain_beside(spark, tmp_path, engine, rounds=1)
 

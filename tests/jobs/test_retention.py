@@ -51,7 +51,9 @@ def before(state: PartitionState) -> int | None:
         # Whichever asks for more.
         ({"retention_ms": 25, "retention_bytes": 400}, 30),
         ({"retention_ms": 45, "retention_bytes": 200}, 30),
-        # A policy of compaction alone has no retention, with deletion it has both.
+        # A policy without deletion has no retention.
+        ({"retention_ms": 0, "cleanup_policy": ""}, None),
+        ({"retention_bytes": 0, "cleanup_policy": ""}, None),
         ({"retention_ms": 0, "cleanup_policy": "compact"}, None),
         ({"retention_bytes": 0, "cleanup_policy": "compact"}, None),
         ({"retention_ms": 25, "cleanup_policy": "compact,delete"}, 30),
@@ -89,6 +91,7 @@ def test_a_step_says_what_goes() -> None:
         partition=3,
         directory="topics/t/partition=3",
         before=30,
+        begin=0,
         segments=3,
         records=30,
         size_bytes=300,

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from log_tables.cluster.config import SETTINGS, TopicConfig
+from log_tables.cluster.config import KAFKA_SETTINGS, SETTINGS, TopicConfig
+from log_tables.cluster.kafka_settings import WITHOUT_EFFECT
 from log_tables.errors import InvalidConfig
 from log_tables.limits import RECORD_HARD_MAX_BYTES, RECORD_MAX_BYTES
 from log_tables.partition.reader import PartitionConfig
@@ -45,6 +46,7 @@ def test_every_default_is_a_value_that_may_be_set() -> None:
         ("segment.ms", "0"),
         ("merge.min.age.ms", "-1"),
         ("cleanup.policy", "compact, delete"),
+        ("cleanup.policy", ","),
         ("retention.ms", "-2"),
         ("retention.bytes", "-2"),
         ("min.cleanable.dirty.ratio", "1.01"),
@@ -107,7 +109,13 @@ def test_nothing_is_deleted_that_nobody_asked_to_delete() -> None:
 
 @pytest.mark.parametrize(
     ("policy", "compacted", "retention_ms"),
-    [("delete", False, 5), ("compact", True, None), ("compact,delete", True, 5), ("delete,compact", True, 5)],
+    [
+        ("delete", False, 5),
+        ("compact", True, None),
+        ("compact,delete", True, 5),
+        ("delete,compact", True, 5),
+        ("", False, None),
+    ],
 )
 def test_retention_acts_only_where_the_policy_deletes(
     policy: str, compacted: bool, retention_ms: int | None
@@ -148,3 +156,40 @@ def test_settings_that_exclude_each_other_are_refused_together(configs: dict[str
 def test_a_ratio_is_a_number() -> None:
     assert TopicConfig().min_cleanable_dirty_ratio == 0.5
     assert TopicConfig.parse({"min.cleanable.dirty.ratio": "1"}).min_cleanable_dirty_ratio == 1.0
+
+
+def test_settings_without_effect_are_taken_where_they_are_asked_for_and_kept_everywhere() -> None:
+    given = {name: setting.default for name, setting in WITHOUT_EFFECT.items()}
+    config = TopicConfig.parse({**given, "min.insync.replicas": "2"}, KAFKA_SETTINGS)
+    assert config.altered({"retention.ms": "5"})["min.insync.replicas"] == "2"
+    assert not given.keys() & config.as_dict().keys()
+    assert not given.keys() & SETTINGS.keys()
+    attempts: tuple[Callable[[], object], ...] = (
+        lambda: TopicConfig.parse({"min.insync.replicas": "2"}),
+        lambda: config.altered({"min.insync.replicas": None}),
+    )
+    for attempt in attempts:
+        with pytest.raises(InvalidConfig, match=r"no topic setting 'min\.insync\.replicas'"):
+            attempt()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max.compaction.lag.ms", "86400000"),
+        ("message.timestamp.after.max.ms", "3600000"),
+        ("remote.log.copy.disable", "true"),
+        ("min.insync.replicas", "0"),
+        ("leader.replication.throttled.replicas", "0:1,"),
+    ],
+)
+def test_a_promise_that_is_not_kept_is_refused(name: str, value: str) -> None:
+    with pytest.raises(InvalidConfig) as raised:
+        TopicConfig.parse({name: value}, KAFKA_SETTINGS)
+    assert name in raised.value.message
+
+
+def test_producer_is_another_word_for_the_default_compression() -> None:
+    config = TopicConfig.parse({"compression.type": "producer"})
+    assert config.overrides == {"compression.type": "producer"}
+    assert config.partition_config().compression == SETTINGS["compression.type"].default

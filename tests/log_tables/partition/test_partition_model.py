@@ -205,9 +205,9 @@ class Log(RuleBasedStateMachine):
         batch = sender.batches[which % len(sender.told)]
         sequenced = found.partition.sequence(sender.entry(batch))
         assert sequenced.duplicate
-        assert sequenced.base_offset in (None, sender.told[batch[0]], self.log.index(batch[1][0]))
         found.pending.append(sequenced)
         self._commit(process, list(found.pending))
+        assert sequenced.base_offset in (None, sender.told[batch[0]], self.log.index(batch[1][0]))
 
     @rule(process=who, off=st.integers(-1, 1))
     def append_conditionally(self, process: int, off: int) -> None:

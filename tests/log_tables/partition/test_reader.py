@@ -9,6 +9,7 @@ from log_tables.errors import CorruptSegment, InvalidOffset, OffsetOutOfRange
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.partition.reader import PartitionConfig, PartitionReader
 from log_tables.record import RECORD_SCHEMA, Record, input_batch, to_records
+from log_tables.rows import Rows
 from log_tables.segments import rewrite
 from log_tables.store.store import Store
 from log_tables.testing import WRITES, FaultyStore
@@ -276,3 +277,24 @@ def test_a_table_is_what_arrow_makes_of_a_fetch(partition: Partition) -> None:
     append_each(partition, [b"a", b"b"])
     assert isinstance(partition.fetch(0, 1000), pa.Table)
     assert partition.fetch(0, 1000).column("value").to_pylist() == [b"a", b"b"]
+
+
+def test_the_record_with_the_latest_time_is_the_first_of_those_that_have_it(partition: Partition) -> None:
+    assert partition.latest_record() is None
+    for times in ([5_000, 9_000], [9_000, 7_000, 8_999], [1_000]):
+        rows = Rows([b"x"] * len(times), times)
+        partition.append([AppendRequest(rows)])
+    assert partition.latest_record() == (1, 9_000)
+    assert [partition.timestamp_at(offset) for offset in range(7)] == [
+        5_000,
+        9_000,
+        9_000,
+        7_000,
+        8_999,
+        1_000,
+        None,
+    ]
+    partition.truncate(2)
+    assert partition.latest_record() == (2, 9_000)
+    partition.truncate(3)
+    assert partition.latest_record() == (4, 8_999)

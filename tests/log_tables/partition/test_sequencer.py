@@ -1,5 +1,7 @@
 """The table of KIP-98, and conditional appends: who gets which offsets, before anything is durable."""
 
+from collections import deque
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,14 +65,54 @@ def test_the_last_batch_again_gets_its_offsets_again() -> None:
     assert place(leader.sequence(batch(3, 2))) == (15, False)
 
 
-def test_an_older_batch_again_is_known_to_be_there_but_not_where() -> None:
+def test_the_last_five_batches_again_get_their_offsets_again() -> None:
     leader = sequencer(10)
-    for sequence in (0, 2, 4):
+    for sequence in range(0, 14, 2):
         leader.sequence(batch(sequence, 2))
-    assert [place(leader.sequence(batch(sequence, 2))) for sequence in (0, 2, 4)] == [
-        (None, True), (None, True), (14, True),
+        leader.sequence(entry(b"of others"))
+    assert [place(leader.sequence(batch(sequence, 2))) for sequence in range(0, 14, 2)] == [
+        (None, True), (None, True), (16, True), (19, True), (22, True), (25, True), (28, True),
     ]  # fmt: skip
-    assert leader.log_end == 16
+    assert leader.log_end == 31
+
+
+def test_what_was_sent_as_several_batches_has_no_single_place() -> None:
+    leader = sequencer(10)
+    leader.sequence(batch(0, 2))
+    leader.sequence(entry(b"of others"))
+    leader.sequence(batch(2, 1))
+    assert place(leader.sequence(batch(0, 3))) == (None, True)
+    assert place(leader.sequence(batch(1, 2))) == (None, True)
+    assert place(leader.sequence(batch(2, 1))) == (13, True)
+
+
+def test_the_end_of_the_last_batch_has_its_place() -> None:
+    leader = sequencer(10)
+    leader.sequence(batch(0, 3))
+    assert place(leader.sequence(batch(1, 2))) == (11, True)
+
+
+def test_batches_of_an_older_epoch_are_not_those_of_the_newer() -> None:
+    leader = sequencer(10)
+    for epoch in range(2):
+        for sequence in range(3):
+            leader.sequence(batch(sequence, epoch=epoch))
+    assert [place(leader.sequence(batch(sequence, epoch=1))) for sequence in range(3)] == [
+        (13, True), (14, True), (15, True),
+    ]  # fmt: skip
+
+
+def test_what_the_log_has_is_not_kept_twice_and_what_it_forgot_not_at_all() -> None:
+    leader = sequencer(0)
+    for number in range(3):
+        leader.sequence(batch(0, number=number))
+    known = sequencer(2, p0=ProducerState(0, 1, 1)).snapshot
+    leader.forget(known, frozenset((0,)))
+    assert place(leader.sequence(batch(0, number=0))) == (0, True)
+    assert place(leader.sequence(batch(0, number=2))) == (2, True)  # it is not durable yet
+    assert place(leader.sequence(batch(0, number=1))) == (3, False)
+    assert leader._producers.keys() == {1, 2}
+    assert leader._batches.keys() == {0, 1, 2}
 
 
 @pytest.mark.parametrize("sequence", [3, 5, 1000])
@@ -104,7 +146,7 @@ def test_a_newer_epoch_begins_at_zero_and_fences_the_older() -> None:
     leader = sequencer(5, p7=ProducerState(2, 40, 5))
     with pytest.raises(SequenceGap) as gap:
         leader.sequence(batch(40, epoch=3))
-    assert gap.value.details == {"expected": 0}
+    assert gap.value.details == {"expected": 0, "current": 2}
     assert place(leader.sequence(batch(0, epoch=3))) == (5, False)
     with pytest.raises(StaleProducerEpoch) as stale:
         leader.sequence(batch(40, epoch=2))
@@ -122,7 +164,7 @@ def test_sequences_wrap_around_as_an_int32_does() -> None:
     assert place(leader.sequence(batch(LAST - 1, 5))) == (9, False)
     assert place(leader.sequence(batch(LAST - 1, 5))) == (9, True)
     assert place(leader.sequence(batch(3, 1))) == (14, False)
-    assert place(leader.sequence(batch(LAST - 1, 5))) == (None, True)
+    assert place(leader.sequence(batch(LAST - 1, 5))) == (9, True)
     with pytest.raises(SequenceGap) as raised:
         leader.sequence(batch(5))
     assert raised.value.details == {"expected": 4}
@@ -191,12 +233,13 @@ def test_whatever_is_repeated_each_batch_gets_offsets_once(
     leader = sequencer(0, **{f"p{n}": ProducerState(0, start, 0) for n in range(3)})
     following = [start] * 3
     sent: list[tuple[AppendRequest, int | None]] = []
+    newest = [deque[AppendRequest](maxlen=5) for _ in range(3)]
     for number, count, again in sends:
         if again and sent:
             old, base = sent[(number * 7 + count) % len(sent)]
             found = leader.sequence(old)
-            assert found.duplicate
-            assert found.base_offset in (base, None)
+            assert old.producer is not None
+            assert place(found) == (base if old in newest[old.producer.id] else None, True)
         else:
             end = leader.log_end
             made = batch(following[number], count, number=number)
@@ -204,6 +247,7 @@ def test_whatever_is_repeated_each_batch_gets_offsets_once(
             assert place(found) == (end, False)
             following[number] = (following[number] + count) % SEQUENCE_MODULUS
             sent.append((made, found.base_offset))
+            newest[number].append(made)
     assert leader.log_end == sum(made.count for made, _ in sent)
 
 

@@ -145,3 +145,26 @@ def test_a_record_is_in_the_answer_as_soon_as_it_is_acknowledged(cluster: Cluste
         partition.append([AppendRequest(input_batch([Record(b'{"new":1}')], 0))])
         assert rows(reader, "select count(new) from t_json") == [(count - 2,)]
         assert rows(reader, "select count(*) from t where value_text = '{\"new\":1}'") == [(count - 2,)]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'{"a":1,"a\\u0000b":2}',
+        b'{"offset\\u0000":1,"a":2,"a\\u0000":3}',
+        b'{"a":{"b":1,"b\\u0000":2,"\\u0000":3}}',
+        b'{"a":[[{"b\\u0000":{"c":1,"c\\u0000":2}}]]}',
+    ],
+)
+def test_a_null_character_in_the_name_of_a_field_takes_no_table_away(cluster: Cluster, value: bytes) -> None:
+    partition = cluster.claim(create_topic(cluster, "hostile"), 0)
+    partition.append([AppendRequest(input_batch([Record(value)], 0))])
+    partition.append([AppendRequest(input_batch([Record(b'{"n":7}')], 0))])
+    assert query(cluster, "select * from hostile_json").num_rows == 2
+    assert rows(cluster, "select n from hostile_json where n is not null") == [(7,)]
+
+
+def test_a_null_character_in_the_name_of_a_field_is_shown_by_its_number(cluster: Cluster) -> None:
+    partition = cluster.claim(create_topic(cluster, "hostile"), 0)
+    partition.append([AppendRequest(input_batch([Record(b'{"a":1,"a\\u0000b":2}')], 0))])
+    assert rows(cluster, 'select a, "a\\u0000b" from hostile_json') == [(1, 2)]

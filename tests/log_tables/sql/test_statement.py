@@ -66,6 +66,8 @@ def cluster(store_root: Path) -> Cluster:
         "select * from parquet_metadata('/etc/passwd')",
         "select",
         "",
+        "select 'a\x00b'",
+        'select 1 as "a\x00"',
     ],
 )
 def test_only_queries_run(cluster: Cluster, tmp_path: Path, sql: str) -> None:

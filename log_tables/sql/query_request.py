@@ -1,0 +1,102 @@
+"""Messages between a gateway and the process that answers its queries (log_tables/sql/server.py).
+
+The process reads lines of JSON from its standard input: one `RootRequest`, then `QueryRequest`s, one at a
+time. It writes frames: a byte that says the kind, four that say the length, and the content.
+"""
+
+import struct
+from collections.abc import Mapping, Sequence
+from enum import Enum
+
+import msgspec
+
+from log_tables.sql.table_access import TableAccess
+
+HEAD = struct.Struct(">cI")
+"""The head of a frame: its kind, and the length of its content."""
+
+
+class FrameKind(Enum):
+    """The kinds of frames, in the order in which they come."""
+
+    READY = b"S"
+    """Once, without content: the root is open."""
+
+    TABLES = b"T"
+    """A `TablesRead`, before they are read."""
+
+    COLUMNS = b"C"
+    """A list of `AnswerColumn`."""
+
+    ROWS = b"R"
+    """A list of rows, each a list of cells: null, a text, or a `EncodedText`."""
+
+    DONE = b"D"
+    """A `QueryResult`: there are no more rows."""
+
+    ERROR = b"E"
+    """A `QueryFailure`: there are no more rows."""
+
+
+class RootRequest(msgspec.Struct):
+    """The root that is asked, and the memory that a query may take."""
+
+    url: str
+    store_options: Mapping[str, str]
+    memory_bytes: int
+
+
+class QueryRequest(msgspec.Struct):
+    """A query, and how many rows and bytes of an answer are wanted at most."""
+
+    sql: str
+    access: TableAccess
+    rows_max: int
+    bytes_max: int
+
+
+class TablesRead(msgspec.Struct):
+    """The names of the topics and of the system tables that a query reads."""
+
+    topics: Sequence[str]
+    tables: Sequence[str]
+
+
+class AnswerColumn(msgspec.Struct):
+    """A column of an answer. Its kind is number, time or text."""
+
+    name: str
+    type: str
+    kind: str
+
+
+class Scan(msgspec.Struct):
+    """How many of the files of a topic were read."""
+
+    topic: str
+    read: int
+    files: int
+
+
+class QueryResult(msgspec.Struct):
+    """The number of rows, and the memory that the process has now. `cut` is the bound that has ended the
+    answer, "rows" or "bytes", or empty.
+    """
+
+    rows: int
+    cut: str
+    scans: Sequence[Scan]
+    memory_bytes: int = 0
+
+
+class QueryFailure(msgspec.Struct):
+    """An error, by the `code` of its class; "" is a mistake of ours, which is told to no client."""
+
+    code: str
+    message: str
+    memory_bytes: int
+
+
+def frame(kind: FrameKind, content: bytes = b"") -> bytes:
+    """The bytes of a frame."""
+    return HEAD.pack(kind.value, len(content)) + content
