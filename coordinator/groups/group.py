@@ -3,15 +3,24 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 from coordinator.access.principal import RequestContext
+from coordinator.groups.classic.classic_group import ClassicGroup, ClassicState
+from coordinator.groups.classic.consumer_protocol import CONSUMER, assigned_partitions
 from coordinator.groups.events import TopicState
 from coordinator.groups.pattern import matching
 from coordinator.groups.topic_filter import TopicFilter
 from coordinator.groups.transaction_state import TransactionState
 from log_tables.cluster.group_log import MemberConfig, OffsetValue
 from log_tables.cluster.topic import check_public, is_internal
-from log_tables.errors import NotAssigned, UnknownMember, UnknownPartition, UnknownTopic
+from log_tables.errors import (
+    GroupSubscribedToTopic,
+    NotAssigned,
+    UnknownMember,
+    UnknownPartition,
+    UnknownTopic,
+)
 from log_tables.topic_partition import TopicPartition
 
 Partitions = frozenset[TopicPartition]
@@ -55,13 +64,25 @@ class Member:
         return session
 
 
+class GroupMember(NamedTuple):
+    """A member of either kind, as others may see it. `owned` is None where its assignment cannot be read."""
+
+    id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    owned: Partitions | None
+    context: RequestContext | None
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """A group. Immutable; `step` returns the next one.
 
     `committed_ms` is the time of its newest commit that still counts, in milliseconds since 1970. `principal`
     is whoever made it, `User:<name>`; empty where nobody was authenticated. `readable` says which topics
-    members that subscribe by pattern may read; without it all.
+    members that subscribe by pattern may read; without it all. `members` are those of the HTTP API, `classic`
+    has those that joined by Kafka's protocol: there are only ones of one kind at a time.
     """
 
     id: str
@@ -75,6 +96,7 @@ class Group:
     transactions: TransactionState = field(default_factory=TransactionState)
     principal: str = ""
     readable: TopicFilter | None = field(default=None, compare=False)  # it follows from the ACLs
+    classic: ClassicGroup = field(default_factory=ClassicGroup)
 
     def member(self, member_id: str) -> Member:
         """Raises UnknownMember."""
@@ -89,19 +111,21 @@ class Group:
     @property
     def empty(self) -> bool:
         """Whether no member is subscribed: then clients outside it may set the offsets."""
-        return not any(member.subscribed for member in self.members.values())
+        return not self.classic.active and not any(member.subscribed for member in self.members.values())
 
     @property
     def exists(self) -> bool:
         """Whether it has any record: members, offsets, a generation or transactions."""
-        return bool(self.members or self.offsets or self.generation or self.transactions.number)
+        known = self.members or self.offsets or self.generation or self.transactions.number
+        return bool(known) or self.classic.exists
 
     @property
     def idle(self) -> bool:
         """Whether it may be deleted in time: it has no members, and had no transactions. A group with
         transactions stays, so that a late repeat of the last one is not done again.
         """
-        return self.exists and not self.members and not self.transactions.number
+        active = self.members or self.classic.active or self.transactions.number
+        return self.exists and not active
 
     @property
     def touched_ms(self) -> int:
@@ -115,6 +139,66 @@ class Group:
         return all(member.owned == self.target.get(member.id, NOTHING) for member in sharing)
 
     @property
+    def state(self) -> ClassicState:
+        """Its state, by Kafka's names."""
+        if self.members:
+            return ClassicState.STABLE if self.is_stable else ClassicState.PREPARING_REBALANCE
+        return self.classic.state if self.exists else ClassicState.DEAD
+
+    @property
+    def protocol_type(self) -> str:
+        """The kind of its clients, by Kafka's names: `consumer`, or another; empty if it never had any."""
+        return CONSUMER if self.members or self.generation else self.classic.protocol_type
+
+    @property
+    def group_members(self) -> list[GroupMember]:
+        """Its members of either kind, by their ids."""
+        found = [
+            GroupMember(m.id, m.id, m.id, "" if m.context is None else m.context.host, m.owned, m.context)
+            for m in self.members.values()
+        ]
+        consumers = self.classic.protocol_type == CONSUMER
+        found += [
+            GroupMember(
+                m.id,
+                m.instance_id,
+                m.client_id,
+                m.client_host,
+                assigned_partitions(m.assignment) if consumers else None,
+                m.context,
+            )
+            for m in self.classic.members.values()
+        ]
+        return sorted(found, key=lambda member: member.id)
+
+    @property
+    def size(self) -> int:
+        """How many members of either kind it has."""
+        return len(self.members) + len(self.classic.members)
+
+    @property
+    def newest_generation(self) -> int:
+        """Its generation, as its members know it; 0 if there never were any."""
+        return self.classic.generation if self.classic.members or not self.generation else self.generation
+
+    @property
+    def owners(self) -> dict[TopicPartition, str]:
+        """The member that owns each partition, as far as that is known."""
+        return {at: member.id for member in self.group_members for at in member.owned or ()}
+
+    @property
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """The topics that its members subscribe to; None where that is not known."""
+        if self.classic.members:
+            return self.classic.subscribed_topics
+        return frozenset().union(*(self.subscription(member) for member in self.members.values()))
+
+    @property
+    def assignor(self) -> str:
+        """How its members share partitions: our strategy, or the protocol of Kafka's clients."""
+        return self.classic.protocol if self.classic.members or not self.generation else self.strategy
+
+    @property
     def strategy(self) -> str:
         """The assignment strategy: that of the first member that asks for one, else sticky."""
         return next((m.config.strategy for m in self.members.values() if m.config.strategy), "sticky")
@@ -123,6 +207,13 @@ class Group:
     def deadline_ms(self) -> float | None:
         """When the next Tick is due."""
         return min((member.deadline_ms for member in self.members.values()), default=None)
+
+    def group_member(self, member_id: str) -> GroupMember:
+        """A member of either kind. Raises UnknownMember."""
+        found = next((member for member in self.group_members if member.id == member_id), None)
+        if found is None:
+            raise UnknownMember(f"the group {self.id!r} has no member {member_id!r}; list its members")
+        return found
 
     def to_revoke(self, member: Member) -> Partitions:
         """The partitions that `member` owns and should give up."""
@@ -147,6 +238,14 @@ class Group:
                     f"the consumer instance {member.id!r} does not own partition {at.partition} of topic "
                     f"{at.topic!r} (now); poll, and go by the assignment"
                 )
+
+    def check_not_subscribed(self, topic: str) -> None:
+        """Raise GroupSubscribedToTopic while members are subscribed to `topic`, or may be."""
+        topics = self.subscribed_topics
+        if topics is None or topic in topics:
+            raise GroupSubscribedToTopic(
+                f"members of the group {self.id!r} are subscribed to {topic!r}; stop them first"
+            )
 
     def committed(self, at: TopicPartition) -> OffsetValue | None:
         """The offset committed for a partition of the topic as it is now."""

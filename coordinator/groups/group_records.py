@@ -5,9 +5,13 @@ from collections.abc import Iterable
 
 from coordinator.access.principal import Principal, RequestContext
 from coordinator.groups import transaction_state
+from coordinator.groups.classic.classic_group import ClassicGroup
+from coordinator.groups.classic.classic_records import remembered
 from coordinator.groups.events import TopicState
 from coordinator.groups.group import Group, Member, newest_commit_ms
 from log_tables.cluster.group_log import (
+    ClassicKey,
+    ClassicValue,
     GroupKey,
     GroupValue,
     Intent,
@@ -71,6 +75,7 @@ def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[
     members: defaultdict[str, dict[str, Member]] = defaultdict(dict)
     offsets: defaultdict[str, dict[TopicPartition, OffsetValue]] = defaultdict(dict)
     topics: defaultdict[str, dict[str, TopicState]] = defaultdict(dict)
+    classic: dict[str, ClassicGroup] = {}
     counts: dict[str, TransactionsValue] = {}
     intents: defaultdict[str, dict[int, Intent]] = defaultdict(dict)
     retries: defaultdict[str, dict[str, Retry]] = defaultdict(dict)
@@ -83,6 +88,8 @@ def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[
             case MemberKey(group, member), MemberValue():
                 members[group][member] = _remembered(member, value, now_ms)
                 topics[group] |= {name: TopicState(topic_id, 0) for name, topic_id in value.topic_ids.items()}
+            case ClassicKey(group), ClassicValue():
+                classic[group] = remembered(value, now_ms)
             case OffsetKey(group, topic, partition), OffsetValue():
                 offsets[group][TopicPartition(topic, partition)] = value
             case TransactionsKey(group), TransactionsValue():
@@ -93,7 +100,7 @@ def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[
                 retries[group][name] = value
             case _:
                 raise AssertionError(f"{key} has the value {value}")
-    groups = generations.keys() | members.keys() | offsets.keys() | counts.keys()
+    groups = generations.keys() | members.keys() | offsets.keys() | counts.keys() | classic.keys()
     return {
         group: Group(
             group,
@@ -105,6 +112,7 @@ def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[
             principal=generations.get(group, _NEW).principal,
             committed_ms=newest_commit_ms(offsets[group]),
             transactions=transaction_state.remember(counts.get(group), intents[group], retries[group]),
+            classic=classic.get(group, ClassicGroup()),
         )
         for group in sorted(groups)
     }

@@ -6,31 +6,55 @@ memory may be ahead of the log, so the log is read again.
 """
 
 import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 
+from coordinator.groups.classic.classic_group import ClassicLimits
+from coordinator.groups.classic.events import (
+    Answer,
+    ClassicEvent,
+    ClassicTick,
+    JoinGroup,
+    LeaveGroup,
+    LeftMember,
+    SyncGroup,
+)
+from coordinator.groups.classic_step import classic_step
 from coordinator.groups.events import Delete, Event, Tick, TopicsChanged, TopicState
 from coordinator.groups.group import Group
 from coordinator.groups.group_records import restore
 from coordinator.groups.noted_positions import make_durable, new_positions
+from coordinator.groups.pending_answers import PendingAnswers
 from coordinator.groups.step import step
 from coordinator.groups.topic_filter import TopicFilter
 from ingest.accumulator import Accumulator
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import Records, encode, replay
-from log_tables.errors import LakelogError, NotLeader, Retriable
+from log_tables.errors import LakelogError, NotLeader, Retriable, UnknownMember
 from log_tables.limits import GROUPS_LOOKED_AT
 from log_tables.partition.partition import AppendRequest
 from log_tables.record import input_batch
+
+_log = logging.getLogger(__name__)
+
+_UNBOUNDED = ClassicLimits()
 
 
 class Shard:
     """Used on the event loop, but for `read`."""
 
-    def __init__(self, cluster: Cluster, accumulator: Accumulator, clock: Clock) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        accumulator: Accumulator,
+        clock: Clock,
+        limits: ClassicLimits = _UNBOUNDED,
+    ) -> None:
         """`accumulator` is that of the partition, which this process must lead; `read` comes first."""
         self._cluster, self._accumulator, self._clock = cluster, accumulator, clock
         self._term = accumulator.partition.term
@@ -41,6 +65,9 @@ class Shard:
         self._appended: dict[str, asyncio.Future[int | None]] = {}
         self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
         self._lost: LakelogError | None = None
+        self._limits = limits
+        self._pending = PendingAnswers()
+        self.looked_s = clock.monotonic()
 
     def read(self) -> None:
         """Restore the groups from the log. Blocking. Raises CorruptLog, CorruptSegment, StoreUnavailable."""
@@ -48,7 +75,9 @@ class Shard:
 
     def refresh(self, wait: bool = False) -> None:
         """Check whether another process has taken over; with `wait` after a commit under way. Blocking."""
+        now = self._clock.monotonic()
         self._accumulator.partition.refresh(wait)
+        self.looked_s = now
 
     @property
     def leading(self) -> bool:
@@ -77,11 +106,25 @@ class Shard:
     @property
     def members(self) -> int:
         """How many members they have together."""
-        return sum(len(group.members) for group in self._groups.values())
+        return sum(len(group.members) + len(group.classic.members) for group in self._groups.values())
+
+    @property
+    def pending(self) -> int:
+        """How many member ids were given to clients that have not joined with them yet."""
+        return sum(len(group.classic.pending) for group in self._groups.values())
+
+    def forget_pending(self) -> None:
+        """Forget the oldest of these ids in the group that has most: its client asks for another one. Raises
+        NotLeader.
+        """
+        group = max(self._groups.values(), key=lambda each: len(each.classic.pending))
+        for oldest in [*group.classic.pending][:1]:
+            self.apply_classic(group.id, LeaveGroup((LeftMember(oldest),)))
 
     def members_of(self, principal: str) -> int:
         """How many of them `principal` has made, or subscribed last."""
-        contexts = (member.context for group in self._groups.values() for member in group.members.values())
+        contexts = [member.context for group in self._groups.values() for member in group.members.values()]
+        contexts += [m.context for group in self._groups.values() for m in group.classic.members.values()]
         return sum(context is not None and context.principal.name == principal for context in contexts)
 
     def groups_of(self, principal: str) -> int:
@@ -103,15 +146,52 @@ class Shard:
             raise Retriable(f"changes of the group {group_id!r} are being committed; repeat the request")
         before = self.group(group_id)
         after, records = step(before, event, self._now_ms())
-        if records:
-            self._append(before, records)
-        if after.exists:
-            self._groups[group_id] = after
-        else:
-            self._groups.pop(group_id, None)
+        self._keep(before, after, records)
+        if isinstance(event, Delete):
+            for request in before.classic.held:
+                self._pending.answer(request, UnknownMember(f"the group {group_id!r} was deleted"), None)
         if after.target is not before.target or after.generation != before.generation:
             self.wake(group_id)
         return after
+
+    def apply_classic(self, group_id: str, event: ClassicEvent) -> Group:
+        """The same for an event of a classic group, which may end requests that are held."""
+        self.check_leading()
+        before = self.group(group_id)
+        after, records, answers = classic_step(before, event, self._now_ms(), self._limits)
+        self._keep(before, after, records)
+        if after.classic.state is not before.classic.state:
+            said = group_id, after.classic.state, after.classic.generation, after.classic.reason
+            # Clients give reasons and parts of member ids: quoted, they make no lines of their own.
+            _log.info("the classic group %s is %s, generation %d (%r)", *said)
+        rests_on = self._appended.get(group_id)
+        for request, answer in answers:
+            self._pending.answer(request, answer, rests_on)
+        return after
+
+    async def ask(self, group_id: str, event: JoinGroup | SyncGroup | LeaveGroup) -> Answer:
+        """The answer to a request, which may take until other members have sent theirs; durable.
+
+        Raises what `classic_step` raises, MemberIdRequired, RebalanceInProgress, and NotLeader.
+        """
+        number, coming = self._pending.begin()
+        try:
+            self.apply_classic(group_id, replace(event, request=number))
+            return await coming
+        finally:
+            coming.cancel()
+
+    def release(self) -> None:
+        """End the requests that are held, as another gateway coordinates the groups, or none does."""
+        self._pending.fail_all()
+
+    def _keep(self, before: Group, after: Group, records: Records) -> None:
+        if records:
+            self._append(before, records)
+        if after.exists:
+            self._groups[after.id] = after
+        else:
+            self._groups.pop(after.id, None)
 
     def check(self, group_id: str, event: Event) -> None:
         """Raise what `apply` would raise now."""
@@ -158,6 +238,9 @@ class Shard:
             deadline, expiry_ms = group.deadline_ms, group.transactions.expiry_ms
             if (deadline is not None and now >= deadline) or (expiry_ms is not None and wall_ms >= expiry_ms):
                 self.apply(group_id, Tick(wall_ms))
+            due = group.classic.deadline_ms
+            if due is not None and now >= due:
+                self.apply_classic(group_id, ClassicTick())
 
     async def wait_durable(self, group_id: str) -> None:
         """Return when all events of the group `group_id` so far are durable.
@@ -203,6 +286,7 @@ class Shard:
         if isinstance(error, LakelogError):
             self._lost = error
             self.wake()
+            self.release()
 
     def _now_ms(self) -> float:
         return self._clock.monotonic() * 1_000

@@ -14,6 +14,7 @@ from coordinator.access.authorizer import Authorizer
 from coordinator.access.principal import RequestContext
 from coordinator.brokers.leadership import Leadership
 from coordinator.failure_log import FailureLog
+from coordinator.groups.classic.classic_group import ClassicLimits
 from coordinator.groups.events import TopicsChanged, TopicState
 from coordinator.groups.group import Group
 from coordinator.groups.group_records import restore
@@ -65,6 +66,12 @@ class ShardManager:
     ) -> None:
         self._cluster, self._leadership, self._settings, self._clock = cluster, leadership, settings, clock
         self._sessions, self._transactions, self._access = consumers, transactions, access
+        self._limits = ClassicLimits(
+            settings.group_initial_rebalance_delay_ms,
+            settings.group_min_session_timeout_ms,
+            settings.group_max_session_timeout_ms,
+            settings.group_max_size,
+        )
         leadership.before_hand_over(self._before_hand_over)
         self._shards: dict[int, Shard] = {}
         self._loading: dict[int, asyncio.Task[Shard]] = {}
@@ -94,9 +101,12 @@ class ShardManager:
         await self._adopting.close()
 
     def wake(self) -> None:
-        """Wake every poll that waits, so that it checks whether it still should."""
+        """Wake every poll that waits, so that it checks whether it still should. Requests to classic groups
+        that are held end.
+        """
         for shard in self._shards.values():
             shard.wake()
+            shard.release()
 
     async def with_shard(self, group_id: str, attempt: Callable[[Shard], Awaitable[Answer]]) -> Answer:
         """The result of `attempt` with the shard of the group `group_id`; tried again when its term had
@@ -104,9 +114,9 @@ class ShardManager:
         """
         _, partition = await self.partition_for(group_id)
         try:
-            return await attempt(await self._shard(partition))
+            return await attempt(await self.shard(partition))
         except NotLeader:
-            return await attempt(await self._shard(partition))
+            return await attempt(await self.shard(partition))
 
     async def partition_for(self, group_id: str) -> tuple[Topic, int]:
         """The partition of `__consumer_offsets` whose leader coordinates the group `group_id`.
@@ -141,15 +151,20 @@ class ShardManager:
         """The group `group_id`, as it is durable. Raises UnknownGroup."""
         check_group_name(group_id)
         await self.refresh_topics()
-        found = (
-            await self._groups_of((await self.partition_for(group_id))[1]) if await self.has_groups() else []
-        )
-        group = next((group for group in found if group.id == group_id), None)
-        if group is None:
+        found = await self._stored_group(group_id) if await self.has_groups() else None
+        if found is None:
             raise UnknownGroup(
                 f"there is no consumer group {group_id!r}; list them with `lakelog group list`"
             )
-        return group
+        return found
+
+    async def stored_group(self, group_id: str) -> Group:
+        """The group `group_id`, as it is durable; an empty one if there is none."""
+        return await self._stored_group(group_id) or Group(group_id, topics=self._topics)
+
+    async def _stored_group(self, group_id: str) -> Group | None:
+        found = await self._groups_of((await self.partition_for(group_id))[1])
+        return next((group for group in found if group.id == group_id), None)
 
     async def groups(self) -> list[Group]:
         """Every group, by its id."""
@@ -159,6 +174,16 @@ class ShardManager:
         indexes = range((await self._topic()).partition_count)
         found = [group for partition in indexes for group in await self._groups_of(partition)]
         return sorted(found, key=lambda group: group.id)
+
+    async def groups_here(self) -> list[Group]:
+        """The groups that this gateway coordinates, or will on their next request: each is in the list of one
+        gateway.
+        """
+        await self.refresh_topics()
+        if not await self.has_groups():
+            return []
+        partitions = self._leadership.led_here(await self._topic(), 0)
+        return [group for partition in partitions for group in await self._groups_of(partition)]
 
     def coordinated_groups(self) -> list[Group]:
         """The groups that this process coordinates now."""
@@ -193,6 +218,15 @@ class ShardManager:
             )
             _check_below(f"consumer instances of {name[:200]}", members, setting, most)
 
+    def make_way(self) -> None:
+        """Have an older member id that nobody has joined with give way to a new one, if there are as many of
+        them as consumer instances may be. They are no members: a client that only asks for ids must not keep
+        others out.
+        """
+        if sum(each.pending for each in self._shards.values()) >= self._settings.consumer_instances_max:
+            with suppress(NotLeader):
+                max(self._shards.values(), key=lambda each: each.pending).forget_pending()
+
     def follow_topics(self) -> None:
         """Apply created and deleted topics, and changed ACLs, to the groups, which never know internal
         topics.
@@ -221,8 +255,11 @@ class ShardManager:
                 await asyncio.sleep(0)
                 more = shard.follow_on()
 
-    async def _shard(self, partition: int) -> Shard:
-        """The shard of a partition of `__consumer_offsets`, loaded now if it has to be."""
+    async def shard(self, partition: int) -> Shard:
+        """The shard of a partition of `__consumer_offsets`, loaded now if it has to be.
+
+        Raises NotLeader when another gateway leads it, and what `Shard.read` raises.
+        """
         shard = self._shards.get(partition)
         if shard is None or not shard.leading:
             loading = self._loading.get(partition)
@@ -234,7 +271,7 @@ class ShardManager:
 
     async def _load(self, partition: int) -> Shard:
         accumulator = await self._leadership.become_leader(await self._topic(), partition)
-        shard = Shard(self._cluster, accumulator, self._clock)
+        shard = Shard(self._cluster, accumulator, self._clock, self._limits)
         await asyncio.to_thread(
             self._cluster.refresh
         )  # the groups may know topics that this process does not
@@ -246,6 +283,7 @@ class ShardManager:
         self._transactions.recover(shard)
         if before is not None:
             before.wake()
+            before.release()
         return shard
 
     async def _groups_of(self, partition: int) -> list[Group]:
@@ -297,6 +335,7 @@ class ShardManager:
         self._transactions.mark_applied(shard)
         await shard.wait_all_durable()
         shard.wake()
+        shard.release()
 
     async def _tick_all(self) -> None:
         self.follow_topics()
@@ -314,6 +353,7 @@ class ShardManager:
         elif self._shards.get(partition) is shard:
             del self._shards[partition]
             shard.wake()
+            shard.release()
         self._sessions.tidy(shard)
 
     def _expire(self, partition: int, shard: Shard) -> None:
@@ -336,7 +376,7 @@ class ShardManager:
                 continue
             mine = await self._leadership.should_lead(topic, partition)
             if mine and any(group.transactions.pending for group in await self._groups_of(partition)):
-                await self._shard(partition)
+                await self.shard(partition)
 
     def _now_ms(self) -> float:
         return self._clock.monotonic() * 1_000

@@ -37,6 +37,7 @@ from coordinator.groups.group import NOTHING, Group, Member, newest_commit_ms
 from coordinator.groups.group_records import group_record, member_record
 from coordinator.groups.pattern import matching
 from log_tables.cluster.group_log import (
+    ClassicKey,
     GroupKey,
     Key,
     MemberKey,
@@ -47,6 +48,7 @@ from log_tables.cluster.group_log import (
 from log_tables.cluster.topic import check_public, check_writable
 from log_tables.errors import (
     GroupNotEmpty,
+    InconsistentGroupProtocol,
     InvalidConsumer,
     InvalidRecord,
     InvalidSubscription,
@@ -68,14 +70,16 @@ def step(group: Group, event: Event, now_ms: float) -> tuple[Group, Records]:
     nothing has changed.
     """
     after, records = _stepped(group, event, now_ms)
-    if isinstance(event, Join | Reset | Transact) and event.context is not None:
-        return _made(group, after, records, event.context)
+    if isinstance(event, Join | Reset | Transact):
+        return made_by(group, after, records, event.context)
     return after, records
 
 
-def _made(before: Group, after: Group, records: Records, context: RequestContext) -> tuple[Group, Records]:
+def made_by(
+    before: Group, after: Group, records: Records, context: RequestContext | None
+) -> tuple[Group, Records]:
     """`after`, which says who has made it if there was no such group `before`."""
-    if before.exists or not after.exists:
+    if context is None or before.exists or not after.exists:
         return after, records
     after = replace(after, principal=context.principal.name)
     own = GroupKey(after.id)
@@ -133,6 +137,11 @@ def _joined(group: Group, event: Join, now_ms: float) -> tuple[Group, Records]:
         raise MemberExists(
             f"the group {group.id!r} has a consumer instance {event.member_id!r} already; choose another "
             "name, or delete that one first"
+        )
+    if group.classic.active:
+        raise InconsistentGroupProtocol(
+            f"the group {group.id!r} has members that joined by Kafka's protocol; stop them first, or use "
+            "another group"
         )
     strategy = event.config.strategy
     if strategy and strategy not in STRATEGIES:
@@ -227,7 +236,7 @@ def _polled(group: Group, member: Member, event: Poll, now_ms: float) -> tuple[G
 
 def _committed(group: Group, member: Member, event: Commit) -> tuple[Group, Records]:
     _check_committing(group, member, event.offsets)
-    return _with_offsets(group, [member], event.offsets, event.at_ms, member.id)
+    return with_offsets(group, [member], event.offsets, event.at_ms, member.id)
 
 
 def _check_committing(group: Group, member: Member, offsets: Iterable[TopicPartition]) -> None:
@@ -258,7 +267,7 @@ def _transacted(group: Group, event: Transact, now_ms: float) -> tuple[Group, Re
         member = replace(group.member(event.member_id), seen_ms=now_ms)
         _check_transacting(group, member, event)
         group, movers = _with(group, member), [member]
-    group, records = _with_offsets(group, movers, event.offsets, event.at_ms, event.member_id or "")
+    group, records = with_offsets(group, movers, event.offsets, event.at_ms, event.member_id or "")
     transactions, more = transaction_state.begin(group.transactions, group.id, event)
     return replace(group, transactions=transactions), records + more
 
@@ -289,21 +298,29 @@ def _check_staged(group: Group, staged: Iterable[StagedFile]) -> None:
 
 
 def _reset(group: Group, event: Reset) -> tuple[Group, Records]:
+    if group.classic.active:
+        raise GroupNotEmpty(
+            f"the group {group.id!r} has members that joined by Kafka's protocol, and would not hear of it; "
+            "stop them first"
+        )
     if not group.empty and not event.force:
         raise GroupNotEmpty(
             f"the group {group.id!r} has members, which own its offsets; stop them first, or force it"
         )
-    return _with_offsets(group, group.members.values(), event.offsets, event.at_ms, "")
+    return with_offsets(group, group.members.values(), event.offsets, event.at_ms, "")
 
 
-def _with_offsets(
+def with_offsets(
     group: Group,
     movers: Iterable[Member],
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
     at_ms: int,
     by: str,
 ) -> tuple[Group, Records]:
-    """`group` with these offsets committed; `movers` go on from there, whatever positions they had."""
+    """`group` with these offsets committed; `movers` go on from there, whatever positions they had.
+
+    Raises UnknownTopic, UnknownPartition, InvalidTopicName.
+    """
     made = {
         at: OffsetValue(place.offset, group.check(at).topic_id, place.metadata, at_ms, by)
         for at, place in offsets.items()
@@ -326,7 +343,7 @@ def _sought(group: Group, member: Member, event: Seek) -> tuple[Group, Records]:
 
 
 def _deleted(group: Group, event: Delete) -> tuple[Group, Records]:
-    if group.members and not event.force:
+    if (group.members or group.classic.active) and not event.force:
         raise GroupNotEmpty(f"the group {group.id!r} has members; stop them first, or force it")
     if group.transactions.pending:
         raise Retriable(f"transactions of the group {group.id!r} are being applied; repeat the request")
@@ -334,6 +351,8 @@ def _deleted(group: Group, event: Delete) -> tuple[Group, Records]:
     keys += [OffsetKey(group.id, *at) for at in group.offsets]
     gone = Group(group.id, topics=group.topics, readable=group.readable)
     forgotten = transaction_state.forget(group.transactions, group.id)
+    if group.classic.stored is not None:
+        keys.append(ClassicKey(group.id))
     return gone, [*((key, None) for key in keys), *forgotten, (GroupKey(group.id), None)]
 
 
@@ -413,7 +432,8 @@ def _rebalanced(group: Group, changed: Iterable[str]) -> tuple[Group, Records]:
     chosen = {name for subscription in subscriptions.values() for name in subscription}
     counts = {name: group.topics[name].partitions for name in chosen & group.topics.keys()}
     owned: Assignment = {m.id: m.owned for m in sharing.values()}
-    target = STRATEGIES[group.strategy](subscriptions, counts, owned)
+    # A classic group has no strategy of ours.
+    target = STRATEGIES[group.strategy](subscriptions, counts, owned) if sharing else {}
     # A member that heard of a loss must hear when it is none any longer. Nobody knows which members heard of
     # a move that a restart interrupted.
     before = group.target or (target if target == owned else {})

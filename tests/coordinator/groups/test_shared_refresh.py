@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.client_topics import refreshed_topic
 from api.gateway import Gateway
 from api.peer.routes import _find
 from api.process.server import open_gateway
-from api.requests.client_topics import refreshed_topic
 from coordinator.groups.consumer_session import ConsumerSession, PollResult
 from coordinator.groups.events import Join, Subscribe
 from coordinator.groups.shared_refresh import SharedRefresh

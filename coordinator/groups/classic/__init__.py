@@ -1,0 +1,1 @@
+"""Classic groups, as Kafka's clients form them, without I/O."""

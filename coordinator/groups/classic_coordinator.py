@@ -1,0 +1,240 @@
+"""The requests of Kafka's clients to their groups: members, offsets, and the looks of administrators.
+
+A request that comes to another gateway than the group's coordinator is forwarded. Kafka's clients look for
+the coordinator, but behind a load balancer they cannot choose.
+"""
+
+import asyncio
+from collections.abc import Collection
+from dataclasses import replace
+
+from coordinator.brokers.leadership import Leadership
+from coordinator.brokers.peers import Peers
+from coordinator.groups.classic.classic_group import ClassicState
+from coordinator.groups.classic.events import (
+    CommitOffsets,
+    DeleteOffsets,
+    GroupHeartbeat,
+    JoinAnswer,
+    JoinGroup,
+    LeaveAnswer,
+    LeaveGroup,
+    SyncAnswer,
+    SyncGroup,
+)
+from coordinator.groups.classic.rebalance import rebalancing
+from coordinator.groups.events import Delete
+from coordinator.groups.group import Group
+from coordinator.groups.group_coordinator import GroupCoordinator
+from coordinator.groups.group_wire import (
+    Forwarded,
+    Refused,
+    Result,
+    decode_event,
+    decode_result,
+    encode_event,
+    encode_result,
+)
+from coordinator.groups.pending_answers import no_coordinator
+from coordinator.groups.session_manager import SessionManager
+from coordinator.groups.shard import Shard
+from coordinator.groups.shard_manager import ShardManager
+from log_tables.clock import Clock
+from log_tables.cluster.metadata_log import BrokerRecord
+from log_tables.errors import InvalidOffset, LakelogError, OffsetMetadataTooLarge, OutcomeUnknown
+from log_tables.limits import OFFSET_METADATA_MAX_CHARS
+from log_tables.topic_partition import TopicPartition
+
+HEARTBEAT_CHECK_S = 2.0
+"""How old the last look for another coordinator may be, when a member hears that all is well. Shards look a
+few times a second, unless the store hangs."""
+
+
+class ClassicCoordinator:
+    """The groups of a cluster as Kafka's clients ask for them. Used on the event loop.
+
+    Its methods raise NotLeader while the coordinator of the group changes, and StoreUnavailable,
+    OutcomeUnknown, Damaged; InvalidConsumer for a name that no group can have.
+    """
+
+    def __init__(
+        self,
+        shards: ShardManager,
+        leadership: Leadership,
+        peers: Peers,
+        coordinator: GroupCoordinator,
+        consumers: SessionManager,
+        clock: Clock,
+    ) -> None:
+        self._shards, self._leadership, self._peers = shards, leadership, peers
+        self._coordinator, self._sessions, self._clock = coordinator, consumers, clock
+
+    async def coordinator_of(self, group_id: str) -> BrokerRecord | None:
+        """The gateway that coordinates a group, or is the one to begin it; None is this one."""
+        topic, partition = await self._shards.partition_for(group_id)
+        if await self._leadership.should_lead(topic, partition):
+            return None
+        return await self._leadership.find_leader(topic, partition)
+
+    async def join(self, group_id: str, event: JoinGroup) -> JoinAnswer:
+        """Join a group: the answer comes when all members have joined.
+
+        Raises MemberIdRequired, and what `classic.step` raises; QuotaReached.
+        """
+        answer = await self._apply(group_id, event)
+        assert isinstance(answer, JoinAnswer)
+        return answer
+
+    async def sync(self, group_id: str, event: SyncGroup) -> SyncAnswer:
+        """The assignment of a member: the answer comes when the leader has assigned."""
+        answer = await self._apply(group_id, event)
+        assert isinstance(answer, SyncAnswer)
+        return answer
+
+    async def leave(self, group_id: str, event: LeaveGroup) -> LeaveAnswer:
+        """Let members leave."""
+        answer = await self._apply(group_id, event)
+        assert isinstance(answer, LeaveAnswer)
+        return answer
+
+    async def heartbeat(self, group_id: str, event: GroupHeartbeat) -> None:
+        """Note that a member is alive. Raises RebalanceInProgress, and what `classic.step` raises."""
+        await self._apply(group_id, event)
+
+    async def commit(self, group_id: str, event: CommitOffsets) -> Refused:
+        """Commit offsets; returns why some of them were not. Raises what `classic.committed` raises."""
+        refused = await self._apply(group_id, event)
+        assert isinstance(refused, dict)
+        return refused
+
+    async def delete_offsets(self, group_id: str, partitions: Collection[TopicPartition]) -> Refused:
+        """Delete committed offsets; returns why some of them were not. Raises UnknownGroup, GroupNotEmpty."""
+        refused = await self._apply(group_id, DeleteOffsets(frozenset(partitions)))
+        assert isinstance(refused, dict)
+        return refused
+
+    async def delete(self, group_id: str) -> None:
+        """Delete a group. Raises UnknownGroup, GroupNotEmpty."""
+        await self._apply(group_id, Delete())
+
+    async def group(self, group_id: str) -> Group:
+        """A group, durable. Its state is Dead if there is none.
+
+        Its coordinator knows how far a rebalance is; another gateway knows what was written.
+        """
+        await self._shards.refresh_topics()
+        if await self.coordinator_of(group_id) is not None:
+            return await self._shards.stored_group(group_id)
+        shard = await self._shard(group_id)
+        found = shard.group(group_id)
+        await shard.wait_durable(group_id)
+        return found
+
+    async def answer(self, body: bytes) -> bytes:
+        """The answer to a request that another gateway has forwarded: it goes no further."""
+        try:
+            group_id, event = decode_event(body)
+            topic, partition = await self._shards.partition_for(group_id)
+            await self._leadership.become_leader(topic, partition, forwarded=True)
+            return encode_result(await self._apply_here(group_id, event))
+        except LakelogError as error:
+            return encode_result(error)
+
+    async def _apply(self, group_id: str, event: Forwarded) -> Result:
+        broker = await self.coordinator_of(group_id)
+        if broker is None:
+            return await self._apply_here(group_id, event)
+        answer = await self._peers.ask_group(broker, encode_event(group_id, event))
+        try:
+            return decode_result(answer)
+        except ValueError:
+            raise OutcomeUnknown(
+                f"broker {broker.id} answered something else; use the same version everywhere"
+            ) from None
+
+    async def _apply_here(self, group_id: str, event: Forwarded) -> Result:
+        match event:
+            case GroupHeartbeat():
+                await self._note_alive(group_id, event)
+                return None
+            case CommitOffsets():
+                return await self._commit(group_id, event)
+            case DeleteOffsets():
+                return await self._delete_offsets(group_id, event)
+            case Delete():
+                await self._coordinator.delete(group_id, event.force)
+                return None
+        shard = await self._shard(group_id)
+        if isinstance(event, JoinGroup):
+            self._check_join(shard, group_id, event)
+        answer = await shard.ask(group_id, event)
+        assert not isinstance(answer, LakelogError)
+        return answer
+
+    def _check_join(self, shard: Shard, group_id: str, event: JoinGroup) -> None:
+        """Raise QuotaReached when a client that is no member yet is one too many."""
+        if not event.member_id or event.member_id in shard.group(group_id).classic.pending:
+            self._shards.check_quota(shard, group_id, event.context, joins=True)
+        if not event.member_id:
+            self._shards.make_way()
+
+    async def _note_alive(self, group_id: str, event: GroupHeartbeat) -> None:
+        shard = await self._shard(group_id)
+        if self._clock.monotonic() - shard.looked_s > HEARTBEAT_CHECK_S:
+            await asyncio.to_thread(shard.refresh)
+        if shard.apply_classic(group_id, event).classic.state is ClassicState.PREPARING_REBALANCE:
+            raise rebalancing()
+
+    async def _commit(self, group_id: str, event: CommitOffsets) -> Refused:
+        await self._shards.refresh_topics()
+        shard = await self._shard(group_id)
+        self._shards.check_quota(shard, group_id, event.context)
+        group = shard.group(group_id)
+        refused = _refused(group, event)
+        kept = {at: place for at, place in event.offsets.items() if at not in refused}
+        shard.apply_classic(group_id, replace(event, offsets=kept))
+        # At once: an instance must not commit over it what it was given before.
+        for consumer in self._sessions.existing(group_id, group.members):
+            consumer.forget(kept)
+        await shard.wait_durable(group_id)
+        return refused
+
+    async def _delete_offsets(self, group_id: str, event: DeleteOffsets) -> Refused:
+        await self._shards.refresh_topics()
+        shard = await self._shard(group_id)
+        group = shard.apply_classic(group_id, DeleteOffsets(frozenset()))
+        refused: Refused = {}
+        for at in event.partitions:
+            try:
+                group.check(at)
+                group.check_not_subscribed(at.topic)
+            except LakelogError as error:
+                refused[at] = error
+        shard.apply_classic(group_id, DeleteOffsets(event.partitions - refused.keys()))
+        await shard.wait_durable(group_id)
+        return refused
+
+    async def _shard(self, group_id: str) -> Shard:
+        """The shard of the group, which is claimed if nobody leads it."""
+        topic, partition = await self._shards.partition_for(group_id)
+        if not await self._leadership.should_lead(topic, partition):
+            raise no_coordinator()
+        return await self._shards.shard(partition)
+
+
+def _refused(group: Group, event: CommitOffsets) -> Refused:
+    """The offsets that cannot be committed."""
+    refused: Refused = {}
+    for at, place in event.offsets.items():
+        try:
+            group.check(at)
+            if place.offset < 0:
+                raise InvalidOffset(f"offset {place.offset} of {at} is negative; name one from 0")
+            if len(place.metadata) > OFFSET_METADATA_MAX_CHARS:
+                raise OffsetMetadataTooLarge(
+                    f"the metadata of an offset has {len(place.metadata)} characters, "
+                    f"{OFFSET_METADATA_MAX_CHARS} are allowed; send less"
+                )
+        except LakelogError as error:
+            refused[at] = error
+    return refused
