@@ -1,0 +1,1 @@
+"""Kafka's messages as bytes and as Python objects. It knows nothing of lakelog."""

@@ -1,0 +1,1 @@
+"""Kafka's messages, described in the notation of `api/kafka/protocol/notation.py`: a file for each family."""

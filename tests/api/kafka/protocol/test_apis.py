@@ -1,0 +1,39 @@
+"""Which APIs are described, and in which versions, next to what brokers of Kafka offer."""
+
+import pytest
+from kafka.protocol.broker_version_data import BROKER_API_VERSIONS
+from kafka.protocol.schemas import load_json
+
+from api.kafka.protocol.apis import API_VERSIONS, APIS, FIND_COORDINATOR, JOIN_GROUP, METADATA, PRODUCE, Api
+
+OF_KAFKA_3_0: dict[int, tuple[int, int]] = BROKER_API_VERSIONS[3, 0]
+OF_KAFKA_4_3: dict[int, tuple[int, int]] = BROKER_API_VERSIONS[4, 3]
+
+
+@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+def test_a_client_of_kafka_3_0_that_does_not_negotiate_is_understood(api: Api) -> None:
+    _, newest = OF_KAFKA_3_0.get(api.key, (0, 0))
+    assert api.max_version >= newest
+
+
+@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+def test_a_client_of_kafka_4_3_may_use_every_version(api: Api) -> None:
+    assert (api.advertised_min, api.max_version) == OF_KAFKA_4_3[api.key]
+
+
+@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+def test_the_key_and_both_messages_are_those_of_the_name(api: Api) -> None:
+    assert load_json(api.request.__name__)["apiKey"] == api.key
+    assert api.response.__name__ == f"{api.name}Response"
+    assert api.response.versions == api.request.versions
+    assert api.response.first_flexible == api.request.first_flexible
+
+
+def test_produce_is_advertised_from_0_on_and_understood_from_3_on() -> None:
+    assert (APIS[PRODUCE].advertised_min, APIS[PRODUCE].min_version) == (0, 3)
+    others = [api for api in APIS.values() if api.key != PRODUCE]
+    assert [api.advertised_min for api in others] == [api.min_version for api in others]
+
+
+def test_clients_that_know_nothing_yet_may_use_version_0() -> None:
+    assert {APIS[key].min_version for key in (API_VERSIONS, FIND_COORDINATOR, JOIN_GROUP, METADATA)} == {0}
