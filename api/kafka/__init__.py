@@ -1,0 +1,1 @@
+"""The door for Kafka's clients: Kafka's wire protocol over the same log, groups and access."""

@@ -1,0 +1,53 @@
+"""The parts of a gateway that the answers to Kafka's clients are made of."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from api.client_topics import TopicDescription
+from api.gateway import Gateway
+from api.kafka.clients.client import Client
+from api.kafka.clients.producer_ids import ProducerIds
+from coordinator.brokers.pipeline import Pipeline
+from ingest.buffer import Buffer
+from log_tables.cluster.metadata_log import BrokerRecord
+
+NO_LEADER_EPOCH = -1
+"""The log never diverges, so a client has no use for the epoch of a leader."""
+
+
+CHANGE_THREADS = 4
+"""Requests to change topics that are worked at at once; others wait for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """`answers` is the memory that answers with records hold until their clients have taken them.
+
+    `changing` are the threads of changes of topics: one request may ask for thousands, and reads wait for
+    none of them.
+    """
+
+    here: Gateway
+    pipeline: Pipeline
+    answers: Buffer
+    producer_ids: ProducerIds
+    changing: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(CHANGE_THREADS, thread_name_prefix="kafka-change")
+    )
+
+    def brokers(self) -> list[BrokerRecord]:
+        """The gateways that live and that Kafka's clients can reach, by id. This one is among them."""
+        found = self.here.brokers.all()
+        return [found[number] for number in self.here.brokers.living() if found[number].kafka]
+
+    def leaders(self, topic: TopicDescription) -> Sequence[int]:
+        """The gateway to ask for each partition: its leader; this one where clients do not reach that."""
+        reached = {each.id for each in self.brokers()}
+        found = [topic.leader(number) for number in range(topic.partition_count)]
+        return [leader if leader in reached else self.here.brokers.id for leader in found]
+
+
+Handler = Callable[[Door, Client, Any, int], Awaitable[Any]]
+"""The answer to a request of a client, which came in this version of its API."""

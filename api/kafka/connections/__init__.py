@@ -1,0 +1,1 @@
+"""Connections of Kafka's clients: bytes in, answers out, and their end."""

@@ -1,0 +1,100 @@
+"""The answers of a connection: each waits for those before it."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from api.kafka.clients.client import Client
+from api.kafka.connections.answer_errors import errors_in
+from api.kafka.connections.answer_writer import REVOKED, AnswerWriter
+from api.kafka.connections.throttle import Throttle
+from api.kafka.protocol.apis import APIS
+from api.kafka.protocol.codec import RequestHeader, encode_response
+from api.kafka.protocol.notation import Message
+from api.metrics import Metrics
+
+_log = logging.getLogger(__name__)
+
+
+class RequestEntry(NamedTuple):
+    """A request that is worked at: when that began, and what `PendingRequests.leave` takes."""
+
+    header: RequestHeader
+    began: float
+    entered: str
+
+
+class AnswerLine:
+    """Of one connection. Used on the event loop."""
+
+    def __init__(
+        self,
+        client: Client,
+        writer: AnswerWriter,
+        throttle: Throttle,
+        metrics: Metrics,
+        sent: Callable[[], None],
+    ) -> None:
+        """`sent` is called after some that came late were sent."""
+        self._client, self._writer, self._throttle, self._metrics = client, writer, throttle, metrics
+        self._sent = sent
+        self._loop = asyncio.get_running_loop()
+        self._coming: deque[tuple[RequestEntry, asyncio.Future[Any]]] = deque()
+        self._answered = asyncio.Event()
+
+    def __len__(self) -> int:
+        """How many are not there yet, or wait for one that is not."""
+        return len(self._coming)
+
+    def put(self, asked: RequestEntry, coming: "asyncio.Future[Any]") -> None:
+        """Send an answer when it is there and those before it are sent; None is none."""
+        self._coming.append((asked, coming))
+        coming.add_done_callback(self._send_first)
+
+    def _send_first(self, _: "asyncio.Future[Any]") -> None:
+        """Send the answers that are there, up to the first that is not."""
+        while self._coming and self._coming[0][1].done():
+            asked, coming = self._coming.popleft()
+            if coming.cancelled() or coming.exception() is not None:
+                share = self._writer.share
+                _log.error("a Produce request of %s failed", share, exc_info=coming.exception())
+                self._writer.refuse("an internal error")
+                break
+            if coming.result() is None:
+                self._measure(asked, None)
+            else:
+                self.send(asked, coming.result())
+        if not self._coming:
+            self._answered.set()
+        self._sent()
+
+    async def all_answered(self) -> None:
+        """Wait until none is coming."""
+        while self._coming:
+            self._answered.clear()
+            await self._answered.wait()
+
+    def send(self, asked: RequestEntry, answer: Message, version: int | None = None) -> None:
+        """Send an answer now, in the version of the request, or this one."""
+        if self._writer.is_closing:
+            return
+        if not self._client.is_let_in:
+            self._writer.refuse(REVOKED)
+            return
+        left_s = self._throttle.left_s
+        if left_s and hasattr(answer, "throttle_time_ms"):
+            answer.throttle_time_ms = max(answer.throttle_time_ms, _ms(left_s))
+        header, shown = asked.header, asked.header.api_version if version is None else version
+        self._measure(asked, answer)
+        self._writer.write(encode_response(header.correlation_id, answer, shown))
+
+    def _measure(self, asked: RequestEntry, answer: Message | None) -> None:
+        self._metrics.kafka_answered(APIS[asked.header.api_key].name, self._loop.time() - asked.began)
+        for error in () if answer is None else errors_in(answer):
+            self._metrics.kafka_failed(error)
+
+
+def _ms(seconds: float) -> int:
+    return min(max(1, round(seconds * 1_000)), 2**31 - 1)

@@ -1,0 +1,1 @@
+"""The APIs of classic groups, and of the offsets that all groups commit."""

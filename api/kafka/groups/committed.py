@@ -1,0 +1,309 @@
+"""The offsets that groups have committed: OffsetCommit, OffsetFetch, OffsetDelete.
+
+OffsetFetch is answered by the coordinator, which has the newest ones. A partition without a committed offset
+has −1, and is no error.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from api.client_topics import known_id_of, known_name_of
+from api.kafka.clients.client import Client
+from api.kafka.clients.door import NO_LEADER_EPOCH, Door
+from api.kafka.clients.errors import ErrorCode, error_code, group_error_code
+from api.kafka.protocol.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from api.kafka.protocol.notation import ZERO_UUID
+from coordinator.groups.classic.events import CommitOffsets
+from coordinator.groups.events import OffsetAndMetadata
+from coordinator.groups.group import Group
+from log_tables.cluster.acl import Operation, ResourceType
+from log_tables.errors import LakelogError
+from log_tables.topic_partition import TopicPartition
+
+NO_OFFSET = -1
+
+IDS_SINCE = 10
+"""The version of OffsetCommit and OffsetFetch from which on topics have ids instead of names (KIP-848)."""
+
+ERROR_SINCE = 2
+"""The version of OffsetFetch from which on an answer has an error of its own, besides those of partitions."""
+
+GROUPS_SINCE = 8
+"""The version of OffsetFetch from which on there are many groups."""
+
+
+async def offset_commit(
+    door: Door, client: Client, request: OffsetCommitRequest, version: int
+) -> OffsetCommitResponse:
+    """Each partition has a code of its own. A client that may not read the group learns of no topic."""
+    if not client.may(Operation.READ, ResourceType.GROUP, request.group_id):
+        return _all_refused(request)
+    names = [_name_of(door, each.topic_id) if version >= IDS_SINCE else each.name for each in request.topics]
+    codes: dict[tuple[str, int], ErrorCode] = {}
+    offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+    for topic, name in zip(request.topics, names, strict=True):
+        refusal = _refusal(client, name)
+        for each in topic.partitions:
+            if refusal is None:
+                place = OffsetAndMetadata(each.committed_offset, each.committed_metadata or "")
+                offsets[TopicPartition(name, each.partition_index)] = place
+            else:
+                codes[_key(topic), each.partition_index] = refusal
+    failed = await _commit(door, client, request, offsets)
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=each.partition_index,
+                        error_code=codes.get((_key(topic), each.partition_index))
+                        or failed.get(TopicPartition(name, each.partition_index), ErrorCode.NONE),
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic, name in zip(request.topics, names, strict=True)
+        ]
+    )
+
+
+def _all_refused(request: OffsetCommitRequest) -> OffsetCommitResponse:
+    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _key(topic: OffsetCommitRequestTopic) -> str:
+    return topic.name or topic.topic_id.hex()
+
+
+def _refusal(client: Client, name: str) -> ErrorCode | None:
+    if not name:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    may = client.may(Operation.READ, ResourceType.TOPIC, name)
+    return None if may else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+async def _commit(
+    door: Door,
+    client: Client,
+    request: OffsetCommitRequest,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+) -> dict[TopicPartition, ErrorCode]:
+    try:
+        event = CommitOffsets(
+            offsets=offsets,
+            at_ms=door.here.clock.now_ms(),
+            member_id=request.member_id,
+            generation=request.generation_id_or_member_epoch,
+            instance_id=request.group_instance_id,
+            context=client.identified,
+        )
+        refused = await door.here.classic.commit(request.group_id, event)
+    except LakelogError as error:
+        return dict.fromkeys(offsets, group_error_code(error))
+    return {at: error_code(error) for at, error in refused.items()}
+
+
+async def offset_fetch(
+    door: Door, client: Client, request: OffsetFetchRequest, version: int
+) -> OffsetFetchResponse:
+    """The committed offsets of the topics that are named, or (null) of all."""
+    if version >= GROUPS_SINCE:
+        # The last counts of those that are named twice, so an answer is no larger than all offsets are.
+        asked_of = {each.group_id: each for each in request.groups}
+        groups = [await _fetched(door, client, each, version) for each in asked_of.values()]
+        return OffsetFetchResponse(groups=groups)
+    asked = OffsetFetchRequestGroup(
+        group_id=request.group_id,
+        topics=None
+        if request.topics is None
+        else [
+            OffsetFetchRequestTopics(name=each.name, partition_indexes=each.partition_indexes)
+            for each in request.topics
+        ],
+    )
+    found = await _fetched(door, client, asked, version)
+    return OffsetFetchResponse(
+        error_code=found.error_code,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=each.partition_index,
+                        committed_offset=each.committed_offset,
+                        committed_leader_epoch=each.committed_leader_epoch,
+                        metadata=each.metadata,
+                        error_code=each.error_code,
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in found.topics
+        ],
+    )
+
+
+async def _fetched(
+    door: Door, client: Client, asked: OffsetFetchRequestGroup, version: int
+) -> OffsetFetchResponseGroup:
+    try:
+        client.check(Operation.DESCRIBE, ResourceType.GROUP, asked.group_id)
+        group = await door.here.classic.group(asked.group_id)
+    except LakelogError as error:
+        return _unknown(asked, group_error_code(error), version)
+    if asked.topics is None:
+        topics = _all(door, client, group)
+    else:
+        topics = [_of_topic(door, client, group, each) for each in asked.topics]
+    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+
+
+def _unknown(asked: OffsetFetchRequestGroup, code: ErrorCode, version: int) -> OffsetFetchResponseGroup:
+    """An old client must not take the error of a group for one that has committed nothing."""
+    if version >= ERROR_SINCE:
+        return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=code)
+    topics = [
+        OffsetFetchResponseTopics(
+            name=topic.name,
+            partitions=[
+                OffsetFetchResponsePartitions(partition_index=p, committed_offset=NO_OFFSET, error_code=code)
+                for p in topic.partition_indexes
+            ],
+        )
+        for topic in asked.topics or ()
+    ]
+    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+
+
+def _all(door: Door, client: Client, group: Group) -> list[OffsetFetchResponseTopics]:
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(group.offsets):
+        by_topic.setdefault(topic, []).append(partition)
+    return [
+        OffsetFetchResponseTopics(
+            name=name, topic_id=_id(door, name), partitions=[_offset(group, name, p) for p in partitions]
+        )
+        for name, partitions in by_topic.items()
+        if client.sees(ResourceType.TOPIC, name) and name in group.topics
+    ]
+
+
+def _of_topic(
+    door: Door, client: Client, group: Group, asked: OffsetFetchRequestTopics
+) -> OffsetFetchResponseTopics:
+    name = asked.name or _name_of(door, asked.topic_id)
+    code = ErrorCode.NONE
+    if not name:
+        code = ErrorCode.UNKNOWN_TOPIC_ID
+    elif not client.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return OffsetFetchResponseTopics(
+        name=asked.name,
+        topic_id=asked.topic_id,
+        partitions=[_offset(group, name, p, code) for p in asked.partition_indexes],
+    )
+
+
+def _offset(
+    group: Group, name: str, partition: int, code: ErrorCode = ErrorCode.NONE
+) -> OffsetFetchResponsePartitions:
+    found = None if code else group.committed(TopicPartition(name, partition))
+    return OffsetFetchResponsePartitions(
+        partition_index=partition,
+        committed_offset=NO_OFFSET if found is None else found.offset,
+        committed_leader_epoch=NO_LEADER_EPOCH,
+        metadata="" if found is None else found.metadata,
+        error_code=code,
+    )
+
+
+async def offset_delete(
+    door: Door, client: Client, request: OffsetDeleteRequest, _version: int
+) -> OffsetDeleteResponse:
+    """Only of topics that no member is subscribed to."""
+    asked = [
+        TopicPartition(topic.name, each.partition_index)
+        for topic in request.topics
+        for each in topic.partitions
+    ]
+    denied = {
+        name
+        for name in {at.topic for at in asked}
+        if not client.may(Operation.READ, ResourceType.TOPIC, name)
+    }
+    try:
+        client.check(Operation.DELETE, ResourceType.GROUP, request.group_id)
+        wanted = [at for at in asked if at.topic not in denied]
+        refused = await door.here.classic.delete_offsets(request.group_id, wanted)
+    except LakelogError as error:
+        client.note_failure("DeleteOffsets", ResourceType.GROUP, request.group_id, error)
+        return OffsetDeleteResponse(error_code=group_error_code(error))
+    gone = len(wanted) - len(refused)
+    if gone:
+        client.note_change("DeleteOffsets", ResourceType.GROUP, request.group_id, offsets=gone)
+    codes = {at: error_code(error) for at, error in refused.items()}
+    codes |= {at: ErrorCode.TOPIC_AUTHORIZATION_FAILED for at in asked if at.topic in denied}
+    return OffsetDeleteResponse(topics=_deleted(request, codes))
+
+
+def _deleted(
+    request: OffsetDeleteRequest, codes: Mapping[TopicPartition, ErrorCode]
+) -> list[OffsetDeleteResponseTopic]:
+    def partitions(name: str, indexes: Iterable[int]) -> list[OffsetDeleteResponsePartition]:
+        return [
+            OffsetDeleteResponsePartition(
+                partition_index=index, error_code=codes.get(TopicPartition(name, index), ErrorCode.NONE)
+            )
+            for index in indexes
+        ]
+
+    return [
+        OffsetDeleteResponseTopic(
+            name=topic.name,
+            partitions=partitions(topic.name, [each.partition_index for each in topic.partitions]),
+        )
+        for topic in request.topics
+    ]
+
+
+def _name_of(door: Door, topic_id: bytes) -> str:
+    """The name of a topic, as known here; empty for an unknown id."""
+    return known_name_of(door.here, topic_id.hex()) or ""
+
+
+def _id(door: Door, name: str) -> bytes:
+    topic_id = known_id_of(door.here, name)
+    return ZERO_UUID if topic_id is None else bytes.fromhex(topic_id)

@@ -1,0 +1,150 @@
+"""Groups as administrators see them: DescribeGroups, ListGroups, DeleteGroups.
+
+A group of the HTTP API's consumer instances is shown as a group of consumers, each with its partitions in the
+form in which Kafka's clients read them.
+"""
+
+import asyncio
+
+from api.kafka.clients.authorized_operations import authorized_operations
+from api.kafka.clients.client import Client
+from api.kafka.clients.door import Door
+from api.kafka.clients.errors import ErrorCode, group_error_code
+from api.kafka.protocol.messages.groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from coordinator.groups.classic.classic_group import ClassicState
+from coordinator.groups.classic.consumer_protocol import encode_assignment, encode_subscription
+from coordinator.groups.group import Group
+from log_tables.cluster.acl import Operation, ResourceType
+from log_tables.errors import LakelogError
+
+CLASSIC = "classic"
+"""The type of all groups here (KIP-848)."""
+
+DELETED_AT_ONCE = 64
+"""So many groups of one request are deleted side by side: their records are written together."""
+
+UNKNOWN_SINCE = 6
+"""The version of DescribeGroups from which on an unknown group is an error, and not one that is dead."""
+
+
+async def describe_groups(
+    door: Door, client: Client, request: DescribeGroupsRequest, version: int
+) -> DescribeGroupsResponse:
+    """Groups as their coordinators have them; those of another gateway as they were written last."""
+    found = [
+        await _described(door, client, name, version, request.include_authorized_operations)
+        for name in dict.fromkeys(request.groups)  # once, however often it is named
+    ]
+    return DescribeGroupsResponse(groups=found)
+
+
+async def _described(door: Door, client: Client, name: str, version: int, operations: bool) -> DescribedGroup:
+    try:
+        client.check(Operation.DESCRIBE, ResourceType.GROUP, name)
+        group = await door.here.classic.group(name)
+    except LakelogError as error:
+        return DescribedGroup(group_id=name, error_code=group_error_code(error), error_message=error.message)
+    if not group.exists and version >= UNKNOWN_SINCE:
+        return DescribedGroup(
+            group_id=name,
+            group_state=ClassicState.DEAD,
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+            error_message=f"there is no consumer group {name!r}",
+        )
+    stable = group.state is ClassicState.STABLE
+    return DescribedGroup(
+        group_id=name,
+        group_state=group.state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.assignor if stable else "",
+        members=_members(group, stable),
+        authorized_operations=authorized_operations(client, ResourceType.GROUP, name, asked=operations),
+    )
+
+
+def _members(group: Group, stable: bool) -> list[DescribedGroupMember]:
+    """A member has metadata and an assignment while the group is stable, as in Kafka."""
+    found = []
+    for each in group.group_members:
+        classic = group.classic.members.get(each.id)
+        if classic is not None:
+            metadata, assignment = classic.metadata(group.classic.protocol), classic.assignment
+        else:
+            topics = group.subscription(group.members[each.id])
+            metadata, assignment = encode_subscription(topics), encode_assignment(each.owned or ())
+        found.append(
+            DescribedGroupMember(
+                member_id=each.id,
+                group_instance_id=None if classic is None else each.instance_id,
+                client_id=each.client_id,
+                client_host=f"/{each.host}",
+                member_metadata=metadata if stable else b"",
+                member_assignment=assignment if stable else b"",
+            )
+        )
+    return found
+
+
+async def list_groups(
+    door: Door, client: Client, request: ListGroupsRequest, _version: int
+) -> ListGroupsResponse:
+    """The groups that this gateway coordinates, and those of nobody that it would: clients ask them all."""
+    states = {state.lower() for state in request.states_filter}
+    types = {kind.lower() for kind in request.types_filter}
+    try:
+        groups = await door.here.shard_manager.groups_here()
+    except LakelogError as error:
+        return ListGroupsResponse(error_code=group_error_code(error))
+    return ListGroupsResponse(
+        groups=[
+            ListedGroup(
+                group_id=group.id,
+                protocol_type=group.protocol_type,
+                group_state=group.state,
+                group_type=CLASSIC,
+            )
+            for group in groups
+            if (not states or group.state.lower() in states)
+            and (not types or CLASSIC in types)
+            and client.sees(ResourceType.GROUP, group.id)
+        ]
+    )
+
+
+async def delete_groups(
+    door: Door, client: Client, request: DeleteGroupsRequest, _version: int
+) -> DeleteGroupsResponse:
+    """Only groups without members. Each is durably gone before the answer, so several go at once."""
+    names = [*dict.fromkeys(request.groups_names)]
+    codes: list[ErrorCode] = []
+    for first in range(0, len(names), DELETED_AT_ONCE):
+        some = names[first : first + DELETED_AT_ONCE]
+        codes += await asyncio.gather(*(_deleted(door, client, name) for name in some))
+    return DeleteGroupsResponse(
+        results=[
+            DeletableGroupResult(group_id=name, error_code=code)
+            for name, code in zip(names, codes, strict=True)
+        ]
+    )
+
+
+async def _deleted(door: Door, client: Client, name: str) -> ErrorCode:
+    try:
+        client.check(Operation.DELETE, ResourceType.GROUP, name)
+        await door.here.classic.delete(name)
+    except LakelogError as error:
+        client.note_failure("DeleteGroups", ResourceType.GROUP, name, error)
+        return group_error_code(error)
+    client.note_change("DeleteGroups", ResourceType.GROUP, name)
+    return ErrorCode.NONE

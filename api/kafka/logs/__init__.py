@@ -1,0 +1,1 @@
+"""The APIs that append to partitions and read them."""

@@ -1,0 +1,367 @@
+"""Fetch: the records of partitions from offsets on, with a wait for them (KIP-74, KIP-227, KIP-516).
+
+There are no fetch sessions: the answer's session id is 0, so a client names all its partitions each time. Any
+gateway answers. Kafka gives whole batches; here an answer begins exactly at the offset that was asked for.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, groupby
+
+from api.client_topics import current_topic, name_of, topic_to_read
+from api.kafka.clients.client import Client
+from api.kafka.clients.door import Door
+from api.kafka.clients.errors import ErrorCode, error_code
+from api.kafka.clients.read_ahead import ReadRecords, read_records
+from api.kafka.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from api.kafka.protocol.primitives import Fragments
+from api.kafka.records.batch_header import HEADER_BYTES
+from api.kafka.records.compression import Compression
+from coordinator.access.quota_manager import QuotaKind
+from coordinator.groups.tail_follower import WAITS
+from log_tables.cluster.acl import Operation, ResourceType
+from log_tables.cluster.topic import Topic
+from log_tables.errors import AuthorizationFailed, BufferFull, LakelogError, TopicDeleted, UnknownTopic
+from log_tables.limits import KAFKA_ANSWER_MAX_BYTES, READ_SEGMENTS_MAX
+from log_tables.partition.partition import Partition
+
+FRESH_S = 0.02
+"""How old a look at a partition may be that is led elsewhere, when a fetch begins."""
+
+ROOM_PAUSE_S = 0.02
+"""Until it is asked again whether there is room for an answer."""
+
+ROOM_WAIT_S = 5.0
+"""How long an answer with records waits for room."""
+
+INLINE_PARTITIONS_MAX = 64
+"""More partitions are looked at in a thread: some 10 µs each."""
+
+ZSTD_SINCE = 10
+"""The version of Fetch from which on clients know zstd."""
+
+IDS_SINCE = 13
+"""The version of Fetch from which on topics are named by their ids."""
+
+NONE = -1
+"""No such offset."""
+
+
+def _unknown_id() -> UnknownTopic:
+    return UnknownTopic("there is no topic with this id; ask for the metadata")
+
+
+@dataclass(slots=True, eq=False)
+class _PartitionRead:
+    """A partition of a request: its log, or why there is none, and the batches that are read."""
+
+    asked: FetchPartition
+    by_id: bool
+    topic: Topic | None = None
+    log: Partition | None = None
+    error: LakelogError | None = None
+    code: ErrorCode = ErrorCode.NONE
+    records: ReadRecords | None = None
+
+    def fail(self, error: LakelogError) -> None:
+        self.error, self.code, self.records = error, error_code(error), None
+        if isinstance(error, AuthorizationFailed):
+            self.code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif self.by_id and isinstance(error, UnknownTopic | TopicDeleted):
+            self.code = ErrorCode.UNKNOWN_TOPIC_ID
+
+    @property
+    def readable(self) -> bool:
+        return self.log is not None and self.code is ErrorCode.NONE
+
+    def drop(self) -> None:
+        """Answer none of the records that are read."""
+        self.records = None
+
+    def check_live(self) -> None:
+        """Note it if the topic is found deleted."""
+        if self.readable and self.log is not None:
+            try:
+                self.log.check_live()
+            except LakelogError as error:
+                self.fail(error)
+
+    def available(self) -> int:
+        """About the bytes of an answer with the records from the offset on; 0 where that is an error.
+
+        Offsets whose records compaction has removed count as a byte each: the answer says that they are gone.
+        """
+        assert self.log is not None
+        try:
+            plan = self.log.plan_read(
+                self.asked.fetch_offset, max(1, self.asked.partition_max_bytes), READ_SEGMENTS_MAX
+            )
+        except LakelogError as error:
+            self.fail(error)
+            return 0
+        count = plan.end - plan.start
+        if not plan.segments or not count:
+            return count
+        width = sum(each.raw_bytes for each in plan.segments) // sum(each.records for each in plan.segments)
+        return HEADER_BYTES + max(1, width) * count
+
+    def limit(self, left: int) -> int:
+        """The bytes that it may read where `left` are left for the whole answer."""
+        return min(left, max(1, self.asked.partition_max_bytes))
+
+    @property
+    def size_bytes(self) -> int:
+        return 0 if self.records is None else self.records.size_bytes
+
+    def data(self) -> PartitionData:
+        """As the answer has it."""
+        number, here = self.asked.partition, None if self.log is None else self.log.snapshot
+        if here is None or self.code is not ErrorCode.NONE:
+            return PartitionData(
+                partition_index=number,
+                error_code=self.code,
+                high_watermark=NONE if here is None else here.high_watermark,
+                log_start_offset=NONE if here is None else here.log_start,
+                records=b"",
+            )
+        return PartitionData(
+            partition_index=number,
+            high_watermark=here.high_watermark,
+            last_stable_offset=here.high_watermark,
+            log_start_offset=here.log_start,
+            records=b"" if self.records is None else Fragments([*chain.from_iterable(self.records.batches)]),
+        )
+
+
+@dataclass(slots=True)
+class _Answer:
+    """All partitions of a request, by topic in its order."""
+
+    topics: list[tuple[FetchTopic, str, list[_PartitionRead]]] = field(default_factory=list)
+
+    @property
+    def parts(self) -> list[_PartitionRead]:
+        return [part for _, _, parts in self.topics for part in parts]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(part.size_bytes for part in self.parts)
+
+    @property
+    def failed(self) -> bool:
+        return any(part.code is not ErrorCode.NONE for part in self.parts)
+
+
+async def fetch(door: Door, client: Client, request: FetchRequest, version: int) -> FetchResponse:
+    """At most KAFKA_ANSWER_MAX_BYTES, and some seconds of a quota; a client that asked for more asks on from
+    there. A client that has used up its quota for long gets nothing, and hears for how long.
+    """
+    here = door.here
+    if client.is_in_debt(QuotaKind.CONSUMER_BYTES):
+        return FetchResponse(responses=[])
+    wait_s = min(max(request.max_wait_ms, 0), here.settings.fetch_timeout_ms_max) / 1_000
+    deadline = here.clock.monotonic() + wait_s
+    answer, by_id = _Answer(), version >= IDS_SINCE
+    for topic in request.topics:
+        name = await name_of(here, topic.topic_id.hex()) if by_id else topic.topic
+        parts = await _opened(door, client, name, topic, by_id)
+        answer.topics.append((topic, name or "", parts))
+    await here.tails.follow([part.log for part in answer.parts if part.log is not None], FRESH_S)
+    if await _waited(door, answer, request.min_bytes, deadline):
+        _check_again(client, answer)
+    began = here.clock.monotonic()
+    most = min(max(1, request.max_bytes), KAFKA_ANSWER_MAX_BYTES, max(1, client.fetch_max_bytes))
+    limit = min(most, await _available(answer))
+    if limit and await _has_room(door, client, limit):
+        await _read(client, answer, limit, _compression(door, version))
+        _keep_room(client, answer)
+    await _forget_old_topics(door, answer)
+    _measure(door, answer, here.clock.monotonic() - began)
+    client.charge(QuotaKind.CONSUMER_BYTES, answer.size_bytes)
+    return _response(answer)
+
+
+async def _opened(
+    door: Door, client: Client, name: str | None, asked: FetchTopic, by_id: bool
+) -> list[_PartitionRead]:
+    parts = [_PartitionRead(each, by_id) for each in asked.partitions]
+    try:
+        if name is None:
+            raise _unknown_id()
+        client.check(Operation.READ, ResourceType.TOPIC, name)
+        topic = await topic_to_read(door.here, name)
+        if by_id and topic.topic_id != asked.topic_id.hex():
+            raise _unknown_id()
+    except LakelogError as error:
+        for part in parts:
+            part.fail(error)
+        return parts
+    for part in parts:
+        part.topic, number = topic, part.asked.partition
+        try:
+            known = topic.is_open(number)
+            part.log = topic.partition(number) if known else await asyncio.to_thread(topic.partition, number)
+        except LakelogError as error:
+            part.fail(error)
+    return parts
+
+
+async def _waited(door: Door, answer: _Answer, min_bytes: int, deadline: float) -> bool:
+    """Wait until `min_bytes` are there, something failed, or `deadline`; returns whether there was a wait."""
+    here, loop, arrived = door.here, asyncio.get_running_loop(), asyncio.Event()
+    logs = [part.log for part in answer.parts if part.log is not None]
+    pause, look = WAITS.first_s, None
+    with ExitStack() as subscribed:
+        for log in logs:
+            subscribed.callback(log.on_commit(partial(_wake, loop, arrived)))
+        while await _available(answer) < min_bytes and not (answer.failed or here.stopping.is_set()):
+            left = deadline - here.clock.monotonic()
+            if left <= 0:
+                break
+            due = here.tails.due_s(logs, pause)
+            if look is None and due <= 0:
+                look = asyncio.create_task(here.tails.follow(logs, pause))
+                look.add_done_callback(lambda _: arrived.set())
+            pause = WAITS.after(pause)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(arrived.wait(), min(left, due if look is None else WAITS.max_s))
+            arrived.clear()
+            if look is not None and look.done():
+                look = None
+            for part in answer.parts:
+                part.check_live()
+    return pause != WAITS.first_s
+
+
+def _wake(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(event.set)
+
+
+async def _available(answer: _Answer) -> int:
+    """About the bytes that are there; a partition that cannot be read notes why."""
+    parts = [part for part in answer.parts if part.readable]
+    if len(parts) <= INLINE_PARTITIONS_MAX and all(
+        part.log is not None and part.log.reaches(part.asked.fetch_offset) for part in parts
+    ):
+        return sum(part.available() for part in parts)
+    return await asyncio.to_thread(lambda: sum(part.available() for part in parts))
+
+
+def _check_again(client: Client, answer: _Answer) -> None:
+    """The rights of a client may have changed while it waited."""
+    for _, name, parts in answer.topics:
+        if any(part.readable for part in parts) and not client.may(Operation.READ, ResourceType.TOPIC, name):
+            for part in parts:
+                part.code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+async def _has_room(door: Door, client: Client, limit: int) -> bool:
+    """Whether the memory for an answer is there within ROOM_WAIT_S. Without it the answer has no records, and
+    the client asks once more.
+    """
+    until = door.here.clock.monotonic() + ROOM_WAIT_S
+    while True:
+        try:
+            client.room.settle(2 * limit)  # the records that it is made of, too
+            return True
+        except BufferFull:
+            if door.here.clock.monotonic() > until:
+                return False
+            await asyncio.sleep(ROOM_PAUSE_S)
+
+
+def _keep_room(client: Client, answer: _Answer) -> None:
+    """Hold what the answer takes: more than was asked for, if its first record is larger. Without room for
+    that the answer has no records, and the client asks once more. A record that is larger than all the room
+    takes all of it.
+    """
+    try:
+        client.room.settle(min(answer.size_bytes, client.room.limit_bytes))
+    except BufferFull:
+        client.room.settle(0)
+        for part in answer.parts:
+            part.drop()
+
+
+def _compression(door: Door, version: int) -> Compression:
+    """How records are packed: by a codec that a client of this version knows (KIP-110)."""
+    wanted = Compression[door.here.settings.kafka_compression_type.upper()]
+    return Compression.NONE if wanted is Compression.ZSTD and version < ZSTD_SINCE else wanted
+
+
+async def _read(client: Client, answer: _Answer, limit: int, compression: Compression) -> None:
+    """Read about `limit` bytes, of the first partition at least one record; and what follows, if this client
+    will ask for it.
+    """
+    left, parts = limit, [part for part in answer.parts if part.readable]
+    for is_ahead, some in groupby(parts, lambda part: part.log in client.ahead):
+        asked = [*some]
+        if is_ahead:
+            for part in asked:
+                await _take(client, part, left, compression)
+                left -= part.size_bytes
+        missing = [part for part in asked if part.records is None]
+        if missing and left > 0:
+            left = await asyncio.to_thread(_read_parts, missing, left, compression)
+    for part in parts:
+        if part.records is not None and part.log is not None:
+            client.ahead.note(part.log, part.asked.fetch_offset, part.limit(limit), part.records, compression)
+
+
+async def _take(client: Client, part: _PartitionRead, left: int, compression: Compression) -> None:
+    if left > 0 and part.log is not None:
+        part.records = await client.ahead.take(
+            part.log, part.asked.fetch_offset, part.limit(left), compression
+        )
+
+
+def _read_parts(parts: Sequence[_PartitionRead], left: int, compression: Compression) -> int:
+    """Read `left` bytes of them; returns how many are left then. Blocking."""
+    for part in parts:
+        if left > 0 and part.log is not None:
+            try:
+                part.records = read_records(part.log, part.asked.fetch_offset, part.limit(left), compression)
+            except LakelogError as error:
+                part.fail(error)
+            left -= part.size_bytes
+    return left
+
+
+async def _forget_old_topics(door: Door, answer: _Answer) -> None:
+    """See to it that the next request finds the topic as it is now, where this one met an old one."""
+    for part in answer.parts:
+        if part.error is not None and part.topic is not None:
+            with suppress(LakelogError):
+                await current_topic(door.here, part.topic, part.topic.partition_count, part.error)
+
+
+def _measure(door: Door, answer: _Answer, seconds: float) -> None:
+    for _, name, parts in answer.topics:
+        records = sum(0 if part.records is None else part.records.count for part in parts)
+        if records:
+            size = sum(part.size_bytes for part in parts)
+            door.here.metrics.topic(name).fetched(records, size, seconds)
+
+
+def _response(answer: _Answer) -> FetchResponse:
+    return FetchResponse(
+        responses=[
+            FetchableTopicResponse(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                partitions=[part.data() for part in parts],
+            )
+            for topic, _, parts in answer.topics
+        ]
+    )

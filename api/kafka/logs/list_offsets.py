@@ -1,0 +1,107 @@
+"""ListOffsets: the ends of a log, and the first offset at or after a time (KIP-79, KIP-734, KIP-405)."""
+
+import asyncio
+from enum import IntEnum
+
+from api.client_topics import with_topic_to_read
+from api.kafka.clients.client import Client
+from api.kafka.clients.door import NO_LEADER_EPOCH, Door
+from api.kafka.clients.errors import ErrorCode, error_code
+from api.kafka.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from log_tables.cluster.acl import Operation, ResourceType
+from log_tables.cluster.topic import Topic
+from log_tables.errors import LakelogError
+from log_tables.partition.partition import Partition
+
+
+class OffsetSpec(IntEnum):
+    """Times that stand for an end of a log."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+    EARLIEST_LOCAL = -4
+    LATEST_TIERED = -5
+
+
+NONE = -1
+"""No such offset, or no time."""
+
+
+async def list_offsets(
+    door: Door, client: Client, request: ListOffsetsRequest, _version: int
+) -> ListOffsetsResponse:
+    """Both isolation levels see the same: a transaction is in no log before it is committed."""
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name, partitions=await _of_topic(door, client, topic.name, topic.partitions)
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+async def _of_topic(
+    door: Door, client: Client, name: str, asked: list[ListOffsetsPartition]
+) -> list[ListOffsetsPartitionResponse]:
+    if not client.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return [_failed(each.partition_index, code) for each in asked]
+    return [await _of_partition(door, name, each) for each in asked]
+
+
+async def _of_partition(door: Door, name: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+    def find(topic: Topic) -> tuple[int, int]:
+        partition = topic.partition(asked.partition_index)
+        partition.refresh()
+        return _found(partition, asked.timestamp)
+
+    try:
+        offset, time_ms = await with_topic_to_read(
+            door.here, name, lambda topic: asyncio.to_thread(find, topic)
+        )
+    except LakelogError as error:
+        return _failed(asked.partition_index, error_code(error))
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index,
+        offset=offset,
+        timestamp=time_ms,
+        leader_epoch=NO_LEADER_EPOCH,
+    )
+
+
+def _found(  # noqa: PLR0911 -- one for each time that stands for an end
+    partition: Partition, wanted: int
+) -> tuple[int, int]:
+    """The offset that is `wanted`, and the time of its record in milliseconds. Blocking."""
+    here = partition.snapshot
+    match wanted:
+        case OffsetSpec.LATEST:
+            return here.high_watermark, NONE
+        case OffsetSpec.EARLIEST:
+            return here.log_start, NONE
+        case OffsetSpec.MAX_TIMESTAMP:
+            latest = partition.latest_record()
+            return (NONE, NONE) if latest is None else (latest[0], latest[1] // 1_000)
+        case OffsetSpec.EARLIEST_LOCAL:
+            return max(here.log_start, here.tiered), NONE
+        case OffsetSpec.LATEST_TIERED:
+            return (here.tiered - 1 if here.tiered > here.log_start else NONE), NONE
+    offset = partition.position(wanted * 1_000)
+    if offset is None:
+        return NONE, NONE
+    time_us = partition.timestamp_at(offset)
+    return offset, NONE if time_us is None else time_us // 1_000
+
+
+def _failed(partition: int, code: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(
+        partition_index=partition, error_code=code, offset=NONE, timestamp=NONE, leader_epoch=NO_LEADER_EPOCH
+    )

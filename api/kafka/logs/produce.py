@@ -1,0 +1,334 @@
+"""Produce: one record batch for each partition, appended in the order of arrival (KIP-98)."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+from api.client_topics import name_of, refreshed_topic, topic_to_write
+from api.kafka.clients.client import Client
+from api.kafka.clients.door import Door
+from api.kafka.clients.errors import ErrorCode, Refusal, error_code
+from api.kafka.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from api.kafka.records.errors import InvalidBatch, too_large
+from api.kafka.records.produced import DecodedBatch, decode_batch
+from ingest.buffer import Room
+from ingest.writer import Acks, Appended, AppendOutcome
+from log_tables.cluster.acl import Operation, ResourceType
+from log_tables.cluster.route import Route, SentRecords
+from log_tables.cluster.topic import Topic
+from log_tables.errors import (
+    AuthorizationFailed,
+    BufferFull,
+    InvalidRecord,
+    InvalidValue,
+    LakelogError,
+    OffsetMismatch,
+    RecordTooLarge,
+    SequenceGap,
+    TopicDeleted,
+    UnknownPartition,
+)
+from log_tables.limits import PART_BYTES
+from log_tables.partition.partition import AppendRequest, ProducerStamp
+from log_tables.rows import Records, Rows
+
+_ACKS = {0: Acks.NONE, 1: Acks.LEADER, -1: Acks.ALL}
+
+INLINE_MAX_BYTES = 64 * 1024
+"""A larger batch is decoded in a thread: on the event loop it would hold up others for milliseconds."""
+
+ROOM_PAUSE_S = 0.02
+"""Until it is tried again whether there is room for the records of a batch."""
+
+IDS_SINCE = 13
+"""The version of Produce from which on topics are named by their ids."""
+
+NO_OFFSET = -1
+"""No log ends here."""
+
+_REFUSED_BY_TOPIC = (InvalidRecord, RecordTooLarge, UnknownPartition)
+"""Refusals that depend on the known state of the topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Append:
+    """How a request is to be answered, and whether it names topics by their ids."""
+
+    acks: Acks
+    timeout_s: float
+    by_id: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _PendingAppend:
+    """An append to a topic, as it was known, whose outcome is to come. Its batch had `size_bytes`."""
+
+    topic: Topic
+    by_id: bool
+    size_bytes: int
+    outcome: "asyncio.Future[AppendOutcome]"
+
+
+_Coming = _PendingAppend | PartitionProduceResponse
+
+
+async def produce(
+    door: Door, client: Client, request: ProduceRequest, version: int, room: Room
+) -> "asyncio.Future[ProduceResponse | None]":
+    """The answer to come, None with acks=0. When this returns, every batch is sequenced, refused, or in its
+    line. `room` is that of the frame.
+    """
+    began, acks = door.here.clock.monotonic(), _ACKS.get(request.acks)
+    coming: list[list[_Coming]] = []
+    by_id = version >= IDS_SINCE
+    for topic in request.topic_data:
+        found = await _topic_of(door, client, topic, by_id)
+        if acks is None:
+            found = Refusal(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; use 0, 1 or -1")
+        if isinstance(found, Refusal):
+            coming.append([_response(part.index, found) for part in topic.partition_data])
+            continue
+        asked = _Append(acks or Acks.ALL, max(request.timeout_ms, 1) / 1_000, by_id)
+        coming.append(
+            [
+                await _begin(door, client, (found, part.index), part, asked, room)
+                for part in topic.partition_data
+            ]
+        )
+    return asyncio.ensure_future(_answered(door, request, coming, began))
+
+
+def _unknown_id() -> Refusal:
+    return Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id; ask for the metadata")
+
+
+async def _topic_of(door: Door, client: Client, asked: TopicProduceData, by_id: bool) -> Topic | Refusal:
+    name = await name_of(door.here, asked.topic_id.hex()) if by_id else asked.name
+    if name is None:
+        return _unknown_id()
+    try:
+        client.check(Operation.WRITE, ResourceType.TOPIC, name)
+        topic = await topic_to_write(door.here, name)
+        return _unknown_id() if by_id and topic.topic_id != asked.topic_id.hex() else topic
+    except AuthorizationFailed as error:
+        # A client that has only the id of a topic does not learn its name.
+        why = "not allowed" if by_id else error.message
+        return Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, why)
+    except LakelogError as error:
+        return Refusal(error_code(error), error.message)
+
+
+async def _begin(
+    door: Door,
+    client: Client,
+    at: tuple[Topic, int],
+    part: PartitionProduceData,
+    asked: "_Append",
+    room: Room,
+) -> "_Coming":
+    """Give the batch of one partition to the pipeline."""
+    own = door.here.buffer.room(at[0].name)
+    try:
+        batch = await _decoded(door, part, own, asked.timeout_s)
+        at, entry = await _judged(door, at, batch, asked.by_id)
+        own.settle(entry.size_bytes + PART_BYTES)
+    except (Refusal, InvalidBatch, LakelogError) as error:
+        own.settle(0)
+        return _response(part.index, error)
+    except BaseException:
+        own.settle(0)
+        raise
+    size = len(part.records or b"")
+    part.records = None  # it would keep the whole request
+    room.settle(max(0, room.size_bytes - size))
+    outcome = door.pipeline.append(client, at, entry, asked.acks, own, asked.timeout_s)
+    return _PendingAppend(at[0], asked.by_id, size, outcome)
+
+
+async def _decoded(door: Door, part: PartitionProduceData, own: Room, timeout_s: float) -> DecodedBatch:
+    """The records of a batch, once there is room for them. Raises InvalidBatch, BufferFull, Refusal."""
+    data = part.records
+    if not data:
+        raise Refusal(ErrorCode.INVALID_RECORD, "the partition has no record batch; send one")
+    decode = partial(
+        decode_batch,
+        memoryview(data),
+        int(door.here.settings.max_request_bytes),
+        door.here.clock.now_us(),
+        partial(_hold, own),
+    )
+    deadline = door.here.clock.monotonic() + timeout_s
+    while True:
+        try:
+            batch = await _in_thread(decode) if len(data) > INLINE_MAX_BYTES else decode()
+        except BufferFull:
+            own.settle(0)
+            if door.here.clock.monotonic() > deadline:
+                raise
+            await asyncio.sleep(ROOM_PAUSE_S)
+            continue
+        if batch.producer_id >= 0 and (batch.producer_epoch < 0 or batch.base_sequence < 0):
+            raise Refusal(ErrorCode.INVALID_RECORD, "a producer with an id has an epoch and a sequence, too")
+        if batch.is_transactional:
+            raise Refusal(ErrorCode.INVALID_TXN_STATE, "transactions are not offered over this protocol")
+        return batch
+
+
+def _hold(own: Room, size_bytes: int) -> None:
+    """Take room for what is made of a batch. Raises BufferFull; InvalidBatch where there is never so much."""
+    if size_bytes > own.limit_bytes:
+        raise too_large(
+            f"the batch takes {size_bytes} bytes while it is read, buffer_memory leaves {own.limit_bytes}; "
+            "send fewer records at once"
+        )
+    own.grow(size_bytes)
+
+
+async def _in_thread(decode: Callable[[], DecodedBatch]) -> DecodedBatch:
+    """The batch that `decode` returns. A connection that ends does not end the thread, which may still take
+    room: so it is waited for.
+    """
+    decoding = asyncio.ensure_future(asyncio.to_thread(decode))
+    try:
+        return await asyncio.shield(decoding)
+    except asyncio.CancelledError:
+        await asyncio.wait([decoding])
+        raise
+
+
+async def _judged(
+    door: Door, at: tuple[Topic, int], batch: DecodedBatch, by_id: bool
+) -> tuple[tuple[Topic, int], AppendRequest]:
+    """The append of a batch that the topic takes, as the topic is now.
+
+    Records for an id are for no other topic of its name. A value that the topic refuses is appended nowhere,
+    but its batch may be a repeat of one that was appended before: then the leader knows its sequence, else
+    the log does not end where it is expected to.
+    """
+    topic, partition = at
+    stamp = None
+    if batch.producer_id >= 0:
+        stamp = ProducerStamp(batch.producer_id, batch.producer_epoch, batch.base_sequence)
+    expected = None
+    try:
+        _check(topic, partition, batch.records)
+    except _REFUSED_BY_TOPIC:
+        known = topic
+        topic = await refreshed_topic(door.here, known)
+        if by_id and topic.topic_id != known.topic_id:
+            raise _unknown_id() from None
+        try:
+            _check(topic, partition, batch.records)
+        except InvalidValue:
+            if stamp is None:
+                raise
+            expected = NO_OFFSET
+    return (topic, partition), AppendRequest(batch.records, stamp, expected)
+
+
+def _check(topic: Topic, partition: int, records: Records) -> None:
+    """Raise InvalidRecord, InvalidValue, RecordTooLarge, UnknownPartition for what the topic refuses."""
+    Route(topic, partition, 0).split(SentRecords(records))
+    if topic.config.compacted:
+        _check_keys(topic, records)
+
+
+def _check_keys(topic: Topic, records: Records) -> None:
+    """Kafka refuses records without a key where only the newest of each key is kept."""
+    if isinstance(records, Rows):
+        lacks = records.keys is None or None in records.keys
+    else:
+        lacks = bool(records.column("key").null_count)
+    if lacks:
+        raise InvalidRecord(
+            f"topic {topic.name!r} keeps the newest record of each key, and a record has none; send keys"
+        )
+
+
+async def _answered(
+    door: Door, request: ProduceRequest, coming: list[list[_Coming]], began: float
+) -> ProduceResponse | None:
+    responses = []
+    for topic, parts in zip(request.topic_data, coming, strict=True):
+        answers, records, size = [], 0, 0
+        for part, data in zip(parts, topic.partition_data, strict=True):
+            if isinstance(part, PartitionProduceResponse):
+                answers.append(part)
+                continue
+            outcome: AppendOutcome | Refusal = await part.outcome
+            if isinstance(outcome, TopicDeleted):
+                with suppress(LakelogError):  # so that a repeat finds the one that has the name now
+                    await refreshed_topic(door.here, part.topic)
+                if part.by_id:
+                    outcome = _unknown_id()
+            elif isinstance(outcome, Appended):
+                records += outcome.count
+            size += part.size_bytes
+            answers.append(_response(data.index, outcome, _log_start(part.topic, data.index)))
+        if records:
+            door.here.metrics.topic(topic.name).produced(records, size, door.here.clock.monotonic() - began)
+        responses.append(
+            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+        )
+    return None if request.acks == 0 else ProduceResponse(responses=responses)
+
+
+def _log_start(topic: Topic, partition: int) -> int:
+    """Where the log begins, as known here. A Java producer that the log does not know any longer needs it to
+    begin again.
+    """
+    return topic.partition(partition).log_start if topic.is_open(partition) else NO_OFFSET
+
+
+def _response(
+    partition: int, outcome: "AppendOutcome | Refusal | InvalidBatch", log_start: int = NO_OFFSET
+) -> PartitionProduceResponse:
+    answer = _said(partition, outcome)
+    answer.log_start_offset = log_start
+    return answer
+
+
+def _said(  # noqa: PLR0911 -- one for each kind
+    partition: int, outcome: "AppendOutcome | Refusal | InvalidBatch"
+) -> PartitionProduceResponse:
+    match outcome:
+        case Appended(base_offset=int(base), append_time_us=time_us):
+            time_ms = -1 if time_us is None else time_us // 1_000
+            return PartitionProduceResponse(index=partition, base_offset=base, log_append_time_ms=time_ms)
+        case Appended():
+            return _failed(partition, ErrorCode.DUPLICATE_SEQUENCE_NUMBER, "")
+        case InvalidValue(details={"index": int(index)}):
+            message = BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=outcome.message)
+            return _failed(partition, ErrorCode.INVALID_RECORD, outcome.message, [message])
+        case OffsetMismatch():
+            return _failed(partition, ErrorCode.INVALID_RECORD, "a value does not fit the declared columns")
+        case SequenceGap(details={"expected": 0, **rest}) if "current" not in rest:
+            return _failed(partition, ErrorCode.UNKNOWN_PRODUCER_ID, outcome.message)
+        case LakelogError():
+            return _failed(partition, error_code(outcome), outcome.message)
+    return _failed(partition, ErrorCode(int(outcome.code)), outcome.message)
+
+
+def _failed(
+    partition: int,
+    code: ErrorCode,
+    message: str,
+    records: Sequence[BatchIndexAndErrorMessage] = (),
+) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=partition,
+        error_code=code,
+        base_offset=NO_OFFSET,
+        record_errors=[*records],
+        error_message=message or None,
+    )

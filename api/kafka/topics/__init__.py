@@ -1,0 +1,1 @@
+"""The APIs about topics, their partitions, and settings."""

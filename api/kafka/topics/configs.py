@@ -1,0 +1,260 @@
+"""DescribeConfigs and ListConfigResources: the settings of topics and of this gateway (KIP-133, KIP-226)."""
+
+import asyncio
+from collections.abc import Iterator
+from enum import IntEnum
+from functools import cache
+from typing import NamedTuple
+
+from api.client_topics import TopicDescription, describe_named, describe_topics
+from api.kafka.clients.changes import refusals
+from api.kafka.clients.client import Client
+from api.kafka.clients.door import Door
+from api.kafka.clients.errors import ErrorCode, Refusal, said
+from api.kafka.protocol.messages.configs import (
+    ConfigResource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from api.kafka.topics.broker_config import BrokerSetting, broker_settings
+from api.kafka.topics.topic_config import ConfigSource
+from log_tables.cluster.acl import Operation, ResourceType
+from log_tables.cluster.config import KAFKA_SETTINGS, TopicConfig
+from log_tables.cluster.kafka_settings import WITHOUT_EFFECT
+from log_tables.cluster.setting import Columns, ListSetting, Ratio, Setting
+from log_tables.errors import AuthorizationFailed, BufferFull, LakelogError, UnknownTopic
+from log_tables.limits import KAFKA_RESOURCES_MAX, KIB
+
+DESCRIBED_BYTES = 16 * KIB
+"""Room for the settings of one resource, as they are sent."""
+
+_INT_MAX = 2**31 - 1
+
+
+class ConfigResourceType(IntEnum):
+    """The kinds of what has settings, by Kafka's numbers (org.apache.kafka.common.config.ConfigResource)."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigType(IntEnum):
+    """The kind of a setting's values, by Kafka's numbers."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+async def describe_configs(
+    door: Door, client: Client, request: DescribeConfigsRequest, _version: int
+) -> DescribeConfigsResponse:
+    """All settings with their values. Those of a gateway only it knows."""
+    asked = {(each.resource_type, each.resource_name): each for each in request.resources}
+    judged = refusals((each.resource_type, each.resource_name) for each in request.resources)
+
+    def describe() -> list[DescribeConfigsResult]:
+        topics = describe_named(door.here, (name for _, name in judged))
+        return [
+            _described(door, client, request, asked[key], refusal or topics.get(key[1]))
+            for key, refusal in judged.items()
+        ]
+
+    room = min(len(judged), KAFKA_RESOURCES_MAX) * DESCRIBED_BYTES
+    try:
+        client.room.settle(room)
+    except BufferFull as error:
+        judged = dict.fromkeys(judged, Refusal(*said(error)))
+    return DescribeConfigsResponse(results=await asyncio.to_thread(describe))
+
+
+def _described(
+    door: Door,
+    client: Client,
+    request: DescribeConfigsRequest,
+    asked: DescribeConfigsResource,
+    found: TopicDescription | Refusal | None,
+) -> DescribeConfigsResult:
+    """With no more than was asked for."""
+    kind, name, keys = asked.resource_type, asked.resource_name, asked.configuration_keys
+    result = DescribeConfigsResult(error_message=None, resource_type=kind, resource_name=name)
+    more = (request.include_synonyms, request.include_documentation)
+    try:
+        if isinstance(found, Refusal):
+            raise found
+        wanted = {*keys} if keys else None
+        result.configs = [
+            _entry(each, *more)
+            for each in _settings(door, client, asked, found)
+            if wanted is None or each.name in wanted
+        ]
+    except (LakelogError, Refusal) as error:
+        result.error_code, result.error_message = said(error, denied_code(kind))
+    return result
+
+
+def denied_code(resource_type: int) -> ErrorCode:
+    """The code of a denial of what has settings."""
+    if resource_type == ConfigResourceType.TOPIC:
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+def check_resource(client: Client, operation: Operation, resource_type: int, name: str) -> None:
+    """Raise AuthorizationFailed unless `client` may do this with settings, Refusal where there are none."""
+    if resource_type == ConfigResourceType.TOPIC:
+        client.check(operation, ResourceType.TOPIC, name)
+        return
+    client.check(operation, ResourceType.CLUSTER)
+    if resource_type != ConfigResourceType.BROKER:
+        message = f"resources of type {resource_type} have no settings here; topics (2) and brokers (4) have"
+        raise Refusal(ErrorCode.INVALID_REQUEST, message)
+
+
+class _Found(NamedTuple):
+    """A setting of a resource, as an answer has it."""
+
+    name: str
+    value: str
+    default: str
+    source: ConfigSource
+    type: ConfigType
+    read_only: bool
+    meaning: str
+
+
+def _settings(
+    door: Door, client: Client, asked: DescribeConfigsResource, topic: TopicDescription | None
+) -> Iterator[_Found]:
+    """All settings of a resource. Raises AuthorizationFailed, UnknownTopic, Refusal."""
+    name = asked.resource_name
+    check_resource(client, Operation.DESCRIBE_CONFIGS, asked.resource_type, name)
+    if asked.resource_type == ConfigResourceType.TOPIC:
+        if topic is None:
+            raise UnknownTopic(f"there is no topic {name[:249]!r}; create it first")
+        return _of_topic(topic.config)
+    if name == "":
+        return iter(())  # Kafka's defaults for all brokers: a gateway has settings of its own alone
+    if name != str(door.here.brokers.id):
+        message = f"this is gateway {door.here.brokers.id}; ask the gateway {name[:20]!r} for its settings"
+        raise Refusal(ErrorCode.INVALID_REQUEST, message)
+    return map(_of_broker, broker_settings(door.here.settings))
+
+
+def _of_topic(config: TopicConfig) -> Iterator[_Found]:
+    for name, default in _DEFAULTS.items():
+        if name in config.overrides:
+            yield default._replace(value=config[name], source=ConfigSource.DYNAMIC_TOPIC_CONFIG)
+        else:
+            yield default
+
+
+def _entry(found: _Found, synonyms: bool, documentation: bool) -> DescribeConfigsResourceResult:
+    is_default = found.source is ConfigSource.DEFAULT_CONFIG
+    return (_shared_entry if is_default else _new_entry)(found, synonyms, documentation)
+
+
+def _new_entry(found: _Found, synonyms: bool, documentation: bool) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=found.name,
+        value=found.value,
+        read_only=found.read_only,
+        config_source=found.source,
+        synonyms=_synonyms(found) if synonyms else [],
+        config_type=found.type,
+        documentation=found.meaning if documentation else None,
+    )
+
+
+_shared_entry = cache(_new_entry)
+"""Of defaults, which most settings of most topics have: the answers do not change it."""
+
+
+def _type(setting: Setting) -> ConfigType:
+    if isinstance(setting, ListSetting):
+        return ConfigType.LIST
+    if isinstance(setting, Ratio):
+        return ConfigType.DOUBLE
+    if "false" in setting.choices:
+        return ConfigType.BOOLEAN
+    if isinstance(setting, Columns) or not setting.default.lstrip("-").isdigit():
+        return ConfigType.STRING
+    return ConfigType.INT if setting.high <= _INT_MAX else ConfigType.LONG
+
+
+def _meaning(setting: Setting) -> str:
+    return f"Without effect. {setting.meaning}" if setting.name in WITHOUT_EFFECT else setting.meaning
+
+
+_DEFAULTS = {
+    name: _Found(
+        name, each.default, each.default, ConfigSource.DEFAULT_CONFIG, _type(each), False, _meaning(each)
+    )
+    for name, each in KAFKA_SETTINGS.items()
+}
+"""The settings of a topic for which nobody has set one."""
+
+
+def _of_broker(setting: BrokerSetting) -> _Found:
+    is_set = setting.value != setting.default
+    source = ConfigSource.STATIC_BROKER_CONFIG if is_set else ConfigSource.DEFAULT_CONFIG
+    kinds = {bool: ConfigType.BOOLEAN, str: ConfigType.STRING}
+    kind = kinds.get(type(setting.default), ConfigType.LONG)
+    value, default = _text(setting.value), _text(setting.default)
+    return _Found(setting.name, value, default, source, kind, True, setting.meaning)
+
+
+def _text(value: bool | int | str) -> str:
+    return (
+        str(value).lower() if isinstance(value, bool) else f"{value:d}" if isinstance(value, int) else value
+    )
+
+
+def _synonyms(found: _Found) -> list[DescribeConfigsSynonym]:
+    """Where the value may come from: the first of them is the one that holds."""
+    name, source = found.name, ConfigSource.DEFAULT_CONFIG
+    held = [DescribeConfigsSynonym(name=name, value=found.default, source=source)]
+    if found.source is not source:
+        held.insert(0, DescribeConfigsSynonym(name=name, value=found.value, source=found.source))
+    return held
+
+
+async def list_config_resources(
+    door: Door, client: Client, request: ListConfigResourcesRequest, version: int
+) -> ListConfigResourcesResponse:
+    """Topics that the client may describe, and gateways. Version 0 knows only resources that are not here."""
+    wanted = {*request.resource_types}
+    if version == 0:
+        wanted = {ConfigResourceType.CLIENT_METRICS}
+    elif not wanted:
+        wanted = {*ConfigResourceType}
+    try:
+        client.check(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
+    except AuthorizationFailed:
+        return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if not wanted <= {*ConfigResourceType}:
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    found = []
+    if ConfigResourceType.TOPIC in wanted:
+        topics = await asyncio.to_thread(describe_topics, door.here)
+        seen = [each.name for each in topics if client.sees(ResourceType.TOPIC, each.name)]
+        found += [_resource(ConfigResourceType.TOPIC, name) for name in seen]
+    if ConfigResourceType.BROKER in wanted:
+        found += [_resource(ConfigResourceType.BROKER, str(each.id)) for each in door.brokers()]
+    return ListConfigResourcesResponse(config_resources=found)
+
+
+def _resource(kind: ConfigResourceType, name: str) -> ConfigResource:
+    return ConfigResource(resource_name=name, resource_type=kind)

@@ -1,0 +1,1 @@
+"""Kafka's own clients over its wire protocol."""

@@ -1,0 +1,1 @@
+"""Appends and fetches over Kafka's protocol."""

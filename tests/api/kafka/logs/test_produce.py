@@ -1,0 +1,102 @@
+"""Produce."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from api.kafka.clients.errors import ErrorCode
+from log_tables.clock import SystemClock
+from log_tables.cluster.cluster import Cluster
+from log_tables.layout import producer_end_txn, producer_sequence_txn
+from log_tables.limits import SEQUENCE_MODULUS
+from log_tables.store.store import open_store
+from log_tables.table.commit import Commit, Txn
+from log_tables.table.delta_log import commit_info
+from log_tables.table.snapshot import ProducerState
+from tests.kit.kafka import KafkaGateway, kafka_gateway
+from tests.kit.kafka_batches import BatchSender
+
+DUPLICATE = (ErrorCode.DUPLICATE_SEQUENCE_NUMBER, -1, -1)
+
+
+@pytest.fixture
+def sender(kafka: KafkaGateway) -> Iterator[BatchSender]:
+    with closing(BatchSender(kafka.port)) as made:
+        yield made
+
+
+def sent(client: BatchSender, at: tuple[str, int], sequence: int, epoch: int = 0) -> tuple[int, int, int]:
+    """The code, the offset and the time that producer 77 hears for two records."""
+    client.send(at, [b"x", b"y"], stamp=(77, epoch, sequence))
+    answer = client.answer()
+    return answer.error_code, answer.base_offset, answer.log_append_time_ms
+
+
+def test_the_last_five_batches_again_are_answered_as_the_first_time(
+    kafka: KafkaGateway, sender: BatchSender, request: pytest.FixtureRequest
+) -> None:
+    """An older one is acknowledged without its offset."""
+    stamped = {"message.timestamp.type": "LogAppendTime"}
+    at = (kafka.create_topic(request.node.name, 1, **stamped), 0)
+    first = [sent(sender, at, sequence) for sequence in range(0, 14, 2)]
+    assert [each[:2] for each in first] == [(0, offset) for offset in range(0, 14, 2)]
+    again = [sent(sender, at, sequence) for sequence in range(0, 14, 2)]
+    assert again == [DUPLICATE, DUPLICATE, *first[2:]]
+
+
+def test_a_killed_gateway_forgets_none_of_the_last_five_batches(tmp_path: Path) -> None:
+    with kafka_gateway(tmp_path, leader_timeout_ms=1_000) as killed:
+        at = (killed.create_topic("killed", 1, **{"message.timestamp.type": "LogAppendTime"}), 0)
+        with closing(BatchSender(killed.port)) as client:
+            first = [sent(client, at, sequence) for sequence in range(0, 10, 2)]
+        killed.kill()
+        killed.start()
+        with closing(BatchSender(killed.port)) as client:
+            assert [sent(client, at, sequence) for sequence in range(0, 10, 2)] == first
+            assert sent(client, at, 10)[:2] == (0, 10)
+            assert [sent(client, at, sequence) for sequence in range(0, 12, 2)][:5] == [DUPLICATE, *first[1:]]
+
+
+def test_a_new_epoch_of_a_known_producer_begins_at_sequence_0(
+    kafka: KafkaGateway, sender: BatchSender, request: pytest.FixtureRequest
+) -> None:
+    at = (kafka.create_topic(request.node.name), 0)
+    assert sent(sender, at, 0) == (0, 0, -1)
+    assert sent(sender, at, 2, epoch=1)[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert sent(sender, at, 0, epoch=1) == (0, 2, -1)
+    assert sent(sender, at, 2, epoch=0)[0] == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert sent(sender, at, 2, epoch=1) == (0, 4, -1)
+
+
+def test_sequences_go_on_from_0_after_the_largest(
+    kafka: KafkaGateway, sender: BatchSender, request: pytest.FixtureRequest
+) -> None:
+    at = (kafka.create_topic(request.node.name), 0)
+    last, clock = SEQUENCE_MODULUS - 3, SystemClock()
+    known = {producer_sequence_txn(77): ProducerState(0, last, 0).packed, producer_end_txn(77): 0}
+    txns = tuple(Txn(name, version, clock.now_ms()) for name, version in known.items())
+    table = Cluster.open(open_store(str(kafka.data))).topic(at[0]).partition(0).table
+    table.transact(lambda _: Commit(commit_info(clock, "TWO BILLION RECORDS LATER"), txns=txns))
+    sequences = (last, SEQUENCE_MODULUS - 1, 1, 3)
+    assert [sent(sender, at, sequence)[:2] for sequence in sequences] == [(0, 0), (0, 2), (0, 4), (0, 6)]
+    assert [sent(sender, at, sequence)[:2] for sequence in sequences] == [(0, 0), (0, 2), (0, 4), (0, 6)]
+    assert sent(sender, at, 6)[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert sent(sender, at, 0) == DUPLICATE
+    assert sent(sender, at, 5)[:2] == (0, 8)
+
+
+def test_an_answer_says_where_the_log_begins(kafka: KafkaGateway, request: pytest.FixtureRequest) -> None:
+    """A Java producer that the log does not know repeats its batch for ever, until it hears that."""
+    at = (kafka.create_topic(request.node.name), 0)
+    assert kafka.running.produce(at[0], *range(5), partition=0).is_success
+    path = f"/topics/{at[0]}/partitions/0/records"
+    assert kafka.running.client.delete(path, params={"before": 2}).is_success
+    with closing(BatchSender(kafka.port)) as client:
+        for sequence in (5, 0, 9):
+            client.send(at, [b"x"], stamp=(77, 0, sequence))
+        unknown, begun, gap = (client.answer() for _ in range(3))
+    assert (unknown.error_code, unknown.log_start_offset) == (ErrorCode.UNKNOWN_PRODUCER_ID, 2)
+    assert (begun.error_code, begun.base_offset, begun.log_start_offset) == (0, 5, 2)
+    assert (gap.error_code, gap.log_start_offset) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 2)

@@ -1,0 +1,40 @@
+"""DescribeCluster."""
+
+from confluent_kafka.admin import AdminClient
+
+from api.kafka.clients.errors import ErrorCode
+from api.kafka.cluster import BROKERS, CONTROLLERS
+from api.kafka.protocol.messages.cluster import DescribeClusterRequest
+from tests.kit.kafka import KafkaGateway
+from tests.kit.kafka_asking import Asker
+
+
+def test_the_gateways_are_the_brokers(kafka: KafkaGateway, asking: Asker) -> None:
+    for version in range(3):
+        found = asking.ask(DescribeClusterRequest(), version)
+        (broker,) = found.brokers
+        assert (broker.broker_id, broker.host, broker.port) == (1, "127.0.0.1", kafka.port)
+        assert kafka.running.cluster.endswith(found.cluster_id)
+        assert found.controller_id == 1
+        assert found.cluster_authorized_operations == -(2**31)
+
+
+def test_there_are_no_controllers(asking: Asker) -> None:
+    for kind, code in (
+        (CONTROLLERS, ErrorCode.MISMATCHED_ENDPOINT_TYPE),
+        (9, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
+    ):
+        found = asking.ask(DescribeClusterRequest(endpoint_type=kind))
+        assert (found.error_code, found.brokers) == (code, [])
+
+
+def test_who_may_do_everything_hears_so(asking: Asker) -> None:
+    asked = DescribeClusterRequest(endpoint_type=BROKERS, include_cluster_authorized_operations=True)
+    bits = asking.ask(asked).cluster_authorized_operations
+    assert [number for number in range(32) if bits >> number & 1] == [5, 7, 8, 9, 10, 11, 12]
+
+
+def test_librdkafka_describes_the_cluster(kafka: KafkaGateway) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    found = admin.describe_cluster().result()
+    assert [node.id for node in found.nodes] == [1]
