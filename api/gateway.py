@@ -1,19 +1,17 @@
-"""The parts of one gateway process, and how a route gets them."""
+"""The parts of one gateway process."""
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Annotated
-
-from fastapi import Depends
-from starlette.requests import Request
 
 from api.metrics import Metrics
+from api.session import SessionCipher
 from coordinator.access.access import Access
 from coordinator.brokers.brokers import Brokers
 from coordinator.brokers.leadership import Leadership
 from coordinator.brokers.peers import Peers
 from coordinator.brokers.router import Router
 from coordinator.failure_log import FailureLog
+from coordinator.groups.classic_coordinator import ClassicCoordinator
 from coordinator.groups.group_coordinator import GroupCoordinator
 from coordinator.groups.shard_manager import ShardManager
 from coordinator.groups.tail_follower import TailFollower
@@ -23,6 +21,13 @@ from ingest.writer import Writer
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.limits import SMALL_BODIES_MAX_BYTES, SMALL_BODY_FREE_BYTES
+
+
+@dataclass(slots=True)
+class ChangeCount:
+    """How many changes of topics, groups and access clients have made through this gateway."""
+
+    made: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +42,11 @@ class Gateway:
     router: Router
     shard_manager: ShardManager
     coordinator: GroupCoordinator
+    classic: ClassicCoordinator
     tails: TailFollower
     buffer: Buffer
     access: Access
+    sessions: SessionCipher
     settings: Settings
     metrics: Metrics
     failures: FailureLog
@@ -49,20 +56,7 @@ class Gateway:
     )
     """The room for bodies that bring no records."""
 
+    changes: ChangeCount = field(default_factory=ChangeCount)
+
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the gateway begins to stop: a waiting long poll then answers at once."""
-
-
-def gateway(request: Request) -> Gateway:
-    """The gateway that serves `request`: `app.state.gateway`."""
-    found: Gateway = request.app.state.gateway
-    return found
-
-
-async def _here(request: Request) -> Gateway:
-    # Async although it never waits: FastAPI would call a plain function in a thread, every time.
-    return gateway(request)
-
-
-Here = Annotated[Gateway, Depends(_here)]
-"""A route's parameter that takes the gateway."""

@@ -96,7 +96,7 @@ class Metrics:
         self.fetch_seconds = seconds("fetch", "Making a fetch's answer, without waiting for records.")
         self.commit_seconds = seconds("commit", "From sealing a batch to its commit being durable.")
         self.commit_records = counter("commit_records", "Records made durable by commits.")
-        self._errors = counter("request_errors", "Requests that failed.", ["error_code"])
+        self.request_errors = counter("request_errors", "Requests that failed.", ["error_code"])
         self._duty_failures = counter("duty_failures", "Background work that failed.", ["duty"])
         self._audited = counter("audit_events", "Events that are in the audit log.", ["kind"])
         self._unaudited = counter("audit_dropped_events", "Events that are in no record.", ["reason"])
@@ -108,6 +108,14 @@ class Metrics:
             "dropped": counter("transactions_dropped_parts", "Parts whose topic was deleted before.", []),
             "lost": counter("transactions_lost_parts", "Parts that cannot be applied: see the log.", []),
         }
+        self._kafka_requests = Histogram(
+            "lakelog_kafka_request_seconds",
+            "From a request of a Kafka client to its answer, with what it waits for records or members.",
+            ["api"],
+            registry=self.registry,
+            buckets=_SECONDS,
+        )
+        self._kafka_errors = counter("kafka_errors", "Errors in answers to Kafka's clients.", ["error"])
         self._topics: dict[str, TopicMetrics] = {}
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)
@@ -162,7 +170,15 @@ class Metrics:
         self._transactions[what].inc()
 
     def request_failed(self, error_code: int) -> None:
-        self._errors.labels(str(error_code)).inc()
+        self.request_errors.labels(str(error_code)).inc()
+
+    def kafka_answered(self, api: str, seconds: float) -> None:
+        """A request of a Kafka client was answered, or is done if it has no answer."""
+        self._kafka_requests.labels(api).observe(seconds)
+
+    def kafka_failed(self, error: str) -> None:
+        """An answer to a Kafka client has this error, by Kafka's name."""
+        self._kafka_errors.labels(error).inc()
 
     def duty_failed(self, duty: str) -> None:
         self._duty_failures.labels(duty).inc()
@@ -194,6 +210,11 @@ class Metrics:
         gauge = Gauge("lakelog_connections", "Connections of clients.", registry=self.registry)
         gauge.set_function(connections)
         Gauge("lakelog_connections_limit", "Connections that are taken.", registry=self.registry).set(limit)
+
+    def watch_kafka_connections(self, connections: Callable[[], int]) -> None:
+        """Report how many of the connections are those of Kafka's clients."""
+        gauge = Gauge("lakelog_kafka_connections", "Connections of Kafka's clients.", registry=self.registry)
+        gauge.set_function(connections)
 
     def watch_brokers(self, living: Callable[[], int]) -> None:
         """Report how many gateways live, asked whenever the metrics are read."""

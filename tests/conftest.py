@@ -16,12 +16,25 @@ from log_tables.clock import ManualClock
 from tests.kit.engines import engine
 from tests.kit.gateway import gateway, topic
 from tests.kit.run_credential import begin, with_credential
-from tests.kit.support import ROOT, S3_SERVER, SPARK_CLASSES, S3Server, s3_server
+from tests.kit.support import KAFKA_SPARK_JARS, ROOT, S3_SERVER, SPARK_CLASSES, S3Server, s3_server
 
 if TYPE_CHECKING:
+    from playwright.sync_api import Browser
     from pyspark.sql import SparkSession
 
-__all__ = ["clock", "engine", "gateway", "process", "s3", "seed", "spark", "store_root", "topic", "wheel"]
+__all__ = [
+    "browser",
+    "clock",
+    "engine",
+    "gateway",
+    "process",
+    "s3",
+    "seed",
+    "spark",
+    "store_root",
+    "topic",
+    "wheel",
+]
 
 
 # Nothing is timed: a slow machine fails no test.
@@ -35,12 +48,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What a JVM here would gain from its optimizing compiler comes after its end, and takes a core until then.
-os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# Without it there is room for 48 MB of code, which all the tests of Spark together fill: then Spark stops.
+os.environ.setdefault(
+    "JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+)
 if SPARK_CLASSES.exists():
     # A JVM that is another one, or has other jars, would say that it cannot use them.
     os.environ["JAVA_TOOL_OPTIONS"] += f" -XX:SharedArchiveFile={SPARK_CLASSES} -Xlog:disable"
 
-STARTERS = {"engine", "gateway", "process", "s3", "spark", "wheel"}
+STARTERS = {"browser", "engine", "gateway", "process", "s3", "spark", "wheel"}
 """Fixtures that start a process, or build for long."""
 
 LONG = ("house", "jobs", "lakelog", "log_tables/root", "system")
@@ -147,6 +163,15 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    """A real browser. Of a file of tests: while it runs, no other event loop can in this thread."""
+    from tests.kit.browser import running_browser
+
+    with running_browser() as browser:
+        yield browser
+
+
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package as it is installed, or sent along with a Spark job."""
@@ -168,7 +193,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
-    """A real Spark session with Delta, shared."""
+    """A real Spark session with Delta, and with Spark's own source and sink of Kafka, shared."""
     from lakelog.spark import session
 
     directory = tmp_path_factory.mktemp("spark")
@@ -179,6 +204,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
             "spark.driver.memory": "1g",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
+            "spark.jars": ",".join(map(str, KAFKA_SPARK_JARS.glob("*.jar"))),
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": str(directory / "warehouse"),
             "spark.ui.showConsoleProgress": "false",

@@ -1,5 +1,5 @@
-"""The routes between gateways: append to a partition that this one leads, and become leader of one that
-another hands over.
+"""The routes between gateways: append to a partition that this one leads, change a group that this one
+coordinates, and become leader of a partition that another hands over.
 
 No request is forwarded from here, so that none goes round in circles. This is an application of its own: the
 layers of the public API would make every forwarded request slower.
@@ -13,9 +13,10 @@ from starlette.routing import Route
 
 from api.decimals import decimal
 from api.errors import add_error_handlers, drop_frames, error_response
-from api.gateway import Gateway, gateway
+from api.gateway import Gateway
 from api.media import Format
 from api.requests.body import room_of, take_body
+from api.requests.route_gateway import gateway
 from api.wire.offload import is_large, maybe_in_thread
 from coordinator.brokers.peer_wire import decode_entries, encode_outcomes
 from ingest.buffer import Room
@@ -34,6 +35,7 @@ def create_peer_app(gateway: Gateway) -> Starlette:
     app = Starlette(
         routes=[
             Route("/peer/append", append, methods=["POST"]),
+            Route("/peer/group", group, methods=["POST"]),
             Route("/peer/lead", lead, methods=["POST"]),
             Route("/peer/ping", ping, methods=["GET"]),
         ]
@@ -86,6 +88,12 @@ async def _appended(
         return await here.router.append_forwarded(topic, at.partition, entries, acks, room)
     except LakelogError as error:
         return [error] * len(entries)
+
+
+async def group(request: Request) -> Response:
+    """An event of a group that this gateway coordinates. The other gateway has checked who asks."""
+    answer = await gateway(request).classic.answer(take_body(request))
+    return Response(answer, media_type="application/msgpack")
 
 
 async def lead(request: Request) -> Response:

@@ -8,14 +8,17 @@ from contextlib import asynccontextmanager, suppress
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
+from api.console.routers import ROUTERS
+from api.console.state import ConsoleState
 from api.errors import ANY_OTHER_ERROR, add_error_handlers
 from api.gateway import Gateway
 from api.process import ops, pages
 from api.process.audit_duty import AuditDuty
 from api.process.duties import DUTY_END_S, duties, table_sizes
 from api.process.fold_duty import FoldDuty, FoldLags
-from api.process.lag_metrics import LagMetrics, group_lags
+from api.process.lag_metrics import LagMetrics, group_lags, lag_sums
 from api.requests.hot import HotRoutes
+from api.samples import SampleLog
 from api.v2 import consumer_offsets, consumer_records, consumers, fetch, produce, topics, transactions
 from api.v3 import acls as v3_acls
 from api.v3 import brokers as v3_brokers
@@ -64,6 +67,13 @@ class _App(FastAPI):
 
 def create_app(gateway: Gateway) -> FastAPI:
     """The ASGI application of `gateway`: it starts the gateway's writer, and flushes it at the end."""
+    figures = SampleLog(
+        gateway.metrics,
+        lambda: gateway.buffer.used,
+        lambda: lag_sums(gateway.shard_manager, gateway.cluster, gateway.clock),
+        gateway.clock,
+    )
+    state = ConsoleState(gateway, figures)
     folds = FoldDuty(gateway.cluster, gateway.leadership.folds, gateway.leadership.is_led, gateway.clock)
 
     @asynccontextmanager
@@ -77,13 +87,14 @@ def create_app(gateway: Gateway) -> FastAPI:
         await gateway.shard_manager.start()
         auditing = AuditDuty(gateway)
         auditing.start()
-        beside = duties(gateway, folds)
+        beside = duties(gateway, folds, figures)
         for duty in beside:
             duty.start()
         try:
             yield
         finally:
             gateway.stopping.set()
+            await state.close()
             for duty in beside:
                 duty.stop()
             await _end(gateway, auditing)
@@ -104,7 +115,7 @@ def create_app(gateway: Gateway) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},  # /metrics has what is measured
         responses=ANY_OTHER_ERROR,
     )
-    app.state.gateway = gateway
+    app.state.gateway, app.state.console = gateway, state
     gateway.metrics.watch_buffer(lambda: gateway.buffer.used, gateway.settings.buffer_memory)
     if gateway.writer.budget is not None:
         gateway.metrics.watch_budget(gateway.writer.budget)
@@ -120,6 +131,8 @@ def create_app(gateway: Gateway) -> FastAPI:
     add_error_handlers(app)
     for part in _PARTS:
         app.include_router(part.router)
+    for router in ROUTERS:
+        app.include_router(router)
     app.include_router(pages.router)
     app.include_router(pages.redoc)
     app.include_router(pages.openapi)

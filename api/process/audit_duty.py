@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from api.gateway import Gateway
 from coordinator.access.audit import Audit
-from coordinator.failure_log import FailureLog
 from coordinator.periodic_task import PeriodicTask
 from ingest.writer import Acks
 from log_tables.cluster.audit_log import append_request, keep_audit_topic
@@ -34,7 +33,7 @@ class AuditDuty:
         self._topic: Topic | None = None
         self._rate = gateway.settings.audit_records_per_s_max
         self._taken_s = gateway.clock.monotonic() - INTERVAL_S
-        self._failures = FailureLog(gateway.metrics.duty_failed)
+        self._failures = gateway.failures
         self._task = PeriodicTask("audit", INTERVAL_S, self._run, self._failures)
 
     def start(self) -> None:

@@ -8,7 +8,7 @@ from starlette.types import Scope
 
 from api.caller import CONTEXT
 from api.gateway import Gateway
-from api.requests.access import PUBLIC_PATHS, host_of
+from api.requests.access import PUBLIC_PATHS, host_of, is_login
 from api.requests.credential import SUBJECT, credential, note_refusal
 from api.requests.heads import TARGETED, heads
 from coordinator.access.principal import RequestContext
@@ -36,9 +36,9 @@ async def _authenticate(here: Gateway, scope: Scope) -> None:
         raise NotLeader("this gateway authenticates nobody, and its cluster is secured; ask another one")
     if here.settings.ssl_client_auth == "required" and SUBJECT not in scope and TARGETED not in heads(scope):
         raise AuthenticationFailed("this gateway wants a certificate of its clients; connect with one")
-    if access.is_open or TARGETED in heads(scope):
+    if access.is_open or TARGETED in heads(scope) or is_login(scope):
         return
-    header, subject, host = credential(scope), scope.get(SUBJECT), host_of(scope)
+    header, subject, host = credential(here, scope), scope.get(SUBJECT), host_of(scope)
     principal = access.known(header, subject)
     if principal is None:
         principal = await access.verify(header, subject, host)

@@ -5,7 +5,6 @@ gateway does not answer, only if a form could not send the same request. So a wr
 form can send. A page whose own name leads here (DNS rebinding) needs no preflight, but its `Host` shows it.
 """
 
-import ipaddress
 import re
 from functools import lru_cache
 from urllib.parse import urlsplit
@@ -15,14 +14,17 @@ from starlette.types import ASGIApp, Scope
 
 from api.errors import ForeignHost, ForeignOrigin, UnsupportedMediaType
 from api.gateway import Gateway
+from api.loopback import is_loopback
 from api.media import SUPPORTED, essence, is_supported_body
 from api.requests.access import PUBLIC_PATHS
-from api.requests.heads import TARGETED, heads
+from api.requests.heads import TARGETED, foreign_site, heads
 from ingest.settings import Settings
 
-_FOREIGN_SITES = (b"cross-site", b"same-site")
 _WILDCARDS = ("0.0.0.0", "::", "")
 ANY_HOST = "*"
+
+FORM_PATHS = ("/console/login", "/console/logout")
+"""The routes that take forms, of pages of this origin alone (`check_origin`): they work without scripts."""
 
 EXPOSED = (
     "Acks",
@@ -47,6 +49,8 @@ def check_media_type(_: Gateway, scope: Scope) -> None:
     The check is by method, so that no route can forget it. Requests of other gateways pass: no form can send
     their header.
     """
+    if scope["path"] in FORM_PATHS:
+        return
     if scope["method"] != "POST" and not (scope["method"] in ("PUT", "PATCH") and _has_body(scope)):
         return
     named = heads(scope).get(b"content-type", ())
@@ -59,21 +63,35 @@ def check_media_type(_: Gateway, scope: Scope) -> None:
 
 
 def check_origin(here: Gateway, scope: Scope) -> None:
-    """Raise ForeignOrigin for what a consumer instance is asked by a page of another origin.
+    """Raise ForeignOrigin for what a consumer instance is asked by a page of another origin, and for a form
+    of one.
 
     A GET needs no preflight, and a poll moves the instance on. Other GETs change nothing, and the page cannot
     read their answers.
     """
+    if scope["method"] == "POST" and scope["path"] in FORM_PATHS:
+        _check_form(scope)
     if scope["method"] == "GET" and scope["path"].startswith("/consumers/"):
         origins = {each.decode("latin-1") for each in heads(scope).get(b"origin", ())}
         if origins and origins <= {*here.settings.cors_allowed_origins}:
             return
-        for site in heads(scope).get(b"sec-fetch-site", ()):
-            if site in _FOREIGN_SITES:
-                raise ForeignOrigin(
-                    f"Sec-Fetch-Site: {site.decode()} is a page of another origin, which cannot be a "
-                    "consumer here; send it from a program, or from a page of this origin"
-                )
+        _check_site(scope, "cannot be a consumer here; send it from a program, or from a page of this origin")
+
+
+def _check_form(scope: Scope) -> None:
+    """Browsers say from where a form comes: by Sec-Fetch-Site, and old ones by Origin."""
+    _check_site(scope, "may not send this form; open /console")
+    hosts = {each.decode("latin-1").lower() for each in heads(scope).get(b"host", ())}
+    for origin in heads(scope).get(b"origin", ()):
+        if urlsplit(origin.decode("latin-1").lower()).netloc not in hosts:
+            raise ForeignOrigin(
+                f"Origin {origin.decode('latin-1')[:100]!r} may not send this form; open /console"
+            )
+
+
+def _check_site(scope: Scope, what: str) -> None:
+    if site := foreign_site(scope):
+        raise ForeignOrigin(f"Sec-Fetch-Site: {site} is a page of another origin, which {what}")
 
 
 def with_cors(app: ASGIApp, settings: Settings) -> ASGIApp:
@@ -135,15 +153,6 @@ def _host_of(url: str) -> str:
 
 def _plain(name: str) -> str:
     return name.lower().removesuffix(".").strip("[]")
-
-
-@lru_cache(maxsize=256)
-def is_loopback(name: str) -> bool:
-    """Whether `name` is an address that only programs of this machine reach."""
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 def _has_body(scope: Scope) -> bool:

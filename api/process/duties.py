@@ -12,6 +12,7 @@ from api.metrics import TableSize
 from api.process.credential_duty import CredentialDuty, KeyReportDuty
 from api.process.fold_duty import FoldDuty
 from api.process.lag_metrics import follow_lags
+from api.samples import SAMPLE_S, SampleLog
 from coordinator.failure_log import FailureLog
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.sweep import sweep
@@ -76,9 +77,9 @@ class Duty:
             self._stopping.wait(self._interval_s)
 
 
-def duties(gateway: Gateway, folds: FoldDuty) -> list[Duty]:
+def duties(gateway: Gateway, folds: FoldDuty, figures: SampleLog) -> list[Duty]:
     """All duties of `gateway`, not yet started."""
-    cluster, failures = gateway.cluster, FailureLog(gateway.metrics.duty_failed)
+    cluster, failures = gateway.cluster, gateway.failures
     refresh_interval_s = gateway.settings.refresh_interval_ms / 1_000
     fold_interval_s = gateway.settings.topic_table_interval_ms / 1_000
     authenticator = gateway.access.authenticator
@@ -98,6 +99,7 @@ def duties(gateway: Gateway, folds: FoldDuty) -> list[Duty]:
         Duty("compact", COMPACT_INTERVAL_S, lambda: compact(cluster), failures),
         Duty("fold", fold_interval_s, folds.run, failures),
         Duty("clean", CLEAN_INTERVAL_S, lambda: clean(cluster), failures),
+        Duty("samples", SAMPLE_S, figures.sample, failures),
         Duty("lags", LAGS_INTERVAL_S, lambda: follow_lags(gateway.shard_manager, cluster), failures),
         Duty("sweep", SWEEP_INTERVAL_S, lambda: sweep(cluster), failures),
     ]

@@ -9,13 +9,16 @@ from collections.abc import Callable, Sequence
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from api.caller import CONTEXT
+from api.console.page_route import asked_to_log_in, is_page
 from api.errors import MalformedBody, UnsupportedMediaType, error_response, status_and_code
 from api.gateway import Gateway
 from api.process.authentication import authenticate
 from api.process.browsers import check_host, check_media_type, check_origin
-from api.process.throttle import PendingRequests, throttle
+from api.process.throttle import throttle
 from api.requests.heads import heads
-from log_tables.errors import LakelogError, NotFound
+from coordinator.access.principal import RequestContext
+from log_tables.errors import AuthenticationFailed, LakelogError, NotFound
 
 Check = Callable[[Gateway, Scope], None]
 """Reads an ASGI scope of type http. Raises LakelogError for a request that is refused."""
@@ -64,7 +67,7 @@ class GuardMiddleware:
 
     def __init__(self, app: ASGIApp, gateway: Gateway, checks: Sequence[Check] = CHECKS) -> None:
         self._app, self._gateway, self._checks = app, gateway, checks
-        self._pending = PendingRequests(gateway.settings.principal_requests_max)
+        self._pending = gateway.access.pending
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -73,7 +76,7 @@ class GuardMiddleware:
                 for check in self._checks:
                     check(self._gateway, scope)
                 await authenticate(self._gateway, scope)
-                entered = self._pending.enter(scope)
+                entered = self._entered(scope)
             except LakelogError as error:
                 await self._refuse(error, scope, receive, send)
                 return
@@ -83,6 +86,11 @@ class GuardMiddleware:
                 self._pending.leave(entered)
             return
         await self._app(scope, receive, send)
+
+    def _entered(self, scope: Scope) -> str:
+        """Count a request under way; one without a principal counts for nobody. Raises QuotaReached."""
+        context: RequestContext | None = scope.get(CONTEXT)
+        return "" if context is None else self._pending.enter(context.principal)
 
     async def _throttled(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The application's answer, when the quotas of the principal let the request go on."""
@@ -95,7 +103,10 @@ class GuardMiddleware:
 
     async def _refuse(self, error: LakelogError, scope: Scope, receive: Receive, send: Send) -> None:
         self._gateway.metrics.request_failed(status_and_code(error)[1])
-        await error_response(error)(scope, receive, send)
+        answer = error_response(error)
+        if isinstance(error, AuthenticationFailed) and is_page(scope):
+            answer = asked_to_log_in(scope)
+        await answer(scope, receive, send)
 
 
 def _without_slash(scope: Scope) -> Scope:

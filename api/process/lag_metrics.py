@@ -3,10 +3,12 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from api.samples import LagSum
 from coordinator.groups.shard_manager import ShardManager
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
@@ -82,6 +84,17 @@ def group_lags(shards: ShardManager, cluster: Cluster, clock: Clock) -> Iterator
     for group, topic, index, offset, partition in _committed(shards, cluster):
         known = partition.log_from(offset) if partition.reaches(offset) else partition.snapshot
         yield GroupLag(group, topic, index, lag(known, offset, now_ms))
+
+
+def lag_sums(shards: ShardManager, cluster: Cluster, clock: Clock) -> Iterator[LagSum]:
+    """The lags of the groups that this gateway coordinates, each in all its partitions together."""
+    for group, found in groupby(group_lags(shards, cluster, clock), key=lambda each: each.group):
+        records, seconds, size = 0, 0.0, 0
+        for each in found:
+            behind = each.lag
+            records, seconds = records + behind.records, max(seconds, behind.seconds)
+            size += behind.size_bytes
+        yield LagSum(group, records, seconds, size)
 
 
 def follow_lags(shards: ShardManager, cluster: Cluster) -> None:

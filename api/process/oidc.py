@@ -3,14 +3,12 @@
 import urllib.request
 from functools import partial
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
-from api.process.browsers import is_loopback
+from api.loopback import check_https
 from coordinator.failure_log import FailureLog
 from ingest.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster.credential import AuthenticationMethod
-from log_tables.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from coordinator.access.jwt_verifier import JwtVerifier
@@ -43,13 +41,9 @@ def jwt_verifier_of(
     from coordinator.access.jwt_verifier import JwtVerifier, OidcSettings
 
     url = settings.oidc_jwks_url
-    address = urlsplit(url)
-    host = address.hostname or ""
-    if address.scheme != "https" and not (host == "localhost" or is_loopback(host)):
-        raise InvalidConfig(
-            f"oidc_jwks_url = {url!r} is not https: on the way anybody could put in keys of their own; name "
-            "the provider's jwks_uri"
-        )
+    check_https("oidc_jwks_url", url, "on the way anybody could put in keys of their own")
+    if settings.oidc_client_id:
+        check_https("oidc_token_url", settings.oidc_token_url, "on the way anybody could read the tokens")
     oidc = OidcSettings(
         settings.oidc_issuer,
         settings.oidc_audience,

@@ -3,10 +3,12 @@
 from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, Field
-from starlette.responses import Response
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
 
+from api.console.page_route import has_console, wants_page
 from api.errors import error_responses
-from api.gateway import Here
+from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
 from log_tables.errors import NotLeader, StoreUnavailable
 from log_tables.version import VERSION
@@ -37,6 +39,7 @@ class Welcome(BaseModel):
 _LINKS = {
     "documentation": "/docs",
     "openapi": "/openapi.json",
+    "console": "/console",
     "topics": "/topics",
     "clusters": "/v3/clusters",
     "health": "/health",
@@ -44,8 +47,11 @@ _LINKS = {
 }
 
 
-@router.get("/", summary="Name, version and links")
-async def welcome() -> Welcome:
+@router.get("/", summary="Name, version and links", response_model=Welcome)
+async def welcome(request: Request, here: Here) -> Welcome | Response:
+    """A browser is led to the console, where there is one."""
+    if has_console(here) and wants_page(request.scope):
+        return RedirectResponse("/console", 303)
     return Welcome(name="lakelog", version=VERSION, links=_LINKS)
 
 

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
@@ -28,9 +28,9 @@ from api.errors import (
 )
 from api.process.handshake import Handshake, HandshakeQueue
 from api.process.reserved import ReservedConnections
-from api.process.write_buffer import WriteBuffer
 from api.requests.credential import SUBJECT
 from api.requests.heads import ARRIVED
+from api.write_buffer import WriteBuffer
 from coordinator.access.certificate import subject
 from coordinator.access.host import network_of
 from log_tables.errors import LakelogError
@@ -71,6 +71,11 @@ class Bounds:
     receive_s: float
     send_s: float
     failed: Callable[[int], None]
+    others: Callable[[], int] = lambda: 0
+    """How many connections there are at other doors, which count, too."""
+
+    by_ip: Counter[str] = field(default_factory=Counter)
+    """The connections of each address, at all doors."""
 
 
 def bounded(bounds: Bounds) -> "type[Protocol]":
@@ -78,7 +83,7 @@ def bounded(bounds: Bounds) -> "type[Protocol]":
     return type(
         "BoundedProtocol",
         (Protocol,),
-        {"bounds": bounds, "reserved": ReservedConnections(bounds.failed), "by_ip": Counter[str]()},
+        {"bounds": bounds, "reserved": ReservedConnections(bounds.failed), "by_ip": bounds.by_ip},
     )
 
 
@@ -103,7 +108,7 @@ class Protocol(HttpToolsProtocol):
         self._idle_since = self.loop.time()
         self._write_buffer = WriteBuffer(transport, self._idle_since)
         self._subject = _subject_of(transport)
-        over = len(self.connections) - self.bounds.max_connections
+        over = len(self.connections) + self.bounds.others() - self.bounds.max_connections
         if over > 0:
             self.app = self.reserved.application(self.app, self)
             self.reserved.let_in(self, over)

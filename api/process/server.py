@@ -8,34 +8,38 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.abc import MetaPathFinder
-from typing import NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import uvicorn
 
 from api.errors import status_and_code
 from api.gateway import Gateway
+from api.loopback import is_loopback
 from api.metrics import Metrics
 from api.peer.middleware import PeerMiddleware
 from api.process.app import create_app
-from api.process.browsers import is_loopback, with_cors
+from api.process.browsers import with_cors
 from api.process.cluster_secret import check_peers, peer_secrets, with_peer_secret
 from api.process.credential_duty import CredentialDuty, authenticator_of
 from api.process.duties import Duty
 from api.process.guard import GuardMiddleware
-from api.process.handshake import HandshakeQueue
+from api.process.handshake import Handshake, HandshakeQueue
 from api.process.protocol import Bounds, after_handshake, bounded, check_connections
 from api.process.tls import RELOAD_INTERVAL_S, ServerCertificate, check_own_certificate, peer_context
+from api.session import SessionCipher
 from coordinator.access.access import Access
 from coordinator.access.audit import Audit
+from coordinator.access.host import host_and_port
 from coordinator.brokers.brokers import Brokers
 from coordinator.brokers.leadership import Leadership
 from coordinator.brokers.peer_secret import PeerSecrets
 from coordinator.brokers.peers import Peers
 from coordinator.brokers.router import Router
 from coordinator.failure_log import FailureLog
+from coordinator.groups.classic_coordinator import ClassicCoordinator
 from coordinator.groups.group_coordinator import GroupCoordinator
 from coordinator.groups.session_manager import SessionManager
 from coordinator.groups.shard_manager import ShardManager
@@ -51,6 +55,9 @@ from log_tables.errors import InvalidConfig
 from log_tables.limits import HANDSHAKE_S, REQUEST_BYTES
 from log_tables.root.inspection import check_location
 from log_tables.store.store import open_store
+
+if TYPE_CHECKING:
+    from api.kafka.listener import Listener
 
 BACKLOG = 2_048
 """Connections that the kernel accepts before this process does."""
@@ -78,7 +85,12 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def run(settings: Settings, peer_port: int | None = None, ready: Callable[[str], None] = say) -> None:
+def run(
+    settings: Settings,
+    peer_port: int | None = None,
+    ready: Callable[[str], None] = say,
+    kafka_port: int | None = None,
+) -> None:
     """Serve until SIGTERM or SIGINT, then stop accepting, answer what is in flight, flush and return.
 
     A second signal ends the process at once, which loses nothing that was acknowledged with acks=all.
@@ -100,11 +112,18 @@ def run(settings: Settings, peer_port: int | None = None, ready: Callable[[str],
     if peer_port is not None:
         listeners.append(listen(settings.host, peer_port, shared=True))
     urls = [url_of(settings.host, each, scheme_of(settings)) for each in listeners]
+    kafka = kafka_sockets(settings, kafka_port)
+    if kafka and not settings.kafka_advertised_listener:
+        host, _ = host_and_port(settings.kafka_listener)
+        told = {"kafka_advertised_listener": kafka_address(host, kafka[-1])}
+        settings = settings.model_copy(update=told)
     gateway = open_gateway(settings, urls[0], urls[-1])
     if certificate is not None:
         _check_trust(gateway, certificate, several=peer_port is not None)
-    bounds = _bounds(settings, gateway.metrics)
-    queue = None if certificate is None else _handshakes(certificate, bounds, lambda: len(connections))
+    bounds = _bounds(settings, gateway.metrics, lambda: server.kafka_connections)
+    queue = None
+    if certificate is not None:
+        queue = _handshakes(certificate, bounds, lambda: server.connections)
     config = uvicorn.Config(
         with_cors(GuardMiddleware(PeerMiddleware(create_app(gateway), gateway), gateway), settings),
         loop="uvloop",
@@ -118,14 +137,12 @@ def run(settings: Settings, peer_port: int | None = None, ready: Callable[[str],
         backlog=BACKLOG,
         timeout_graceful_shutdown=settings.shutdown_timeout_ms // 1_000,
     )
-    server = _Server(config, gateway, ready, queue, forced=peer_port is None)
-    connections = server.server_state.connections
+    server = _Server(config, gateway, ready, queue, KafkaDoor(kafka, bounds), forced=peer_port is None)
     gateway.metrics.watch_connections(
-        lambda: len(connections) + (0 if queue is None else len(queue)), bounds.max_connections
+        lambda: server.connections + (0 if queue is None else len(queue)), bounds.max_connections
     )
     if certificate is not None:
-        failures = FailureLog(gateway.metrics.duty_failed)
-        Duty("certificates", RELOAD_INTERVAL_S, certificate.reload, failures).start()
+        Duty("certificates", RELOAD_INTERVAL_S, certificate.reload, gateway.failures).start()
     try:
         server.run(listeners)
     except SystemExit:
@@ -136,8 +153,10 @@ def run(settings: Settings, peer_port: int | None = None, ready: Callable[[str],
         sys.exit(1)  # flushing failed, and uvicorn has logged how
 
 
-def _bounds(settings: Settings, metrics: Metrics) -> Bounds:
-    """The bounds of a connection. Files are reserved for tables, and for connections that are refused."""
+def _bounds(settings: Settings, metrics: Metrics, others: Callable[[], int]) -> Bounds:
+    """The bounds of a connection. Files are reserved for tables, and for connections that are refused.
+    `others` counts those of other doors.
+    """
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     most = settings.max_connections
     if files != resource.RLIM_INFINITY:
@@ -151,6 +170,7 @@ def _bounds(settings: Settings, metrics: Metrics) -> Bounds:
         settings.receive_timeout_ms / 1_000,
         settings.send_timeout_ms / 1_000,
         metrics.request_failed,
+        others,
     )
 
 
@@ -162,17 +182,34 @@ def _handshakes(
 
 
 def check_exposure(settings: Settings) -> None:
-    """Raise InvalidConfig for a gateway that other machines would reach and that authenticates nobody, unless
-    it is to be insecure.
+    """Raise InvalidConfig for a gateway that other machines would reach, at any of its doors, and that
+    authenticates nobody, unless it is to be insecure; and for one whose Kafka clients could not log in.
     """
-    if settings.authentication_methods or settings.host == "localhost" or is_loopback(settings.host):
+    _check_kafka_login(settings)
+    if settings.authentication_methods:
         return
-    if not settings.insecure:
+    hosts = {"host": settings.host}
+    if settings.kafka_listener:
+        hosts["kafka_listener"] = host_and_port(settings.kafka_listener)[0]
+    for name, host in hosts.items():
+        if host == "localhost" or is_loopback(host):
+            continue
+        if not settings.insecure:
+            raise InvalidConfig(
+                f"{name} = {getattr(settings, name)!r} lets other machines do everything, without "
+                "authentication; set authentication_methods, such as api-key, or start it with --insecure"
+            )
+        _log.warning("whoever reaches %s may do everything: this gateway is insecure", host)
+
+
+def _check_kafka_login(settings: Settings) -> None:
+    """Raise InvalidConfig for a listener of Kafka's clients by which none of them could log in."""
+    methods = settings.authentication_methods
+    if settings.kafka_listener and methods and not {"api-key", "scram"} & set(methods):
         raise InvalidConfig(
-            f"host = {settings.host!r} lets other machines do everything, without authentication; set "
-            "authentication_methods, such as api-key, or start it with --insecure"
+            f"authentication_methods = {','.join(methods)!r} has no key and no password, by which Kafka's "
+            "clients log in; add api-key or scram, or leave out kafka_listener"
         )
-    _log.warning("whoever reaches %s may do everything: this gateway is insecure", settings.host)
 
 
 def scheme_of(settings: Settings) -> str:
@@ -221,6 +258,23 @@ def url_of(host: str, listener: socket.socket, scheme: str = "http") -> str:
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
+def kafka_sockets(settings: Settings, own_port: int | None) -> list[socket.socket]:
+    """The sockets for Kafka's clients; with `own_port` the first is shared with other processes, and the last
+    is this one's own, to which clients are led. Raises OSError.
+    """
+    if not settings.kafka_listener:
+        return []
+    host, port = host_and_port(settings.kafka_listener)
+    if own_port is None:
+        return [listen(host, port)]
+    return [listen(host, port, shared=True), listen(host, own_port, shared=True)]
+
+
+def kafka_address(host: str, listener: socket.socket) -> str:
+    """Where Kafka's clients reach a gateway that listens on `host`, as `HOST:PORT`."""
+    return url_of(host, listener).removeprefix("http://")
+
+
 def open_gateway(settings: Settings, url: str, peer_url: str = "", clock: Clock | None = None) -> Gateway:
     """The parts of a gateway that answers at `url`, other gateways at `peer_url`, unless the settings name
     others. `clock` is the machine's if none is given.
@@ -257,7 +311,8 @@ def open_gateway(settings: Settings, url: str, peer_url: str = "", clock: Clock 
 
 def gateway_of(cluster: Cluster, settings: Settings, clock: Clock) -> Gateway:
     """The parts of a gateway that serves `cluster`; the settings name its URLs."""
-    secrets = PeerSecrets(peer_secrets(settings, cluster.store, clock), cluster.cluster_id)
+    shared = peer_secrets(settings, cluster.store, clock)
+    secrets = PeerSecrets(shared, cluster.cluster_id)
     metrics = Metrics()
     failures = FailureLog(metrics.duty_failed)
     buffer = Buffer(settings.buffer_memory, request_bytes=REQUEST_BYTES)
@@ -272,7 +327,9 @@ def gateway_of(cluster: Cluster, settings: Settings, clock: Clock) -> Gateway:
     authenticator = authenticator_of(settings, clock, failures)
     audited = authenticator is not None and settings.audit_enable
     audit = Audit(clock, lambda error: status_and_code(error)[1], metrics.audit_dropped) if audited else None
-    access = Access(lambda: cluster.metadata_log.access, clock, authenticator, audit)
+    access = Access(
+        lambda: cluster.metadata_log.access, clock, authenticator, audit, settings.principal_requests_max
+    )
     shards = ShardManager(cluster, leadership, consumers, transactions, access, settings, clock, failures)
     coordinator = GroupCoordinator(cluster, shards, consumers, transactions, clock)
     return Gateway(
@@ -284,9 +341,11 @@ def gateway_of(cluster: Cluster, settings: Settings, clock: Clock) -> Gateway:
         router,
         shards,
         coordinator,
+        ClassicCoordinator(shards, leadership, peers, coordinator, consumers, clock),
         tails,
         buffer,
         access,
+        SessionCipher(shared, cluster.cluster_id, clock, settings.advertised_url.startswith("https:")),
         settings,
         metrics,
         failures,
@@ -299,6 +358,13 @@ def _end() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+class KafkaDoor(NamedTuple):
+    """The sockets for Kafka's clients, none without a door for them, and what bounds their connections."""
+
+    sockets: Sequence[socket.socket]
+    bounds: Bounds
+
+
 class _Server(uvicorn.Server):
     """uvicorn, which says when it is ready, wakes long polls when it stops, and ends with exit code 0."""
 
@@ -308,13 +374,29 @@ class _Server(uvicorn.Server):
         gateway: Gateway,
         ready: Callable[[str], None],
         handshakes: HandshakeQueue | None,
+        kafka: KafkaDoor,
         forced: bool,
     ) -> None:
         """With `forced` a second signal ends it at once; a worker may get both its own and its parent's."""
         super().__init__(config)
         self._gateway, self._ready, self._forced = gateway, ready, forced
-        self._handshakes = handshakes
+        self._handshakes, self._kafka_door = handshakes, kafka
+        self._kafka: Listener | None = None
         self._leaving: asyncio.Task[None] | None = None
+
+    @property
+    def connections(self) -> int:
+        """How many clients are connected, at all doors."""
+        return len(self.server_state.connections) + self.kafka_connections
+
+    @property
+    def kafka_connections(self) -> int:
+        """How many of Kafka's clients are connected."""
+        return 0 if self._kafka is None else len(self._kafka)
+
+    def _secured(self, made: Callable[[], asyncio.Protocol]) -> asyncio.Protocol:
+        """The protocol that `made` makes, after the TLS handshake if there is one."""
+        return made() if self._handshakes is None else Handshake(self._handshakes, made)
 
     async def on_tick(self, counter: int) -> bool:
         if counter % _LOOK_TICKS == 0:
@@ -355,14 +437,24 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self._handshakes is not None:
             self._handshakes.close()
+        if self._kafka is not None:
+            await self._kafka.close()
         await super().shutdown(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self._gateway.brokers.is_refused:
             return
-        _settle_memory()
         settings = self._gateway.settings
+        if self._kafka_door.sockets:
+            from api.kafka.listener import Listener  # a gateway without Kafka's clients needs none of it
+
+            bounds, connections = self._kafka_door.bounds, self.server_state.connections
+            self._kafka = Listener(
+                self._gateway, bounds.max_connections, lambda: len(connections), bounds.by_ip, self._secured
+            )
+            await self._kafka.start(self._kafka_door.sockets, BACKLOG)
+        _settle_memory()
         self._ready(f"lakelog is ready at {settings.advertised_url} (data: {settings.data})")
 
 

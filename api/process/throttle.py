@@ -4,7 +4,6 @@ Bytes are counted as they come and go, so a client that is beyond its quota pays
 """
 
 import asyncio
-from collections import Counter
 
 from starlette.types import Message, Receive, Scope, Send
 
@@ -13,7 +12,6 @@ from api.requests.body import brings_records
 from coordinator.access.access import Access
 from coordinator.access.principal import Principal, RequestContext
 from coordinator.access.quota_manager import QuotaKind, QuotaManager
-from log_tables.errors import QuotaReached
 
 THROTTLED = b"throttle-time-ms"
 """The header of an answer that says for how long its request was delayed, as Kafka's throttle_time_ms."""
@@ -32,34 +30,16 @@ async def throttle(access: Access, scope: Scope, receive: Receive, send: Send) -
     return request.receive, request.send
 
 
-class PendingRequests:
-    """How many requests of each principal are under way. Used on the event loop."""
+def is_fetch(path: str) -> bool:
+    """Whether a GET of `path` answers records: a fetch, a poll, or a page or an export of the console."""
+    return path.endswith("/records") or (
+        path.startswith("/console/topics/") and path.endswith(("/messages", "/value", "/export"))
+    )
 
-    def __init__(self, most: int) -> None:
-        """`most` of one principal; 0 is no bound."""
-        self._most, self._pending = most, Counter[str]()
 
-    def enter(self, scope: Scope) -> str:
-        """Count a request. Returns what `leave` takes. Raises QuotaReached for one too many."""
-        context: RequestContext | None = scope.get(CONTEXT)
-        if context is None or self._most == 0:
-            return ""
-        name = context.principal.name
-        if self._pending[name] >= self._most:
-            raise QuotaReached(
-                f"{name[:200]} has {self._most} requests under way, as many as principal_requests_max "
-                "allows; wait for some of them",
-                retry_after_s=1.0,
-            )
-        self._pending[name] += 1
-        return name
-
-    def leave(self, name: str) -> None:
-        """The request is answered, or over."""
-        if name:
-            self._pending[name] -= 1
-            if self._pending[name] <= 0:
-                del self._pending[name]
+def _is_query(path: str) -> bool:
+    """Whether `path` answers queries, which are sent in two ways."""
+    return path == "/console/sql"
 
 
 class _ThrottledRequest:
@@ -70,7 +50,8 @@ class _ThrottledRequest:
     ) -> None:
         self._quotas, self._principal, self._receive, self._send = quotas, principal, receive, send
         self._brings = brings_records(scope)
-        self._fetches = scope["method"] == "GET" and scope["path"].endswith("/records")
+        path = scope["path"]
+        self._fetches = _is_query(path) or (scope["method"] == "GET" and is_fetch(path))
         self._delay_ms = 0
 
     async def wait(self) -> None:

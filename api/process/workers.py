@@ -16,7 +16,8 @@ from multiprocessing.context import SpawnProcess
 from types import FrameType
 
 from api.process.cluster_secret import with_peer_secret
-from api.process.server import SHUT_STATUS, listen, run, say, scheme_of, url_of
+from api.process.server import SHUT_STATUS, kafka_address, listen, run, say, scheme_of, url_of
+from coordinator.access.host import host_and_port
 from ingest.settings import Settings
 from log_tables.clock import SystemClock
 from log_tables.errors import InvalidConfig, InvalidRequest, LakelogError
@@ -24,6 +25,9 @@ from log_tables.store.store import open_store
 
 RESTART_S = 1.0
 """How long after its death a worker is started again."""
+
+_Ports = tuple[int, int | None]
+"""Of one worker: for the other gateways, and for Kafka's clients, if it listens for them."""
 
 _log = logging.getLogger(__name__)
 _spawn = multiprocessing.get_context("spawn")
@@ -55,16 +59,26 @@ def run_workers(settings: Settings, count: int) -> None:
         settings = settings.model_copy(update=told)
         store = open_store(settings.data, settings.store_options)
         settings = with_peer_secret(settings, store, SystemClock())  # in a bucket, too, all have the same
-        _Workers(settings, [each.getsockname()[1] for each in own]).run()
+        ports = [each.getsockname()[1] for each in own]
+        kafka_ports: list[int | None] = [None] * count
+        if settings.kafka_listener:
+            host, kafka_port = host_and_port(settings.kafka_listener)
+            bound, *led_to = (
+                stack.enter_context(listen(host, each, shared=True)) for each in (kafka_port, *[0] * count)
+            )
+            told = {"kafka_listener": kafka_address(host, bound)}
+            settings = settings.model_copy(update=told)
+            kafka_ports = [each.getsockname()[1] for each in led_to]
+        _Workers(settings, [*zip(ports, kafka_ports, strict=True)]).run()
 
 
 class _Workers:
-    def __init__(self, settings: Settings, ports: list[int]) -> None:
+    def __init__(self, settings: Settings, ports: list[_Ports]) -> None:
         """`ports` are those that the workers have to themselves."""
         self._settings, self._ports = settings, ports
         # Not an Event: its lock may be held by the very code that a signal interrupts.
         self._stopping = False
-        self._running: dict[SpawnProcess, tuple[int, Connection]] = {}
+        self._running: dict[SpawnProcess, tuple[_Ports, Connection]] = {}
 
     def run(self) -> None:
         signals = {
@@ -72,7 +86,7 @@ class _Workers:
         }
         ready = False
         try:
-            started = [self._start(port) for port in self._ports]
+            started = [self._start(ports) for ports in self._ports]
             lines = [line for each in started if (line := _said(each)) is not None]
             ready = len(lines) == len(started)
             if ready:
@@ -85,13 +99,13 @@ class _Workers:
         if failed or not (ready or self._stopping):
             raise SystemExit(self._exit_status())
 
-    def _start(self, port: int) -> Connection:
+    def _start(self, ports: _Ports) -> Connection:
         """Another worker; it sends its line when it is ready."""
         heard, said = _spawn.Pipe(duplex=False)
-        process = _spawn.Process(target=_work, args=(self._settings, port, said))
+        process = _spawn.Process(target=_work, args=(self._settings, ports, said))
         process.start()
         said.close()  # so that the end of the worker is the end of the pipe
-        self._running[process] = (port, heard)
+        self._running[process] = (ports, heard)
         return heard
 
     def _keep_running(self) -> None:
@@ -104,8 +118,8 @@ class _Workers:
                 wait((), timeout=RESTART_S)
                 if not self._stopping:
                     _log.error("a worker ended with exit code %s; it is started again", process.exitcode)
-                    port, _ = self._running.pop(process)
-                    self._start(port)
+                    ports, _ = self._running.pop(process)
+                    self._start(ports)
 
     def _end(self) -> bool:
         """Stop all in order; returns whether one did not end so."""
@@ -137,14 +151,14 @@ def _said(ready: Connection) -> str | None:
     return line
 
 
-def _work(settings: Settings, port: int, said: Connection) -> None:
+def _work(settings: Settings, ports: _Ports, said: Connection) -> None:
     """The main function of a worker. Ctrl-C in a terminal goes to the parent, which then stops the
     workers.
     """
     os.setsid()
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     try:
-        run(settings, port, said.send)
+        run(settings, ports[0], said.send, ports[1])
     except (LakelogError, OSError) as error:
         _log.error("%s", error)
         sys.exit(SHUT_STATUS if isinstance(error, InvalidRequest) else 1)

@@ -14,8 +14,9 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from api.caller import CONTEXT
-from api.gateway import Gateway, gateway
+from api.gateway import Gateway
 from api.requests.heads import TARGETED, heads
+from api.requests.route_gateway import gateway
 from coordinator.access.access import UNCHECKED
 from coordinator.access.principal import ANONYMOUS, RequestContext
 from coordinator.access.quota_manager import QuotaKind
@@ -26,6 +27,11 @@ from log_tables.topic_partition import TopicPartition
 
 PUBLIC_PATHS = frozenset(("/health", "/ready"))
 """Answered without a credential: they say nothing but the state of the process."""
+
+_LOGIN_PATHS = frozenset(
+    ("/console/login", "/console/login/oidc", "/console/login/oidc/callback", "/console/logout")
+)
+_FILES = "/console/files/"
 
 
 CHANGED = "lakelog.changed"
@@ -149,8 +155,60 @@ RULES: dict[str, Rule] = {
     "GET /docs/files/{name}": _ANY_PRINCIPAL,
     "GET /redoc": _ANY_PRINCIPAL,
     "GET /openapi.json": _ANY_PRINCIPAL,
+    # The console. Its pages show what their reader may see; what they change, the routes above do.
+    "GET /console": _ANY_PRINCIPAL,
+    "GET /console/figures": _DESCRIBE_CLUSTER,
+    "GET /console/files/{version}/{name}": _ANY_PRINCIPAL,
+    "GET /console/login": _ANY_PRINCIPAL,
+    "POST /console/login": _ANY_PRINCIPAL,
+    "GET /console/login/oidc": _ANY_PRINCIPAL,
+    "GET /console/login/oidc/callback": _ANY_PRINCIPAL,
+    "POST /console/logout": _ANY_PRINCIPAL,
+    "GET /console/access": _DESCRIBE_CLUSTER,
+    "GET /console/access/keys": _DESCRIBE_CLUSTER,
+    "GET /console/access/acls": _DESCRIBE_CLUSTER,
+    "GET /console/access/acls/new": _DESCRIBE_CLUSTER,
+    "GET /console/access/acls/delete": _DESCRIBE_CLUSTER,
+    "GET /console/access/quotas": _DESCRIBE_CLUSTER,
+    "GET /console/access/audit": _DESCRIBE_CLUSTER,
+    "GET /console/groups": _ANY_PRINCIPAL,  # lists what it may describe
+    "GET /console/groups/{group}": _DESCRIBE_GROUP,
+    "GET /console/groups/{group}/history": _DESCRIBE_GROUP,
+    "GET /console/groups/{group}/reset": _DESCRIBE_GROUP,
+    "GET /console/groups/{group}/delete": _DESCRIBE_GROUP,
+    "GET /console/sql": _ANY_PRINCIPAL,  # READ on the topics of a query, DESCRIBE on all else that it shows
+    "POST /console/sql": _ANY_PRINCIPAL,  # likewise
+    "GET /console/topics": _ANY_PRINCIPAL,  # lists what it may describe
+    "GET /console/new-topic": _ANY_PRINCIPAL,
+    "GET /console/topics/{topic}": _DESCRIBE_TOPIC,
+    f"GET /console{_PARTITION}": _DESCRIBE_TOPIC,  # groups that it may describe; a plan needs the cluster
+    f"GET /console{_PARTITION}/commits": _DESCRIBE_TOPIC,
+    f"GET /console{_PARTITION}/fsck": (*_DESCRIBE_TOPIC, *_DESCRIBE_CLUSTER),
+    "GET /console/maintenance": _DESCRIBE_CLUSTER,  # of topics that it may describe
+    "GET /console/maintenance/runs/{run}": _DESCRIBE_CLUSTER,
+    "GET /console/topics/{topic}/partitions": _DESCRIBE_TOPIC,
+    "GET /console/topics/{topic}/groups": _DESCRIBE_TOPIC,  # lists groups that it may describe
+    "GET /console/topics/{topic}/columns": _topic(Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS),
+    "GET /console/topics/{topic}/settings": _topic(Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS),
+    "GET /console/topics/{topic}/messages": _topic(Operation.READ),
+    "GET /console/topics/{topic}/value": _topic(Operation.READ),
+    "GET /console/topics/{topic}/export": _topic(Operation.READ),
+    "GET /console/topics/{topic}/produce": _topic(Operation.WRITE),
+    # Dry runs: the routes that they name need more, and a page says so.
+    "GET /console/topics/{topic}/alter": _topic(Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS),
+    "GET /console/topics/{topic}/grow": _DESCRIBE_TOPIC,
+    "GET /console/topics/{topic}/delete": _DESCRIBE_TOPIC,
+    "GET /console/topics/{topic}/delete-records": _DESCRIBE_TOPIC,
 }
 """By method and path."""
+
+
+def is_login(scope: Scope) -> bool:
+    """Whether a request is for what a browser needs to log in or out: it may have no credential, yet or any
+    longer.
+    """
+    path: str = scope["path"]
+    return path in _LOGIN_PATHS or path.startswith(_FILES)
 
 
 class Authorization:
@@ -243,7 +301,7 @@ def admit(scope: Scope, rule: Rule) -> None:
     A forwarded one was admitted by the gateway that forwards it, which names its principal.
     """
     access = scope["app"].state.gateway.access
-    if access.is_open or scope["path"] in PUBLIC_PATHS:
+    if access.is_open or scope["path"] in PUBLIC_PATHS or is_login(scope):
         return
     context = context_of(scope)
     if TARGETED not in heads(scope):

@@ -8,9 +8,9 @@ Records that were appended before stay with the old topic, and the answer says s
 from dataclasses import dataclass, replace
 from functools import partial
 
+from api.client_topics import current_topic, refreshed_topic
 from api.errors import status_and_code
 from api.gateway import Gateway
-from api.requests.client_topics import current_topic, refreshed_topic
 from api.wire.offload import (
     INLINE_MAX_JUDGED,
     INLINE_MAX_JUDGED_BYTES,

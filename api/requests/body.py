@@ -18,9 +18,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.errors import MalformedBody, RequestTimeout, RequestTooLarge, error_response, status_and_code
-from api.gateway import Gateway, gateway
+from api.gateway import Gateway
 from api.requests.credential import check_again
 from api.requests.heads import ARRIVED, heads
+from api.requests.route_gateway import gateway
 from api.wire.json_bounds import check_depth, small_cost
 from ingest.buffer import Buffer, Room
 from log_tables.errors import BufferFull, LakelogError

@@ -1,6 +1,6 @@
 """The routes that change something, so that each change is audited: once, where the client has spoken.
 
-Every route that is no GET is in one of the two tables below; one that is in none cannot be made, as with the
+Every route that is no GET is in one of the tables below; one that is in none cannot be made, as with the
 rules of access.
 """
 
@@ -16,9 +16,9 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from api.errors import INTERNAL, error_code_of, status_and_code
-from api.gateway import gateway
 from api.requests.access import CHANGED, Changed, context_of
 from api.requests.heads import TARGETED, heads
+from api.requests.route_gateway import gateway
 from coordinator.access.audit import Audit
 from log_tables.cluster.acl import CLUSTER_NAME, ResourceType
 from log_tables.errors import AccessDenied, LakelogError
@@ -74,7 +74,7 @@ CHANGES: dict[str, Change] = {
 }
 """By method and path. A GET changes nothing."""
 
-OF_DATA: Collection[str] = frozenset(
+OF_DATA: frozenset[str] = frozenset(
     (
         "POST /topics/{topic}",
         f"POST {_PARTITION}",
@@ -92,19 +92,24 @@ OF_DATA: Collection[str] = frozenset(
         f"POST {_V2_INSTANCE}/transactions",
         f"POST {_V3_TOPIC}/records",
         f"POST {_V3_TOPIC}/records:batch",
+        "POST /console/sql",
     )
 )
 """Routes by which records come and go: of these the first access of an hour is audited."""
 
 
+OF_SESSIONS: frozenset[str] = frozenset(("POST /console/login", "POST /console/logout"))
+"""Routes that change nothing but a cookie. A refused credential is audited where it is refused."""
+
+
 def change_of(methods: Collection[str], path: str) -> Change | None:
-    """The change that a route makes; None for a GET, and for one of OF_DATA.
+    """The change that a route makes; None for a GET, and for one of OF_DATA or OF_SESSIONS.
 
     Raises LookupError for all others.
     """
     (method,) = methods
     route = f"{method} {path}"
-    return None if method == "GET" or route in OF_DATA else CHANGES[route]
+    return None if method == "GET" or route in {*OF_DATA, *OF_SESSIONS} else CHANGES[route]
 
 
 def note_offsets(scope: Scope, body: bytes) -> None:
@@ -123,6 +128,12 @@ def audited(handle: _Handler, change: Change | None) -> _Handler:
         return handle
 
     async def answer(request: Request) -> Response:
+        try:
+            return await noted(request)
+        finally:
+            gateway(request).changes.made += 1  # what was looked at before is old
+
+    async def noted(request: Request) -> Response:
         audit = gateway(request).access.audit
         if audit is None or TARGETED in heads(request.scope):
             return await handle(request)

@@ -1,4 +1,4 @@
-"""By what a request is let in: its header, and the certificate of its connection.
+"""By what a request is let in: its header, its session cookie, and the certificate of its connection.
 
 A request that waits, as a long poll does, or for its own body, is looked at again afterwards: what has let it
 in may be revoked or expired by then.
@@ -14,16 +14,41 @@ from api.requests.access import host_of
 from api.requests.heads import TARGETED, heads
 from log_tables.errors import AuthenticationFailed, LakelogError, QuotaReached, Retriable
 
+COOKIES_MAX = 5
+"""Cookies of the right name that are tried."""
+
 SUBJECT = "lakelog.subject"
 """The key of an ASGI scope for the subject of the certificate that the client has shown; absent without."""
 
 
-def credential(scope: Scope) -> bytes | None:
-    """The header Authorization. Raises AuthenticationFailed if there are several."""
+def credential(here: Gateway, scope: Scope) -> bytes | None:
+    """The header Authorization; without one, that for which the session of the browser stands.
+
+    Raises AuthenticationFailed if there are several, and for a change by a session without its token.
+    """
     found = heads(scope).get(b"authorization", ())
     if len(found) > 1:
         raise AuthenticationFailed("there are several Authorization headers; send one")
-    return found[0] if found else None
+    if found:
+        return found[0]
+    cookie = cookie_of(here, scope)
+    session = None if cookie is None else here.sessions.open(cookie)
+    if cookie is None or session is None:
+        return None
+    here.sessions.check_csrf(cookie, scope["method"], heads(scope).get(b"x-csrf-token", ()))
+    return session.header.encode("latin-1")
+
+
+def cookie_of(here: Gateway, scope: Scope) -> str | None:
+    """The session cookie of a request: of several the first that can be opened; None without one."""
+    found = []
+    for header in heads(scope).get(b"cookie", ()):
+        for pair in header.decode("latin-1").split(";"):
+            name, _, value = pair.strip().partition("=")
+            if name == here.sessions.cookie_name and value:
+                found.append(value)
+    # Another server of the same host may have put one before ours.
+    return next(filter(here.sessions.open, found[:COOKIES_MAX]), found[0] if found else None)
 
 
 async def check_again(here: Gateway, scope: Scope) -> None:
@@ -34,7 +59,7 @@ async def check_again(here: Gateway, scope: Scope) -> None:
     """
     if CONTEXT not in scope or TARGETED in heads(scope):
         return
-    header, subject = credential(scope), scope.get(SUBJECT)
+    header, subject = credential(here, scope), scope.get(SUBJECT)
     if here.access.known(header, subject) is None:
         try:
             with suppress(Retriable):

@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.gateway import gateway
+from api.requests.route_gateway import gateway
 
 V2_MEDIA_TYPE = "application/vnd.kafka.v2+json"
 

@@ -7,10 +7,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message
 
-from api.gateway import Gateway, gateway
+from api.gateway import Gateway
 from api.requests.body import put_back, take_body
 from api.requests.changes import note_offsets
 from api.requests.forward import check_headers, forward
+from api.requests.route_gateway import gateway
 from api.requests.strict import StrictRoute
 from coordinator.brokers.peers import TARGET
 from log_tables.cluster.metadata_log import BrokerRecord

@@ -13,12 +13,14 @@ TARGETED, ASKED_BY, CALLED_BY = TARGET.encode(), ASKER.encode(), CALLER.encode()
 ARRIVED = "lakelog.arrived"
 """The key of an ASGI scope that says that the whole request has arrived: to receive it takes no time."""
 
+_FOREIGN_SITES = (b"cross-site", b"same-site")
 _FOUND = "lakelog.heads"
 """The key of an ASGI scope where they are."""
 
 _LOOKED_AT = frozenset(
     (
         b"authorization",
+        b"cookie",
         b"host",
         b"content-type",
         b"content-encoding",
@@ -26,6 +28,7 @@ _LOOKED_AT = frozenset(
         b"transfer-encoding",
         b"origin",
         b"sec-fetch-site",
+        b"x-csrf-token",
         TARGETED,
         ASKED_BY,
         CALLED_BY,
@@ -42,6 +45,12 @@ def heads(scope: Scope) -> Mapping[bytes, Sequence[bytes]]:
             if name in _LOOKED_AT:
                 found.setdefault(name, []).append(value)
     return found
+
+
+def foreign_site(scope: Scope) -> str:
+    """The Sec-Fetch-Site of a request that a page of another origin has sent; empty for all others."""
+    sites = heads(scope).get(b"sec-fetch-site", ())
+    return next((site.decode() for site in sites if site in _FOREIGN_SITES), "")
 
 
 def content_type(scope: Scope) -> str:

@@ -2,15 +2,13 @@
 
 from pydantic import Field
 
+from api import client_topics
+from api.client_topics import TopicDescription, check_partitions, describe_topic
 from api.gateway import Gateway
 from api.requests.access import Authorization
-from api.requests.client_topics import TopicDescription, describe_topic, describe_topics
 from api.requests.strict_body import Listed, StrictBody
-from ingest.buffer import RETRY_AFTER_S
 from log_tables.cluster import topic_admin
 from log_tables.cluster.topic import check_writable
-from log_tables.errors import QuotaReached
-from log_tables.limits import PARTITIONS_MAX
 
 
 class ConfigEntry(StrictBody):
@@ -46,18 +44,18 @@ def create_topic(here: Gateway, asked: Authorization, new: NewTopic) -> TopicDes
     count = here.settings.num_partitions if new.partitions_count is None else new.partitions_count
     configs = {entry.name: entry.value for entry in new.configs}
     asked.note_change(new.topic_name, partitions=count, configs=configs)
-    _check_quota(here, count)
+    check_partitions(here, count)
     asked.charge_changes(count)
-    return TopicDescription(here, topic_admin.create_topic(here.cluster, new.topic_name, count, configs))
+    return client_topics.create_topic(here, new.topic_name, count, configs)
 
 
 def add_partitions(here: Gateway, asked: Authorization, topic_name: str, count: int) -> TopicDescription:
     """Grow a topic to `count` partitions; blocking. Raises UnknownTopic, InvalidArgument, QuotaReached."""
     more = count - describe_topic(here, topic_name).partition_count
-    _check_quota(here, more)
+    check_partitions(here, more)
     asked.charge_changes(more)
     asked.note_change(partitions=count)
-    return TopicDescription(here, topic_admin.add_partitions(here.cluster, topic_name, count))
+    return client_topics.add_partitions(here, topic_name, count)
 
 
 def delete_topic(here: Gateway, asked: Authorization, name: str) -> None:
@@ -65,18 +63,3 @@ def delete_topic(here: Gateway, asked: Authorization, name: str) -> None:
     check_writable(name)
     asked.charge_changes(describe_topic(here, name).partition_count)
     topic_admin.delete_topic(here.cluster, name)
-
-
-def _check_quota(here: Gateway, more: int) -> None:
-    """Raise QuotaReached when `more` partitions would exceed `partitions_max`.
-
-    More than PARTITIONS_MAX new ones are left to the check of the topic itself, which no repeat can pass.
-    """
-    existing = sum(topic.partition_count for topic in describe_topics(here))
-    limit = here.settings.partitions_max
-    if more <= PARTITIONS_MAX and existing + more > limit:
-        raise QuotaReached(
-            f"{existing} existing and {more} new partitions are more than partitions_max allows, {limit}; "
-            "delete topics first",
-            retry_after_s=RETRY_AFTER_S,
-        )

@@ -6,12 +6,13 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from fastapi.concurrency import run_in_threadpool
 
+from api.client_topics import with_partition
 from api.errors import error_responses
-from api.gateway import Gateway, Here
+from api.gateway import Gateway
 from api.requests.access import Authorized
-from api.requests.client_topics import with_partition
 from api.requests.envelope import V2Response
 from api.requests.group_route import GroupRoute
+from api.requests.route_gateway import Here
 from api.v2.consumer_schema import (
     CommitBody,
     CommittedOffset,

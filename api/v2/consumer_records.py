@@ -12,11 +12,12 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from api.errors import FormatMismatch, NotJson, error_responses
-from api.gateway import Gateway, gateway
+from api.gateway import Gateway
 from api.media import Format, accepts
 from api.requests.access import authorization
 from api.requests.credential import check_again
 from api.requests.group_route import GroupRoute
+from api.requests.route_gateway import gateway
 from api.v2.consumer_schema import FORMATS
 from api.v2.fetched import FetchedRecord, json_records
 from api.v2.paths import GroupName, InstanceName

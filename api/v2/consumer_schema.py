@@ -5,9 +5,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from api.client_topics import PublicName
 from api.errors import explain
 from api.media import Format
-from api.requests.client_topics import PublicName
 from api.requests.strict_body import Listed, StrictBody
 from coordinator.groups.events import OffsetAndMetadata
 from ingest.settings import Settings

@@ -6,11 +6,11 @@ from fastapi import APIRouter
 from starlette.requests import Request
 
 from api.errors import error_responses
-from api.gateway import Here, gateway
 from api.requests.access import Authorized
 from api.requests.body import take_body
 from api.requests.envelope import V2_MEDIA_TYPE, V2Response
 from api.requests.group_route import GroupRoute
+from api.requests.route_gateway import Here, gateway
 from api.v2.consumer_schema import (
     CreatedConsumer,
     NewConsumer,

@@ -10,14 +10,15 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from api.client_topics import with_topic_to_read
 from api.decimals import decimal
 from api.errors import error_responses
-from api.gateway import Gateway, gateway
+from api.gateway import Gateway
 from api.media import EVENT_STREAM, Format, accepted_format, wants_events
 from api.requests.access import authorization
-from api.requests.client_topics import with_topic_to_read
 from api.requests.credential import check_again
 from api.requests.hot import HotRoute
+from api.requests.route_gateway import gateway
 from api.v2.event_stream import Tail, event_format, event_response, stored_keys
 from api.v2.fetched import FetchedRecord, json_records
 from api.v2.tail import wait_for_records

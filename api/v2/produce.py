@@ -8,16 +8,16 @@ from fastapi import APIRouter, Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.client_topics import topic_to_write
 from api.decimals import decimal
 from api.errors import error_responses
-from api.gateway import gateway
 from api.media import Format, content_format
 from api.requests.appending import ProduceRequest, append, record_result, refuse_if_all_failed
 from api.requests.body import room_of, take_body
-from api.requests.client_topics import topic_to_write
 from api.requests.envelope import V2_MEDIA_TYPE
 from api.requests.heads import content_type
 from api.requests.hot import HotResponse, HotRoute
+from api.requests.route_gateway import gateway
 from api.v2.produce_schema import PRODUCE_BODY, Produced
 from api.wire.arrow import decode_stream, sent_records
 from api.wire.json_bounds import IN_LIST_DEPTH, decoded_within

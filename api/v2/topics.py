@@ -5,12 +5,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
+from api.client_topics import TopicDescription, describe_topic, describe_topics, with_partition
 from api.errors import error_responses
-from api.gateway import Here
 from api.requests import topic_admin
 from api.requests.access import Authorized
-from api.requests.client_topics import TopicDescription, describe_topic, describe_topics, with_partition
 from api.requests.envelope import V2Response
+from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
 from api.requests.topic_admin import NewTopic
 from api.v2.paths import PartitionId, TopicName

@@ -8,16 +8,17 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.client_topics import is_current, topic_to_write
 from api.errors import error_responses
-from api.gateway import Gateway, gateway
+from api.gateway import Gateway
 from api.media import Format, content_format
 from api.requests.access import Authorization, authorization
 from api.requests.appending import is_much
 from api.requests.body import room_of, take_body
-from api.requests.client_topics import is_current, topic_to_write
 from api.requests.envelope import V2Response
 from api.requests.group_route import GroupRoute
 from api.requests.heads import content_type
+from api.requests.route_gateway import gateway
 from api.v2.paths import GroupName, InstanceName
 from api.v2.produce_schema import TRANSACTION_BODY
 from api.wire.offload import INLINE_MAX_ROWS, is_large, maybe_in_thread

@@ -7,9 +7,10 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from api.errors import error_responses
-from api.gateway import Gateway, Here
+from api.gateway import Gateway
 from api.requests.access import Authorization, Authorized
 from api.requests.envelope import Collection, ListMetadata, url
+from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
 from api.requests.strict_body import Listed, StrictBody
 from api.v3.paths import ClusterId

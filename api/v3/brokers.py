@@ -8,8 +8,9 @@ from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
 
 from api.errors import error_responses
-from api.gateway import Gateway, Here
+from api.gateway import Gateway
 from api.requests.envelope import Collection, ListMetadata, ResourceMetadata, resource, url
+from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
 from api.v3.paths import ClusterId
 from log_tables.cluster.metadata_log import BrokerRecord

@@ -5,11 +5,11 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field, model_validator
 
+from api.client_topics import TopicDescription, describe_topic
 from api.errors import error_responses
-from api.gateway import Here
 from api.requests.access import Authorized
-from api.requests.client_topics import TopicDescription, describe_topic
 from api.requests.envelope import Collection, ListMetadata, ResourceMetadata, resource, url
+from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
 from api.requests.strict_body import Listed, StrictBody
 from api.v3.paths import ClusterId, TopicName

@@ -6,14 +6,16 @@ from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 
+from api.client_topics import with_partition
 from api.errors import error_responses
-from api.gateway import Gateway, Here
+from api.gateway import Gateway
 from api.requests.access import Authorized
-from api.requests.client_topics import with_partition
 from api.requests.envelope import Collection, Link, ListMetadata, ResourceMetadata, resource, url
+from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
 from api.v3.paths import ClusterId, ConsumerId, GroupId
-from coordinator.groups.group import Group, Member
+from coordinator.groups.classic.classic_group import ClassicState
+from coordinator.groups.group import Group, GroupMember
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.errors import UnknownPartition, UnknownTopic
 from log_tables.sql.lag import Lag, lag
@@ -24,6 +26,14 @@ router = APIRouter(
     prefix="/v3/clusters/{cluster_id}/consumer-groups", tags=["v3 consumer groups"], route_class=StrictRoute
 )
 
+_STATES = {
+    ClassicState.EMPTY: "EMPTY",
+    ClassicState.PREPARING_REBALANCE: "PREPARING_REBALANCE",
+    ClassicState.COMPLETING_REBALANCE: "COMPLETING_REBALANCE",
+    ClassicState.STABLE: "STABLE",
+    ClassicState.DEAD: "DEAD",
+}
+
 
 class GroupView(BaseModel):
     kind: str = "KafkaConsumerGroup"
@@ -31,8 +41,14 @@ class GroupView(BaseModel):
     cluster_id: str
     consumer_group_id: str
     is_simple: bool = Field(description="Whether the group has offsets only: no member ever subscribed.")
-    partition_assignor: str = Field(description="sticky, range or roundrobin.")
-    state: str = Field(description="EMPTY, STABLE, or PREPARING_REBALANCE while partitions change owners.")
+    partition_assignor: str = Field(description="sticky, range, roundrobin, or one of Kafka's clients.")
+    protocol_type: str = Field(
+        description="The kind of its members: consumer, or another of Kafka's; empty if none ever came."
+    )
+    state: str = Field(
+        description="EMPTY, STABLE, or PREPARING_REBALANCE while partitions change owners; of Kafka's "
+        "clients also COMPLETING_REBALANCE."
+    )
     coordinator: Link
     consumers: Link
     lag_summary: Link
@@ -44,8 +60,9 @@ class ConsumerView(BaseModel):
     cluster_id: str
     consumer_group_id: str
     consumer_id: str
-    instance_id: str | None = Field(description="The same as `consumer_id`.")
+    instance_id: str | None = Field(description="Of Kafka's clients, that of a static member.")
     client_id: str
+    host: str = Field(description="The address of its client, if it is known.")
     assignments: Link
 
 
@@ -122,7 +139,7 @@ async def list_consumers(
     return Collection(
         kind="KafkaConsumerList",
         metadata=ListMetadata(self=url(request, cluster, "consumer-groups", group, "consumers")),
-        data=[_consumer_view(request, cluster, found, name) for name in sorted(found.members)],
+        data=[_consumer_view(request, cluster, found, member) for member in found.group_members],
     )
 
 
@@ -131,7 +148,7 @@ async def get_consumer(
     here: Here, request: Request, cluster: ClusterId, group: GroupId, consumer: ConsumerId
 ) -> ConsumerView:
     found = await here.shard_manager.group(group)
-    return _consumer_view(request, cluster, found, found.member(consumer).id)
+    return _consumer_view(request, cluster, found, found.group_member(consumer))
 
 
 @router.get(
@@ -143,14 +160,14 @@ async def list_assignments(
     here: Here, asked: Authorized, request: Request, cluster: ClusterId, group: GroupId, consumer: ConsumerId
 ) -> Collection[AssignmentView]:
     found = await here.shard_manager.group(group)
-    member = found.member(consumer)
+    member = found.group_member(consumer)
     path = (cluster, "consumer-groups", group, "consumers", consumer, "assignments")
     return Collection(
         kind="KafkaConsumerAssignmentList",
         metadata=ListMetadata(self=url(request, *path)),
         data=[
             _assignment_view(request, cluster, found, member, at)
-            for at in sorted(member.owned)
+            for at in sorted(member.owned or ())
             if asked.describes(at.topic)
         ],
     )
@@ -200,21 +217,21 @@ async def get_lag_summary(
     lags = await run_in_threadpool(_lags, here, found)
     records = {at: behind.records for at, (_, behind) in lags.items() if asked.describes(at.topic)}
     worst = max(records, key=lambda at: records[at], default=None)
-    owner = "" if worst is None else _owner(found, worst)
+    owner = None if worst is None else _owner(found, worst)
     path = (cluster, "consumer-groups", group)
     crn = f"kafka={cluster}/consumer-group={group}/lag-summary"
     return LagSummaryView(
         metadata=resource(request, *path, "lag-summary", name=crn),
         cluster_id=cluster,
         consumer_group_id=group,
-        max_lag_consumer_id=owner,
-        max_lag_instance_id=owner or None,
-        max_lag_client_id=owner,
+        max_lag_consumer_id="" if owner is None else owner.id,
+        max_lag_instance_id=None if owner is None else owner.instance_id,
+        max_lag_client_id="" if owner is None else owner.client_id,
         max_lag_topic_name=None if worst is None else worst.topic,
         max_lag_partition_id=None if worst is None else worst.partition,
         max_lag=0 if worst is None else records[worst],
         total_lag=sum(records.values()),
-        max_lag_consumer=Link(related=url(request, *path, "consumers", owner)) if owner else None,
+        max_lag_consumer=Link(related=url(request, *path, "consumers", owner.id)) if owner else None,
         max_lag_partition=None
         if worst is None
         else Link(related=url(request, cluster, "topics", worst.topic, "partitions", str(worst.partition))),
@@ -236,8 +253,8 @@ def _lags(
     return found
 
 
-def _owner(group: Group, at: TopicPartition) -> str:
-    return next((member.id for member in group.members.values() if at in member.owned), "")
+def _owner(group: Group, at: TopicPartition) -> GroupMember | None:
+    return next((member for member in group.group_members if at in (member.owned or ())), None)
 
 
 async def _group_view(here: Gateway, request: Request, group: Group) -> GroupView:
@@ -247,37 +264,33 @@ async def _group_view(here: Gateway, request: Request, group: Group) -> GroupVie
         metadata=resource(request, *path, name=f"kafka={cluster}/consumer-group={group.id}"),
         cluster_id=cluster,
         consumer_group_id=group.id,
-        is_simple=group.generation == 0,
-        partition_assignor=group.strategy,
-        state=_state(group),
+        is_simple=group.newest_generation == 0,
+        partition_assignor=group.assignor,
+        protocol_type=group.protocol_type,
+        state=_STATES[group.state],
         coordinator=Link(related=url(request, cluster, "brokers", str(broker))),
         consumers=Link(related=url(request, *path, "consumers")),
         lag_summary=Link(related=url(request, *path, "lag-summary")),
     )
 
 
-def _state(group: Group) -> str:
-    if not group.members:
-        return "EMPTY"
-    return "STABLE" if group.is_stable else "PREPARING_REBALANCE"
-
-
-def _consumer_view(request: Request, cluster: str, group: Group, name: str) -> ConsumerView:
-    path = (cluster, "consumer-groups", group.id, "consumers", name)
-    crn = f"kafka={cluster}/consumer-group={group.id}/consumer={name}"
+def _consumer_view(request: Request, cluster: str, group: Group, member: GroupMember) -> ConsumerView:
+    path = (cluster, "consumer-groups", group.id, "consumers", member.id)
+    crn = f"kafka={cluster}/consumer-group={group.id}/consumer={member.id}"
     return ConsumerView(
         metadata=resource(request, *path, name=crn),
         cluster_id=cluster,
         consumer_group_id=group.id,
-        consumer_id=name,
-        instance_id=name,
-        client_id=name,
+        consumer_id=member.id,
+        instance_id=member.instance_id,
+        client_id=member.client_id,
+        host=member.host,
         assignments=Link(related=url(request, *path, "assignments")),
     )
 
 
 def _assignment_view(
-    request: Request, cluster: str, group: Group, member: Member, at: TopicPartition
+    request: Request, cluster: str, group: Group, member: GroupMember, at: TopicPartition
 ) -> AssignmentView:
     where = (at.topic, "partitions", str(at.partition))
     path = (cluster, "consumer-groups", group.id, "consumers", member.id, "assignments", *where)
@@ -312,7 +325,7 @@ def _lag_view(
         lag=behind.records,
         lag_seconds=behind.seconds,
         lag_bytes=behind.size_bytes,
-        consumer_id=owner,
-        instance_id=owner or None,
-        client_id=owner,
+        consumer_id="" if owner is None else owner.id,
+        instance_id=None if owner is None else owner.instance_id,
+        client_id="" if owner is None else owner.client_id,
     )

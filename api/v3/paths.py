@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import Depends, Path
 
-from api.gateway import Here
+from api.requests.route_gateway import Here
 from log_tables.errors import NotFound
 
 

@@ -9,11 +9,12 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.client_topics import refreshed_topic, topic_to_write
 from api.errors import error_responses, status_and_code
-from api.gateway import Gateway, Here
+from api.gateway import Gateway
 from api.requests.appending import ProduceRequest, append, record_result, refuse_if_all_failed, topic_state
 from api.requests.body import room_of, take_body
-from api.requests.client_topics import refreshed_topic, topic_to_write
+from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
 from api.v3.paths import ClusterId, TopicName
 from api.v3.schema import BATCH_BODY, RECORDS_BODY

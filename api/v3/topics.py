@@ -5,17 +5,17 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
+from api.client_topics import TopicDescription, describe_topic, describe_topics
 from api.errors import error_responses
-from api.gateway import Here
 from api.requests import topic_admin
 from api.requests.access import Authorization, Authorized
-from api.requests.client_topics import TopicDescription, describe_topic, describe_topics
 from api.requests.envelope import Collection, Link, ListMetadata, ResourceMetadata, resource, url
+from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
 from api.requests.strict_body import StrictBody
 from api.requests.topic_admin import NewTopic
 from api.v3.paths import ClusterId, TopicName
-from log_tables.cluster.acl import Operation, ResourceType
+from log_tables.cluster.acl import TOPIC_OPERATIONS, ResourceType
 from log_tables.cluster.topic import is_internal
 
 REPLICATION_FACTOR = 1
@@ -23,16 +23,6 @@ REPLICATION_FACTOR = 1
 
 
 _AUTHORIZED = "Whether to list the operations that the caller may do on a topic."
-_TOPIC_OPERATIONS = (
-    Operation.READ,
-    Operation.WRITE,
-    Operation.CREATE,
-    Operation.DELETE,
-    Operation.ALTER,
-    Operation.DESCRIBE,
-    Operation.DESCRIBE_CONFIGS,
-    Operation.ALTER_CONFIGS,
-)
 
 
 router = APIRouter(prefix="/v3/clusters", route_class=StrictRoute)
@@ -238,7 +228,7 @@ def _topic_view(
 
 
 def _operations(asked: Authorization, topic: str) -> list[str]:
-    return [each for each in _TOPIC_OPERATIONS if asked.allows(each, ResourceType.TOPIC, topic)]
+    return [each for each in TOPIC_OPERATIONS if asked.allows(each, ResourceType.TOPIC, topic)]
 
 
 def _partition_view(request: Request, cluster: str, topic: str, partition: int) -> PartitionView:

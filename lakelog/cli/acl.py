@@ -12,6 +12,7 @@ from lakelog.cli.common import (
     CommandGroup,
     Data,
     Json,
+    Wait,
     cluster_at,
     connect,
     console,
@@ -80,6 +81,7 @@ def create(  # noqa: PLR0913, PLR0917 -- each is an option
     consumer: Consumer = False,
     data: Data = None,
     url: Gateway = None,
+    wait: Wait = WAIT_S,
     json: Json = False,
 ) -> None:
     """Create ACLs: each principal, host, operation and resource with each other. ALL without an operation."""
@@ -94,7 +96,7 @@ def create(  # noqa: PLR0913, PLR0917 -- each is an option
         Principals(allow_principal, allow_host, deny_principal, deny_host),
     )
     if url is not None:
-        with _asked(url, data) as client:
+        with _asked(url, data, wait) as client:
             client.create_acls([msgspec.to_builtins(acl) for acl in acls])
     else:
         root = cluster_at(data)
@@ -119,6 +121,7 @@ def delete(  # noqa: PLR0913, PLR0917 -- each is an option
     consumer: Consumer = False,
     data: Data = None,
     url: Gateway = None,
+    wait: Wait = WAIT_S,
     json: Json = False,
 ) -> None:
     """Delete the ACLs that have all that is named; what is not named is any. Prints them."""
@@ -131,7 +134,7 @@ def delete(  # noqa: PLR0913, PLR0917 -- each is an option
     if not resources.named() and not principals.named():
         raise InvalidArgument("these would be ACLs of all kinds; name a resource or a principal")
     if url is not None:
-        with _asked(url, data) as client:
+        with _asked(url, data, wait) as client:
             found = _acls(each for wanted in filters for each in client.delete_acls(**wanted.named()))
     else:
         root = cluster_at(data)
@@ -155,6 +158,7 @@ def list_acls(  # noqa: PLR0913, PLR0917 -- each is an option
     resource_pattern_type: Pattern = None,
     data: Data = None,
     url: Gateway = None,
+    wait: Wait = WAIT_S,
     json: Json = False,
 ) -> None:
     """List ACLs: all of them, or those about the resources that are named."""
@@ -162,7 +166,7 @@ def list_acls(  # noqa: PLR0913, PLR0917 -- each is an option
 
     filters = [*Resources(topic, group, cluster, transactional_id, resource_pattern_type).filters()]
     if url is not None:
-        with _asked(url, data) as client:
+        with _asked(url, data, wait) as client:
             every = _acls(each for wanted in filters for each in client.acls(**wanted.named()))
     else:
         every = [*cluster_at(data).metadata_log.access.acls]
@@ -191,11 +195,11 @@ def export(
     sys.stdout.write(exported(form, cluster.metadata_log.access.acls, roots, directories))
 
 
-def _asked(url: str, data: str | None) -> "Client":
+def _asked(url: str, data: str | None, wait_s: float) -> "Client":
     """A client of the gateway. Raises InvalidArgument if a root is named, too."""
     if data is not None:
         raise InvalidArgument("--url asks a gateway, and --data the store of a root; name one of them")
-    return connect(url, WAIT_S)
+    return connect(url, wait_s)
 
 
 def _acls(found: "Iterable[Mapping[str, str]]") -> "list[Acl]":

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from lakelog.cli.common import Data, Json, console, existing_root, print_json, print_table
+from log_tables.errors import InvalidArgument
 
 
 def fsck(
@@ -12,12 +13,17 @@ def fsck(
     deep: Annotated[
         bool, typer.Option("--deep", help="Derive all declared columns once more, and compare.")
     ] = False,
+    topic: Annotated[str | None, typer.Option(help="Only the tables of this topic.")] = None,
+    partition: Annotated[int | None, typer.Option(help="Only this partition of --topic.")] = None,
     json: Json = False,
 ) -> None:
     """Check the whole root, also while gateways use it. Exit code 1 when something is broken."""
-    from log_tables.root.fsck import check
+    from log_tables.root.fsck import check, check_topic
 
-    report = check(existing_root(data), deep)
+    if topic is None and partition is not None:
+        raise InvalidArgument("--partition is one of a topic; name it with --topic")
+    store = existing_root(data)
+    report = check(store, deep) if topic is None else check_topic(store, topic, partition, deep)
     if json:
         print_json(report.as_dict())
     else:

@@ -44,7 +44,7 @@ def list_groups(url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False) -> 
     if json:
         print_json(found)
     else:
-        columns = ("group", "state", "strategy")
+        columns = ("group", "state", "strategy", "protocol_type")
         print_table(columns, [[each[name] for name in columns] for each in found])
 
 
@@ -59,13 +59,20 @@ def describe(group_id: GroupId, url: Url = GATEWAY, wait: Wait = WAIT_S, json: J
         ]
         print_json({**found, "members": members})
         return
-    print_table(("setting", "value"), [(key, found[key]) for key in ("group", "state", "strategy")])
+    print_table(
+        ("setting", "value"), [(key, found[key]) for key in ("group", "state", "strategy", "protocol_type")]
+    )
     console().print()
     rows = [
-        (each["member"], ", ".join(f"{topic}:{p}" for topic, p in each["partitions"]))
+        (
+            each["member"],
+            each["client_id"],
+            each["host"],
+            ", ".join(f"{topic}:{p}" for topic, p in each["partitions"]),
+        )
         for each in found["members"]
     ]
-    print_table(("member", "partitions"), rows)
+    print_table(("member", "client_id", "host", "partitions"), rows)
 
 
 @app.command()

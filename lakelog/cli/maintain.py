@@ -35,6 +35,9 @@ def maintain(  # noqa: PLR0913, PLR0917 -- each is an option
         str | None, typer.Option(metavar="TIME", help="A run at least this often: 30s, 5m, 1h.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what a run would do.")] = False,
+    topic: Annotated[
+        str | None, typer.Option(help="Of --dry-run: only what it would do to this topic.")
+    ] = None,
     engine: Annotated[
         str | None,
         typer.Option(
@@ -66,6 +69,8 @@ def maintain(  # noqa: PLR0913, PLR0917 -- each is an option
     """Keep the tables small and fast. docs/maintenance.md says what each job does and costs."""
     if [once, every is not None, dry_run].count(True) != 1:
         raise InvalidArgument("choose one of --once, --every TIME and --dry-run")
+    if topic is not None and not dry_run:
+        raise InvalidArgument("--topic limits what --dry-run shows; a run is of all topics, so leave it out")
     from ingest.settings import load_settings
 
     interval_s = None if every is None else seconds(every)
@@ -84,7 +89,7 @@ def maintain(  # noqa: PLR0913, PLR0917 -- each is an option
         set_remote_root(cluster, settings.remote_root)
     maintenance = Maintenance(cluster, choose, jobs)
     if dry_run:
-        _print_plans(maintenance, json)
+        _print_plans(maintenance, topic, json)
         return
     with _stopping(with_stdin) as stopping:
         runner = _Runner(maintenance, cluster, stopping, json, metrics_port)
@@ -184,12 +189,14 @@ def _sentence(outcome: "JobOutcome") -> str:
     )
 
 
-def _print_plans(maintenance: "Maintenance", json: bool) -> None:
-    found = maintenance.previews()
+def _print_plans(maintenance: "Maintenance", topic: str | None, json: bool) -> None:
+    found = [*maintenance.previews(topic)]
     rows = [(job, step.topic, step.partition, engine, what) for job, step, what, engine in found]
     columns = ("job", "topic", "partition", "engine", "what")
     if json:
-        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+        offsets = [{"offsets": step.offsets} for _, step, _, _ in found]
+        made = (dict(zip(columns, row, strict=True)) for row in rows)
+        print_json([{**row, **more} for row, more in zip(made, offsets, strict=True)])
     elif rows:
         print_table(columns, rows)
     else:

@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     from ingest.settings import Settings
 
 
-def serve(
+def serve(  # noqa: PLR0913, PLR0917 -- each is an option
     data: Data = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
+    kafka_port: Annotated[
+        int | None, typer.Option(help="Port of the host for Kafka's clients; without it none.")
+    ] = None,
     maintain: Annotated[
         bool, typer.Option("--maintain", help="Also run `lakelog maintain`, every maintain_interval_ms.")
     ] = False,
@@ -41,7 +44,11 @@ def serve(
         from ingest.settings import load_settings
 
         named = {"data": data, "host": host, "port": port, "insecure": insecure or None}
-        _serve(load_settings(config, **{**named, **pairs(set_, "--set")}), workers, maintain)
+        settings = load_settings(config, **{**named, **pairs(set_, "--set")})
+        if kafka_port is not None:
+            at = f"[{settings.host}]" if ":" in settings.host else settings.host
+            settings = settings.model_copy(update={"kafka_listener": f"{at}:{kafka_port}"})
+        _serve(settings, workers, maintain)
 
 
 def _serve(settings: "Settings", workers: int, maintain: bool) -> None:

@@ -192,18 +192,21 @@ class Calls:
         return Fetched(records, *map(int, place))
 
     def groups(self) -> Call[list[dict[str, str]]]:
-        """`group`, `state` and `strategy` of every consumer group, ordered by group."""
+        """`group`, `state`, `strategy` and `protocol_type` of every consumer group, ordered by group."""
         listed = yield from self._list("consumer-groups")
         return [_group(found) for found in listed]
 
     def group(self, group_id: str) -> Call[dict[str, Any]]:
-        """The same of one group, and its `members`: `member` and `partitions`. Raises UnknownGroup."""
+        """The same of one group, and its `members`: `member`, `client_id`, `host` and `partitions`. Raises
+        UnknownGroup.
+        """
         path, members = f"consumer-groups/{quoted(group_id)}", []
         found = yield from self._v3("GET", path)
         listed = yield from self._list(f"{path}/consumers")
-        for name in (each["consumer_id"] for each in listed):
-            owned = yield from self.owned(group_id, name)
-            members.append({"member": name, "partitions": owned})
+        for each in listed:
+            owned = yield from self.owned(group_id, each["consumer_id"])
+            own = {"client_id": each["client_id"], "host": each["host"]}
+            members.append({"member": each["consumer_id"], **own, "partitions": owned})
         return {**_group(found), "members": members}
 
     def owned(self, group_id: str, member_id: str) -> Call[list[TopicPartition]]:
@@ -237,13 +240,19 @@ class Calls:
         found = yield from self._json("GET", f"/consumers/{quoted(group_id)}/offsets")
         return {TopicPartition(each["topic"], each["partition"]): each["offset"] for each in found["offsets"]}
 
-    def set_offsets(self, group_id: str, offsets: OffsetsOf, force: bool = False) -> Call[None]:
+    def set_offsets(
+        self, group_id: str, offsets: OffsetsOf, force: bool = False, metadata: str = ""
+    ) -> Call[None]:
         """Set the offsets of the next records that a group reads, without being one of its members.
 
-        With `force` also while it has members, which go on from there. Raises Conflict, UnknownTopic,
-        UnknownPartition, OffsetOutOfRange.
+        With `force` also while it has members, which go on from there. `metadata` is kept with each offset.
+
+        Raises Conflict, UnknownTopic, UnknownPartition, OffsetOutOfRange.
         """
-        named = [{"topic": t, "partition": p, "offset": offset} for (t, p), offset in offsets.items()]
+        named = [
+            {"topic": t, "partition": p, "offset": offset, "metadata": metadata}
+            for (t, p), offset in offsets.items()
+        ]
         path = f"/consumers/{quoted(group_id)}/offsets"
         yield from self._call("PUT", path, params={"force": force}, json={"offsets": named})
 
@@ -320,6 +329,7 @@ def _group(found: Mapping[str, Any]) -> dict[str, str]:
         "group": found["consumer_group_id"],
         "state": found["state"],
         "strategy": found["partition_assignor"],
+        "protocol_type": found["protocol_type"],
     }
 
 

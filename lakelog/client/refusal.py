@@ -28,6 +28,7 @@ _ERRORS: Mapping[int, type[LakelogError]] = {
     40912: errors.StaleGeneration,
     40913: errors.NotAssigned,
     40914: errors.GroupNotEmpty,
+    40915: errors.InconsistentGroupProtocol,
     41201: errors.OffsetMismatch,
     41601: errors.OffsetOutOfRange,
     42901: errors.BufferFull,

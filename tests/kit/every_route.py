@@ -26,6 +26,9 @@ TOPIC = "\x00topic"
 PAGES = ("docs", "redoc", "openapi.json")
 """Folders of files that are for people, and know nothing of the cluster."""
 
+CONSOLE = "console"
+"""The folder of pages that do (tests/api/console/test_every_page.py)."""
+
 TOPIC_FIELDS = {"topic", "topics", "topic_name", "topic_pattern"}
 PATH = {
     "broker": "1",
@@ -99,17 +102,26 @@ class Request:
 
 
 def routes(app: FastAPI) -> list[tuple[str, str]]:
-    """Every method and path of `app` but those of its PAGES. Raises when OpenAPI lacks one."""
+    """Every method and path of `app` but those of its PAGES and of CONSOLE. Raises when OpenAPI lacks one."""
+    found = [pair for pair in _all(app) if pair[1].split("/")[1] not in (*PAGES, CONSOLE)]
+    shown = app.openapi()["paths"]
+    for method, path in found:
+        assert method.lower() in shown.get(path, {}), f"{method} {path} is not in the OpenAPI"
+    return found
+
+
+def pages(app: FastAPI) -> list[tuple[str, str]]:
+    """Every method and path of the console."""
+    return [pair for pair in _all(app) if pair[1].split("/")[1] == CONSOLE]
+
+
+def _all(app: FastAPI) -> list[tuple[str, str]]:
     found = []
     for route in app.routes:
         contexts = getattr(route, "effective_route_contexts", lambda route=route: [route])
         each: Any  # FastAPI keeps the routes of a router together
         for each in contexts():
-            if each.path.split("/")[1] not in PAGES:
-                found += [(method, each.path) for method in sorted(each.methods)]
-    shown = app.openapi()["paths"]
-    for method, path in found:
-        assert method.lower() in shown.get(path, {}), f"{method} {path} is not in the OpenAPI"
+            found += [(method, each.path) for method in sorted(each.methods)]
     return found
 
 

@@ -89,10 +89,13 @@ def _named(configs: dict[str, str]) -> list[dict[str, str]]:
 def start_gateway(data: str | Path, *flags: str, **settings: object) -> RunningGateway:
     """Start `lakelog serve` on a free port and wait until it says that it is ready.
 
-    `flags` go to the command line, `settings` are set by `--set`.
+    `flags` go to the command line, `settings` are set by `--set`. Where these have empty
+    `authentication_methods`, it authenticates nobody in a secured run either.
     """
     own = "authentication_methods" in settings
     secured = {} if own else settings_of(data, settings.get("store_options", "{}"))
+    if own and not settings["authentication_methods"]:
+        settings = {name: value for name, value in settings.items() if name != "authentication_methods"}
     settings = {"leader_timeout_ms": LEADER_TIMEOUT_MS, **secured, **settings}
     pairs = (part for name, value in settings.items() for part in ("--set", f"{name}={value}"))
     process = subprocess.Popen(

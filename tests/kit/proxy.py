@@ -3,6 +3,7 @@
 import selectors
 import socket
 import threading
+from collections import deque
 from contextlib import suppress
 
 _READ_BYTES = 1 << 16
@@ -10,10 +11,10 @@ _LOOK_AGAIN_S = 0.02
 
 
 class Proxy:
-    """What connects to `url` comes out at `port`, until it is blocked. Runs in a thread."""
+    """What connects to `url` comes out at one of `ports`, in turn, until it is blocked. Runs in a thread."""
 
-    def __init__(self, port: int) -> None:
-        self._to = ("127.0.0.1", port)
+    def __init__(self, *ports: int) -> None:
+        self._ports = deque(ports)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self._at: tuple[str, int] = free.getsockname()
@@ -25,7 +26,7 @@ class Proxy:
         self._closing = threading.Event()
         self.open()
         # A daemon: a test that is skipped before it could close it must not keep the run from ending.
-        self._thread = threading.Thread(target=self._run, name=f"proxy of {port}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"proxy of {ports}", daemon=True)
         self._thread.start()
 
     def open(self) -> None:
@@ -76,14 +77,21 @@ class Proxy:
 
     def _connect(self, listener: socket.socket) -> None:
         one, _ = listener.accept()
-        try:
-            other = socket.create_connection(self._to)
-        except OSError:
+        other = self._connected()
+        if other is None:
             one.close()
             return
         self._ends |= {one: other, other: one}
         for end in (one, other):
             self._selector.register(end, selectors.EVENT_READ)
+
+    def _connected(self) -> socket.socket | None:
+        """A connection to the next port, or to one after it where nobody listens."""
+        for _ in range(len(self._ports)):
+            self._ports.rotate(-1)
+            with suppress(OSError):
+                return socket.create_connection(("127.0.0.1", self._ports[0]))
+        return None
 
     def _break(self, end: socket.socket) -> None:
         for each in (end, self._ends.get(end, end)):

@@ -1,7 +1,7 @@
 """Gateways that answer over HTTP in the process of a test, on its event loop: it sees their parts."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +14,10 @@ from api.gateway import Gateway
 from api.peer.middleware import PeerMiddleware
 from api.process.app import create_app
 from api.process.guard import GuardMiddleware
-from api.process.server import listen, open_gateway, url_of
+from api.process.server import gateway_of, listen, open_gateway, url_of
 from ingest.settings import Settings
+from log_tables.cluster.cluster import Cluster
+from log_tables.store.store import Store
 from tests.kit.gateway import NEVER_MS
 from tests.kit.run_credential import note_gateway, settings_of
 from tests.kit.support import WAIT_S, wait_until
@@ -38,8 +40,12 @@ class Served:
 
 
 @asynccontextmanager
-async def served(root: Path, **given: Any) -> AsyncIterator[Served]:
-    """A gateway with these settings that is stopped in order at the end."""
+async def served(
+    root: Path, wrap: Callable[[Store], Store] | None = None, **given: Any
+) -> AsyncIterator[Served]:
+    """A gateway with these settings that is stopped in order at the end; over what `wrap` makes of its store,
+    if it is given.
+    """
     listener = listen("127.0.0.1", 0)
     url = url_of("127.0.0.1", listener)
     own = "authentication_methods" in given
@@ -47,6 +53,9 @@ async def served(root: Path, **given: Any) -> AsyncIterator[Served]:
     settings = Settings(data=str(root), leader_timeout_ms=NEVER_MS, **given)
     note_gateway(url, own)
     gateway = open_gateway(settings, url)
+    if wrap is not None:
+        cluster = Cluster.open(wrap(gateway.cluster.store), gateway.clock, url)
+        gateway = gateway_of(cluster, gateway.settings, gateway.clock)
     app = GuardMiddleware(PeerMiddleware(create_app(gateway), gateway), gateway)
     server = uvicorn.Server(uvicorn.Config(app, lifespan="on", log_config=None, ws="none"))
     serving = asyncio.create_task(server.serve([listener]))

@@ -220,9 +220,9 @@ def _partition_and_offset(row: Any) -> tuple[str, int]:
     return f"{row.topic}-{row.partition}", row.offset
 
 
-def loaded(spark: "SparkSession", options: dict[str, str]) -> "DataFrame":
+def loaded(spark: "SparkSession", options: dict[str, str], source: str = "lakelog") -> "DataFrame":
     """A batch query in Spark."""
-    return spark.read.format("lakelog").options(**options).load()
+    return spark.read.format(source).options(**options).load()
 
 
 def start(
@@ -230,21 +230,22 @@ def start(
     options: dict[str, str],
     checkpoint: Path,
     meanwhile: Callable[[], None] = lambda: None,
+    source: str = "lakelog",
     **trigger: Any,
 ) -> tuple["StreamingQuery", Collected]:
     """Start a query in Spark; without a trigger it runs until it is stopped."""
     collected = Collected(meanwhile)
-    return started(_writer(spark, options, checkpoint, collected, trigger)), collected
+    stream = _stream(spark, options, source)
+    return started(_writer(stream, checkpoint, collected, trigger)), collected
+
+
+def _stream(spark: "SparkSession", options: dict[str, str], source: str) -> "DataFrame":
+    return spark.readStream.format(source).options(**options).load()
 
 
 def _writer(
-    spark: "SparkSession",
-    options: dict[str, str],
-    checkpoint: Path,
-    collected: Collected,
-    trigger: dict[str, Any],
+    stream: "DataFrame", checkpoint: Path, collected: Collected, trigger: dict[str, Any]
 ) -> "DataStreamWriter":
-    stream = spark.readStream.format("lakelog").options(**options).load()
     writer = stream.writeStream.foreachBatch(collected.take).option("checkpointLocation", str(checkpoint))
     return writer.trigger(**trigger) if trigger else writer
 
@@ -254,11 +255,13 @@ def run(
     options: dict[str, str],
     checkpoint: Path,
     meanwhile: Callable[[], None] = lambda: None,
+    source: str = "lakelog",
     **trigger: Any,
 ) -> tuple["StreamingQuery", Collected]:
     """Run a query in Spark to its end: Trigger.AvailableNow unless another is named."""
     collected = Collected(meanwhile)
-    writer = _writer(spark, options, checkpoint, collected, trigger or {"availableNow": True})
+    stream = _stream(spark, options, source)
+    writer = _writer(stream, checkpoint, collected, trigger or {"availableNow": True})
     return run_to_end(writer), collected
 
 

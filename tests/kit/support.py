@@ -3,15 +3,16 @@
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
-from log_tables.clock import timer
+from log_tables.clock import SystemClock, timer
 
 ROOT = Path(__file__).resolve().parents[2]
 S3_SERVER = ROOT / ".tools" / "bin" / "versitygw"
+KAFKA_SPARK_JARS = ROOT / ".tools" / "spark-kafka"
 SPARK_CLASSES = ROOT / ".tools" / "spark.jsa"
 """What a JVM need not load and check again, from scripts/tools.py; without it Spark starts more slowly."""
 
@@ -30,11 +31,14 @@ def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = WAIT
 
 
 def free_port() -> int:
-    """A TCP port of the loopback address that nothing listens on now."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
+    """A TCP port of the loopback address that nothing listens on now, below those that the kernel gives to
+    connections: it stays free until it is used.
+    """
+    while True:
+        port = 10_000 + int(SystemClock().random_hex(8), 16) % 20_000
+        with socket.socket() as taken, suppress(OSError):
+            taken.bind(("127.0.0.1", port))
+            return port
 
 
 def listens(port: int) -> bool:
@@ -51,6 +55,7 @@ class S3Server:
     directory: Path
     access_key: str
     secret_key: str
+    process: "subprocess.Popen[bytes]"
     region: str = "us-east-1"
 
     def bucket(self, name: str) -> str:
@@ -71,18 +76,17 @@ class S3Server:
 
 
 @contextmanager
-def s3_server(directory: Path) -> Iterator[S3Server]:
-    """Run versitygw over `directory` on a free port, and end it at the end."""
-    port = free_port()
-    server = S3Server(f"http://127.0.0.1:{port}", directory, "lakelog", "lakelog-secret")
-    keys = ("--access", server.access_key, "--secret", server.secret_key)
+def s3_server(directory: Path, port: int | None = None) -> Iterator[S3Server]:
+    """Run versitygw over `directory`, on a free port if none is given, and end it at the end."""
+    port, access_key, secret_key = port or free_port(), "lakelog", "lakelog-secret"
+    keys = ("--access", access_key, "--secret", secret_key)
     command = [str(S3_SERVER), *keys, "--port", f"127.0.0.1:{port}", "--quiet", "posix", str(directory)]
     with (directory.parent / f"{directory.name}.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
         wait_until(lambda: process.poll() is not None or listens(port), "the S3 server listens")
         assert process.poll() is None, f"the S3 server ended with exit code {process.returncode}: {log.name}"
-        yield server
+        yield S3Server(f"http://127.0.0.1:{port}", directory, access_key, secret_key, process)
     finally:
         process.terminate()
         process.wait()

@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from lakelog.client.client import Client
 from lakelog.spark.options import GatewayLocation
 from log_tables.clock import Clock
+from log_tables.cluster.group_log import SPARK_METADATA
 from log_tables.errors import AuthenticationFailed, Conflict, LakelogError, Unreachable
 from log_tables.topic_partition import TopicPartition
 
@@ -71,7 +72,7 @@ class Progress:
         }
         try:
             if changed:
-                self._client.set_offsets(self._group, changed)
+                self._client.set_offsets(self._group, changed, metadata=SPARK_METADATA)
         except LakelogError as error:
             self._not_before = self._clock.monotonic() + _PAUSE_S
             self._warn(error)

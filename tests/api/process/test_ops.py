@@ -30,7 +30,7 @@ def test_a_gateway_is_alive_and_ready(gateway: RunningGateway) -> None:
 def test_the_root_says_what_this_is_and_every_link_of_it_leads_somewhere(gateway: RunningGateway) -> None:
     welcome = gateway.client.get("/").json()
     assert (welcome["name"], welcome["version"]) == ("lakelog", VERSION)
-    targets = {"/docs", "/openapi.json", "/topics", "/v3/clusters", "/health", "/metrics"}
+    targets = {"/console", "/docs", "/openapi.json", "/topics", "/v3/clusters", "/health", "/metrics"}
     assert {*welcome["links"].values()} == targets
     for path in targets:
         assert gateway.client.get(path).status_code == 200, path
@@ -69,8 +69,13 @@ def test_every_metric_is_documented(gateway: RunningGateway, topic: str) -> None
     exported = set(re.findall(r"^# TYPE (lakelog_\w+)", text, re.MULTILINE))
     documented = set(re.findall(r"^\| `(lakelog_\w+)` \|", OPERATING.read_text(), re.MULTILINE))
     assert exported - documented == set()
-    # A failed duty shows only after one has failed, and credentials only where they are asked for.
-    later = {"lakelog_duty_failures_total", "lakelog_authentications_total"}
+    # A failed duty shows only after one has failed, credentials only where they are asked for, connections of
+    # Kafka's clients only where they are listened for.
+    later = {
+        "lakelog_duty_failures_total",
+        "lakelog_authentications_total",
+        "lakelog_kafka_connections",
+    }
     assert documented - exported == later - exported
 
 

@@ -18,7 +18,7 @@ from api.requests.strict import StrictRoute
 from ingest.settings import Settings
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.errors import AuthorizationFailed
-from tests.kit.every_route import PAGES, Request, requests_of, routes, without_topic
+from tests.kit.every_route import PAGES, Request, pages, requests_of, routes, without_topic
 from tests.kit.gateway import RunningGateway, running_gateway
 from tests.kit.secured import Secured, acl, bearer, error_code, everything
 from tests.kit.served import Served, served
@@ -80,8 +80,9 @@ class World:
 
 
 def test_every_route_has_a_rule_and_every_rule_a_route(app: FastAPI) -> None:
-    pages = {"/docs", "/docs/files/{name}", "/redoc", "/openapi.json"}
-    found = {f"{method} {path}" for method, path in routes(app)} | {f"GET {page}" for page in pages}
+    files = {"/docs", "/docs/files/{name}", "/redoc", "/openapi.json"}
+    found = {f"{method} {path}" for method, path in (*routes(app), *pages(app))}
+    found |= {f"GET {page}" for page in files}
     assert found == {*RULES}
 
 
@@ -113,9 +114,9 @@ def test_every_request_needs_a_right_credential_and_every_topic_an_acl(world: Wo
 
 
 def test_every_route_that_names_no_topic_goes_by_its_rule(world: World, app: FastAPI) -> None:
-    pages = [("GET", f"/{page}") for page in PAGES]
-    for method, route in [*routes(app), *pages]:
-        known = (method, route) not in pages
+    files = [("GET", f"/{page}") for page in PAGES]
+    for method, route in [*routes(app), *files]:
+        known = (method, route) not in files
         path = without_topic(app, method, route, world.cluster_id) if known else route
         if path is None or (method == "DELETE" and route == "/consumers/{group}"):
             continue

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from api.process.app import create_app
 from api.process.server import open_gateway
 from api.requests.access import PUBLIC_PATHS, RULES, rule_of
-from api.requests.changes import CHANGES, OF_DATA, change_of
+from api.requests.changes import CHANGES, OF_DATA, OF_SESSIONS, change_of
 from coordinator.access.audit import Audit
 from ingest.settings import Settings
 from log_tables.cluster.audit_record import AuditKind, AuditRecord
@@ -43,8 +43,11 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> FastAPI:
 
 
 def test_every_route_that_is_no_get_is_a_change_or_one_of_data() -> None:
-    assert {route for route in RULES if not route.startswith("GET ")} == CHANGES.keys() | OF_DATA
+    assert {route for route in RULES if not route.startswith("GET ")} == (
+        CHANGES.keys() | OF_DATA | OF_SESSIONS
+    )
     assert not CHANGES.keys() & OF_DATA
+    assert not (CHANGES.keys() | OF_DATA) & OF_SESSIONS
     assert {change_of({"GET"}, "/topics"), change_of({"POST"}, "/topics/{topic}")} == {None}
 
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from log_tables.clock import SystemClock
 from log_tables.cluster.access_record import Quota, quota_record
 from log_tables.cluster.acl import Operation, ResourceType
 from tests.kit.gateway import RunningGateway, running_gateway, two_gateways
@@ -260,33 +259,3 @@ def test_a_client_that_does_not_read_holds_up_no_other(gateway: RunningGateway, 
         with tail(gateway, topic) as quick:
             assert len(quick.take(10_000)) == 10_000
         assert slow.take(1)[0].id == "1"
-
-
-@pytest.mark.torture
-def test_ten_minutes_of_5000_records_a_second_take_no_more_memory(tmp_path: Path) -> None:
-    seconds, a_second, clock = 600, 5_000, SystemClock()
-    with running_gateway(tmp_path, linger_ms=1) as gateway:
-        gateway.create_topic("t", retention_bytes="50000000")
-        ended = threading.Event()
-
-        def produce() -> None:
-            begin = clock.monotonic()
-            for number in range(seconds * 10):
-                gateway.produce("t", *[{"n": number, "s": "x" * 100}] * (a_second // 10), partition=0)
-                ended.wait(max(0.0, begin + number / 10 - clock.monotonic()))
-
-        producer = threading.Thread(target=produce)
-        producer.start()
-        with tail(gateway, "t", offset="latest") as here:
-            found, levels = here.events(), []
-            for count in range(1, seconds * a_second - 10 * a_second):
-                next(found)
-                if count % (60 * a_second) == 0:
-                    levels.append(resident_bytes(gateway))
-        producer.join()
-        assert max(levels) - levels[1] < 32_000_000, levels
-
-
-def resident_bytes(gateway: RunningGateway) -> int:
-    status = Path(f"/proc/{gateway.process.pid}/status").read_text()
-    return int(status.split("VmRSS:")[1].split()[0]) * 1_024

@@ -6,6 +6,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
+from log_tables.limits import PRODUCER_BATCHES
 from tests.kit.gateway import RunningGateway
 from tests.kit.produce import ARROW, BINARY, TEXT, ends, offsets, post, records, refused, stream
 
@@ -111,9 +112,12 @@ def test_a_repeat_of_an_idempotent_producer_is_answered_and_not_written(
     assert offsets(stamped(gateway, topic, 2, 3)) == [(0, 2)]
     assert offsets(stamped(gateway, topic, 2, 3)) == [(0, 2)]
     assert offsets(first) == [(0, 0), (0, 1)]
-    # An older repeat is still known as one; where it went is not.
+    assert offsets(stamped(gateway, topic, 0, 1, 2)) == [(0, 0), (0, 1)]
+    for number in range(PRODUCER_BATCHES):
+        stamped(gateway, topic, 3 + number, number)
+    # One that is older than so many batches is still known as a repeat; where it went is not.
     assert offsets(stamped(gateway, topic, 0, 1, 2)) == [(0, None), (0, None)]
-    assert ends(gateway, topic) == [3, 0]
+    assert ends(gateway, topic) == [3 + PRODUCER_BATCHES, 0]
 
 
 def test_a_gap_in_the_sequence_is_refused_with_the_next_one(gateway: RunningGateway, topic: str) -> None:

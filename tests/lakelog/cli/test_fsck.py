@@ -7,7 +7,7 @@ from pathlib import Path
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic_admin import create_topic
 from log_tables.store.store import open_store
-from tests.kit.cli import FAILED, Run, lines, printed
+from tests.kit.cli import FAILED, USAGE, Run, lines, printed, wrong
 from tests.kit.partitions import append
 from tests.kit.tampered import tamper, with_cell
 
@@ -46,3 +46,28 @@ def test_fsck_names_the_damage_and_ends_with_1(run: Run, root: Path, tmp_path: P
     done = run("fsck", "--data", str(copy), "--json")
     assert done.exit_code == FAILED
     assert any(segment.name in problem for problem in json.loads(done.stdout)["problems"])
+
+
+def test_fsck_of_a_topic_or_a_partition_looks_at_nothing_else(run: Run, root: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(root, copy)
+    for damaged in copy.glob("topics/sales/partition=0/*.parquet"):
+        damaged.unlink()
+    sound = printed(run("fsck", "--data", str(copy), "--json", "--topic", "sales", "--partition", "1"))
+    assert [table["directory"] for table in sound["partitions"]] == ["topics/sales/partition=1"]
+    assert sound["sound"]
+    done = run("fsck", "--data", str(copy), "--json", "--topic", "sales")
+    assert done.exit_code == FAILED
+    found = json.loads(done.stdout)
+    assert [bool(table["problems"]) for table in found["partitions"]] == [True, False]
+
+
+def test_fsck_of_what_is_not_there_is_refused(run: Run, root: Path) -> None:
+    where = ("fsck", "--data", str(root))
+    wrong(run(*where, "--topic", "gone"), USAGE, "there is no topic 'gone'")
+    wrong(
+        run(*where, "--topic", "sales", "--partition", "2"),
+        USAGE,
+        "topic sales has no partition 2; it has 0 to 1",
+    )
+    wrong(run(*where, "--partition", "0"), USAGE, "--partition is one of a topic")

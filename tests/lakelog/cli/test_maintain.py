@@ -131,6 +131,18 @@ def test_a_dry_run_prints_the_plan_and_changes_nothing(run: Run, root: Root) -> 
     assert files(root) == before
 
 
+def test_a_dry_run_of_one_topic_is_the_part_of_all_that_is_its_own(run: Run, root: Root) -> None:
+    everything = printed(run("--dry-run", "--json"))
+    for topic in ("plain", "old", "keyed", "far", "__cluster_metadata"):
+        of_topic = [step for step in everything if step["topic"] == topic]
+        assert printed(run("--dry-run", "--json", "--topic", topic)) == of_topic
+    offsets = {(step["job"], step["topic"]): step["offsets"] for step in everything}
+    assert offsets["segment_compaction", "plain"] == offsets["key_compaction", "keyed"] == [0, 19]
+    assert (offsets["retention", "old"], offsets["tiering", "far"]) == ([0, 19], [0, 17])
+    wrong(run("--dry-run", "--topic", "gone"), USAGE, "there is no topic 'gone'")
+    wrong(run("--once", "--topic", "plain"), USAGE, "--topic limits what --dry-run shows")
+
+
 def test_a_dry_run_names_no_remote_root(run: Run, root: Root, tmp_path: Path) -> None:
     before = files(root)
     assert run("--dry-run", "--remote-root", str(tmp_path / "further")).exit_code == 0

@@ -99,7 +99,7 @@ def test_executors_find_the_package_where_it_is_installed(cluster: Cluster, whee
     cluster.check_rows()
 
 
-@pytest.mark.parametrize("word", ["register", "topics"])
+@pytest.mark.parametrize("word", [pytest.param("register", marks=pytest.mark.torture), "topics"])
 def test_executors_get_the_package_with_the_job(cluster: Cluster, wheel: Path, word: str) -> None:
     driver, executors = cluster.submit("--py-files", wheel, word=word)
     assert driver == wheel / "lakelog" / "__init__.py"

@@ -101,6 +101,18 @@ def test_only_what_has_changed_is_sent(
     assert committed(client, group) == [1, 5]
 
 
+def test_its_offsets_say_that_they_are_of_a_query(
+    gateway: RunningGateway, topic: str, client: Client, group: str
+) -> None:
+    query = Query(options(gateway, topic, group, startingOffsets="earliest"))
+    query.trigger()
+    assert query.trigger() is None
+    wait_until(lambda: bool(committed(client, group)), "the progress is there")
+    found = gateway.client.get(f"/consumers/{group}/offsets").json()["offsets"]
+    assert {each["metadata"] for each in found} == {"spark"}
+    assert "Spark query" in gateway.client.get("/console/groups", params={"search": group}).text
+
+
 def test_a_gateway_that_is_away_is_told_of_once_and_later_told_all(
     tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -6,17 +6,22 @@ again. A client gets the description of an internal topic at most: no partition,
 and no write. The way that a route takes is its promise.
 """
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Annotated, TypeVar
 
-from fastapi.concurrency import run_in_threadpool
 from pydantic import AfterValidator
 
 from api.gateway import Gateway
-from log_tables.cluster.config import TopicConfig
+from ingest.buffer import RETRY_AFTER_S
+from log_tables.cluster import topic_admin
+from log_tables.cluster.config import SETTINGS, TopicConfig
+from log_tables.cluster.setting import Setting
 from log_tables.cluster.topic import Topic, check_public, check_readable, check_writable, is_internal
-from log_tables.errors import Damaged, InvalidArgument, LakelogError
+from log_tables.columns.declaration import NOTHING, Declaration, parse
+from log_tables.errors import Damaged, InvalidArgument, LakelogError, QuotaReached
+from log_tables.limits import PARTITIONS_MAX
 from log_tables.partition.partition import Partition
 from log_tables.store.store import table_location
 
@@ -43,6 +48,10 @@ class TopicDescription:
         return self._topic.name
 
     @property
+    def topic_id(self) -> str:
+        return self._topic.topic_id
+
+    @property
     def config(self) -> TopicConfig:
         return self._topic.config
 
@@ -59,6 +68,12 @@ class TopicDescription:
             return self._here.cluster.store.delta_location(self._topic.directory)[0]
         except InvalidArgument:
             return None
+
+    @property
+    def known_columns(self) -> Declaration:
+        """All columns that the topic has ever declared: its table keeps them."""
+        record = self._here.cluster.metadata_log.topic(self.name)
+        return NOTHING if record is None else parse(record.columns)
 
     @property
     def remote_location(self) -> str | None:
@@ -80,6 +95,12 @@ class TopicDescription:
                     return True
         return False
 
+    def size_bytes(self, partition: int) -> int:
+        """The bytes of the segments of a partition, as last known; blocking where nothing is. Raises
+        CorruptLog.
+        """
+        return sum(segment.size for segment in self._topic.partition(partition).snapshot.segments)
+
     def check(self, partition: int) -> None:
         """Raise UnknownPartition or CorruptLog unless the partition exists; blocking."""
         self._topic.partition(partition)
@@ -95,6 +116,70 @@ def describe_topic(here: Gateway, name: str) -> TopicDescription:
     return TopicDescription(here, here.cluster.topic(name))
 
 
+async def topic_description(here: Gateway, name: str) -> TopicDescription:
+    """The description of the topic `name`, as known here or else looked up. Raises UnknownTopic."""
+    known = here.cluster.cached_topic(name)
+    found = known if known is not None else await asyncio.to_thread(here.cluster.topic, name)
+    return TopicDescription(here, found)
+
+
+def create_topic(
+    here: Gateway,
+    name: str,
+    partitions: int,
+    configs: Mapping[str, str],
+    settings: Mapping[str, Setting] = SETTINGS,
+) -> TopicDescription:
+    """Create a topic with `configs` of `settings`; blocking. `check_partitions` comes first.
+
+    Raises TopicExists, InvalidTopicName, InvalidConfig, InvalidArgument.
+    """
+    made = topic_admin.create_topic(here.cluster, name, partitions, configs, settings=settings)
+    return TopicDescription(here, made)
+
+
+def add_partitions(here: Gateway, name: str, count: int) -> TopicDescription:
+    """Grow a topic to `count` partitions; blocking. `check_partitions` comes first.
+
+    Raises UnknownTopic, InvalidTopicName, InvalidArgument.
+    """
+    return TopicDescription(here, topic_admin.add_partitions(here.cluster, name, count))
+
+
+def check_partitions(here: Gateway, more: int) -> None:
+    """Raise QuotaReached when `more` partitions would exceed `partitions_max`; blocking.
+
+    More than PARTITIONS_MAX new ones are left to the check of the topic itself, which no repeat can pass.
+    """
+    existing = sum(topic.partition_count for topic in describe_topics(here))
+    limit = here.settings.partitions_max
+    if more <= PARTITIONS_MAX and existing + more > limit:
+        raise QuotaReached(
+            f"{existing} existing and {more} new partitions are more than partitions_max allows, {limit}; "
+            "delete topics first",
+            retry_after_s=RETRY_AFTER_S,
+        )
+
+
+def listed_topic(here: Gateway, name: str) -> Topic:
+    """The topic `name`, for a page that sums it up; blocking. Raises UnknownTopic, InvalidTopicName."""
+    check_public(name)
+    here.cluster.refresh()
+    return here.cluster.topic(name)
+
+
+def listed_topics(here: Gateway) -> list[Topic]:
+    """All topics that are not internal, by name, as last refreshed: for a list that sums them up."""
+    return here.cluster.topics()
+
+
+def describe_named(here: Gateway, names: Iterable[str]) -> dict[str, TopicDescription]:
+    """The descriptions of those of the topics `names` that exist; blocking."""
+    here.cluster.refresh()
+    found = ((name, here.cluster.cached_topic(name)) for name in names)
+    return {name: TopicDescription(here, topic) for name, topic in found if topic is not None}
+
+
 def describe_topics(here: Gateway) -> list[TopicDescription]:
     """The descriptions of all topics that are not internal, by name; blocking."""
     here.cluster.refresh()
@@ -107,7 +192,42 @@ async def topic_to_write(here: Gateway, name: str) -> Topic:
     if known is not None and not is_internal(name):
         return known
     check_writable(name)
-    return await run_in_threadpool(here.cluster.topic, name)
+    return await asyncio.to_thread(here.cluster.topic, name)
+
+
+async def topic_to_read(here: Gateway, name: str) -> Topic:
+    """A topic whose records a client may read, as known here; it may be an old one, which its partitions say
+    (`current_topic`). Raises UnknownTopic, InvalidTopicName.
+    """
+    check_readable(name)
+    known = here.cluster.cached_topic(name)
+    return known if known is not None else await asyncio.to_thread(here.cluster.topic, name)
+
+
+async def name_of(here: Gateway, topic_id: str) -> str | None:
+    """The name of the topic with this id; None without one."""
+    found = here.cluster.name_of(topic_id)
+    if found is None:
+        await asyncio.to_thread(here.cluster.refresh)
+        found = here.cluster.name_of(topic_id)
+    return found
+
+
+def current_name_of(here: Gateway, topic_id: str) -> str | None:
+    """The name that the topic with this id has now, None without one; blocking."""
+    here.cluster.refresh()
+    return here.cluster.name_of(topic_id)
+
+
+def known_name_of(here: Gateway, topic_id: str) -> str | None:
+    """The name of the topic with this id, as known here; None without one."""
+    return here.cluster.name_of(topic_id)
+
+
+def known_id_of(here: Gateway, name: str) -> str | None:
+    """The id of the topic `name`, as known here; None without one."""
+    known = here.cluster.cached_topic(name)
+    return None if known is None else known.topic_id
 
 
 async def with_topic_to_read(here: Gateway, name: str, act: Callable[[Topic], Awaitable[Result]]) -> Result:
@@ -115,9 +235,7 @@ async def with_topic_to_read(here: Gateway, name: str, act: Callable[[Topic], Aw
 
     That is also the audit log. Raises UnknownTopic, InvalidTopicName, and the errors of `act`.
     """
-    check_readable(name)
-    known = here.cluster.cached_topic(name)
-    topic = known if known is not None else await run_in_threadpool(here.cluster.topic, name)
+    topic = await topic_to_read(here, name)
     while True:
         partitions = topic.partition_count
         try:
@@ -128,7 +246,7 @@ async def with_topic_to_read(here: Gateway, name: str, act: Callable[[Topic], Aw
 
 async def current_topic(here: Gateway, topic: Topic, partitions: int, error: LakelogError) -> Topic:
     """`Cluster.current_topic`."""
-    return await run_in_threadpool(here.cluster.current_topic, topic, partitions, error)
+    return await asyncio.to_thread(here.cluster.current_topic, topic, partitions, error)
 
 
 def with_partition(here: Gateway, name: str, number: int, act: Callable[[Partition], Result]) -> Result:
@@ -149,7 +267,7 @@ def with_partition(here: Gateway, name: str, number: int, act: Callable[[Partiti
 
 async def refreshed_topic(here: Gateway, topic: Topic) -> Topic:
     """The topic that has the name of `topic` now, by the metadata log. Raises UnknownTopic."""
-    await run_in_threadpool(here.cluster.refresh)
+    await asyncio.to_thread(here.cluster.refresh)
     return here.cluster.topic(topic.name)
 
 
