@@ -19,6 +19,7 @@ from lakelog.spark.options import SOURCE_OPTIONS, STORAGE_PREFIX
 from lakelog.spark.session import LISTS, session_config
 from log_tables import errors
 from log_tables.cluster.config import SETTINGS
+from log_tables.cluster.kafka_settings import WITHOUT_EFFECT as UNUSED_SETTINGS
 from log_tables.errors import LakelogError
 from log_tables.record import timestamp_us
 from log_tables.table import invariant
@@ -38,10 +39,12 @@ METHODS = "GET|POST|PUT|PATCH|DELETE"
 
 
 def section(text: str, title: str) -> str:
-    """What stands between the heading `title` and the next one of the same level."""
-    found = re.search(rf"^(#+) {re.escape(title)}$(.*?)(?=^\1 |\Z)", text, re.MULTILINE | re.DOTALL)
+    """What stands between the heading `title` and the next one of the same level, or of one above."""
+    found = re.search(rf"^(#+) {re.escape(title)}$", text, re.MULTILINE)
     assert found is not None, f"there is no heading {title!r}"
-    return found[2]
+    after = text[found.end() :]
+    following = re.search(rf"^#{{1,{len(found[1])}}} ", after, re.MULTILINE)
+    return after if following is None else after[: following.start()]
 
 
 def rows(text: str) -> list[list[str]]:
@@ -126,7 +129,15 @@ def test_every_topic_setting_is_documented_with_its_default() -> None:
         setting.name: setting.default for setting in SETTINGS.values()
     }
     for setting in SETTINGS.values():
-        assert all(f"`{choice}`" in section(HTTP, "Topic settings") for choice in setting.choices)
+        assert all(f"`{choice}`" in section(HTTP, "Topic settings") for choice in setting.shown_choices)
+
+
+def test_every_topic_setting_without_effect_is_documented() -> None:
+    about = section((DOCS / "kafka.md").read_text(), "Settings without effect")
+    documented = {cells[0].strip("`"): cells[1] for cells in rows(about) if cells[0].startswith("`")}
+    assert documented.keys() == UNUSED_SETTINGS.keys()
+    for name, values in documented.items():
+        assert all(f"{choice}" in values for choice in UNUSED_SETTINGS[name].choices)
 
 
 def test_every_option_of_the_spark_source_is_documented() -> None:

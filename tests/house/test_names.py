@@ -13,15 +13,23 @@ GLOSSARY_WORDS_MAX = 40
 
 KAFKA = """
     access accumulator acks acl append assign assignment batch broker cleaner client cluster commit
-    compact compaction config consume consumer coordinator epoch expire fetch fetched follower
-    generation group header heartbeat id join key lag leader leadership leave left log loss lost
+    compact compaction compression config consume consumer coordinator epoch expire fetch fetched follower
+    generation group header heartbeat id join key lag leader leadership leave left listener log loss lost
     mapping member membership metadata offset operation ops partition partitioner peer permission
+    pipeline spec
     poll position principal produce produced producer progress quota range record replica reset
     retention retriable retry router rule scram seek segment sender sequence snapshot stale sticky
     subscribe subscription super tail throttle tier tiering timestamp tombstone topic transact
     transaction
-    unsubscribe
+    unsubscribe varint
+    classic fenced inconsistent instance max rebalance
 """
+KAFKA_MESSAGES = """
+    aborted alter alterable authenticate creatable create cursor deletable describable describe described dir
+    end feature fetchable finalized find forgotten identity incremental init kafka nullable sasl supported
+    sync synonym tagged
+"""
+"""The words of Kafka's messages, which no other name should need."""
 DELTA = """
     add checkpoint column data delta digest file foreign info invariant path protocol remove rewrite
     row schema size stat store table txn vacuum version
@@ -31,14 +39,16 @@ SPARK = """
     spark spread sql stage state statement stream system task view worker writer
 """
 ARROW = """
-    array arrow binary block buffer byte child children decimal field fragment frame pandas struct text type
-    typed
+    array arrow binary block buffer byte child children csv decimal field fragment frame pandas
+    parquet struct text type typed
 """
 HTTP = """
-    actor api app audit authentication authenticator authorization authorizer basic bearer body browser
+    actor api app audit authentication authenticator authorization authorized authorizer basic
+    bearer body browser
     certificate condition connection credential endpoint envelope error forward gateway guard handler
     handshake head health host html http iam json jwks jwt media message method middleware multipart oidc
     origin
+    cipher claim console csrf login loopback
     page password policy product rate readiness redirect refused request requirement resource response route
     routed secret security server session socket target tls url user verifier wire
 """
@@ -50,20 +60,27 @@ PYTHON = """
     load local location loop maintain maintenance manager metrics mismatch move name node object offload
     out outcome package parser pattern posix process publish put queue ratio read refresh repeat replay report
     restart result rewind run runner sequencer serialize serializer serve setting slice start step summary
+    curve history index overview paging problem sample series sum
     test testing tick time timeout token v value wait wrapper write
+    codec decoder encoder notation primitive
 """
 PLAIN = """
-    already and answer answered appended appending applied assigned at changed cleaning clocked
-    closing committed common corrupt created damaged deleted denied done dropped durable empty encoded
-    exist failed faulty finished first found full gap given gone handed holding in invalid joined
+    ahead already and answer answered appended appending applied assigned at changed cleaning clocked
+    closing committed common corrupt created damaged decoded deleted denied done dropped durable empty encoded
+    exist failed faulty finished first found full gap given gone ends handed holding in invalid joined
     kept keyed large last listed long malformed manual many missing mixed new not noted of outgoing
     pending periodic placed prefixed processed published queued reached received remote replaced
-    reported reserved reused seen sent sequenced shared staged strict taken throttled too unavailable
+    reported required reserved reused seen sent sequenced shared staged strict subscribed taken throttled to
+    too unavailable
     undelivered unknown unreachable unreadable unsupported up verified waiting watched with without
 """
 """Adjectives, participles and prepositions, which say which one of the things named by a noun is meant."""
 
-FIELD = {word for words in (KAFKA, DELTA, SPARK, ARROW, HTTP, PYTHON, PLAIN) for word in words.split()}
+FIELD = {
+    word
+    for words in (KAFKA, KAFKA_MESSAGES, DELTA, SPARK, ARROW, HTTP, PYTHON, PLAIN)
+    for word in words.split()
+}
 
 
 def words_of_names() -> dict[str, set[str]]:

@@ -25,6 +25,7 @@ ERRORS = [
     "BufferFull",
     "Conflict",
     "GroupNotEmpty",
+    "InconsistentGroupProtocol",
     "InvalidArgument",
     "InvalidConsumer",
     "InvalidRecord",

@@ -173,6 +173,7 @@ def lose_one_another(several: Several, load: Load, times: int) -> None:
     assert faults(several, load) == []
 
 
+@pytest.mark.torture  # test_cut_network.py has one of it, with packets that are lost
 def test_gateways_that_cannot_reach_one_another_leave_each_its_partitions(tmp_path: Path) -> None:
     several = Several(tmp_path, 2, proxied=True, leader_timeout_ms=CALM_MS)
     with loaded(several, tmp_path) as load:

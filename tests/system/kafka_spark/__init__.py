@@ -1,0 +1,1 @@
+"""Spark's own source and sink of Kafka at the Kafka listener."""

@@ -1,0 +1,42 @@
+"""The integration tests of kafka-python and of confluent-kafka, unchanged, at the Kafka listener.
+
+tests/system/kafka_suites lists those that pass, and the others with the reason.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.kit.kafka import kafka_gateway
+from tests.kit.kafka_suites import CONFLUENT, KAFKA_PYTHON, NEWEST, Suite
+
+pytestmark = pytest.mark.torture
+
+NEWEST_ALONE = {
+    "test_consumer_integration.py::test_kafka_version_infer",
+    "test_admin_integration.py::test_describe_configs_broker_resource_returns_configs",
+}
+"""They pass where the version that they are told is the one that the listener looks like."""
+
+
+@pytest.mark.parametrize("suite", [KAFKA_PYTHON, CONFLUENT], ids=lambda suite: suite.name)
+def test_each_test_is_listed_or_excluded_for_a_reason(suite: Suite) -> None:
+    assert sorted([*suite.listed(), *suite.excluded()]) == sorted(suite.collected())
+    assert all(suite.excluded().values())
+
+
+@pytest.mark.parametrize("version", [NEWEST, "3.0", "2.4"])
+def test_the_listed_tests_of_kafka_python_pass(tmp_path: Path, version: str) -> None:
+    """As a client of an older Kafka sends its requests, too, where some tests are skipped."""
+    tests = [test for test in KAFKA_PYTHON.listed() if version == NEWEST or test not in NEWEST_ALONE]
+    with kafka_gateway(tmp_path / "root") as gateway:
+        outcome = KAFKA_PYTHON.run(gateway.bootstrap, version, tests)
+    skipped = set() if version == NEWEST else outcome.that("skipped")
+    assert outcome.that("passed") | skipped == {*tests}, outcome.said
+
+
+def test_the_listed_tests_of_confluent_kafka_pass(tmp_path: Path) -> None:
+    """Some of them expect that a session shorter than Kafka's least is refused."""
+    with kafka_gateway(tmp_path / "root", group_min_session_timeout_ms=6_000) as gateway:
+        outcome = CONFLUENT.run(gateway.bootstrap, NEWEST, CONFLUENT.listed())
+    assert outcome.that("passed") == {*CONFLUENT.listed()}, outcome.said
