@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -101,6 +102,16 @@ def gateways(root: Path, count: int, *options: str, workers: int = 1) -> Iterato
         started = [stack.enter_context(Gateway(root, *options)) for _ in range(count)]
         wait_until_known(started, count * workers)
         yield started
+
+
+@contextmanager
+def kafka_gateway(root: Path, *options: str) -> Iterator[tuple[str, Gateway]]:
+    """Where Kafka's clients reach a gateway on `root`, and the gateway."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with Gateway(root, "--kafka-port", str(port), *options) as gateway:
+        yield f"127.0.0.1:{port}", gateway
 
 
 def wait_until_known(started: list[Gateway], count: int) -> None:

@@ -1,7 +1,11 @@
 """Kafka through librdkafka, run by the peers' own Python: `librdkafka.py BOOTSTRAP VERB TOPIC COUNT`.
 
-`topic` makes the topic anew; `produce`, `keyed` and `consume` print records a second and microseconds of the
-processor a record: 100-byte texts, with `keyed` keys of 10 bytes, acks=all.
+`topic` makes the topic anew, `flushed` one in which Kafka flushes each message set; `produce`, `keyed` and
+`consume` print records a second and microseconds of the processor a record: 100-byte texts, with `keyed` keys
+of 10 bytes, acks=all. `lone` sends records one by one, each when the one before is acknowledged, and prints
+the median and the 99th percentile in milliseconds.
+`rebalance` shares COUNT partitions among three consumers of a group (classic, cooperative-sticky), adds one,
+and prints the seconds until it has its share.
 `send` sends a record every 10 ms and prints when each offset was acknowledged, microseconds since 1970.
 """
 
@@ -13,19 +17,23 @@ from time import perf_counter, process_time, sleep, time_ns  # stands alone, out
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 PARTITIONS = 4
 WORDS = [f"{word:05x}" for word in range(4096)]
 
 
-def topic(bootstrap: str, name: str, partitions: int) -> None:
+def flushed(bootstrap: str, name: str, partitions: int) -> None:
+    topic(bootstrap, name, partitions, {"flush.messages": "1"})
+
+
+def topic(bootstrap: str, name: str, partitions: int, config: dict[str, str] | None = None) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     if name in admin.list_topics(timeout=10).topics:
         admin.delete_topics([name])[name].result()
     for _ in range(100):
         try:
-            admin.create_topics([NewTopic(name, partitions, 1)])[name].result()
+            admin.create_topics([NewTopic(name, partitions, 1, config=config or {})])[name].result()
             return
         except KafkaException:  # the deletion is not through yet
             sleep(0.1)
@@ -90,6 +98,49 @@ def send(bootstrap: str, name: str, count: int) -> None:
     print(json.dumps(acknowledged))
 
 
+def lone(bootstrap: str, name: str, count: int) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0})
+    text = " ".join(WORDS[:17])[:100].encode()
+    taken = []
+    for _ in range(count):
+        begin = perf_counter()
+        producer.produce(name, text)
+        producer.flush(10)
+        taken.append((perf_counter() - begin) * 1000)
+    taken.sort()
+    print(taken[count // 2], taken[count * 99 // 100])
+
+
+def rebalance(bootstrap: str, name: str, count: int) -> None:
+    options = {"bootstrap.servers": bootstrap, "group.id": name, "enable.auto.commit": False}
+    consumers: list[Any] = []
+
+    def joined() -> None:
+        consumer = Consumer({**options, "partition.assignment.strategy": "cooperative-sticky"})
+        consumer.subscribe([name])
+        consumers.append(consumer)
+
+    def until_shared() -> None:
+        end = perf_counter() + 120
+        while perf_counter() < end:
+            for consumer in consumers:
+                consumer.poll(0.005)
+            shares = [len(consumer.assignment()) for consumer in consumers]
+            if sum(shares) == count and min(shares) >= count // len(consumers):
+                return
+        raise RuntimeError(f"{count} partitions were not shared: {shares}")
+
+    for _ in range(3):
+        joined()
+    until_shared()
+    begin = perf_counter()
+    joined()
+    until_shared()
+    print(perf_counter() - begin)
+    for consumer in consumers:
+        consumer.close()
+
+
 def consume(bootstrap: str, name: str, count: int) -> None:
     options = {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False}
     consumer = Consumer({**options, "queued.max.messages.kbytes": 65536, "fetch.queue.backoff.ms": 5})
@@ -105,6 +156,9 @@ def consume(bootstrap: str, name: str, count: int) -> None:
 if __name__ == "__main__":
     verbs: dict[str, Callable[[str, str, int], None]] = {
         "topic": topic,
+        "flushed": flushed,
+        "lone": lone,
+        "rebalance": rebalance,
         "produce": produce,
         "keyed": keyed,
         "consume": consume,

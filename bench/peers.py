@@ -8,20 +8,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_BOOTSTRAP = "127.0.0.1:19092"
+_KAFKA = "127.0.0.1:19092"
 
 
 class Peers:
-    """The scripts' folder and what they made. Raises FileNotFoundError without them."""
+    """The scripts' folder and what they made, and Kafka's clients. Raises FileNotFoundError without them."""
 
-    bootstrap = _BOOTSTRAP
-
-    def __init__(self, scripts: Path) -> None:
-        self._scripts = scripts
+    def __init__(self, scripts: Path, bootstrap: str = _KAFKA) -> None:
+        """The clients go to `bootstrap`."""
+        self._scripts, self.bootstrap = scripts, bootstrap
         if not (scripts / "kafka-up.sh").exists():
             raise FileNotFoundError(f"no peers under {scripts}; name them by --peers, or --no-peers")
         self._home = Path(os.environ.get("PEERS_DIR", "/tmp/peers"))
         self._held: dict[str, int] = {}
+
+    def at(self, bootstrap: str) -> "Peers":
+        """The same clients, which go to another server."""
+        return Peers(self._scripts, bootstrap)
 
     @contextmanager
     def broker(self) -> Iterator[None]:
@@ -44,15 +47,35 @@ class Peers:
         finally:
             self._run("bridge-down.sh", "fastapi")
 
-    def java_produce(self, records: int) -> float:
-        """Records a second of Kafka's producer-perf-test: 100 bytes, acks=all, 4 partitions, no fsync."""
-        topic = self.topic("perf")
+    def java_produce(self, records: int, topic: str | None = None, **options: str) -> float:
+        """Records a second of Kafka's producer-perf-test: 100 bytes, acks=all; by default to a new topic of 4
+        partitions, without fsync. Options are named with underscores: `batch_size`.
+        """
+        named = [f"{key.replace('_', '.')}={value}" for key, value in options.items()]
         out = self._tool(
             "ProducerPerformance",
-            *("--topic", topic, "--num-records", str(records), "--record-size", "100"),
-            *("--throughput", "-1", "--command-property", "acks=all", "compression.type=none"),
+            *("--topic", topic or self.topic("perf"), "--num-records", str(records), "--record-size", "100"),
+            *("--throughput", "-1", "--command-property", "acks=all", "compression.type=none", *named),
         )
         return float(re.findall(r"([\d.]+) records/sec", out)[-1])
+
+    def java_consume(self, topic: str, records: int) -> float:
+        """Records a second of Kafka's consumer-perf-test, from its first record on."""
+        out = self._tool(
+            "ConsumerPerformance",
+            *("--topic", topic, "--num-records", str(records), "--timeout", "30000", "--hide-header"),
+        )
+        return float(out.strip().splitlines()[-1].split(",")[9])
+
+    def flushed_topic(self, name: str, partitions: int = 4) -> str:
+        """A topic in which Kafka flushes each message set to disk."""
+        self._python("flushed", name, str(partitions))
+        return name
+
+    def lone(self, topic: str, records: int) -> tuple[float, float]:
+        """Milliseconds until one record is acknowledged, the median and the 99th percentile."""
+        median, most = map(float, self._python("lone", topic, str(records)).split())
+        return median, most
 
     def topic(self, name: str, partitions: int = 4) -> str:
         self._python("topic", name, str(partitions))
@@ -75,6 +98,10 @@ class Peers:
             self.librdkafka_produce(self.topic(topic), records)
             self._held[topic] = records
 
+    def rebalance(self, topic: str, partitions: int) -> float:
+        """Seconds until a consumer that joins three others has its share of the topic."""
+        return float(self._python("rebalance", topic, str(partitions)))
+
     def librdkafka_send(self, topic: str, records: int) -> dict[int, int]:
         """A record every 10 ms: when each offset was acknowledged, microseconds since 1970."""
         acknowledged = json.loads(self._python("send", topic, str(records)))
@@ -91,11 +118,11 @@ class Peers:
 
     def _python(self, *arguments: str) -> str:
         script = str(Path(__file__).with_name("librdkafka.py"))
-        command = [str(self._home / "venv/bin/python"), script, _BOOTSTRAP, *arguments]
+        command = [str(self._home / "venv/bin/python"), script, self.bootstrap, *arguments]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     def _tool(self, name: str, *arguments: str) -> str:
-        options = (f"org.apache.kafka.tools.{name}", "--bootstrap-server", _BOOTSTRAP, *arguments)
+        options = (f"org.apache.kafka.tools.{name}", "--bootstrap-server", self.bootstrap, *arguments)
         return self._run("kafka-tool.sh", *options)
 
     def _run(self, script: str, *arguments: str, **environment: str) -> str:

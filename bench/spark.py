@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from bench import load
 from bench.cells import PARTITIONS, Figures, scratch
 from bench.contest import OURS, Results, Scale
-from bench.gateway import Gateway
+from bench.gateway import Gateway, kafka_gateway
 from bench.peers import Peers
 from bench.spark_job import Job, Worker
 from bench.spark_load import SEGMENT_ROWS, TOPIC, append, fill
@@ -79,6 +79,22 @@ def _three(verb: str, delta: str, peers: Peers | None, scale: Scale) -> Results:
             peers.filled(TOPIC, job.records)
             results[KAFKA] = _measured(_kafka(job, peers))
         return results
+
+
+def kafka_source(peers: Peers | None, scale: Scale) -> Results:
+    """Spark's own Kafka source, on a gateway and on Kafka: all at once, and as streams."""
+    if peers is None:
+        raise RuntimeError("Spark's Kafka source comes with the peers; name them by --peers")
+    results: Results = {OURS: {}, KAFKA: {}}
+    with _filled("batch", PARTITIONS, _segments(scale.records), SEGMENT_ROWS) as job:
+        peers.filled(TOPIC, job.records)
+        with kafka_gateway(Path(job.source)) as (bootstrap, _):
+            for name, source in ((OURS, peers.at(bootstrap)), (KAFKA, peers)):
+                for verb in ("batch", "stream"):
+                    directory = str(Path(job.directory).with_name(f"{verb}-{len(name)}"))
+                    figures = _measured(replace(_kafka(job, source), verb=verb, directory=directory))
+                    results[name] |= {f"{verb}: {each}": figure for each, figure in figures.items()}
+    return results
 
 
 def pruned_read(_peers: Peers | None, scale: Scale) -> Results:
