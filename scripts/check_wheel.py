@@ -14,6 +14,8 @@ ROOT = Path(__file__).resolve().parent.parent
 UV = Path(sys.executable).parent / "uv"
 NEEDS_SPARK = ("jobs", "lakelog.spark", "pyspark_lakelog")
 
+PAGE_SUFFIXES = (".css", ".html", ".js", ".svg", ".txt")
+
 IMPORT_ALL = """\
 import importlib, sys
 for name in sys.argv[1:]:
@@ -35,6 +37,8 @@ def check(scratch: Path) -> list[str]:
     modules = held(wheel)
     if modules != (expected := sorted(module for package in packages() for module in module_names(package))):
         sys.exit(f"not the same in the wheel and in the folder: {sorted(set(modules) ^ set(expected))}")
+    if (others := held_files(wheel)) != (there := sorted(files_of_pages())):
+        sys.exit(f"not the same in the wheel and in the folder: {sorted(set(others) ^ set(there))}")
     run(UV, "venv", "--quiet", "--python", sys.executable, scratch / "venv")
     python = scratch / "venv" / "bin" / "python"
     locked = ("--constraints", ROOT / "requirements" / "dev.txt")
@@ -58,6 +62,19 @@ def held(wheel: Path) -> list[str]:
     """The dotted names of the modules in a wheel."""
     with zipfile.ZipFile(wheel) as archive:
         return sorted(dotted(name) for name in archive.namelist() if name.endswith(".py"))
+
+
+def files_of_pages() -> list[str]:
+    """The templates, styles, scripts and pictures of the packages."""
+    files = (path for package in packages() for path in package.rglob("*.*") if path.suffix in PAGE_SUFFIXES)
+    return [str(path.relative_to(ROOT)) for path in files]
+
+
+def held_files(wheel: Path) -> list[str]:
+    """The files of such kinds in a wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = (name for name in archive.namelist() if ".dist-info/" not in name)
+        return sorted(name for name in names if Path(name).suffix in PAGE_SUFFIXES)
 
 
 def dotted(path: str) -> str:
