@@ -37,6 +37,12 @@ class Sent(NamedTuple):
     headers: Headers = ()
 
 
+def content(size: int | None, number: int) -> bytes | None:
+    """So many bytes, others in each record; None is null."""
+    return None if size is None else (b"%d." % number * (size + 1))[:size]
+
+
+lengths = st.none() | st.integers(0, 300)
 contents = st.none() | st.binary(max_size=200)
 sent_records = st.builds(
     Sent,

@@ -1,7 +1,8 @@
 """Many records of a batch at once, as Arrow columns.
 
-Only the lengths of the records are walked one after the other. Each field is then read of all records
-together, and Arrow copies keys and values out of the bytes between them.
+Records of a few layouts are read as tables of bytes (`run_reader`). Of others only the lengths are walked one
+after the other. Each field is then read of all records together, and Arrow copies keys and values out of the
+bytes between them.
 """
 
 from array import array
@@ -21,6 +22,7 @@ from api.kafka.records.row_reader import (
     not_utf8,
     wrong_time,
 )
+from api.kafka.records.run_reader import read_runs
 from api.kafka.records.varint import LONG, read_varint, read_varints
 from log_tables.record import HEADERS_TYPE, INPUT_SCHEMA, checked_timestamps
 
@@ -39,6 +41,10 @@ def read_columns(
     """
     if len(body) > _ARROW_MAX_BYTES:
         raise too_large(f"the batch unpacks to {len(body)} bytes; send less than 2 GiB")
+    if (alike := read_runs(body, count)) is not None:
+        deltas, key_column, value_column = alike
+        times = _times(deltas, base_ms, append_time_us)
+        return _batch(times, key_column, value_column, None)
     at, ends = _walk(body, count)
     data = np.frombuffer(body, np.uint8)
     if data.take(at, mode="clip").any():
@@ -57,13 +63,13 @@ def read_columns(
     else:
         _check_ends(at, ends)
     key_column, value_column = _columns(body, keys, values)
-    columns = [
-        times,
-        key_column,
-        value_column,
-        pa.nulls(count, HEADERS_TYPE) if headers is None else headers,
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=INPUT_SCHEMA)
+    return _batch(times, key_column, value_column, headers)
+
+
+def _batch(times: pa.Array, keys: pa.Array, values: pa.Array, headers: pa.Array | None) -> pa.RecordBatch:
+    if headers is None:
+        headers = pa.nulls(len(times), HEADERS_TYPE)
+    return pa.RecordBatch.from_arrays([times, keys, values, headers], schema=INPUT_SCHEMA)
 
 
 def _walk(body: bytes | memoryview, count: int) -> tuple[np.ndarray, np.ndarray]:

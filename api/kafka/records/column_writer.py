@@ -1,7 +1,7 @@
 """Many records of the log as those of batches, all at once.
 
-NumPy makes the numbers that stand before a key and before a value; Arrow lays these, the keys and the values
-down one after the other.
+Records of one length are written as tables of bytes (`run_writer`). Of others NumPy makes the numbers that
+stand before a key and before a value; Arrow lays these, the keys and the values down one after the other.
 """
 
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from api.kafka.records.run_writer import write_runs
 from api.kafka.records.varint import widths, zigzag
 from log_tables.layout import HEADERS, KEY, VALUE
 
@@ -64,6 +65,12 @@ def write_columns(
 ) -> tuple[memoryview, np.ndarray]:
     """The records of `batch` as bytes, and where each begins in them, with the end of the last one."""
     times, offsets = zigzag(time_deltas_ms), zigzag(offset_deltas)
+    if sizes.headers is None:
+        alike = write_runs(
+            (batch.column(KEY), batch.column(VALUE)), (sizes.keys, sizes.values), offsets, times
+        )
+        if alike is not None:
+            return alike
     keys, values, counts = zigzag(sizes.keys), zigzag(sizes.values), zigzag(sizes.header_counts)
     numbers = sum(map(widths, (times, offsets, keys, values, counts)), np.int64(1))
     lengths = zigzag(sizes.content() + numbers)

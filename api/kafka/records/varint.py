@@ -52,7 +52,7 @@ def read_varints(data: np.ndarray, at: np.ndarray, bits: int = INT) -> tuple[np.
     byte = data.take(at, mode="clip")
     at = at + 1
     if byte.max() < 128:
-        return _signed(byte.astype(np.uint64)), at
+        return unzigzag(byte.astype(np.uint64)), at
     value = (byte & 127).astype(np.uint64)
     more = byte > 127
     shift = 0
@@ -66,10 +66,11 @@ def read_varints(data: np.ndarray, at: np.ndarray, bits: int = INT) -> tuple[np.
         value |= (byte & 127).astype(np.uint64) << np.uint64(shift)
         at += more
         more = byte > 127
-    return _signed(value), at
+    return unzigzag(value), at
 
 
-def _signed(value: np.ndarray) -> np.ndarray:
+def unzigzag(value: np.ndarray) -> np.ndarray:
+    """Numbers (int64) whose sign is in the lowest bit of `value` (uint64)."""
     bits = value.view(np.int64)
     return (value >> np.uint64(1)).view(np.int64) ^ -(bits & 1)
 
