@@ -264,6 +264,19 @@ def cut(batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:
     yield from cut(batch.slice(middle), max_bytes)
 
 
+def size_bound(batch: pa.RecordBatch) -> int:
+    """Bytes of key and value that no record of `batch` has more of; found sooner than the largest record."""
+    return sum(_longest(batch.column(name)) for name in (KEY, VALUE))
+
+
+def _longest(column: pa.Array) -> int:
+    """The bytes of the longest item of a binary column; what stands at a null counts, too."""
+    if column.null_count == len(column):
+        return 0
+    ends = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
+    return int(np.diff(ends).max())
+
+
 def largest_record(batch: pa.RecordBatch) -> tuple[int, int]:
     """(Row, bytes of key and value) of the largest record of a batch that has some."""
     sizes = pc.add(

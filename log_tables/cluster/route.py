@@ -17,7 +17,7 @@ from log_tables.cluster.topic import Topic
 from log_tables.columns.misfit import Misfit, first_misfit
 from log_tables.errors import InvalidRecord, InvalidValue, RecordTooLarge, UnknownPartition
 from log_tables.layout import KEY
-from log_tables.record import int64s, largest_record
+from log_tables.record import int64s, largest_record, size_bound
 from log_tables.rows import Records, Rows, bytes_of, chained, count_of, grouped, numbers_array, taken
 from log_tables.topic_partition import partition_for_key
 
@@ -190,6 +190,8 @@ def check_sizes(records: Records, topic: Topic) -> None:
         index = sizes.index(largest) if largest > topic.config.max_message_bytes else 0
     elif bytes_of(records) <= topic.config.max_message_bytes:
         return  # all of them together are not too large
+    elif size_bound(records) <= topic.config.max_message_bytes:
+        return
     else:
         index, largest = largest_record(records)
     if largest > topic.config.max_message_bytes:

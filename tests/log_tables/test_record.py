@@ -26,6 +26,7 @@ from log_tables.record import (
     input_batch_from_columns,
     int64s,
     largest_record,
+    size_bound,
     timestamp_array,
     to_records,
     with_offsets,
@@ -162,6 +163,16 @@ def test_the_largest_record_counts_key_and_value() -> None:
     batch = input_batch([Record(b"123"), Record(b"1", b"123"), Record(None, b"12"), Record(None)], NOW_US)
     assert largest_record(batch) == (1, 4)
     assert largest_record(batch.slice(2)) == (0, 2)
+
+
+@given(
+    st.lists(st.tuples(st.none() | st.binary(max_size=20), st.none() | st.binary(max_size=20)), min_size=1)
+)
+def test_no_record_is_larger_than_the_bound(pairs: list[tuple[bytes | None, bytes | None]]) -> None:
+    batch = with_offsets([input_batch([Record(*pair) for pair in pairs], 0)], np.arange(len(pairs)))
+    for part in (batch, batch.slice(len(pairs) // 2)):
+        longest = [max(len(pair[column] or b"") for pair in pairs[-part.num_rows :]) for column in (0, 1)]
+        assert size_bound(part) == sum(longest) >= largest_record(part)[1]
 
 
 def test_a_slice_counts_its_own_bytes() -> None:
