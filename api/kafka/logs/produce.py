@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from api.client_topics import name_of, refreshed_topic, topic_to_write
 from api.kafka.clients.client import Client
@@ -40,12 +41,15 @@ from log_tables.errors import (
 )
 from log_tables.limits import PART_BYTES
 from log_tables.partition.partition import AppendRequest, ProducerStamp
-from log_tables.rows import Records, Rows
+from log_tables.rows import Records, Rows, bytes_of, count_of
 
 _ACKS = {0: Acks.NONE, 1: Acks.LEADER, -1: Acks.ALL}
 
 INLINE_MAX_BYTES = 64 * 1024
 """A larger batch is decoded in a thread: on the event loop it would hold up others for milliseconds."""
+
+INLINE_MAX_JUDGED = 100
+"""More values, or larger ones, are compared with declared columns in a thread: one may take 50 µs."""
 
 ROOM_PAUSE_S = 0.02
 """Until it is tried again whether there is room for the records of a batch."""
@@ -58,6 +62,8 @@ NO_OFFSET = -1
 
 _REFUSED_BY_TOPIC = (InvalidRecord, RecordTooLarge, UnknownPartition)
 """Refusals that depend on the known state of the topic."""
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,15 +200,15 @@ def _hold(own: Room, size_bytes: int) -> None:
     own.grow(size_bytes)
 
 
-async def _in_thread(decode: Callable[[], DecodedBatch]) -> DecodedBatch:
-    """The batch that `decode` returns. A connection that ends does not end the thread, which may still take
-    room: so it is waited for.
+async def _in_thread(work: Callable[[], Result]) -> Result:
+    """What `work` returns. A connection that ends does not end the thread, which may still take room: so it
+    is waited for.
     """
-    decoding = asyncio.ensure_future(asyncio.to_thread(decode))
+    working = asyncio.ensure_future(asyncio.to_thread(work))
     try:
-        return await asyncio.shield(decoding)
+        return await asyncio.shield(working)
     except asyncio.CancelledError:
-        await asyncio.wait([decoding])
+        await asyncio.wait([working])
         raise
 
 
@@ -221,14 +227,14 @@ async def _judged(
         stamp = ProducerStamp(batch.producer_id, batch.producer_epoch, batch.base_sequence)
     expected = None
     try:
-        _check(topic, partition, batch.records)
+        await _check(topic, partition, batch.records)
     except _REFUSED_BY_TOPIC:
         known = topic
         topic = await refreshed_topic(door.here, known)
         if by_id and topic.topic_id != known.topic_id:
             raise _unknown_id() from None
         try:
-            _check(topic, partition, batch.records)
+            await _check(topic, partition, batch.records)
         except InvalidValue:
             if stamp is None:
                 raise
@@ -236,9 +242,15 @@ async def _judged(
     return (topic, partition), AppendRequest(batch.records, stamp, expected)
 
 
-def _check(topic: Topic, partition: int, records: Records) -> None:
+async def _check(topic: Topic, partition: int, records: Records) -> None:
     """Raise InvalidRecord, InvalidValue, RecordTooLarge, UnknownPartition for what the topic refuses."""
-    Route(topic, partition, 0).split(SentRecords(records))
+    split = partial(Route(topic, partition, 0).split, SentRecords(records))
+    if topic.config.required_columns.columns and (
+        count_of(records) > INLINE_MAX_JUDGED or bytes_of(records) > INLINE_MAX_BYTES
+    ):
+        await _in_thread(split)
+    else:
+        split()
     if topic.config.compacted:
         _check_keys(topic, records)
 

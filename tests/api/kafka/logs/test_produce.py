@@ -1,22 +1,30 @@
 """Produce."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from threading import get_ident
 
 import pytest
 
 from api.kafka.clients.errors import ErrorCode
 from log_tables.clock import SystemClock
+from log_tables.cluster import route
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic_admin import create_topic
+from log_tables.columns.declaration import Declaration
+from log_tables.columns.misfit import Misfit, first_misfit
 from log_tables.layout import producer_end_txn, producer_sequence_txn
 from log_tables.limits import SEQUENCE_MODULUS
+from log_tables.rows import Records, count_of
 from log_tables.store.store import open_store
 from log_tables.table.commit import Commit, Txn
 from log_tables.table.delta_log import commit_info
 from log_tables.table.snapshot import ProducerState
 from tests.kit.kafka import KafkaGateway, kafka_gateway
 from tests.kit.kafka_batches import BatchSender
+from tests.kit.kafka_served import kafka_served
 
 DUPLICATE = (ErrorCode.DUPLICATE_SEQUENCE_NUMBER, -1, -1)
 
@@ -100,3 +108,32 @@ def test_an_answer_says_where_the_log_begins(kafka: KafkaGateway, request: pytes
     assert (unknown.error_code, unknown.log_start_offset) == (ErrorCode.UNKNOWN_PRODUCER_ID, 2)
     assert (begun.error_code, begun.base_offset, begun.log_start_offset) == (0, 5, 2)
     assert (gap.error_code, gap.log_start_offset) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 2)
+
+
+def test_many_values_are_not_compared_with_declared_columns_on_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others would wait for as long as that takes, also the heartbeats of groups."""
+    threads: list[tuple[int, int]] = []
+
+    def seen(records: Records, required: Declaration) -> Misfit | None:
+        threads.append((count_of(records), get_ident()))
+        return first_misfit(records, required)
+
+    monkeypatch.setattr(route, "first_misfit", seen)
+    declared = {"value.columns": "a bigint", "value.columns.mode": "refuse"}
+    with kafka_served(tmp_path) as here:
+        create_topic(here.gateway.cluster, "judged", 1, declared)
+        loop = asyncio.run_coroutine_threadsafe(_thread(), here.loop).result()
+        with closing(BatchSender(here.port)) as client:
+            for count in (1, 10_000):
+                client.send(("judged", 0), [b'{"a": 1}'] * count)
+                assert client.answer().error_code == 0
+            client.send(("judged", 0), [b'{"a": 1}'] * 10_000 + [b'{"a": "x"}'])
+            assert client.answer().error_code == ErrorCode.INVALID_RECORD
+    assert (1, loop) in threads
+    assert {count for count, thread in threads if thread == loop} == {1}
+
+
+async def _thread() -> int:
+    return get_ident()
