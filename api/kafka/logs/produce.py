@@ -145,7 +145,7 @@ async def _begin(
     """Give the batch of one partition to the pipeline."""
     own = door.here.buffer.room(at[0].name)
     try:
-        batch = await _decoded(door, part, own, asked.timeout_s)
+        batch = await _decoded(door, part, own, asked.timeout_s, room)
         at, entry = await _judged(door, at, batch, asked.by_id)
         own.settle(entry.size_bytes + PART_BYTES)
     except (Refusal, InvalidBatch, LakelogError) as error:
@@ -161,17 +161,22 @@ async def _begin(
     return _PendingAppend(at[0], asked.by_id, size, outcome)
 
 
-async def _decoded(door: Door, part: PartitionProduceData, own: Room, timeout_s: float) -> DecodedBatch:
-    """The records of a batch, once there is room for them. Raises InvalidBatch, BufferFull, Refusal."""
+async def _decoded(
+    door: Door, part: PartitionProduceData, own: Room, timeout_s: float, room: Room
+) -> DecodedBatch:
+    """The records of a batch, once there is room for them besides that of the frame. Raises InvalidBatch,
+    BufferFull, Refusal.
+    """
     data = part.records
     if not data:
         raise Refusal(ErrorCode.INVALID_RECORD, "the partition has no record batch; send one")
+    most = own.limit_bytes - door.here.buffer.needed(room.size_bytes)
     decode = partial(
         decode_batch,
         memoryview(data),
         int(door.here.settings.max_request_bytes),
         door.here.clock.now_us(),
-        partial(_hold, own),
+        partial(_hold, own, most),
     )
     deadline = door.here.clock.monotonic() + timeout_s
     while True:
@@ -190,11 +195,13 @@ async def _decoded(door: Door, part: PartitionProduceData, own: Room, timeout_s:
         return batch
 
 
-def _hold(own: Room, size_bytes: int) -> None:
-    """Take room for what is made of a batch. Raises BufferFull; InvalidBatch where there is never so much."""
-    if size_bytes > own.limit_bytes:
+def _hold(own: Room, most: int, size_bytes: int) -> None:
+    """Take room for what is made of a batch. Raises BufferFull; InvalidBatch for more than the `most` that
+    there ever is.
+    """
+    if size_bytes > most:
         raise too_large(
-            f"the batch takes {size_bytes} bytes while it is read, buffer_memory leaves {own.limit_bytes}; "
+            f"the batch takes {size_bytes} bytes while it is read, buffer_memory leaves {most}; "
             "send fewer records at once"
         )
     own.grow(size_bytes)
