@@ -152,6 +152,7 @@ class RequestLine:
         self._client.id = header.client_id or ""
         request = decode(api.request, header.api_version, frame[header.body_at :])
         began = self._loop.time()
+        self._is_producing = isinstance(request, ProduceRequest)
         entered = await self._client.enter() if rule.is_counted else ""
         asked = RequestEntry(header, began, entered)
         if isinstance(request, ProduceRequest):
@@ -160,7 +161,6 @@ class RequestLine:
             await self._answer(asked, request)
 
     async def _produce(self, asked: RequestEntry, request: ProduceRequest, size: int, room: Room) -> None:
-        self._is_producing = True
         try:
             coming = await produce(self._door, self._client, request, asked.header.api_version, room)
         except BaseException:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from api.client_topics import name_of, refreshed_topic, topic_to_write
 from api.kafka.clients.client import Client
@@ -40,12 +41,15 @@ from log_tables.errors import (
 )
 from log_tables.limits import PART_BYTES
 from log_tables.partition.partition import AppendRequest, ProducerStamp
-from log_tables.rows import Records, Rows
+from log_tables.rows import Records, Rows, bytes_of, count_of
 
 _ACKS = {0: Acks.NONE, 1: Acks.LEADER, -1: Acks.ALL}
 
 INLINE_MAX_BYTES = 64 * 1024
 """A larger batch is decoded in a thread: on the event loop it would hold up others for milliseconds."""
+
+INLINE_MAX_JUDGED = 100
+"""More values, or larger ones, are compared with declared columns in a thread: one may take 50 µs."""
 
 ROOM_PAUSE_S = 0.02
 """Until it is tried again whether there is room for the records of a batch."""
@@ -58,6 +62,8 @@ NO_OFFSET = -1
 
 _REFUSED_BY_TOPIC = (InvalidRecord, RecordTooLarge, UnknownPartition)
 """Refusals that depend on the known state of the topic."""
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +145,7 @@ async def _begin(
     """Give the batch of one partition to the pipeline."""
     own = door.here.buffer.room(at[0].name)
     try:
-        batch = await _decoded(door, part, own, asked.timeout_s)
+        batch = await _decoded(door, part, own, asked.timeout_s, room)
         at, entry = await _judged(door, at, batch, asked.by_id)
         own.settle(entry.size_bytes + PART_BYTES)
     except (Refusal, InvalidBatch, LakelogError) as error:
@@ -155,17 +161,22 @@ async def _begin(
     return _PendingAppend(at[0], asked.by_id, size, outcome)
 
 
-async def _decoded(door: Door, part: PartitionProduceData, own: Room, timeout_s: float) -> DecodedBatch:
-    """The records of a batch, once there is room for them. Raises InvalidBatch, BufferFull, Refusal."""
+async def _decoded(
+    door: Door, part: PartitionProduceData, own: Room, timeout_s: float, room: Room
+) -> DecodedBatch:
+    """The records of a batch, once there is room for them besides that of the frame. Raises InvalidBatch,
+    BufferFull, Refusal.
+    """
     data = part.records
     if not data:
         raise Refusal(ErrorCode.INVALID_RECORD, "the partition has no record batch; send one")
+    most = own.limit_bytes - door.here.buffer.needed(room.size_bytes)
     decode = partial(
         decode_batch,
         memoryview(data),
         int(door.here.settings.max_request_bytes),
         door.here.clock.now_us(),
-        partial(_hold, own),
+        partial(_hold, own, most),
     )
     deadline = door.here.clock.monotonic() + timeout_s
     while True:
@@ -184,25 +195,27 @@ async def _decoded(door: Door, part: PartitionProduceData, own: Room, timeout_s:
         return batch
 
 
-def _hold(own: Room, size_bytes: int) -> None:
-    """Take room for what is made of a batch. Raises BufferFull; InvalidBatch where there is never so much."""
-    if size_bytes > own.limit_bytes:
+def _hold(own: Room, most: int, size_bytes: int) -> None:
+    """Take room for what is made of a batch. Raises BufferFull; InvalidBatch for more than the `most` that
+    there ever is.
+    """
+    if size_bytes > most:
         raise too_large(
-            f"the batch takes {size_bytes} bytes while it is read, buffer_memory leaves {own.limit_bytes}; "
+            f"the batch takes {size_bytes} bytes while it is read, buffer_memory leaves {most}; "
             "send fewer records at once"
         )
     own.grow(size_bytes)
 
 
-async def _in_thread(decode: Callable[[], DecodedBatch]) -> DecodedBatch:
-    """The batch that `decode` returns. A connection that ends does not end the thread, which may still take
-    room: so it is waited for.
+async def _in_thread(work: Callable[[], Result]) -> Result:
+    """What `work` returns. A connection that ends does not end the thread, which may still take room: so it
+    is waited for.
     """
-    decoding = asyncio.ensure_future(asyncio.to_thread(decode))
+    working = asyncio.ensure_future(asyncio.to_thread(work))
     try:
-        return await asyncio.shield(decoding)
+        return await asyncio.shield(working)
     except asyncio.CancelledError:
-        await asyncio.wait([decoding])
+        await asyncio.wait([working])
         raise
 
 
@@ -221,14 +234,14 @@ async def _judged(
         stamp = ProducerStamp(batch.producer_id, batch.producer_epoch, batch.base_sequence)
     expected = None
     try:
-        _check(topic, partition, batch.records)
+        await _check(topic, partition, batch.records)
     except _REFUSED_BY_TOPIC:
         known = topic
         topic = await refreshed_topic(door.here, known)
         if by_id and topic.topic_id != known.topic_id:
             raise _unknown_id() from None
         try:
-            _check(topic, partition, batch.records)
+            await _check(topic, partition, batch.records)
         except InvalidValue:
             if stamp is None:
                 raise
@@ -236,9 +249,15 @@ async def _judged(
     return (topic, partition), AppendRequest(batch.records, stamp, expected)
 
 
-def _check(topic: Topic, partition: int, records: Records) -> None:
+async def _check(topic: Topic, partition: int, records: Records) -> None:
     """Raise InvalidRecord, InvalidValue, RecordTooLarge, UnknownPartition for what the topic refuses."""
-    Route(topic, partition, 0).split(SentRecords(records))
+    split = partial(Route(topic, partition, 0).split, SentRecords(records))
+    if topic.config.required_columns.columns and (
+        count_of(records) > INLINE_MAX_JUDGED or bytes_of(records) > INLINE_MAX_BYTES
+    ):
+        await _in_thread(split)
+    else:
+        split()
     if topic.config.compacted:
         _check_keys(topic, records)
 

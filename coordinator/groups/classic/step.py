@@ -276,6 +276,7 @@ def _assign(work: Rebalance, event: SyncGroup) -> None:
 def _leave(work: Rebalance, event: LeaveGroup) -> None:
     errors: list[LakelogError | None] = []
     reasons = set[str]()
+    before = work.group.members
     for left in event.members:
         try:
             name = _leaving(work.group, left)
@@ -285,8 +286,11 @@ def _leave(work: Rebalance, event: LeaveGroup) -> None:
         work.remove([name], UnknownMember("the member has left; join again"))
         errors.append(None)
         reasons.add(left.reason)
-    if None in errors:
-        _after_loss(work, f"{errors.count(None)} members left: {', '.join(sorted(reasons))}")
+    count = len(before) - len(work.group.members)
+    if count:
+        _after_loss(work, f"{count} members left: {', '.join(sorted(reasons))}")
+    elif None in errors:
+        work.complete_if_joined()  # ids that nobody had joined with
     work.answer(event.request, LeaveAnswer(tuple(errors)))
 
 

@@ -53,10 +53,10 @@ def gateway(secured: Secured, keys: dict[str, str]) -> Iterator[KafkaGateway]:
         yield running
 
 
-def records(size: int, acks: int = -1) -> ProduceRequest:
+def records(size: int, acks: int = -1, topic: str = "t") -> ProduceRequest:
     batch = kafka_python_batch([Sent(None, b"x" * size, 1)])
     part = PartitionProduceData(index=0, records=batch)
-    topics = [TopicProduceData(name="t", partition_data=[part])]
+    topics = [TopicProduceData(name=topic, partition_data=[part])]
     return ProduceRequest(transactional_id=None, acks=acks, timeout_ms=10_000, topic_data=topics)
 
 
@@ -132,3 +132,27 @@ def test_a_request_too_many_waits_for_its_turn(gateway: KafkaGateway, keys: dict
         wait_until(lambda: is_silent(client), "the fetch is under way")
         waiting.close()
         assert client.answer(MetadataRequest, 13).cluster_id
+
+
+def test_a_batch_that_waits_for_its_turn_is_appended_when_its_client_has_left(
+    gateway: KafkaGateway, keys: dict[str, str]
+) -> None:
+    """With acks=0 nobody repeats it."""
+    http = gateway.running.client
+
+    def connected() -> int:
+        name = "lakelog_kafka_connections "
+        return int(float(http.get("/metrics").text.split(f"\n{name}")[1].split("\n")[0]))
+
+    gateway.create_topic("left")
+    with asker(gateway.port) as waiting:
+        waiting.key(keys["slow"])
+        waiting.send(fetch("empty", int(WAIT_S * 1_000)), 12)
+        with asker(gateway.port) as client:
+            client.key(keys["slow"])
+            before = connected()
+            client.send(records(1, acks=0, topic="left"), 9)
+            client.send(records(1, acks=0, topic="left"), 9)
+        wait_until(lambda: connected() < before, "the client has left")
+    end = "/topics/left/partitions/0/offsets"
+    wait_until(lambda: http.get(end).json()["end_offset"] == 2, "both are appended")

@@ -236,6 +236,14 @@ def test_many_leave_in_one_request_and_each_has_its_own_answer() -> None:
     assert (group.members, group.state) == (["b"], PREPARING)
 
 
+def test_an_id_that_is_given_back_before_anybody_joined_with_it_disturbs_no_member() -> None:
+    group = DrivenClassic().stable("a")
+    group.join(new="b")
+    assert group.leave("b").errors == (None,)
+    assert (group.state, group.members) == (STABLE, ["a"])
+    assert not group.group.classic.pending
+
+
 def test_a_member_that_leaves_during_the_rebalance_is_not_waited_for() -> None:
     group = DrivenClassic().stable("a", "b")
     waiting = group.join("a")

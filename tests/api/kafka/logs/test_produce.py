@@ -1,22 +1,33 @@
 """Produce."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from threading import get_ident
 
 import pytest
 
 from api.kafka.clients.errors import ErrorCode
+from api.kafka.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from log_tables.clock import SystemClock
+from log_tables.cluster import route
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic_admin import create_topic
+from log_tables.columns.declaration import Declaration
+from log_tables.columns.misfit import Misfit, first_misfit
 from log_tables.layout import producer_end_txn, producer_sequence_txn
-from log_tables.limits import SEQUENCE_MODULUS
+from log_tables.limits import MIB, SEQUENCE_MODULUS
+from log_tables.rows import Records, count_of
 from log_tables.store.store import open_store
 from log_tables.table.commit import Commit, Txn
 from log_tables.table.delta_log import commit_info
 from log_tables.table.snapshot import ProducerState
 from tests.kit.kafka import KafkaGateway, kafka_gateway
+from tests.kit.kafka_asking import asker
 from tests.kit.kafka_batches import BatchSender
+from tests.kit.kafka_served import kafka_served
+from tests.kit.record_batches import Sent, kafka_python_batch
 
 DUPLICATE = (ErrorCode.DUPLICATE_SEQUENCE_NUMBER, -1, -1)
 
@@ -100,3 +111,44 @@ def test_an_answer_says_where_the_log_begins(kafka: KafkaGateway, request: pytes
     assert (unknown.error_code, unknown.log_start_offset) == (ErrorCode.UNKNOWN_PRODUCER_ID, 2)
     assert (begun.error_code, begun.base_offset, begun.log_start_offset) == (0, 5, 2)
     assert (gap.error_code, gap.log_start_offset) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 2)
+
+
+def test_a_batch_that_never_has_room_besides_its_frame_is_too_large(tmp_path: Path) -> None:
+    """A client would repeat it for ever if it heard that there is none for now."""
+    bounds = {"buffer_memory": 4 * MIB, "max_request_bytes": 3 * MIB}
+    with kafka_served(tmp_path, **bounds) as here, asker(here.port) as client:
+        create_topic(here.gateway.cluster, "large", 1)
+        batch = kafka_python_batch([Sent(None, b"x" * (5 * MIB // 2), 1)])
+        part = PartitionProduceData(index=0, records=batch)
+        topics = [TopicProduceData(name="large", partition_data=[part])]
+        answer = client.ask(ProduceRequest(acks=-1, timeout_ms=200, topic_data=topics), 9)
+    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_many_values_are_not_compared_with_declared_columns_on_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others would wait for as long as that takes, also the heartbeats of groups."""
+    threads: list[tuple[int, int]] = []
+
+    def seen(records: Records, required: Declaration) -> Misfit | None:
+        threads.append((count_of(records), get_ident()))
+        return first_misfit(records, required)
+
+    monkeypatch.setattr(route, "first_misfit", seen)
+    declared = {"value.columns": "a bigint", "value.columns.mode": "refuse"}
+    with kafka_served(tmp_path) as here:
+        create_topic(here.gateway.cluster, "judged", 1, declared)
+        loop = asyncio.run_coroutine_threadsafe(_thread(), here.loop).result()
+        with closing(BatchSender(here.port)) as client:
+            for count in (1, 10_000):
+                client.send(("judged", 0), [b'{"a": 1}'] * count)
+                assert client.answer().error_code == 0
+            client.send(("judged", 0), [b'{"a": 1}'] * 10_000 + [b'{"a": "x"}'])
+            assert client.answer().error_code == ErrorCode.INVALID_RECORD
+    assert (1, loop) in threads
+    assert {count for count, thread in threads if thread == loop} == {1}
+
+
+async def _thread() -> int:
+    return get_ident()
