@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from api.gateway import Gateway
 from api.kafka.clients.door import Door
 from api.kafka.clients.producer_ids import ProducerIds
+from api.kafka.clients.room_line import RoomLine
 from api.kafka.connections.connection import Connection
 from api.kafka.connections.connections import Connections
 from coordinator.brokers.pipeline import Pipeline
@@ -42,7 +43,7 @@ class Listener:
         here.metrics.watch_kafka_connections(lambda: len(self))
         ids = ProducerIds(here.clock, here.settings.producer_ids_max)
         self.answers = Buffer(KAFKA_ANSWERS_MAX_BYTES, "of")
-        self._door = Door(here, self._pipeline, self.answers, ids)
+        self._door = Door(here, self._pipeline, self.answers, ids, RoomLine(here.buffer, here.clock))
         self._servers: list[asyncio.Server] = []
 
     async def start(self, sockets: Sequence[socket.socket], backlog: int) -> None:

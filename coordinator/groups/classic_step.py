@@ -65,7 +65,7 @@ def _of_members(
 
 
 def _committed(group: Group, event: CommitOffsets, now_ms: float) -> tuple[Group, Records]:
-    if event.generation < 0 and group.empty:
+    if event.generation < 0 and (group.empty or group.classic.only_awaits):
         return with_offsets(group, group.members.values(), event.offsets, event.at_ms, "")
     if not group.exists:
         raise StaleGeneration(

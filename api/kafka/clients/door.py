@@ -9,6 +9,7 @@ from api.client_topics import TopicDescription
 from api.gateway import Gateway
 from api.kafka.clients.client import Client
 from api.kafka.clients.producer_ids import ProducerIds
+from api.kafka.clients.room_line import RoomLine
 from coordinator.brokers.pipeline import Pipeline
 from ingest.buffer import Buffer
 from log_tables.cluster.metadata_log import BrokerRecord
@@ -23,7 +24,8 @@ CHANGE_THREADS = 4
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """`answers` is the memory that answers with records hold until their clients have taken them.
+    """`answers` is the memory that answers with records hold until their clients have taken them; `room_line`
+    has the batches that wait for room.
 
     `changing` are the threads of changes of topics: one request may ask for thousands, and reads wait for
     none of them.
@@ -33,6 +35,7 @@ class Door:
     pipeline: Pipeline
     answers: Buffer
     producer_ids: ProducerIds
+    room_line: RoomLine
     changing: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(CHANGE_THREADS, thread_name_prefix="kafka-change")
     )

@@ -20,6 +20,7 @@ from api.kafka.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from api.kafka.records.batch_header import is_packed
 from api.kafka.records.errors import InvalidBatch, too_large
 from api.kafka.records.produced import DecodedBatch, decode_batch
 from ingest.buffer import Room
@@ -50,6 +51,9 @@ INLINE_MAX_BYTES = 64 * 1024
 
 INLINE_MAX_JUDGED = 100
 """More values, or larger ones, are compared with declared columns in a thread: one may take 50 µs."""
+
+INLINE_PACKED_MAX_BYTES = 16 * 1024
+"""The same for one that is compressed."""
 
 ROOM_PAUSE_S = 0.02
 """Until it is tried again whether there is room for the records of a batch."""
@@ -179,20 +183,26 @@ async def _decoded(
         partial(_hold, own, most),
     )
     deadline = door.here.clock.monotonic() + timeout_s
-    while True:
-        try:
-            batch = await _in_thread(decode) if len(data) > INLINE_MAX_BYTES else decode()
-        except BufferFull:
-            own.settle(0)
-            if door.here.clock.monotonic() > deadline:
-                raise
-            await asyncio.sleep(ROOM_PAUSE_S)
-            continue
-        if batch.producer_id >= 0 and (batch.producer_epoch < 0 or batch.base_sequence < 0):
-            raise Refusal(ErrorCode.INVALID_RECORD, "a producer with an id has an epoch and a sequence, too")
-        if batch.is_transactional:
-            raise Refusal(ErrorCode.INVALID_TXN_STATE, "transactions are not offered over this protocol")
-        return batch
+    with door.room_line.place() as place:
+        while True:
+            try:
+                batch = await _in_thread(decode) if _takes_long(data) else decode()
+                break
+            except BufferFull:
+                own.settle(0)
+                if door.here.clock.monotonic() > deadline or place.gives_way():
+                    raise
+                await asyncio.sleep(ROOM_PAUSE_S)
+    if batch.producer_id >= 0 and (batch.producer_epoch < 0 or batch.base_sequence < 0):
+        raise Refusal(ErrorCode.INVALID_RECORD, "a producer with an id has an epoch and a sequence, too")
+    if batch.is_transactional:
+        raise Refusal(ErrorCode.INVALID_TXN_STATE, "transactions are not offered over this protocol")
+    return batch
+
+
+def _takes_long(data: bytes | bytearray | memoryview) -> bool:
+    """Whether the batch `data` may take milliseconds to read: packed, it may be many times as large."""
+    return len(data) > (INLINE_PACKED_MAX_BYTES if is_packed(memoryview(data)) else INLINE_MAX_BYTES)
 
 
 def _hold(own: Room, most: int, size_bytes: int) -> None:

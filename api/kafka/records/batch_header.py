@@ -66,6 +66,11 @@ def read_header(data: memoryview) -> BatchHeader:
     return BatchHeader(attributes, base_ms, producer, epoch, sequence, count)
 
 
+def is_packed(data: memoryview) -> bool:
+    """Whether the batch that `data` begins with says that its records are compressed."""
+    return len(data) >= HEADER_BYTES and bool(data[_CHECKED_AT + 1] & COMPRESSION_BITS)
+
+
 def _check_bounds(data: memoryview) -> None:
     if not data:
         raise invalid("there is no record batch for the partition; send one")

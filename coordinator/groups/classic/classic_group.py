@@ -109,6 +109,11 @@ class ClassicGroup:
         return bool(self.members or self.pending)
 
     @property
+    def only_awaits(self) -> bool:
+        """Whether nobody has joined with the ids that were given yet (KIP-394)."""
+        return bool(self.pending) and not self.members
+
+    @property
     def exists(self) -> bool:
         """Whether there is anything to remember."""
         return self.active or self.stored is not None

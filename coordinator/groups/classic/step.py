@@ -153,7 +153,7 @@ def _check_room(group: ClassicGroup, event: JoinGroup, limits: ClassicLimits) ->
 
 def _join_known(work: Rebalance, event: JoinGroup, now_ms: float) -> None:
     group = work.group
-    if event.member_id in group.pending:
+    if event.member_id in group.pending and event.instance_id is None:
         _add(work, event.member_id, event, now_ms)
         return
     member = work.touch(group.member(event.member_id, event.instance_id))

@@ -72,6 +72,13 @@ def test_a_group_without_members_takes_the_offsets_of_anybody() -> None:
     assert group.group.offsets[T0].offset == 6
 
 
+def test_a_group_whose_member_ids_nobody_has_joined_with_yet_takes_the_offsets_of_anybody() -> None:
+    group = DrivenClassic()
+    group.join(new="a", requires_known_member_id=True)
+    group.happen(SIMPLE)
+    assert group.group.offsets[T0].offset == 5
+
+
 def test_a_generation_of_a_group_that_does_not_exist_is_stale() -> None:
     group = DrivenClassic()
     group.refuse(group.commit_request("a", 3), StaleGeneration)

@@ -119,3 +119,10 @@ def test_another_coordinator_knows_the_new_id_of_a_static_member() -> None:
     again.refuse(again.request("a-1", instance_id="a"), FencedInstanceId)
     again.pass_ms(SESSION_MS - 1)
     assert again.state is STABLE
+
+
+def test_an_id_that_was_given_to_a_dynamic_member_is_none_of_a_static_one() -> None:
+    group = static("a-1", "b-1")
+    group.join(new="c", requires_known_member_id=True)
+    for instance_id, error in (("a", FencedInstanceId), ("x", UnknownMember)):
+        group.refuse(group.request("c", instance_id=instance_id), error)

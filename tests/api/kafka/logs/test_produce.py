@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from threading import get_ident
@@ -28,6 +29,7 @@ from tests.kit.kafka_asking import asker
 from tests.kit.kafka_batches import BatchSender
 from tests.kit.kafka_served import kafka_served
 from tests.kit.record_batches import Sent, kafka_python_batch
+from tests.kit.support import WAIT_S, wait_until
 
 DUPLICATE = (ErrorCode.DUPLICATE_SEQUENCE_NUMBER, -1, -1)
 
@@ -152,3 +154,30 @@ def test_many_values_are_not_compared_with_declared_columns_on_the_event_loop(
 
 async def _thread() -> int:
     return get_ident()
+
+
+def test_of_two_large_batches_that_wait_for_each_others_frames_one_gets_in(tmp_path: Path) -> None:
+    """Each takes nearly all of the memory while it is read, and with the other's frame that is too much."""
+    batch = kafka_python_batch([Sent(None, b"x" * 63, 1)] * 11_500)
+    part = PartitionProduceData(index=0, records=batch)
+    request = ProduceRequest(
+        acks=-1,
+        timeout_ms=10 * int(WAIT_S) * 1_000,
+        topic_data=[TopicProduceData(name="large", partition_data=[part])],
+    )
+    with kafka_served(tmp_path, buffer_memory=4 * MIB, max_request_bytes=3 * MIB) as here:
+        create_topic(here.gateway.cluster, "large", 1)
+        buffer, ahead = here.gateway.buffer, MIB // 3
+        buffer.reserve("others", ahead)
+        with ThreadPoolExecutor(2) as clients:
+            answers = [clients.submit(asked_alone, here.port, request) for _ in range(2)]
+            wait_until(lambda: buffer.used > ahead + 2 * len(batch), "both frames are there")
+            buffer.release("others", ahead)
+            errors = sorted(each.result(WAIT_S) for each in answers)
+    assert errors == [ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT]
+
+
+def asked_alone(port: int, request: ProduceRequest) -> int:
+    """The error of the one partition that a client of its own hears."""
+    with asker(port) as client:
+        return int(client.ask(request, 9).responses[0].partition_responses[0].error_code)
