@@ -218,8 +218,8 @@ def _hold(own: Room, most: int, size_bytes: int) -> None:
 
 
 async def _in_thread(work: Callable[[], Result]) -> Result:
-    """What `work` returns. A connection that ends does not end the thread, which may still take room: so it
-    is waited for.
+    """Let a thread do `work`. A connection that ends does not end the thread, which may still take room: so
+    it is waited for.
     """
     working = asyncio.ensure_future(asyncio.to_thread(work))
     try:

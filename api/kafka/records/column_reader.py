@@ -1,8 +1,8 @@
 """Many records of a batch at once, as Arrow columns.
 
-Records of a few layouts are read as tables of bytes (`run_reader`). Of others only the lengths are walked one
-after the other. Each field is then read of all records together, and Arrow copies keys and values out of the
-bytes between them.
+Records of a few layouts are read as tables of bytes (`run_reader`). Where there are more, the lengths of the
+records are walked one after the other. Each field is then read of all records together, and Arrow copies keys
+and values out of the bytes between them.
 """
 
 from array import array

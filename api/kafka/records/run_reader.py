@@ -25,7 +25,7 @@ _NUMBER_BYTES = 8
 _CONTENT_MAX_BYTES = 2**31 - 1
 
 _SAME, _GOES_ON = 0xFF, 0x80
-"""What a byte has in common with that of the record before: all of it, or only whether a number goes on."""
+"""The bits that a byte shares with that of the record before: all, or the one by which a number goes on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,25 +1,21 @@
 """Produce."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from threading import get_ident
+from typing import Any
 
 import pytest
 
 from api.kafka.clients.errors import ErrorCode
 from api.kafka.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from log_tables.clock import SystemClock
-from log_tables.cluster import route
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic_admin import create_topic
-from log_tables.columns.declaration import Declaration
-from log_tables.columns.misfit import Misfit, first_misfit
 from log_tables.layout import producer_end_txn, producer_sequence_txn
 from log_tables.limits import MIB, SEQUENCE_MODULUS
-from log_tables.rows import Records, count_of
 from log_tables.store.store import open_store
 from log_tables.table.commit import Commit, Txn
 from log_tables.table.delta_log import commit_info
@@ -131,29 +127,26 @@ def test_many_values_are_not_compared_with_declared_columns_on_the_event_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others would wait for as long as that takes, also the heartbeats of groups."""
-    threads: list[tuple[int, int]] = []
+    moved: list[str] = []
+    to_thread = asyncio.to_thread
 
-    def seen(records: Records, required: Declaration) -> Misfit | None:
-        threads.append((count_of(records), get_ident()))
-        return first_misfit(records, required)
+    async def noting(work: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        moved.append(getattr(getattr(work, "func", work), "__name__", ""))
+        return await to_thread(work, *given, **named)
 
-    monkeypatch.setattr(route, "first_misfit", seen)
+    monkeypatch.setattr(asyncio, "to_thread", noting)
     declared = {"value.columns": "a bigint", "value.columns.mode": "refuse"}
     with kafka_served(tmp_path) as here:
         create_topic(here.gateway.cluster, "judged", 1, declared)
-        loop = asyncio.run_coroutine_threadsafe(_thread(), here.loop).result()
         with closing(BatchSender(here.port)) as client:
-            for count in (1, 10_000):
-                client.send(("judged", 0), [b'{"a": 1}'] * count)
-                assert client.answer().error_code == 0
+            client.send(("judged", 0), [b'{"a": 1}'])
+            assert client.answer().error_code == 0
+            assert "split" not in moved
+            client.send(("judged", 0), [b'{"a": 1}'] * 10_000)
+            assert client.answer().error_code == 0
+            assert "split" in moved
             client.send(("judged", 0), [b'{"a": 1}'] * 10_000 + [b'{"a": "x"}'])
             assert client.answer().error_code == ErrorCode.INVALID_RECORD
-    assert (1, loop) in threads
-    assert {count for count, thread in threads if thread == loop} == {1}
-
-
-async def _thread() -> int:
-    return get_ident()
 
 
 def test_of_two_large_batches_that_wait_for_each_others_frames_one_gets_in(tmp_path: Path) -> None:
