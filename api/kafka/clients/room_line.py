@@ -23,16 +23,16 @@ class RoomLine:
         self._least, self._moved = buffer.limit_bytes, 0.0
 
     @contextmanager
-    def place(self) -> "Iterator[Place]":
+    def place(self) -> "Iterator[WaitingBatch]":
         """A place at the end, kept within the context."""
-        place = Place(self)
+        place = WaitingBatch(self)
         try:
             yield place
         finally:
             self._waiting.pop(place, None)
             self._moved = self._clock.monotonic()
 
-    def _wait(self, place: "Place") -> bool:
+    def _wait(self, place: "WaitingBatch") -> bool:
         """Let `place` wait on; returns whether it gives way."""
         now, used = self._clock.monotonic(), self._buffer.used
         if not self._waiting:
@@ -43,8 +43,8 @@ class RoomLine:
         return next(iter(self._waiting)) is not place and now - self._moved > GIVE_WAY_S
 
 
-class Place:
-    """That of one batch."""
+class WaitingBatch:
+    """A batch in its place of the line."""
 
     def __init__(self, line: RoomLine) -> None:
         self._line = line
