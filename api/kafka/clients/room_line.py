@@ -29,8 +29,9 @@ class RoomLine:
         try:
             yield place
         finally:
-            self._waiting.pop(place, None)
-            self._moved = self._clock.monotonic()
+            if place in self._waiting:
+                del self._waiting[place]
+                self._moved = self._clock.monotonic()
 
     def _wait(self, place: "WaitingBatch") -> bool:
         """Let `place` wait on; returns whether it gives way."""

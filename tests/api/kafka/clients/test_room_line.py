@@ -40,8 +40,18 @@ def test_nobody_gives_way_while_others_get_in(buffer: Buffer, clock: ManualClock
         for _ in range(5):
             assert [old.gives_way(), young.gives_way()] == [False, False]
             clock.advance(MOMENT_MS)
-            with line.place():
-                pass
+            with line.place() as other:
+                assert not other.gives_way()
+
+
+def test_those_that_find_room_at_once_keep_nobody_waiting(buffer: Buffer, clock: ManualClock) -> None:
+    line = RoomLine(buffer, clock)
+    with line.place() as old, line.place() as young:
+        assert [old.gives_way(), young.gives_way()] == [False, False]
+        clock.advance(3 * MOMENT_MS)
+        with line.place():
+            pass
+        assert [old.gives_way(), young.gives_way()] == [False, True]
 
 
 def test_the_next_oldest_stays_when_the_oldest_is_in(buffer: Buffer, clock: ManualClock) -> None:
