@@ -51,8 +51,9 @@ def maintain(  # noqa: PLR0913, PLR0917 -- each is an option
         str | None, typer.Option(help="Where remote.storage.enable moves segments: a directory or a URL.")
     ] = None,
     metrics_port: Annotated[
-        int | None, typer.Option(help="Serve /metrics on this port of 127.0.0.1.", min=0, max=65_535)
+        int | None, typer.Option(help="Serve /metrics on this port.", min=0, max=65_535)
     ] = None,
+    metrics_host: Annotated[str, typer.Option(help="The address of /metrics.")] = "127.0.0.1",
     nice: Annotated[int, typer.Option(help="How far to stand back behind others.", min=0, max=19)] = 10,
     with_stdin: Annotated[
         bool,
@@ -92,7 +93,8 @@ def maintain(  # noqa: PLR0913, PLR0917 -- each is an option
         _print_plans(maintenance, topic, json)
         return
     with _stopping(with_stdin) as stopping:
-        runner = _Runner(maintenance, cluster, stopping, json, metrics_port)
+        metrics = None if metrics_port is None else _serve_metrics(metrics_host, metrics_port)
+        runner = _Runner(maintenance, cluster, stopping, json, metrics)
         if interval_s is None:
             raise typer.Exit(_FAILED if runner.run() else 0)
         due_s = timer()
@@ -128,10 +130,10 @@ class _Runner:
         cluster: "Cluster",
         stopping: threading.Event,
         json: bool,
-        metrics_port: int | None,
+        metrics: "Metrics | None",
     ) -> None:
         self._maintenance, self._cluster, self._stopping, self._json = maintenance, cluster, stopping, json
-        self._metrics = None if metrics_port is None else _serve_metrics(metrics_port)
+        self._metrics = metrics
 
     def run(self) -> bool:
         """One run; returns whether anything failed. The next run tries again.
@@ -203,18 +205,19 @@ def _print_plans(maintenance: "Maintenance", topic: str | None, json: bool) -> N
         console().print("there is nothing to do")
 
 
-def _serve_metrics(port: int) -> "Metrics":
+def _serve_metrics(host: str, port: int) -> "Metrics":
     from prometheus_client import start_http_server
 
     from jobs.metrics import Metrics
 
     try:
-        server, _ = start_http_server(port, addr="127.0.0.1")
+        server, _ = start_http_server(port, addr=host)
     except OSError as error:
         raise InvalidArgument(
-            f"--metrics-port {port} cannot be served ({error.strerror}); choose another"
+            f"--metrics-host {host} --metrics-port {port} cannot be served ({error.strerror}); choose others"
         ) from None
-    progress_console().print(f"metrics at http://127.0.0.1:{server.server_port}/metrics")
+    at = f"[{host}]" if ":" in host else host
+    progress_console().print(f"metrics at http://{at}:{server.server_port}/metrics")
     return Metrics()
 
 

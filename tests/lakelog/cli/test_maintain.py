@@ -97,8 +97,15 @@ def test_a_port_that_is_taken_is_named(run: Run, root: Root) -> None:
     before = files(root)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        said = f"--metrics-port {port} cannot be served (Address already in use); choose another"
+        said = f"--metrics-host 127.0.0.1 --metrics-port {port} cannot be served (Address already in use)"
         wrong(run("--once", "--job", "retention", "--metrics-port", str(port)), USAGE, said)
+    assert files(root) == before
+
+
+def test_an_address_of_another_machine_is_named(run: Run, root: Root) -> None:
+    before = files(root)
+    words = ("--once", "--metrics-port", "0", "--metrics-host", "192.0.2.1")
+    wrong(run(*words), USAGE, "--metrics-host 192.0.2.1 --metrics-port 0 cannot be served")
     assert files(root) == before
 
 
