@@ -52,6 +52,7 @@ bench: $(VENV)/.dev ## This project beside its peers
 lock: $(VENV)/.dev ## Resolve the locked versions anew
 	$(LOCK) requirements/dev.txt pyproject.toml --all-extras --group dev
 	$(LOCK) requirements/demo.txt pyproject.toml --extra demo --group build --constraints requirements/dev.txt
+	$(LOCK) requirements/image.txt pyproject.toml --group build --constraints requirements/dev.txt
 	$(LOCK) requirements/uv.txt --group uv
 
 clean: ## Remove what the other targets made, and no tables
