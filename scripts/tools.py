@@ -1,8 +1,9 @@
-"""What the tests need beside Python packages: a JRE, Delta's jars, an S3 server, a browser, and clients of
-Kafka. Harmless to repeat.
+"""What the tests need beside Python packages: a JRE, Delta's jars, an S3 server, a browser, clients of Kafka,
+and what checks the files of deploy/. Harmless to repeat.
 
-Without Go, or when it cannot build, there is no S3 server and no Kafka client in Go, and only root installs
-the browser and kcat, from Debian: the tests that need one that is missing say so and are skipped.
+Without Go, or when it cannot build, there is no S3 server, no Kafka client in Go, no Helm and no reader of
+compose files. Only root installs the browser and kcat, from Debian; Prometheus is unpacked from its package,
+and not installed. The tests that need one that is missing say so and are skipped.
 """
 
 import hashlib
@@ -35,14 +36,23 @@ JARS = {
 
 GO_CLIENTS = ROOT / "tests" / "kit" / "clients"
 
-S3_SERVER = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
+GO_TOOLS = {
+    "versitygw": ("github.com/versity/versitygw/cmd/versitygw@v1.8.0", "S3 server"),
+    "compose-spec": ("github.com/compose-spec/compose-go/v2/cmd@v2.16.2", "reader of compose files"),
+    "helm": ("helm.sh/helm/v3/cmd/helm@v3.22.0", "Helm"),
+}
+"""What is built of Go modules, once, and what each is for the tests. Helm takes two to four minutes."""
+
+PROMETHEUS = ("prometheus", "promtool")
 
 
 def main() -> None:
     """Get what is missing."""
     TOOLS.mkdir(exist_ok=True)
     jars()
-    s3_server()
+    for name, (module, what) in GO_TOOLS.items():
+        go_tool(name, module, what)
+    prometheus()
     debian("chromium", BROWSERS, "browser")
     debian("kcat", ("kcat",), "kcat")
     for name, listed in JARS.items():
@@ -78,20 +88,48 @@ def work(spark: SparkSession, directory: str) -> None:
     spark.read.format("delta").load(target).groupBy("id").count().collect()
 
 
-def s3_server() -> None:
-    """Build versitygw, once; takes some minutes."""
-    built = TOOLS / "bin" / "versitygw"
+def go_tool(name: str, module: str, what: str) -> None:
+    """Build the command of a Go module, once."""
+    built = TOOLS / "bin" / name
     if built.exists():
         return
     if shutil.which("go") is None:
-        print("no Go here: no S3 server for the tests", flush=True)
+        print(f"no Go here: no {what} for the tests", flush=True)
         return
-    print(f"building {S3_SERVER}", flush=True)
-    environment = {**os.environ, "GOBIN": str(built.parent)}
-    command = ["go", "install", S3_SERVER]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        print(f"{done.stderr}versitygw could not be built: no S3 server for the tests", flush=True)
+    print(f"building {module}", flush=True)
+    with TemporaryDirectory(dir=TOOLS) as directory:
+        command = ["go", "install", "-ldflags=-s -w", module]
+        environment = {**os.environ, "GOBIN": directory}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            print(f"{done.stderr}{name} could not be built: no {what} for the tests", flush=True)
+            return
+        built.parent.mkdir(exist_ok=True)
+        next(Path(directory).iterdir()).rename(built)  # Go names it after the last folder of the module
+
+
+def prometheus() -> None:
+    """Unpack Prometheus and promtool from Debian's package, once: installed, it would begin to run."""
+    directory = TOOLS / "bin"
+    if all((directory / name).exists() for name in PROMETHEUS):
+        return
+    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+        print("no packages of Debian here: no Prometheus for the tests", flush=True)
+        return
+    print("unpacking prometheus", flush=True)
+    with TemporaryDirectory() as drafts:
+        commands = ["apt-get download -qq prometheus", "dpkg-deb --extract prometheus_*.deb unpacked"]
+        if os.geteuid() == 0:
+            commands.insert(0, "apt-get update -qq")
+        done = subprocess.run(
+            ["sh", "-ec", "\n".join(commands)], cwd=drafts, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            print(f"{done.stderr}prometheus could not be unpacked: no Prometheus for the tests", flush=True)
+            return
+        directory.mkdir(exist_ok=True)
+        for name in PROMETHEUS:
+            shutil.copy(Path(drafts, "unpacked", "usr", "bin", name), directory / name)
 
 
 def debian(package: str, commands: Sequence[str], what: str) -> None:

@@ -59,7 +59,7 @@ if SPARK_CLASSES.exists():
 STARTERS = {"browser", "engine", "gateway", "process", "s3", "spark", "wheel"}
 """Fixtures that start a process, or build for long."""
 
-LONG = ("house", "jobs", "lakelog", "log_tables/root", "system")
+LONG = ("deploy", "house", "jobs", "lakelog", "log_tables/root", "system")
 """The folders whose files take long."""
 
 SEED = int(os.environ.get("LAKELOG_SEED", "1"))

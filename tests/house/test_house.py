@@ -50,7 +50,7 @@ def test_the_package_has_the_version_that_its_code_says() -> None:
 
 
 def test_files_that_pages_docstrings_and_messages_name_exist() -> None:
-    folders = "api|bench|coordinator|docs|examples|ingest|jobs|lakelog|log_tables|scripts|tests"
+    folders = "api|bench|coordinator|deploy|docs|examples|ingest|jobs|lakelog|log_tables|scripts|tests"
     named = re.compile(rf"(?<![\w/.<-])((?:{folders})/[\w/.-]+\.(?:md|py))\b")
     dead = [
         f"{path.relative_to(ROOT)} names {target}"

@@ -1,0 +1,128 @@
+"""The systemd units: systemd reads them without a complaint, they may do little, and their commands run."""
+
+import re
+import shutil
+import subprocess
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from ingest.settings import Settings
+from tests.kit.deployed import DEPLOY, LAKELOG, answers, ended, environment_of, running
+from tests.kit.support import free_port, wait_until
+
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+INSTALLED = "/opt/lakelog/bin/lakelog"
+EXPOSURE_MAX = 2.0
+"""Of ten: systemd calls less than that safe."""
+
+Unit = dict[str, list[str]]
+
+
+def read(path: Path) -> Unit:
+    """The lines of [Service], each name with its values."""
+    found: Unit = {}
+    section = path.read_text().partition("[Service]")[2].partition("[Install]")[0]
+    for name, value in re.findall(r"^(\w+)=(.*)$", section, re.MULTILINE):
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def analyze(*words: str | Path) -> "subprocess.CompletedProcess[str]":
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("no systemd-analyze: install systemd, whose units these are")
+    return subprocess.run(["systemd-analyze", *words], capture_output=True, text=True, check=False)
+
+
+def test_both_units_are_here() -> None:
+    assert [unit.name for unit in UNITS] == ["lakelog-maintenance.service", "lakelog.service"]
+
+
+def test_systemd_reads_the_units_without_a_complaint(tmp_path: Path) -> None:
+    program = tmp_path / "lakelog"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    for unit in UNITS:
+        (tmp_path / unit.name).write_text(unit.read_text().replace(INSTALLED, str(program)))
+    done = analyze("verify", "--man=no", *(tmp_path / unit.name for unit in UNITS))
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_a_unit_may_do_little(unit: Path) -> None:
+    found = re.search(r"exposure level for \S+: ([\d.]+)", analyze("security", "--offline=true", unit).stdout)
+    assert found is not None
+    assert float(found[1]) < EXPOSURE_MAX
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_a_stop_reaches_the_first_process_alone_and_has_time(unit: Path) -> None:
+    service = read(unit)
+    assert service["KillMode"] == ["mixed"]
+    assert int(service["TimeoutStopSec"][0]) >= 60
+    assert service["User"] == ["lakelog"]
+
+
+class Machine:
+    """A machine on which the units are installed, below `directory`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.port, self.metrics_port = free_port(), free_port()
+        (directory / "etc").mkdir()
+        (directory / "state").mkdir()
+        text = self.here((DEPLOY / "systemd" / "lakelog.toml").read_text())
+        (directory / "etc" / "lakelog.toml").write_text(text)
+
+    def here(self, text: str) -> str:
+        """A file of the units with this machine's paths and ports."""
+        for path, place in (("/etc/lakelog", "etc"), ("/var/lib/lakelog", "state")):
+            text = text.replace(path, str(self.directory / place))
+        return text.replace("8082", str(self.port)).replace("9091", str(self.metrics_port))
+
+    def start(self, name: str) -> "AbstractContextManager[subprocess.Popen[str]]":
+        """A unit: its ExecStart, in its working directory, with its environment."""
+        service = read(DEPLOY / "systemd" / f"{name}.service")
+        (command,) = service["ExecStart"]
+        program, *words = self.here(command).split()
+        assert program == INSTALLED
+        return running(
+            [*LAKELOG, *words],
+            cwd=self.here(service["WorkingDirectory"][0]),
+            env=environment_of(dict(self.here(each).split("=", 1) for each in service["Environment"])),
+            stdout=subprocess.PIPE,
+        )
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_both_commands_run_and_end_in_order(machine: Machine) -> None:
+    with machine.start("lakelog") as gateway:
+        wait_until(lambda: answers(f"http://127.0.0.1:{machine.port}/ready"), "the gateway is ready")
+        with machine.start("lakelog-maintenance") as maintenance:
+            wait_until(
+                lambda: answers(f"http://127.0.0.1:{machine.metrics_port}/metrics"), "the maintenance answers"
+            )
+            assert maintenance.stdout is not None
+            assert "partitions changed" in maintenance.stdout.readline()
+            assert ended(maintenance) == 0
+        assert ended(gateway) == 0
+    assert (machine.directory / "state" / "root").is_dir()
+
+
+def test_a_maintenance_without_a_root_ends_so_that_it_is_started_again(machine: Machine) -> None:
+    with machine.start("lakelog-maintenance") as maintenance:
+        assert maintenance.wait() != 0
+    assert "RestartPreventExitStatus" not in read(DEPLOY / "systemd" / "lakelog-maintenance.service")
+    assert read(DEPLOY / "systemd" / "lakelog.service")["RestartPreventExitStatus"] == ["2"]
+
+
+def test_the_settings_that_the_file_shows_are_settings() -> None:
+    """Those in comments, too."""
+    text = (DEPLOY / "systemd" / "lakelog.toml").read_text()
+    names = re.findall(r"^(?:# )?(\w+) = ", text, re.MULTILINE)
+    assert set(names) - {"region"} <= set(Settings.model_fields)
