@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import dataclass, field
 
+from api.access_log import AccessLog
 from api.metrics import Metrics
 from api.session import SessionCipher
 from coordinator.access.access import Access
@@ -16,6 +17,7 @@ from coordinator.groups.group_coordinator import GroupCoordinator
 from coordinator.groups.shard_manager import ShardManager
 from coordinator.groups.tail_follower import TailFollower
 from ingest.buffer import Buffer
+from ingest.request_trace import RequestIds, Tracer
 from ingest.settings import Settings
 from ingest.writer import Writer
 from log_tables.clock import Clock
@@ -51,6 +53,9 @@ class Gateway:
     metrics: Metrics
     failures: FailureLog
     clock: Clock
+    request_ids: RequestIds
+    access_log: AccessLog | None = None
+    tracer: Tracer | None = None
     small_bodies: Buffer = field(
         default_factory=lambda: Buffer(SMALL_BODIES_MAX_BYTES, "of requests to", SMALL_BODY_FREE_BYTES)
     )

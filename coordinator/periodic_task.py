@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from contextvars import Context
 
 from coordinator.failure_log import FailureLog
 
@@ -24,7 +25,8 @@ class PeriodicTask:
     def start(self) -> None:
         """Begin; nothing if it has begun already."""
         if self._task is None:
-            self._task = asyncio.create_task(self._run(), name=f"duty-{self._name}")
+            # For no request, even if one has asked for it.
+            self._task = asyncio.create_task(self._run(), name=f"duty-{self._name}", context=Context())
 
     def stop(self) -> None:
         """Make this call of `act` the last one: it goes on, and may be the caller."""

@@ -12,16 +12,21 @@ more than to sequence it. So nobody awaits it directly: a task that is cancelled
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextvars import Context
 from dataclasses import dataclass, field
 
 from ingest.bucket import CommitBucket
 from ingest.commit_budget import CommitBudget
+from ingest.request_trace import CURRENT, RequestTrace, Span
 from log_tables.clock import Clock
 from log_tables.errors import LakelogError, NotLeader, OutcomeUnknown
 from log_tables.limits import BATCH_MAX_BYTES
 from log_tables.partition.partition import AppendRequest, Partition, SequencedAppend
+
+TRACES_MAX = 32
+"""Requests that the span of their commit names."""
 
 
 @dataclass(slots=True, eq=False)
@@ -29,6 +34,7 @@ class _Batch:
     """The entries of one commit, at least one: of one term of leadership, up to BATCH_MAX_BYTES.
 
     The first one `arrived` then. One of a committed transaction lets all stand `outside` of the budget.
+    `traces` are those of the first requests, where traces are kept.
     """
 
     term: int
@@ -37,6 +43,7 @@ class _Batch:
     entries: list[SequencedAppend] = field(default_factory=list)
     size_bytes: int = 0
     outside: bool = False
+    traces: list[RequestTrace] = field(default_factory=list)
 
     def takes(self, term: int, size_bytes: int) -> bool:
         """Whether an entry belongs to this batch."""
@@ -51,6 +58,9 @@ class _Batch:
         self.done.set_exception(error)
         self.done.exception()  # asyncio would log it if nobody waits any more
 
+
+BeginCommit = Callable[[Sequence[RequestTrace], int, int], Span]
+"""Begins the span of a commit: for these requests, at least one, of so many records and bytes."""
 
 Ticket = tuple[SequencedAppend, "asyncio.Future[int | None]"]
 """An entry's place, and what is done when it is durable, with the append's time in microseconds if any.
@@ -96,6 +106,8 @@ class Accumulator:
         self._drain: asyncio.Task[None] | None = None
         self._outside = self._released = False
         self.committing = False
+        self.begin_commit: BeginCommit | None = None
+        """Where traces are kept: begins the span of a commit."""
 
     @property
     def leading(self) -> bool:
@@ -121,6 +133,10 @@ class Accumulator:
             self._queue.append(_Batch(sequenced.term, self._clock.monotonic(), done))
         batch = self._queue[-1]
         batch.add(sequenced, size)
+        if self.begin_commit is not None and len(batch.traces) < TRACES_MAX:
+            trace = CURRENT.get()
+            if trace is not None and trace not in batch.traces:
+                batch.traces.append(trace)
         self._queued_bytes += size
         self._outside = self._outside or batch.outside
         if self._queued_bytes >= self._limits.batch_size:
@@ -128,7 +144,8 @@ class Accumulator:
         if self._outside or self._full.is_set():
             self._wait_no_longer()
         if self._drain is None:
-            self._drain = asyncio.create_task(self._drain_queue())
+            # For no request: it commits also for those that come later.
+            self._drain = asyncio.create_task(self._drain_queue(), context=Context())
         return sequenced, batch.done
 
     async def flush(self) -> None:
@@ -199,19 +216,28 @@ class Accumulator:
 
     async def _commit(self, batch: _Batch) -> None:
         begin = self._clock.monotonic()
+        records = sum(item.count for item in batch.entries if not item.duplicate)
+        span = None
+        if self.begin_commit is not None and batch.traces:
+            span = self.begin_commit(batch.traces, records, batch.size_bytes)
+        failed = ""
         try:
             loop = asyncio.get_running_loop()
             append_time = await loop.run_in_executor(self._executor, self._commit_in_thread, batch.entries)
         except LakelogError as error:
+            failed = error.code
             self._fail(batch, error)
-        except BaseException:
+        except BaseException as error:
+            failed = type(error).__name__
             self._fail(batch, OutcomeUnknown("the gateway failed while it committed; read before you repeat"))
             raise
         else:
-            records = sum(item.count for item in batch.entries if not item.duplicate)
             if records:
                 self._on_committed(records, self._clock.monotonic() - begin)
             batch.done.set_result(append_time)
+        finally:
+            if span is not None:
+                span.end(failed=failed)
 
     def _commit_in_thread(self, entries: list[SequencedAppend]) -> int | None:
         begin = self._clock.processor_s()

@@ -46,6 +46,9 @@ CONFIG_VARIABLE = "LAKELOG_CONFIG"
 """Names another file, as `--config` does."""
 
 
+LogFormat = Literal["text", "json"]
+
+
 HostName = Annotated[str, Field(pattern=r"^(\*|[\w.-]+|[0-9a-fA-F]*:[0-9a-fA-F]*:[0-9a-fA-F:.]*)$")]
 """A name or an address as it stands in a URL, without a port or brackets; * is any."""
 
@@ -411,6 +414,14 @@ class Settings(BaseSettings):
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least severe log messages that are written."
+    )
+    log_format: LogFormat = Field(
+        default="text",
+        description="How the log is written: lines of text, or an object of JSON in each line.",
+    )
+    access_log_enable: bool = Field(
+        default=False,
+        description="Whether the log has a line for each request, over HTTP and of Kafka's clients.",
     )
 
     @field_validator("store_options", mode="before")

@@ -10,12 +10,13 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from ingest.accumulator import Accumulator, BatchLimits, Ticket
+from ingest.accumulator import Accumulator, BatchLimits, BeginCommit, Ticket
 from ingest.bucket import CommitBucket
 from ingest.buffer import Room
 from ingest.commit_budget import commit_budget
 from ingest.partitioner import StickyPartitioner
 from ingest.pending_tasks import PendingTasks
+from ingest.request_trace import Attributes, RequestTrace, Span, Tracer
 from ingest.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
@@ -107,8 +108,10 @@ class Writer:
         settings: Settings,
         clock: Clock,
         committed: Callable[[str, int, float], None] = lambda _topic, _records, _seconds: None,
+        tracer: Tracer | None = None,
     ) -> None:
         """`committed` is called for every commit: with its topic, its records, and the seconds it took."""
+        self._tracer = tracer
         self._cluster, self._settings, self._clock, self._committed = cluster, settings, clock, committed
         self._limits = BatchLimits(settings.linger_ms / 1000, settings.batch_size)
         self.budget = commit_budget(settings, requests_are_paid(cluster.store.url), clock)
@@ -293,8 +296,25 @@ class Writer:
                     lambda records, seconds: self._committed(topic.name, records, seconds),
                     None if is_internal(topic.name) else self.budget,
                 )
+                route.accumulators[partition].begin_commit = self._begin_commit(topic, partition)
         finally:
             del route.claims[partition]
+
+    def _begin_commit(self, topic: Topic, partition: int) -> BeginCommit | None:
+        tracer = self._tracer
+        if tracer is None:
+            return None
+
+        def begin(traces: Sequence[RequestTrace], records: int, size_bytes: int) -> Span:
+            attributes: Attributes = {
+                "lakelog.topic": topic.name,
+                "lakelog.partition": partition,
+                "lakelog.records": records,
+                "lakelog.bytes": size_bytes,
+            }
+            return tracer.begin("commit", "internal", traces[0], attributes, traces[1:])
+
+        return begin
 
     async def _flush(self) -> None:
         accumulators = [a for route in self._routes.values() for a in route.accumulators.values()]

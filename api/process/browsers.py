@@ -35,6 +35,7 @@ EXPOSED = (
     "Producer-Expected-Seq",
     "Retry-After",
     "Throttle-Time-Ms",
+    "X-Request-Id",
 )
 """Headers of answers that a page of another origin sees."""
 

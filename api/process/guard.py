@@ -16,8 +16,9 @@ from api.gateway import Gateway
 from api.process.authentication import authenticate
 from api.process.browsers import check_host, check_media_type, check_origin
 from api.process.throttle import throttle
-from api.requests.heads import heads
+from api.requests.heads import TRACE, heads
 from coordinator.access.principal import RequestContext
+from ingest.request_trace import CURRENT
 from log_tables.errors import AuthenticationFailed, LakelogError, NotFound
 
 Check = Callable[[Gateway, Scope], None]
@@ -71,7 +72,8 @@ class GuardMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            scope = _without_slash(scope)
+            CURRENT.set(scope.get(TRACE))
+            _drop_slash(scope)
             try:
                 for check in self._checks:
                     check(self._gateway, scope)
@@ -109,9 +111,8 @@ class GuardMiddleware:
         await answer(scope, receive, send)
 
 
-def _without_slash(scope: Scope) -> Scope:
-    """`scope` without the slash at the end of its path, which some clients write: /topics/ is /topics."""
+def _drop_slash(scope: Scope) -> None:
+    """Take the slash from the end of a path, which some clients write: /topics/ is /topics."""
     raw: bytes = scope["raw_path"]
-    if raw[-1:] != b"/" or raw == b"/":
-        return scope
-    return {**scope, "path": scope["path"].removesuffix("/"), "raw_path": raw.removesuffix(b"/")}
+    if raw[-1:] == b"/" and raw != b"/":
+        scope["path"], scope["raw_path"] = scope["path"].removesuffix("/"), raw.removesuffix(b"/")

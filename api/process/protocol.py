@@ -17,6 +17,7 @@ import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from api.access_log import AccessLog, principal_of
 from api.errors import (
     HeadTooLarge,
     MalformedBody,
@@ -29,10 +30,11 @@ from api.errors import (
 from api.process.handshake import Handshake, HandshakeQueue
 from api.process.reserved import ReservedConnections
 from api.requests.credential import SUBJECT
-from api.requests.heads import ARRIVED
+from api.requests.heads import ARRIVED, REFUSED, TRACE, heads
 from api.write_buffer import WriteBuffer
 from coordinator.access.certificate import subject
 from coordinator.access.host import network_of
+from ingest.request_trace import REQUEST_ID, RequestIds, RequestTrace, trace_of
 from log_tables.errors import LakelogError
 from log_tables.limits import (
     CHUNK_MEAN_MIN_BYTES,
@@ -49,6 +51,7 @@ _SMALLEST = b"GET / HTTP/1.1\r\n\r\n"
 _HEAD_PIECE_BYTES = PIPELINED_MAX * len(_SMALLEST)
 """Of a head at once: no more requests than PIPELINED_MAX are met before the first one counts."""
 
+_REQUEST_ID = REQUEST_ID.encode()
 _HEAD, _INTERIM = b"HTTP/1.1 ", b"HTTP/1.1 1"
 _JOINED_MAX_BYTES = 65_536
 """A larger body is not copied to be sent with its head."""
@@ -71,6 +74,8 @@ class Bounds:
     receive_s: float
     send_s: float
     failed: Callable[[int], None]
+    request_ids: RequestIds
+    access_log: AccessLog | None = None
     others: Callable[[], int] = lambda: 0
     """How many connections there are at other doors, which count, too."""
 
@@ -83,7 +88,11 @@ def bounded(bounds: Bounds) -> "type[Protocol]":
     return type(
         "BoundedProtocol",
         (Protocol,),
-        {"bounds": bounds, "reserved": ReservedConnections(bounds.failed), "by_ip": bounds.by_ip},
+        {
+            "bounds": bounds,
+            "reserved": ReservedConnections(bounds.failed, bounds.access_log),
+            "by_ip": bounds.by_ip,
+        },
     )
 
 
@@ -198,6 +207,11 @@ class Protocol(HttpToolsProtocol):
             self._in_body, self._chunks, self._body_bytes = True, 0, 0
             self._head_since = None
             super().on_headers_complete()
+            scope: Any = self.scope
+            trace = scope[TRACE] = trace_of(heads(scope), self.bounds.request_ids)
+            # In the head of every answer, by the layers of the application or by uvicorn.
+            named = (_REQUEST_ID, trace.id.encode())
+            self.cycle.default_headers = [*self.cycle.default_headers, named]
             self.headers = []  # of trailers, which nobody asked for
             if self.pipeline:
                 self._flow.hold()
@@ -256,13 +270,26 @@ class Protocol(HttpToolsProtocol):
             cycle = None
         own = cycle is not None and self._in_body and not cycle.response_started
         if not self.pipeline and (cycle is None or own):
-            self._raw.write(_as_http(error))
-            self.bounds.failed(status_and_code(error)[1])
+            self._answer(error, cycle)
         if cycle is not None:
             cycle.disconnected = True
             cycle.message_event.set()
         self._in_body = True  # all further bytes belong to the refused request
         self.end()
+
+    def _answer(self, error: LakelogError, cycle: RequestResponseCycle | None) -> None:
+        """The last answer, to the request of `cycle`, or to what is none."""
+        status, code = status_and_code(error)
+        if cycle is None:
+            trace = RequestTrace(self.bounds.request_ids.next())
+            if self.bounds.access_log is not None:
+                client = self.client[0] if self.client else ""
+                self.bounds.access_log.http(trace, "-", None, (status, 0), 0.0, client, principal_of(None))
+        else:
+            scope: Any = cycle.scope
+            trace, scope[REFUSED] = scope[TRACE], status
+        self._raw.write(_as_http(error, trace.id))
+        self.bounds.failed(code)
 
     def end(self) -> None:
         """Close when all is sent. A client that still sends has time to read the answer."""
@@ -414,9 +441,9 @@ def _subject_of(transport: asyncio.Transport) -> str | None:
     return None if shown is None else subject(shown)
 
 
-def _as_http(error: LakelogError) -> bytes:
+def _as_http(error: LakelogError, request_id: str) -> bytes:
     """The last answer of a connection."""
     answer = error_response(error)
-    lines = [*answer.raw_headers, (b"connection", b"close")]
+    lines = [*answer.raw_headers, (_REQUEST_ID, request_id.encode()), (b"connection", b"close")]
     head = b"".join(name + b": " + value + b"\r\n" for name, value in lines)
     return STATUS_LINE[answer.status_code] + head + b"\r\n" + bytes(answer.body)

@@ -10,8 +10,10 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.access_log import AccessLog, principal_of
 from api.errors import TooManyConnections, error_response, status_and_code
-from api.requests.heads import TARGETED, heads
+from api.requests.access import host_of
+from api.requests.heads import TARGETED, TRACE, heads
 from log_tables.limits import RESERVED_CONNECTIONS, RESERVED_PEER_CONNECTIONS
 
 OPERATORS_PATHS = ("/health", "/ready", "/metrics")
@@ -23,8 +25,8 @@ _FULL = "this gateway has as many connections as max_connections allows; close s
 class ReservedConnections:
     """Those of one gateway. `failed` receives the code of each error that is answered here."""
 
-    def __init__(self, failed: Callable[[int], None]) -> None:
-        self._failed = failed
+    def __init__(self, failed: Callable[[int], None], access_log: AccessLog | None = None) -> None:
+        self._failed, self._access_log = failed, access_log
         self._silent: dict[Any, None] = {}
         self._peers = 0
 
@@ -61,11 +63,22 @@ class ReservedConnections:
             elif self._peers < RESERVED_PEER_CONNECTIONS and TARGETED in heads(scope):
                 await self._of_peer(app, scope, receive, last)
             else:
-                error = TooManyConnections(_FULL)
-                self._failed(status_and_code(error)[1])
-                await error_response(error)(scope, receive, last)
+                await self._refuse(scope, receive, last)
 
         return answer
+
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The application does not see this request, so it has its line in the access log from here."""
+        error = TooManyConnections(_FULL)
+        status, code = status_and_code(error)
+        self._failed(code)
+        answer = error_response(error)
+        await answer(scope, receive, send)
+        if self._access_log is not None:
+            size, client = len(answer.body), host_of(scope)
+            self._access_log.http(
+                scope[TRACE], scope["method"], None, (status, size), 0.0, client, principal_of(None)
+            )
 
     async def _of_peer(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """A client that only pretends to be a gateway is refused by the peer middleware, before its body is

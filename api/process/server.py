@@ -14,9 +14,12 @@ from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import uvicorn
+from starlette.types import ASGIApp
 
+from api.access_log import AccessLog
 from api.errors import status_and_code
 from api.gateway import Gateway
+from api.log_format import announced, log_to_stderr
 from api.loopback import is_loopback
 from api.metrics import Metrics
 from api.peer.middleware import PeerMiddleware
@@ -28,6 +31,8 @@ from api.process.duties import Duty
 from api.process.guard import GuardMiddleware
 from api.process.handshake import Handshake, HandshakeQueue
 from api.process.protocol import Bounds, after_handshake, bounded, check_connections
+from api.process.request_log import RequestLogMiddleware
+from api.process.span_export import tracer_of
 from api.process.tls import RELOAD_INTERVAL_S, ServerCertificate, check_own_certificate, peer_context
 from api.session import SessionCipher
 from coordinator.access.access import Access
@@ -46,6 +51,7 @@ from coordinator.groups.shard_manager import ShardManager
 from coordinator.groups.tail_follower import TailFollower
 from coordinator.groups.transaction_coordinator import TransactionCoordinator
 from ingest.buffer import Buffer
+from ingest.request_trace import RequestIds
 from ingest.settings import Settings
 from ingest.writer import Writer
 from log_tables.clock import Clock, SystemClock
@@ -99,9 +105,7 @@ def run(
     when the address cannot be listened on, LakelogError when the root cannot be opened, SystemExit(1) when
     the flush was not done.
     """
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    log_to_stderr(settings.log_level, settings.log_format)
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.root.level))
     # api/errors.py has logged it already, with the reference that the client has.
     logging.getLogger("uvicorn.error").addFilter(lambda record: "in ASGI application" not in record.msg)
@@ -120,12 +124,12 @@ def run(
     gateway = open_gateway(settings, urls[0], urls[-1])
     if certificate is not None:
         _check_trust(gateway, certificate, several=peer_port is not None)
-    bounds = _bounds(settings, gateway.metrics, lambda: server.kafka_connections)
+    bounds = _bounds(gateway, lambda: server.kafka_connections)
     queue = None
     if certificate is not None:
         queue = _handshakes(certificate, bounds, lambda: server.connections)
     config = uvicorn.Config(
-        with_cors(GuardMiddleware(PeerMiddleware(create_app(gateway), gateway), gateway), settings),
+        _application(gateway),
         loop="uvloop",
         http=bounded(bounds) if queue is None else after_handshake(bounded(bounds), queue),  # type: ignore[arg-type]
         ws="none",
@@ -153,10 +157,20 @@ def run(
         sys.exit(1)  # flushing failed, and uvicorn has logged how
 
 
-def _bounds(settings: Settings, metrics: Metrics, others: Callable[[], int]) -> Bounds:
+def _application(gateway: Gateway) -> ASGIApp:
+    """All layers around the routes, the outermost first."""
+    app = GuardMiddleware(PeerMiddleware(create_app(gateway), gateway), gateway)
+    shared = with_cors(app, gateway.settings)
+    if gateway.access_log is None and gateway.tracer is None:
+        return shared
+    return RequestLogMiddleware(shared, gateway.access_log, gateway.tracer)
+
+
+def _bounds(gateway: Gateway, others: Callable[[], int]) -> Bounds:
     """The bounds of a connection. Files are reserved for tables, and for connections that are refused.
     `others` counts those of other doors.
     """
+    settings = gateway.settings
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     most = settings.max_connections
     if files != resource.RLIM_INFINITY:
@@ -169,7 +183,9 @@ def _bounds(settings: Settings, metrics: Metrics, others: Callable[[], int]) -> 
         settings.connections_max_idle_ms / 1_000,
         settings.receive_timeout_ms / 1_000,
         settings.send_timeout_ms / 1_000,
-        metrics.request_failed,
+        gateway.metrics.request_failed,
+        gateway.request_ids,
+        gateway.access_log,
         others,
     )
 
@@ -316,9 +332,10 @@ def gateway_of(cluster: Cluster, settings: Settings, clock: Clock) -> Gateway:
     metrics = Metrics()
     failures = FailureLog(metrics.duty_failed)
     buffer = Buffer(settings.buffer_memory, request_bytes=REQUEST_BYTES)
-    writer = Writer(cluster, settings, clock, metrics.committed)
+    tracer = tracer_of(os.environ)
+    writer = Writer(cluster, settings, clock, metrics.committed, tracer)
     brokers = Brokers(cluster, settings, clock, failures, secrets, _end)
-    peers = Peers(brokers, peer_context(settings), settings.peer_server_name)
+    peers = Peers(brokers, peer_context(settings), settings.peer_server_name, tracer)
     leadership = Leadership(cluster, writer, brokers, peers, clock, failures)
     router = Router(writer, leadership, brokers, peers, settings, clock, metrics.forwarded)
     transactions = TransactionCoordinator(cluster, router.append, buffer, clock, metrics.transaction)
@@ -350,6 +367,9 @@ def gateway_of(cluster: Cluster, settings: Settings, clock: Clock) -> Gateway:
         metrics,
         failures,
         clock,
+        RequestIds(clock.random_hex(12)),
+        AccessLog() if settings.access_log_enable else None,
+        tracer,
     )
 
 
@@ -455,7 +475,8 @@ class _Server(uvicorn.Server):
             )
             await self._kafka.start(self._kafka_door.sockets, BACKLOG)
         _settle_memory()
-        self._ready(f"lakelog is ready at {settings.advertised_url} (data: {settings.data})")
+        line = f"lakelog is ready at {settings.advertised_url} (data: {settings.data})"
+        self._ready(announced(line, settings.log_format))
 
 
 class _WithoutPandas(MetaPathFinder):

@@ -15,6 +15,7 @@ from api.requests.access import authorization, encode_context
 from api.requests.credential import check_again
 from coordinator.brokers.peers import CALLER, TARGET
 from coordinator.watched import watched
+from ingest.request_trace import REQUEST_ID
 from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.errors import InvalidArgument, NotLeader, OutcomeUnknown
 
@@ -28,7 +29,7 @@ _FORWARDED_HEADERS = ("accept", "content-type", "idempotency-key")
 """The headers of a request that the routes of groups read."""
 
 _DROPPED_HEADERS = frozenset(
-    ["connection", "content-length", "date", "keep-alive", "server", "transfer-encoding", TARGET]
+    ["connection", "content-length", "date", "keep-alive", "server", "transfer-encoding", TARGET, REQUEST_ID]
 )
 """Headers of an answer that belong to one connection (RFC 9110), or that each server writes itself."""
 

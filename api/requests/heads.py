@@ -13,6 +13,12 @@ TARGETED, ASKED_BY, CALLED_BY = TARGET.encode(), ASKER.encode(), CALLER.encode()
 ARRIVED = "lakelog.arrived"
 """The key of an ASGI scope that says that the whole request has arrived: to receive it takes no time."""
 
+TRACE = "lakelog.trace"
+"""The key of an ASGI scope for its RequestTrace."""
+
+REFUSED = "lakelog.refused"
+"""The key of an ASGI scope for the status by which the protocol has refused the rest of the request."""
+
 _FOREIGN_SITES = (b"cross-site", b"same-site")
 _FOUND = "lakelog.heads"
 """The key of an ASGI scope where they are."""
@@ -29,6 +35,9 @@ _LOOKED_AT = frozenset(
         b"origin",
         b"sec-fetch-site",
         b"x-csrf-token",
+        b"x-request-id",
+        b"traceparent",
+        b"tracestate",
         TARGETED,
         ASKED_BY,
         CALLED_BY,

@@ -86,6 +86,7 @@ class _Bound(NamedTuple):
     rule: Rule
     arguments: Callable[[Scope], Arguments]
     answer: Callable[..., Awaitable[Response]]
+    route: "HotRoute"
 
 
 class HotRoutes:
@@ -94,7 +95,7 @@ class HotRoutes:
     def __init__(self, app: ASGIApp, routes: Sequence[Any]) -> None:
         self._app = app
         self._bound = [
-            _Bound(route.methods or (), route.path_regex, route.rule, route.bind(), route.endpoint)
+            _Bound(route.methods or (), route.path_regex, route.rule, route.bind(), route.endpoint, route)
             for route in routes
             if isinstance(route, HotRoute)
         ]
@@ -103,7 +104,7 @@ class HotRoutes:
         if scope["type"] == "http":
             for bound in self._bound:
                 if scope["method"] in bound.methods and (match := bound.path.match(scope["path"])):
-                    scope["path_params"] = match.groupdict()
+                    scope["path_params"], scope["route"] = match.groupdict(), bound.route
                     await _respond(Request(scope, receive), send, bound)
                     return
         await self._app(scope, receive, send)

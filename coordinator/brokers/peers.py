@@ -4,8 +4,8 @@ import asyncio
 import hmac
 import socket
 import ssl
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 import aiohttp
@@ -15,6 +15,7 @@ from coordinator.brokers.brokers import Brokers
 from coordinator.brokers.peer_secret import Target
 from coordinator.brokers.peer_wire import decode_outcomes, encode_entries
 from coordinator.watched import watched
+from ingest.request_trace import CURRENT, RequestTrace, Tracer
 from ingest.writer import Acks, AppendOutcome
 from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.cluster.topic import Topic
@@ -51,6 +52,8 @@ ASKER = "lakelog-asker"
 CALLER = "lakelog-caller"
 """The header by which a gateway says whose request it forwards."""
 
+PING_PATH = "/peer/ping"
+
 ARROW = "application/vnd.apache.arrow.stream"
 
 Answer = TypeVar("Answer")
@@ -73,10 +76,17 @@ class Peers:
     gateway fell silent.
     """
 
-    def __init__(self, brokers: Brokers, ssl_context: ssl.SSLContext, server_name: str = "") -> None:
+    def __init__(
+        self,
+        brokers: Brokers,
+        ssl_context: ssl.SSLContext,
+        server_name: str = "",
+        tracer: Tracer | None = None,
+    ) -> None:
         """At an https URL the certificate is one that `ssl_context` trusts, for `server_name` if it is given,
         else for the host of the URL.
         """
+        self._tracer = tracer
         self._brokers, self._ssl_context, self._server_name = brokers, ssl_context, server_name or None
         self._session: aiohttp.ClientSession | None = None
 
@@ -135,7 +145,7 @@ class Peers:
     async def ping(self, broker: BrokerRecord) -> bool:
         """Whether `broker` answers at all."""
         try:
-            async with asyncio.timeout(PING_S), self._request(broker, "GET", "/peer/ping"):
+            async with asyncio.timeout(PING_S), self._request(broker, "GET", PING_PATH):
                 return True
         except (TimeoutError, LakelogError):
             return False
@@ -151,21 +161,22 @@ class Peers:
         async def sent() -> aiohttp.ClientResponse:
             url = URL(broker.url.rstrip("/") + path, encoded=True)
             target = self._brokers.target_of(broker)
-            async with _translated(broker):
-                answer = await self._opened().request(
-                    method,
-                    url,
-                    headers=self._headers(target, headers),
-                    data=body,
-                    allow_redirects=False,
-                    server_hostname=self._server_name,
-                )
-            try:
-                _check_sender(broker, target, answer)
-            except Unreachable:
-                answer.close()
-                raise
-            return answer
+            with self._traced("forward", broker) as trace:
+                async with _translated(broker):
+                    answer = await self._opened().request(
+                        method,
+                        url,
+                        headers=self._headers(target, headers, trace),
+                        data=body,
+                        allow_redirects=False,
+                        server_hostname=self._server_name,
+                    )
+                try:
+                    _check_sender(broker, target, answer)
+                except Unreachable:
+                    answer.close()
+                    raise
+                return answer
 
         return await self._while_alive(broker, sent())
 
@@ -180,23 +191,44 @@ class Peers:
         body: bytes = b"",
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         url, target = broker.url.rstrip("/") + path, self._brokers.target_of(broker)
-        async with (
-            _translated(broker),
-            self._opened().request(
-                method,
-                url,
-                params=query,
-                headers=self._headers(target, headers),
-                data=body,
-                allow_redirects=False,
-                server_hostname=self._server_name,
-            ) as answer,
-        ):
-            _check_sender(broker, target, answer)
-            yield answer
+        with self._traced(f"forward {path}", broker) as trace:
+            async with (
+                _translated(broker),
+                self._opened().request(
+                    method,
+                    url,
+                    params=query,
+                    headers=self._headers(target, headers, trace),
+                    data=body,
+                    allow_redirects=False,
+                    server_hostname=self._server_name,
+                ) as answer,
+            ):
+                _check_sender(broker, target, answer)
+                yield answer
 
-    def _headers(self, target: Target, headers: Mapping[str, str] | None) -> dict[str, str]:
-        return {**(headers or {}), TARGET: target.name, ASKER: self._brokers.asker(target)}
+    def _headers(
+        self, target: Target, headers: Mapping[str, str] | None, trace: RequestTrace | None
+    ) -> dict[str, str]:
+        of_trace = {} if trace is None else trace.headers()
+        return {**(headers or {}), **of_trace, TARGET: target.name, ASKER: self._brokers.asker(target)}
+
+    @contextmanager
+    def _traced(self, name: str, broker: BrokerRecord) -> Iterator[RequestTrace | None]:
+        """The trace that `broker` is told, within a span where traces are kept. A ping has no span, nor has
+        anything that no request needs.
+        """
+        trace = CURRENT.get()
+        if self._tracer is None or trace is None or name.endswith(PING_PATH):
+            yield trace
+            return
+        span = self._tracer.begin(name, "client", trace, {"lakelog.broker": broker.id})
+        try:
+            yield span.trace
+        except BaseException as error:
+            span.end(failed=type(error).__name__)
+            raise
+        span.end()
 
     async def _while_alive(self, broker: BrokerRecord, sending: Coroutine[Any, Any, Answer]) -> Answer:
         """The result of `sending`, which is cancelled when the other gateway has ended, or is silent."""

@@ -19,6 +19,7 @@ from coordinator.brokers.peers import Peers
 from coordinator.brokers.router import Router, may_be_repeated
 from ingest.accumulator import Ticket
 from ingest.buffer import Room
+from ingest.request_trace import CURRENT, RequestTrace
 from ingest.writer import Acks, Appended, AppendOutcome, Writer, appended
 from log_tables.clock import Clock
 from log_tables.cluster.metadata_log import BrokerRecord
@@ -39,7 +40,9 @@ _Key = tuple[Hashable, str, int]
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """One append. `answer` is what its client hears, maybe long before `room` is given back."""
+    """One append, of the request of `trace`. `answer` is what its client hears, maybe long before `room` is
+    given back.
+    """
 
     number: int
     request: AppendRequest
@@ -47,6 +50,7 @@ class _Entry:
     room: Room
     deadline: float
     answer: "asyncio.Future[AppendOutcome]"
+    trace: RequestTrace | None
     ticket: Ticket | None = None
 
     def say(self, outcome: AppendOutcome) -> None:
@@ -119,7 +123,7 @@ class Pipeline:
         self._given += 1
         answer: asyncio.Future[AppendOutcome] = asyncio.get_running_loop().create_future()
         deadline = self._clock.monotonic() + timeout_s
-        entry = _Entry(self._given, request, acks, room, deadline, answer)
+        entry = _Entry(self._given, request, acks, room, deadline, answer, CURRENT.get())
         if acks is Acks.NONE:
             entry.say(Appended(partition, None, request.count))
         key = (client, topic.topic_id, partition)
@@ -221,6 +225,7 @@ class Pipeline:
         """Append the first of those that wait, wherever the partition is led."""
         entries = _first(line.waiting)
         del line.waiting[: len(entries)]
+        CURRENT.set(entries[0].trace)  # what is asked for several is asked for the first
 
         def may_retry(error: LakelogError) -> bool:
             return all(may_be_repeated(error, each.request) for each in entries)
@@ -248,6 +253,7 @@ class Pipeline:
         """
         first = entries[0]
         while entries and line.goes_first(entries[0]):
+            CURRENT.set(entries[0].trace)
             try:
                 ticket = await self._sequenced(line, entries[0])
             except LakelogError:

@@ -25,6 +25,7 @@ from lakelog.cli import (
     security,
     serve,
     sql,
+    store,
     topic,
     user,
 )
@@ -84,6 +85,7 @@ app.command("consume")(consume.consume)
 app.add_typer(group.app, name="group", help="List, describe, measure, delete and reset consumer groups.")
 app.add_typer(broker.app, name="broker", help="The gateways on a root.")
 app.add_typer(root.app, name="root", help="Copy a root, and make a copied one its own.")
+app.add_typer(store.app, name="store", help="Whether a directory or a bucket can hold a log.")
 app.add_typer(security.app, name="security", help="Make the first key, and secure a cluster.")
 app.add_typer(key.app, name="key", help="Create, list and revoke API keys.")
 app.add_typer(user.app, name="user", help="Create, list and remove SCRAM users.")

@@ -77,7 +77,9 @@ def maintain(  # noqa: PLR0913, PLR0917 -- each is an option
     interval_s = None if every is None else seconds(every)
     named = {"data": data, "remote_root": remote_root, "maintain_engine": engine}
     settings = load_settings(config, **{**named, **pairs(set_, "--set")})
-    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
+    from api.log_format import log_to_stderr
+
+    log_to_stderr(settings.log_level, settings.log_format)
     logging.getLogger("py4j").setLevel(logging.WARNING)
     from jobs.maintenance import Maintenance, jobs_named
     from lakelog.cli.engine import choice
@@ -94,7 +96,7 @@ def maintain(  # noqa: PLR0913, PLR0917 -- each is an option
         return
     with _stopping(with_stdin) as stopping:
         metrics = None if metrics_port is None else _serve_metrics(metrics_host, metrics_port)
-        runner = _Runner(maintenance, cluster, stopping, json, metrics)
+        runner = _Runner(maintenance, cluster, stopping, _report(json, settings.log_format), metrics)
         if interval_s is None:
             raise typer.Exit(_FAILED if runner.run() else 0)
         due_s = timer()
@@ -121,6 +123,49 @@ def _open(settings: "Settings") -> "Cluster":
     return cluster
 
 
+class _Report:
+    """Says what became of a run: to people, and what went wrong to standard error."""
+
+    def outcome(self, outcome: "JobOutcome") -> None:
+        console().print(_sentence(outcome))
+
+    def done(self, partitions: int, seconds: float) -> None:
+        console().print(f"{partitions} partitions changed in {seconds:.1f} s")
+
+    def problem(self, text: str) -> None:
+        progress_console().print(f"lakelog: {text}")
+
+
+class _JsonReport(_Report):
+    """A row for each outcome, for programs."""
+
+    def outcome(self, outcome: "JobOutcome") -> None:
+        print_json(_row(outcome))
+
+    def done(self, partitions: int, seconds: float) -> None:
+        """The rows say it."""
+
+
+class _LogReport(_Report):
+    """All of it in the log, for a process whose output is a log of JSON."""
+
+    def outcome(self, outcome: "JobOutcome") -> None:
+        level = logging.ERROR if outcome.failed else logging.INFO
+        _log.log(level, "%s", _sentence(outcome), extra={"fields": _row(outcome)})
+
+    def done(self, partitions: int, seconds: float) -> None:
+        _log.info("%d partitions changed in %.1f s", partitions, seconds)
+
+    def problem(self, text: str) -> None:
+        _log.error("%s", text)
+
+
+def _report(json: bool, log_format: str) -> _Report:
+    if json:
+        return _JsonReport()
+    return _LogReport() if log_format == "json" else _Report()
+
+
 class _Runner:
     """Runs maintenance again and again, and says what became of it."""
 
@@ -129,11 +174,11 @@ class _Runner:
         maintenance: "Maintenance",
         cluster: "Cluster",
         stopping: threading.Event,
-        json: bool,
+        report: _Report,
         metrics: "Metrics | None",
     ) -> None:
-        self._maintenance, self._cluster, self._stopping, self._json = maintenance, cluster, stopping, json
-        self._metrics = metrics
+        self._maintenance, self._cluster, self._stopping = maintenance, cluster, stopping
+        self._report, self._metrics = report, metrics
 
     def run(self) -> bool:
         """One run; returns whether anything failed. The next run tries again.
@@ -151,9 +196,9 @@ class _Runner:
                 self._tell(outcome)
         except LakelogError as raised:
             error = raised
-            progress_console().print(f"lakelog: the run ended early: {raised}")
+            self._report.problem(f"the run ended early: {raised}")
         except EngineGone as raised:
-            progress_console().print(f"lakelog: {raised}")
+            self._report.problem(str(raised))
             raise typer.Exit(_FAILED) from None
         except Exception as raised:  # noqa: BLE001 -- logged, and the next run is a new attempt
             error = raised
@@ -161,17 +206,13 @@ class _Runner:
         failed = error is not None or any(outcome.failed for outcome in outcomes)
         if self._metrics is not None:
             self._metrics.run_done(failed, timer() - began, SystemClock().now_ms() / 1000)
-        if not self._json:
-            console().print(f"{len(outcomes)} partitions changed in {timer() - began:.1f} s")
+        self._report.done(len(outcomes), timer() - began)
         return failed
 
     def _tell(self, outcome: "JobOutcome") -> None:
         if self._metrics is not None:
             self._metrics.partition_done(outcome)
-        if self._json:
-            print_json(_row(outcome))
-        else:
-            console().print(_sentence(outcome))
+        self._report.outcome(outcome)
 
 
 def _row(outcome: "JobOutcome") -> dict[str, Any]:

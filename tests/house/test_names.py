@@ -50,7 +50,7 @@ HTTP = """
     origin
     cipher claim console csrf login loopback
     page password policy product rate readiness redirect refused request requirement resource response route
-    routed secret security server session socket target tls url user verifier wire
+    routed secret security server session socket span target tls trace tracer url user verifier wire
 """
 PYTHON = """
     action admin async background allowance alteration argument backoff bench bound boundary bucket cache call
@@ -62,7 +62,7 @@ PYTHON = """
     restart result rewind run runner sequencer serialize serializer serve setting slice start step summary
     curve history index overview paging problem sample series sum
     test testing tick time timeout token v value wait wrapper write
-    codec decoder encoder notation primitive
+    codec decoder encoder formatter notation primitive
 """
 PLAIN = """
     ahead already and answer answered appended appending applied assigned at changed cleaning clocked

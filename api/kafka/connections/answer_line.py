@@ -3,9 +3,10 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from api.access_log import AccessLog, principal_of
 from api.kafka.clients.client import Client
 from api.kafka.connections.answer_errors import errors_in
 from api.kafka.connections.answer_writer import REVOKED, AnswerWriter
@@ -14,16 +15,22 @@ from api.kafka.protocol.apis import APIS
 from api.kafka.protocol.codec import RequestHeader, encode_response
 from api.kafka.protocol.notation import Message
 from api.metrics import Metrics
+from ingest.request_trace import RequestTrace, Span
 
 _log = logging.getLogger(__name__)
 
 
 class RequestEntry(NamedTuple):
-    """A request that is worked at: when that began, and what `PendingRequests.leave` takes."""
+    """A request of so many bytes that is worked at: when that began, what `PendingRequests.leave` takes, and
+    its span where traces are kept.
+    """
 
     header: RequestHeader
+    size_bytes: int
     began: float
     entered: str
+    trace: RequestTrace
+    span: Span | None = None
 
 
 class AnswerLine:
@@ -35,11 +42,12 @@ class AnswerLine:
         writer: AnswerWriter,
         throttle: Throttle,
         metrics: Metrics,
+        access_log: AccessLog | None,
         sent: Callable[[], None],
     ) -> None:
         """`sent` is called after some that came late were sent."""
         self._client, self._writer, self._throttle, self._metrics = client, writer, throttle, metrics
-        self._sent = sent
+        self._access_log, self._sent = access_log, sent
         self._loop = asyncio.get_running_loop()
         self._coming: deque[tuple[RequestEntry, asyncio.Future[Any]]] = deque()
         self._answered = asyncio.Event()
@@ -61,9 +69,11 @@ class AnswerLine:
                 share = self._writer.share
                 _log.error("a Produce request of %s failed", share, exc_info=coming.exception())
                 self._writer.refuse("an internal error")
+                if asked.span is not None:
+                    asked.span.end(failed="an internal error")
                 break
             if coming.result() is None:
-                self._measure(asked, None)
+                self._measure(asked, None, ())
             else:
                 self.send(asked, coming.result())
         if not self._coming:
@@ -78,22 +88,44 @@ class AnswerLine:
 
     def send(self, asked: RequestEntry, answer: Message, version: int | None = None) -> None:
         """Send an answer now, in the version of the request, or this one."""
-        if self._writer.is_closing:
-            return
-        if not self._client.is_let_in:
-            self._writer.refuse(REVOKED)
+        if self._writer.is_closing or not self._client.is_let_in:
+            if not self._writer.is_closing:
+                self._writer.refuse(REVOKED)
+            if asked.span is not None:
+                asked.span.end(failed="the connection was closed before the answer")
             return
         left_s = self._throttle.left_s
         if left_s and hasattr(answer, "throttle_time_ms"):
             answer.throttle_time_ms = max(answer.throttle_time_ms, _ms(left_s))
         header, shown = asked.header, asked.header.api_version if version is None else version
-        self._measure(asked, answer)
-        self._writer.write(encode_response(header.correlation_id, answer, shown))
+        encoded = encode_response(header.correlation_id, answer, shown)
+        self._measure(asked, answer, encoded)
+        self._writer.write(encoded)
 
-    def _measure(self, asked: RequestEntry, answer: Message | None) -> None:
-        self._metrics.kafka_answered(APIS[asked.header.api_key].name, self._loop.time() - asked.began)
-        for error in () if answer is None else errors_in(answer):
+    def _measure(
+        self,
+        asked: RequestEntry,
+        answer: Message | None,
+        encoded: Sequence[bytes | bytearray | memoryview],
+    ) -> None:
+        """`asked` is answered, or done if it has no answer."""
+        name, seconds = APIS[asked.header.api_key].name, self._loop.time() - asked.began
+        self._metrics.kafka_answered(name, seconds)
+        errors = [] if answer is None else [*errors_in(answer)]
+        for error in errors:
             self._metrics.kafka_failed(error)
+        if asked.span is not None:
+            asked.span.end({"lakelog.errors": sorted({*errors})}, ", ".join(sorted({*errors})))
+        if self._access_log is not None:
+            self._access_log.kafka(
+                asked.trace,
+                (name, asked.header.api_version),
+                errors,
+                (asked.size_bytes, sum(map(len, encoded))),
+                seconds,
+                (self._client.host, asked.header.client_id or ""),
+                principal_of(self._client.context),
+            )
 
 
 def _ms(seconds: float) -> int:

@@ -25,6 +25,7 @@ from api.kafka.protocol.messages.produce import ProduceRequest
 from api.kafka.protocol.messages.versions import ApiVersionsRequest
 from coordinator.access.quota_manager import QuotaKind
 from ingest.buffer import Room
+from ingest.request_trace import CURRENT, RequestTrace
 from log_tables.errors import LakelogError
 
 FRAMES_MAX = 100
@@ -53,7 +54,8 @@ class RequestLine:
         """`worked` is called when a request is worked at, or answered late; `authenticated` after a login."""
         self._door, self._client, self._writer, self._throttle = door, client, writer, throttle
         self._worked, self._authenticated = worked, authenticated
-        self._answers = AnswerLine(client, writer, throttle, door.here.metrics, worked)
+        here = door.here
+        self._answers = AnswerLine(client, writer, throttle, here.metrics, here.access_log, worked)
         self._loop = asyncio.get_running_loop()
         self._frames: deque[Frame] = deque()
         self._small_bytes = 0
@@ -147,20 +149,37 @@ class RequestLine:
         if self._door.here.access.is_shut or not self._client.is_let_in:
             raise Malformed(REVOKED)
         if not api.min_version <= header.api_version <= api.max_version:
-            await self._refuse_version(header, api.name)
+            await self._refuse_version(header, api.name, len(frame))
             return
         self._client.id = header.client_id or ""
         request = decode(api.request, header.api_version, frame[header.body_at :])
         began = self._loop.time()
         self._is_producing = isinstance(request, ProduceRequest)
         entered = await self._client.enter() if rule.is_counted else ""
-        asked = RequestEntry(header, began, entered)
-        if isinstance(request, ProduceRequest):
-            await self._produce(asked, request, len(frame), room)
-        else:
-            await self._answer(asked, request)
+        asked = self._entry(header, len(frame), began, entered)
+        try:
+            if isinstance(request, ProduceRequest):
+                await self._produce(asked, request, room)
+            else:
+                await self._answer(asked, request)
+        except BaseException as error:
+            if asked.span is not None:
+                asked.span.end(failed=type(error).__name__)
+            raise
 
-    async def _produce(self, asked: RequestEntry, request: ProduceRequest, size: int, room: Room) -> None:
+    def _entry(self, header: RequestHeader, size: int, began: float, entered: str) -> RequestEntry:
+        """A request that is worked at from now on; what is done next is for it."""
+        here = self._door.here
+        trace, span = RequestTrace(here.request_ids.next()), None
+        if here.tracer is not None:
+            name = APIS[header.api_key].name
+            attributes = {"rpc.system": "kafka", "rpc.method": name, "client.address": self._client.host}
+            span = here.tracer.begin(f"kafka {name}", "server", trace, attributes)
+            trace = span.trace
+        CURRENT.set(trace)
+        return RequestEntry(header, size, began, entered, trace, span)
+
+    async def _produce(self, asked: RequestEntry, request: ProduceRequest, room: Room) -> None:
         try:
             coming = await produce(self._door, self._client, request, asked.header.api_version, room)
         except BaseException:
@@ -170,7 +189,7 @@ class RequestLine:
             self._is_producing = False
         coming.add_done_callback(lambda _: self._client.leave(asked.entered))
         self._answers.put(asked, coming)
-        self._charge(PRODUCE, size)
+        self._charge(PRODUCE, asked.size_bytes)
 
     async def _answer(self, asked: RequestEntry, request: object) -> None:
         header = asked.header
@@ -214,7 +233,7 @@ class RequestLine:
         if not self._writer.is_closing:
             self._throttle.begin(self._client.debt_s(*kinds))
 
-    async def _refuse_version(self, header: RequestHeader, name: str) -> None:
+    async def _refuse_version(self, header: RequestHeader, name: str, size: int) -> None:
         """A client that asks for an unknown version of ApiVersions learns of those that there are (KIP-511).
 
         Raises Malformed for any other API.
@@ -224,7 +243,7 @@ class RequestLine:
         await self._answers.all_answered()
         answer = await HANDLERS[header.api_key](self._door, self._client, ApiVersionsRequest(), 0)
         answer.error_code = ErrorCode.UNSUPPORTED_VERSION
-        self._answers.send(RequestEntry(header, self._loop.time(), ""), answer, 0)
+        self._answers.send(self._entry(header, size, self._loop.time(), ""), answer, 0)
 
 
 def _small(frame: Frame) -> int:
