@@ -1,0 +1,35 @@
+"""Compressed bytes, unpacked in steps: each step is told before its memory is taken, and the end is bounded.
+
+A few bytes may stand for gigabytes.
+"""
+
+import pyarrow as pa
+
+from api.wire.room import Reserve
+from log_tables.limits import KIB, MIB
+
+_STEP_MIN_BYTES = 4 * KIB
+_FIRST_STEP_MAX_BYTES = 1 * MIB
+_EXPECTED_RATIO = 8
+
+
+def inflate_stream(packed: bytes | memoryview, codec: str, most_bytes: int, hold: Reserve) -> bytes | None:
+    """`packed` unpacked by `codec`, one of Arrow's; None if that is more than `most_bytes`.
+
+    Raises OSError or ArrowException if it is not whole, and what `hold` raises.
+    """
+    parts: list[bytes] = []
+    taken, step = 0, min(max(_STEP_MIN_BYTES, _EXPECTED_RATIO * len(packed)), _FIRST_STEP_MAX_BYTES)
+    with pa.CompressedInputStream(pa.BufferReader(packed), codec) as stream:
+        while True:
+            step = min(step, most_bytes + 1 - taken)
+            hold(2 * (taken + step))  # the parts and all of them together, or a window of the codec
+            part = stream.read(step)
+            taken += len(part)
+            if taken > most_bytes:
+                return None
+            if part:
+                parts.append(part)
+            if len(part) < step:
+                return parts[0] if len(parts) == 1 else b"".join(parts)
+            step = max(_STEP_MIN_BYTES, taken)
