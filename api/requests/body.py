@@ -143,7 +143,7 @@ class WithBody:
 
 
 async def _unpacked(scope: Scope, body: bytes, room: Room, limit_bytes: int) -> bytes:
-    """What a body with records stands for. It may be very much more, and is unpacked in a thread."""
+    """A body with records as it was before it was compressed: it may be very much more."""
     coding = coding_of(scope)
     if coding is None:
         return body

@@ -1,4 +1,4 @@
-"""What the routes of produce share: their `acks`, the headers that they refuse, and their answers."""
+"""The routes of produce in common: their `acks`, the headers that they refuse, and their answers."""
 
 from typing import Annotated, Any
 

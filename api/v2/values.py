@@ -17,7 +17,7 @@ from api.requests.appending import ProduceRequest, append, refuse_if_any_failed
 from api.requests.body import put_back, room_of, take_body
 from api.requests.heads import content_type
 from api.requests.hot import HotResponse, HotRoute
-from api.requests.once import retry_key_of, stamp_once
+from api.requests.retry_key import retry_key_of, stamp_once
 from api.requests.route_gateway import gateway
 from api.v2.produce_answer import (
     ANSWER_HEADERS,

@@ -95,7 +95,7 @@ class _Lines:
 
 
 def _head(names: list[str], line: int, of_json: Collection[str]) -> list[tuple[bytes, bool]]:
-    """What stands before each field in its object, and whether the field may be JSON."""
+    """The JSON before each field in its object, and whether the field may be JSON."""
     if len(names) > CSV_COLUMNS_MAX:
         raise MalformedBody(
             f"line {line} names {len(names)} columns, {CSV_COLUMNS_MAX} are allowed; send fewer"

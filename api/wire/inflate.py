@@ -9,7 +9,7 @@ from api.wire.room import Reserve
 from log_tables.limits import KIB, MIB
 
 _STEP_MIN_BYTES = 4 * KIB
-_FIRST_STEP_MAX_BYTES = 1 * MIB
+_STEP_MAX_BYTES = 1 * MIB
 _EXPECTED_RATIO = 8
 
 
@@ -19,7 +19,7 @@ def inflate_stream(packed: bytes | memoryview, codec: str, most_bytes: int, hold
     Raises OSError or ArrowException if it is not whole, and what `hold` raises.
     """
     parts: list[bytes] = []
-    taken, step = 0, min(max(_STEP_MIN_BYTES, _EXPECTED_RATIO * len(packed)), _FIRST_STEP_MAX_BYTES)
+    taken, step = 0, _step(_EXPECTED_RATIO * len(packed))
     with pa.CompressedInputStream(pa.BufferReader(packed), codec) as stream:
         while True:
             step = min(step, most_bytes + 1 - taken)
@@ -32,4 +32,8 @@ def inflate_stream(packed: bytes | memoryview, codec: str, most_bytes: int, hold
                 parts.append(part)
             if len(part) < step:
                 return parts[0] if len(parts) == 1 else b"".join(parts)
-            step = max(_STEP_MIN_BYTES, taken)
+            step = _step(taken)
+
+
+def _step(wanted_bytes: int) -> int:
+    return min(max(wanted_bytes, _STEP_MIN_BYTES), _STEP_MAX_BYTES)
