@@ -1,8 +1,9 @@
-"""What the tests need beside Python packages: a JRE, Delta's jars, an S3 server, a browser, and clients of
-Kafka. Harmless to repeat.
+"""What the tests need beside Python packages: a JRE, Delta's jars, an S3 server, a browser, clients of
+Kafka, and programs that send. Harmless to repeat.
 
-Without Go, or when it cannot build, there is no S3 server and no Kafka client in Go, and only root installs
-the browser and kcat, from Debian: the tests that need one that is missing say so and are skipped.
+Without Go, or when it cannot build, there is no S3 server, no Telegraf and no Kafka client in Go, and
+only root installs the browser and kcat, from Debian: the tests that need one that is missing say so and are
+skipped.
 """
 
 import hashlib
@@ -35,14 +36,26 @@ JARS = {
 
 GO_CLIENTS = ROOT / "tests" / "kit" / "clients"
 
-S3_SERVER = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
+GO_PROGRAMS = {
+    "versitygw": (("github.com/versity/versitygw/cmd/versitygw@v1.8.0",), "S3 server"),
+    "telegraf": (
+        (
+            "-tags=custom,inputs.tail,outputs.http,parsers.value,serializers.json",
+            "github.com/influxdata/telegraf/cmd/telegraf@v1.37.2",
+        ),
+        "Telegraf",
+    ),
+}
+"""The arguments of `go install`, and what each program is for the tests. Of Telegraf, only the parts that
+docs/senders.md names."""
 
 
 def main() -> None:
     """Get what is missing."""
     TOOLS.mkdir(exist_ok=True)
     jars()
-    s3_server()
+    for name, (arguments, what) in GO_PROGRAMS.items():
+        go_program(name, arguments, what)
     debian("chromium", BROWSERS, "browser")
     debian("kcat", ("kcat",), "kcat")
     for name, listed in JARS.items():
@@ -78,20 +91,20 @@ def work(spark: SparkSession, directory: str) -> None:
     spark.read.format("delta").load(target).groupBy("id").count().collect()
 
 
-def s3_server() -> None:
-    """Build versitygw, once; takes some minutes."""
-    built = TOOLS / "bin" / "versitygw"
+def go_program(name: str, arguments: Sequence[str], what: str) -> None:
+    """Build a program that is written in Go, once; takes some minutes."""
+    built = TOOLS / "bin" / name
     if built.exists():
         return
     if shutil.which("go") is None:
-        print("no Go here: no S3 server for the tests", flush=True)
+        print(f"no Go here: no {what} for the tests", flush=True)
         return
-    print(f"building {S3_SERVER}", flush=True)
+    print(f"building {arguments[-1]}", flush=True)
     environment = {**os.environ, "GOBIN": str(built.parent)}
-    command = ["go", "install", S3_SERVER]
+    command = ["go", "install", *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
-        print(f"{done.stderr}versitygw could not be built: no S3 server for the tests", flush=True)
+        print(f"{done.stderr}{name} could not be built: no {what} for the tests", flush=True)
 
 
 def debian(package: str, commands: Sequence[str], what: str) -> None:

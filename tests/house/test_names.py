@@ -45,10 +45,10 @@ ARROW = """
 HTTP = """
     actor api app audit authentication authenticator authorization authorized authorizer basic
     bearer body browser
-    certificate coding condition connection content credential endpoint envelope error forward gateway guard handler
+    certificate condition connection credential endpoint envelope error forward gateway guard handler
     handshake head health host html http iam json jwks jwt media message method middleware multipart oidc
     origin
-    cipher claim console csrf login loopback
+    cipher claim coding console content csrf login loopback
     page password policy product rate readiness redirect refused request requirement resource response route
     routed secret security server session socket target tls url user verifier wire
 """
@@ -56,13 +56,13 @@ PYTHON = """
     action admin async background allowance alteration argument backoff bench bound boundary bucket cache call
     callback change choice cli clock code collection command conflict context copy count crash delete
     delivery demo description dispatch entry event exit export failure fault filter flow format fsck handle
-    housekeeping infer inflate inspection interpreter interrupt item java jre kind lakelog layout line link list
+    housekeeping infer inspection interpreter interrupt item java jre kind lakelog layout line link list
     load local location loop maintain maintenance manager metrics mismatch move name node object offload
-    out outcome package parser pattern pointer posix process publish put queue ratio read refresh repeat replay report
+    out outcome package parser pattern posix process publish put queue ratio read refresh repeat replay report
     restart result rewind run runner sequencer serialize serializer serve setting slice start step summary
     curve history index overview paging problem sample series sum
     test testing tick time timeout token v value wait wrapper write
-    codec decoder encoder notation primitive
+    codec decoder encoder inflate notation pointer primitive
 """
 PLAIN = """
     ahead already and answer answered appended appending applied assigned at changed cleaning clocked
