@@ -2,13 +2,12 @@
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.kit.gateway import RunningGateway, running_gateway, start_gateway
+from tests.kit.gateway import RunningGateway
 from tests.kit.produce import ARROW, BINARY, ends, refused
 
 NDJSON, JSON, CSV, BYTES = "application/x-ndjson", "application/json", "text/csv", "application/octet-stream"
@@ -219,16 +218,6 @@ def test_the_same_key_with_other_content_is_another_request(
     assert first == {0: (0, 2)}
     assert counts(send(gateway, topic, **{**request, **change}))[0][0] == 2
     assert counts(send(gateway, topic, **request)) == first
-
-
-def test_a_repeat_after_the_gateway_was_killed_is_found(tmp_path: Path) -> None:
-    gateway = start_gateway(tmp_path)
-    gateway.create_topic("t", 2)
-    first = counts(send(gateway, "t", b"1\n2", Idempotency_Key="a"))
-    gateway.kill()
-    with running_gateway(tmp_path) as again:
-        assert counts(send(again, "t", b"1\n2", Idempotency_Key="a")) == first
-        assert sum(ends(again, "t")) == 2
 
 
 @pytest.mark.parametrize("keys", [["k", "l"], ["é"], ["x" * 250], ["a\tb"]])
