@@ -32,11 +32,11 @@ from api.wire.json_pointer import JsonPointer
 from api.wire.offload import INLINE_MAX_BYTES, maybe_in_thread
 from api.wire.values import KeySource, decode_values, is_much
 from ingest.buffer import Room
+from ingest.writer import Appended
 from log_tables.cluster.route import SentRecords
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidArgument
 from log_tables.partition.partition import ProducerStamp
-from log_tables.rows import count_of
 
 router = APIRouter(tags=["v2 produce"], route_class=HotRoute)
 
@@ -99,9 +99,9 @@ async def append_values(
         wanted = ProduceRequest(kind, partition, await _stamp(request, facts), sticky_key=retry_key.encode())
         # Nothing here refers to the body and its records while they wait.
         result = await append(here, found, await _sent(request, found, form, source, room), wanted, room)
-    refuse_if_any_failed(result.outcomes)
-    records = sum(count_of(batch.records) for batch in result.batches)
+    records = sum(outcome.count for outcome in result.outcomes if isinstance(outcome, Appended))
     here.metrics.topic(topic).produced(records, size, here.clock.monotonic() - begin)
+    refuse_if_any_failed(result.outcomes)
     return HotResponse(offsets_by_partition(result.batches, result.outcomes), ANSWER_HEADERS[kind])
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from log_tables.errors import InvalidArgument, InvalidRecord
-from log_tables.limits import NESTED_FIELD_MAX_BYTES
+from log_tables.limits import KEY_STEPS_MAX, NESTED_FIELD_MAX_BYTES
 
 _POINTER = re.compile(r'(?:/(?:[^~/"\\\x00-\x1f]|~[01])*)+')
 """Without what stands in JSON only behind a backslash: such fields cannot be looked for."""
@@ -20,13 +20,18 @@ class JsonPointer:
     """A pointer to a field of values."""
 
     def __init__(self, text: str) -> None:
-        """Raises InvalidArgument for a text that is no pointer to a field."""
+        """Raises InvalidArgument for a text that is no pointer to a field, or to one that is too deep."""
         if not _POINTER.fullmatch(text):
             raise InvalidArgument(
                 f"{text[:_SHOWN_CHARS]!r} is no JSON pointer to a field; write /field, or /field/inner"
             )
         self._text = text
         self._steps = [step.replace("~1", "/").replace("~0", "~") for step in text.split("/")[1:]]
+        if len(self._steps) > KEY_STEPS_MAX:
+            raise InvalidArgument(
+                f"{text[:_SHOWN_CHARS]!r} leads through {len(self._steps)} fields, {KEY_STEPS_MAX} are allowed; "
+                "take the key from a field that is not so deep"
+            )
 
     def find(self, value: bytes) -> bytes | None:
         """The JSON of the field in the JSON `value`; None if it is absent, or null.

@@ -54,7 +54,7 @@ def decode_values(
         sent = _whole(body, keys, now_us)
     else:
         check_utf8(body)
-        sent = _sent(_DECODERS[form](body, partial(hold, room), of_json), keys, now_us)
+        sent = _sent(_DECODERS[form](body, partial(hold, room), of_json), keys, now_us, room)
     settle(room, bytes_of(sent.records))
     return sent
 
@@ -80,13 +80,15 @@ def _whole(body: bytes, keys: KeySource, now_us: int) -> SentRecords:
 _Values = list[bytes]
 
 
-def _sent(values: _Values, keys: KeySource, now_us: int) -> SentRecords:
+def _sent(values: _Values, keys: KeySource, now_us: int, room: Room) -> SentRecords:
     if not values:
         raise _no_records()
     stored = [None if value == b"null" else value for value in values]
     found: list[bytes | None] | None = None
     if keys.text is not None:
-        found = [msgspec.json.encode(keys.text)] * len(values)
+        key = msgspec.json.encode(keys.text)
+        hold(room, room.size_bytes + len(values) * len(key))  # each record gets its own
+        found = [key] * len(values)
     elif keys.pointer is not None:
         found = unless_all_none([keys.pointer.find(value) for value in values])
     return SentRecords(rows_or_batch(Rows(stored, now_us, found)))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from api.wire.json_pointer import JsonPointer
 from log_tables.errors import InvalidArgument, InvalidRecord
-from log_tables.limits import NESTED_FIELD_MAX_BYTES
+from log_tables.limits import KEY_STEPS_MAX, NESTED_FIELD_MAX_BYTES
 
 NAMES = st.sampled_from(["", "a", "b", "~", "/", "~1", "0", "1", "01", "é", "'"])
 VALUES = st.recursive(
@@ -64,6 +64,13 @@ def test_what_is_found_is_the_text_that_was_sent(value: bytes, found: bytes | No
 def test_what_is_no_pointer_to_a_field_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgument, match="JSON pointer"):
         JsonPointer(text)
+
+
+def test_a_field_that_is_too_deep_is_not_looked_for() -> None:
+    value = b'{"a":' * KEY_STEPS_MAX + b"1" + b"}" * KEY_STEPS_MAX
+    assert JsonPointer("/a" * KEY_STEPS_MAX).find(value) == b"1"
+    with pytest.raises(InvalidArgument, match="9 fields, 8 are allowed"):
+        JsonPointer("/a" * (KEY_STEPS_MAX + 1))
 
 
 def test_an_item_is_not_looked_for_in_an_array_that_would_fill_the_memory() -> None:

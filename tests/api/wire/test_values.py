@@ -207,6 +207,15 @@ def test_few_bytes_that_become_many_have_to_have_room(form: ValueFormat, body: b
     assert len(pairs(body, form)) >= 200, "there is room in a larger one"
 
 
+def test_a_long_key_of_many_records_has_to_have_room() -> None:
+    body, key, buffer = b"1\n" * 5_000, KeySource(text="k" * 10_000), Buffer(16 * MIB)
+    assert len(pairs(body, NDJSON, buffer=buffer)) == 5_000
+    with pytest.raises(RequestTooLarge):
+        pairs(body, NDJSON, key, buffer)
+    assert buffer.used == 0
+    assert pairs(b"1\n1", NDJSON, key, buffer)[1][0] == b'"%b"' % (b"k" * 10_000)
+
+
 @given(st.binary(max_size=60), st.sampled_from([NDJSON, JSON, CSV]))
 def test_any_bytes_are_json_values_or_refused(body: bytes, form: ValueFormat) -> None:
     found: list[bytes | None] = []
