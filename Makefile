@@ -42,6 +42,7 @@ format: $(VENV)/.dev ## Format code and pages, and fix what can be fixed
 	$(BIN)/python scripts/wrap.py *.md docs/*.md docs/decisions/*.md
 
 torture: setup ## The long versions of the tests that break things; LAKELOG_SEED=n repeats a run
+	@$(BIN)/python scripts/tools.py --torture
 	LAKELOG_SEED=$(LAKELOG_SEED) $(BIN)/python -m pytest -m torture \
 		--hypothesis-profile=torture --hypothesis-seed=$(LAKELOG_SEED)
 	$(BIN)/python -m pytest tests/api tests/lakelog/client --secured --numprocesses 2 --dist loadfile

@@ -1,5 +1,6 @@
-"""The embedded formats of v2, their media types, and how a request names one."""
+"""The embedded formats of v2, those of bare values, their media types, and how a request names one."""
 
+import re
 from enum import Enum
 
 from starlette.requests import Request
@@ -47,6 +48,30 @@ _OPEN = (
 
 _BODIES = ("application/json", "application/octet-stream", Format.ARROW.value)
 
+
+class ValueFormat(Enum):
+    """How values stand in a body that has nothing besides them."""
+
+    NDJSON = "application/x-ndjson"
+    JSON = "application/json"
+    CSV = "text/csv"
+    BYTES = "application/octet-stream"
+
+
+_VALUES_NAMED = {form.value: form for form in ValueFormat} | dict.fromkeys(
+    ("application/ndjson", "application/jsonl", "application/json-lines", "application/x-json-lines"),
+    ValueFormat.NDJSON,
+)
+_ENVELOPES = re.compile(r"application/vnd\.(?:kafka(?:\..+)?\+json|apache\.arrow\..+)")
+"""Media types of bodies whose records have fields, or columns."""
+
+_OF_FORMS = frozenset(("application/x-www-form-urlencoded", "multipart/form-data", "text/plain"))
+"""The media types that a page may send to any address without asking first."""
+
+_MEDIA_TYPE = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+/[a-z0-9!#$%&'*+.^_`|~-]+")
+_UTF8 = ("utf-8", "utf8", "us-ascii")
+
+OF_VALUES = ", ".join(form.value for form in ValueFormat)
 SUPPORTED = ", ".join([*(form.value for form in Format), "application/json"])
 
 
@@ -86,6 +111,40 @@ def is_supported_body(media_type: str) -> bool:
     """Whether a body may be called so: JSON of some kind, or Arrow. None of these can a form send."""
     name = essence(media_type)
     return name in _BODIES or (name.startswith("application/") and name.endswith("+json"))
+
+
+def value_format(named: str) -> ValueFormat:
+    """The format of a body of bare values whose Content-Type is `named`: BYTES where it is no other.
+
+    Raises UnsupportedMediaType for one whose records have fields, a text that is not UTF-8, and CSV without
+    a header line.
+    """
+    kind, _, parameters = named.partition(";")
+    name = essence(kind)
+    if _ENVELOPES.fullmatch(name):
+        raise UnsupportedMediaType(
+            f"a body of the media type {name!r} is no bare values; send it to /topics/{{topic}}, or name one "
+            f"of {OF_VALUES}"
+        )
+    form = _VALUES_NAMED.get(name, ValueFormat.JSON if name.endswith("+json") else ValueFormat.BYTES)
+    if form is not ValueFormat.BYTES:
+        _check_parameters(name, parameters)
+    return form
+
+
+def _check_parameters(name: str, parameters: str) -> None:
+    for each in parameters.lower().split(";"):
+        key, _, value = (part.strip().strip('"') for part in each.partition("="))
+        if key == "charset" and value not in _UTF8:
+            raise UnsupportedMediaType(f"the charset {value[:40]!r} of {name} is not taken; send UTF-8")
+        if key == "header" and value == "absent":
+            raise UnsupportedMediaType(f"{name} without a header line is not taken; send the names first")
+
+
+def is_value_body(media_type: str) -> bool:
+    """Whether a body of bare values may be called so: by anything that no form can send."""
+    name = essence(media_type)
+    return name not in _OF_FORMS and _MEDIA_TYPE.fullmatch(name) is not None
 
 
 def essence(media_type: str) -> str:

@@ -32,6 +32,14 @@ JSON_HEADER_BYTES = 360
 """Memory of each field of a record, and of each of its headers, while JSON is decoded: the measured maximum.
 """
 
+KEY_STEPS_MAX = 8
+"""Steps of the pointer to a key in values: for each one the rest of the value is read again."""
+
+CSV_COLUMNS_MAX = 1_024
+CSV_ROW_COMMAS_MAX = 16_384
+CSV_ROW_MAX_BYTES = 8 * MIB
+"""Columns of CSV, and commas and bytes of one row: it becomes objects of Python before it is counted."""
+
 JSON_ANSWER_BYTES = 1_000
 """Memory of a record of v3 until it is answered, besides its content: its row, and its part of the answer."""
 

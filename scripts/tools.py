@@ -1,5 +1,5 @@
 """What the tests need beside Python packages: a JRE, Delta's jars, an S3 server, a browser, clients of Kafka,
-and what checks the files of deploy/. Harmless to repeat.
+and what checks the files of deploy/; with --torture also Telegraf. Harmless to repeat.
 
 Without Go, or when it cannot build, there is no S3 server, no Kafka client in Go, no Helm and no reader of
 compose files. Only root installs the browser and kcat, from Debian; Prometheus is unpacked from its package,
@@ -10,6 +10,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -37,11 +38,18 @@ JARS = {
 GO_CLIENTS = ROOT / "tests" / "kit" / "clients"
 
 GO_TOOLS = {
-    "versitygw": ("github.com/versity/versitygw/cmd/versitygw@v1.8.0", "S3 server"),
-    "compose-spec": ("github.com/compose-spec/compose-go/v2/cmd@v2.16.2", "reader of compose files"),
-    "helm": ("helm.sh/helm/v3/cmd/helm@v3.22.0", "Helm"),
+    "versitygw": (("github.com/versity/versitygw/cmd/versitygw@v1.8.0",), "S3 server"),
+    "compose-spec": (("github.com/compose-spec/compose-go/v2/cmd@v2.16.2",), "reader of compose files"),
+    "helm": (("helm.sh/helm/v3/cmd/helm@v3.22.0",), "Helm"),
 }
-"""What is built of Go modules, once, and what each is for the tests. Helm takes two to four minutes."""
+"""What is built of Go modules, once: the arguments of `go install`, and what each is for the tests. Helm takes
+two to four minutes."""
+
+TELEGRAF = (
+    "-tags=custom,inputs.tail,outputs.http,parsers.value,serializers.json",
+    "github.com/influxdata/telegraf/cmd/telegraf@v1.37.2",
+)
+"""The parts that docs/senders.md names. Its modules are some gigabytes, so only `make torture` has it."""
 
 PROMETHEUS = ("prometheus", "promtool")
 
@@ -50,8 +58,10 @@ def main() -> None:
     """Get what is missing."""
     TOOLS.mkdir(exist_ok=True)
     jars()
-    for name, (module, what) in GO_TOOLS.items():
-        go_tool(name, module, what)
+    for name, (arguments, what) in GO_TOOLS.items():
+        go_tool(name, arguments, what)
+    if "--torture" in sys.argv:
+        go_tool("telegraf", TELEGRAF, "Telegraf")
     prometheus()
     debian("chromium", BROWSERS, "browser")
     debian("kcat", ("kcat",), "kcat")
@@ -88,7 +98,7 @@ def work(spark: SparkSession, directory: str) -> None:
     spark.read.format("delta").load(target).groupBy("id").count().collect()
 
 
-def go_tool(name: str, module: str, what: str) -> None:
+def go_tool(name: str, arguments: Sequence[str], what: str) -> None:
     """Build the command of a Go module, once."""
     built = TOOLS / "bin" / name
     if built.exists():
@@ -96,9 +106,9 @@ def go_tool(name: str, module: str, what: str) -> None:
     if shutil.which("go") is None:
         print(f"no Go here: no {what} for the tests", flush=True)
         return
-    print(f"building {module}", flush=True)
+    print(f"building {arguments[-1]}", flush=True)
     with TemporaryDirectory(dir=TOOLS) as directory:
-        command = ["go", "install", "-ldflags=-s -w", module]
+        command = ["go", "install", "-ldflags=-s -w", *arguments]
         environment = {**os.environ, "GOBIN": directory}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:

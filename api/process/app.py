@@ -19,7 +19,7 @@ from api.process.fold_duty import FoldDuty, FoldLags
 from api.process.lag_metrics import LagMetrics, group_lags, lag_sums
 from api.requests.hot import HotRoutes
 from api.samples import SampleLog
-from api.v2 import consumer_offsets, consumer_records, consumers, fetch, produce, topics, transactions
+from api.v2 import consumer_offsets, consumer_records, consumers, fetch, produce, topics, transactions, values
 from api.v3 import acls as v3_acls
 from api.v3 import brokers as v3_brokers
 from api.v3 import configs as v3_configs
@@ -35,6 +35,7 @@ LOOK_THREADS = 32
 # A route is looked for in this order: the hot ones first.
 _PARTS = (
     produce,
+    values,
     topics,
     fetch,
     consumers,

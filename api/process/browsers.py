@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Scope
 from api.errors import ForeignHost, ForeignOrigin, UnsupportedMediaType
 from api.gateway import Gateway
 from api.loopback import is_loopback
-from api.media import SUPPORTED, essence, is_supported_body
+from api.media import OF_VALUES, SUPPORTED, essence, is_supported_body, is_value_body
 from api.requests.access import PUBLIC_PATHS
 from api.requests.heads import TARGETED, foreign_site, heads
 from ingest.settings import Settings
@@ -25,6 +25,9 @@ ANY_HOST = "*"
 
 FORM_PATHS = ("/console/login", "/console/logout")
 """The routes that take forms, of pages of this origin alone (`check_origin`): they work without scripts."""
+
+_VALUES = re.compile(r"/topics/[^/]+/values")
+"""The path that takes bodies of any type but those of forms."""
 
 EXPOSED = (
     "Acks",
@@ -55,12 +58,13 @@ def check_media_type(_: Gateway, scope: Scope) -> None:
     if scope["method"] != "POST" and not (scope["method"] in ("PUT", "PATCH") and _has_body(scope)):
         return
     named = heads(scope).get(b"content-type", ())
-    if (named and all(map(_is_supported, named))) or any(heads(scope).get(TARGETED, ())):
+    of_values = _VALUES.fullmatch(scope["path"]) is not None
+    fits = _is_value_body if of_values else _is_supported
+    if (named and all(map(fits, named))) or any(heads(scope).get(TARGETED, ())):
         return
     said = ", ".join(essence(value.decode("latin-1")) for value in named)[:100]
-    raise UnsupportedMediaType(
-        f"{scope['method']} takes no Content-Type {said!r}; name one of {SUPPORTED}, also without a body"
-    )
+    known = OF_VALUES if of_values else f"{SUPPORTED}, also without a body"
+    raise UnsupportedMediaType(f"{scope['method']} takes no Content-Type {said!r}; name one of {known}")
 
 
 def check_origin(here: Gateway, scope: Scope) -> None:
@@ -159,6 +163,11 @@ def _plain(name: str) -> str:
 def _has_body(scope: Scope) -> bool:
     found = heads(scope)
     return found.get(b"content-length", (b"0",))[0] != b"0" or any(found.get(b"transfer-encoding", ()))
+
+
+@lru_cache(maxsize=256)
+def _is_value_body(media_type: bytes) -> bool:
+    return is_value_body(media_type.decode("latin-1"))
 
 
 @lru_cache(maxsize=256)

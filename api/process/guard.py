@@ -16,7 +16,9 @@ from api.gateway import Gateway
 from api.process.authentication import authenticate
 from api.process.browsers import check_host, check_media_type, check_origin
 from api.process.throttle import throttle
-from api.requests.heads import TRACE, heads
+from api.requests.body import brings_records
+from api.requests.content_coding import IDENTITY, coding_of
+from api.requests.heads import TRACE, heads, listed
 from coordinator.access.principal import RequestContext
 from ingest.request_trace import CURRENT
 from log_tables.errors import AuthenticationFailed, LakelogError, NotFound
@@ -26,27 +28,20 @@ Check = Callable[[Gateway, Scope], None]
 
 
 def check_codings(_: Gateway, scope: Scope) -> None:
-    """Raise UnsupportedMediaType for a body that is encoded, MalformedBody for one that is so on its way.
+    """Raise UnsupportedMediaType for a body that is encoded otherwise than records may be, and MalformedBody
+    for one that is so on its way.
 
     It would be taken for what it is not.
     """
-    encoded = _named(scope, b"content-encoding") - {"identity"}
-    if encoded:
+    encoded = {*listed(scope, b"content-encoding")} - {IDENTITY}
+    if encoded and not brings_records(scope):
         raise UnsupportedMediaType(
-            f"Content-Encoding {min(encoded)[:40]!r} is not taken; send the body as it is"
+            f"Content-Encoding {min(encoded)[:40]!r} is taken of records alone; send this body as it is"
         )
-    coded = _named(scope, b"transfer-encoding") - {"chunked"}
+    coding_of(scope)
+    coded = {*listed(scope, b"transfer-encoding")} - {"chunked"}
     if coded:
         raise MalformedBody(f"Transfer-Encoding {min(coded)[:40]!r} is not taken; send it chunked, or sized")
-
-
-def _named(scope: Scope, header: bytes) -> set[str]:
-    """The items that the lists in the headers of that name have, in lower case."""
-    found = heads(scope).get(header)
-    if found is None:
-        return set()
-    listed = ",".join(value.decode("latin-1") for value in found)
-    return {each.strip().lower() for each in listed.split(",")} - {""}
 
 
 def check_path(_: Gateway, scope: Scope) -> None:

@@ -89,6 +89,7 @@ RULES: dict[str, Rule] = {
     "POST /topics": _ANY_PRINCIPAL,  # CREATE on the cluster, or on the topic that the body names
     "GET /topics/{topic}": _DESCRIBE_TOPIC,
     "POST /topics/{topic}": _topic(Operation.WRITE),
+    "POST /topics/{topic}/values": _topic(Operation.WRITE),
     "DELETE /topics/{topic}": _topic(Operation.DELETE),
     "GET /topics/{topic}/partitions": _DESCRIBE_TOPIC,
     f"GET {_PARTITION}": _DESCRIBE_TOPIC,

@@ -36,6 +36,7 @@ from log_tables.errors import (
 from log_tables.limits import APPENDS_AT_ONCE, PART_BYTES
 from log_tables.partition.partition import AppendRequest, ProducerStamp
 from log_tables.rows import Records, bytes_of, count_of
+from log_tables.topic_partition import partition_for_key
 
 _REFUSED_BY_TOPIC = (InvalidRecord, RecordTooLarge, UnknownPartition)
 """Refusals that depend on the known state of the topic."""
@@ -49,7 +50,8 @@ class ProduceRequest:
     """How to append records to one topic, all to one partition if it is `fixed`.
 
     `in_turn` says that the request was answered already (acks=0), and that later requests wait for it. If it
-    is `judged`, no value is refused any more.
+    is `judged`, no value is refused any more. `sticky_key` chooses the partition of records without a key, if
+    it is not empty: where a repeat finds them.
     """
 
     acks: Acks
@@ -58,6 +60,7 @@ class ProduceRequest:
     expected_offset: int | None = None
     in_turn: bool = False
     judged: bool = False
+    sticky_key: bytes = b""
 
     def append_requests(self, batches: list[PartitionBatch]) -> list[tuple[int, AppendRequest]]:
         """(partition, request to its leader) of each batch."""
@@ -127,8 +130,7 @@ async def _split(
     held, fixed, refused = room.size_bytes, request.fixed, None
     while True:
         before = topic_state(topic)
-        # Finding a sticky partition looks at who leads what.
-        sticky = here.router.sticky_partition(topic) if fixed is None and sent.sticks else 0
+        sticky = _sticky_partition(here, topic, request) if fixed is None and sent.sticks else 0
         route = Route(topic, fixed, sticky, request.judged or refused is not None)
         try:
             hold(room, held + route.copied_bytes(sent))
@@ -140,6 +142,13 @@ async def _split(
                 if request.stamp is None or not isinstance(error, InvalidValue):
                     raise
                 refused = error.with_traceback(None)  # its frames would keep the records
+
+
+def _sticky_partition(here: Gateway, topic: Topic, request: ProduceRequest) -> int:
+    """The partition of records without a key. Finding one looks at who leads what."""
+    if request.sticky_key:
+        return partition_for_key(request.sticky_key, topic.partition_count)
+    return here.router.sticky_partition(topic)
 
 
 def is_much(records: Records, topic: Topic) -> bool:
@@ -204,6 +213,13 @@ def refuse_if_all_failed(outcomes: list[AppendOutcome]) -> None:
     first = outcomes[0]
     if isinstance(first, LakelogError) and not any(isinstance(outcome, Appended) for outcome in outcomes):
         raise first
+
+
+def refuse_if_any_failed(outcomes: list[AppendOutcome]) -> None:
+    """Raise the first error if not all was appended: for clients that look at nothing but the status."""
+    for outcome in outcomes:
+        if isinstance(outcome, LakelogError):
+            raise outcome
 
 
 def record_result(partition: int, outcome: AppendOutcome, number: int) -> RecordResult:

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import parse_qs
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.errors import MalformedBody, RequestTimeout, RequestTooLarge, error_response, status_and_code
 from api.gateway import Gateway
+from api.requests.content_coding import coding_of, unpacked
 from api.requests.credential import check_again
 from api.requests.heads import ARRIVED, heads
 from api.requests.route_gateway import gateway
@@ -32,7 +34,7 @@ _TAKEN = "lakelog.body"
 """The key of an ASGI scope where its body and room are."""
 
 _RECORDS = re.compile(
-    r"/topics/(?P<v2>[^/]+)(?:/partitions/[^/]+)?"
+    r"/topics/(?P<v2>[^/]+)(?:/partitions/[^/]+|/values)?"
     r"|/v3/clusters/[^/]+/topics/(?P<v3>[^/]+)/records(?::batch)?"
     r"|/consumers/[^/]+(?:/instances/[^/]+)?/(?P<transaction>transactions)"
 )
@@ -122,6 +124,8 @@ class WithBody:
                 taken.body = await read_body(scope, receive, room, allowed.limit_bytes, timeout_s)
                 if waits:
                     await check_again(self._gateway, scope)
+                if b"content-encoding" in heads(scope) and brings_records(scope):
+                    taken.body = await _unpacked(scope, taken.body, room, allowed.limit_bytes)
                 if allowed.buffer is self._gateway.small_bodies:
                     room.grow(len(taken.body) + small_cost(taken.body))
                     check_depth(taken.body)
@@ -136,6 +140,14 @@ class WithBody:
                 await answer(scope, receive, send)
                 return
             await self._app(scope, receive, send)
+
+
+async def _unpacked(scope: Scope, body: bytes, room: Room, limit_bytes: int) -> bytes:
+    """A body with records as it was before it was compressed: it may be very much more."""
+    coding = coding_of(scope)
+    if coding is None:
+        return body
+    return await run_in_threadpool(unpacked, body, coding, room, limit_bytes)
 
 
 def _announces(scope: Scope) -> bool:

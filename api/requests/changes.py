@@ -77,6 +77,7 @@ CHANGES: dict[str, Change] = {
 OF_DATA: frozenset[str] = frozenset(
     (
         "POST /topics/{topic}",
+        "POST /topics/{topic}/values",
         f"POST {_PARTITION}",
         f"POST {_V2_GROUP}",
         f"POST {_V2_GROUP}/transactions",

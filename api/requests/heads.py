@@ -56,6 +56,15 @@ def heads(scope: Scope) -> Mapping[bytes, Sequence[bytes]]:
     return found
 
 
+def listed(scope: Scope, header: bytes) -> list[str]:
+    """The items that the lists in the headers of that name have, in lower case; `header` is looked at."""
+    found = heads(scope).get(header)
+    if found is None:
+        return []
+    each = ",".join(value.decode("latin-1") for value in found).lower().split(",")
+    return [item.strip() for item in each if item.strip()]
+
+
 def foreign_site(scope: Scope) -> str:
     """The Sec-Fetch-Site of a request that a page of another origin has sent; empty for all others."""
     sites = heads(scope).get(b"sec-fetch-site", ())

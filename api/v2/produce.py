@@ -1,10 +1,9 @@
 """Produce: POST records to a topic or one of its partitions, as JSON, base64, text or Arrow."""
 
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Header
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -12,44 +11,36 @@ from api.client_topics import topic_to_write
 from api.decimals import decimal
 from api.errors import error_responses
 from api.media import Format, content_format
-from api.requests.appending import ProduceRequest, append, record_result, refuse_if_all_failed
+from api.requests.appending import ProduceRequest, append, refuse_if_all_failed
 from api.requests.body import room_of, take_body
-from api.requests.envelope import V2_MEDIA_TYPE
 from api.requests.heads import content_type
 from api.requests.hot import HotResponse, HotRoute
 from api.requests.route_gateway import gateway
+from api.v2.produce_answer import (
+    ANSWER_HEADERS,
+    AcksParameter,
+    acks_of,
+    offsets_by_partition,
+    offsets_by_record,
+    refuse_of_one_partition,
+)
 from api.v2.produce_schema import PRODUCE_BODY, Produced
 from api.wire.arrow import decode_stream, sent_records
 from api.wire.json_bounds import IN_LIST_DEPTH, decoded_within
 from api.wire.offload import INLINE_MAX_ROWS, is_large, maybe_in_thread
 from api.wire.room import batch_in, hold, settle
-from api.wire.v2 import decode_records, encode_offsets, record_texts
+from api.wire.v2 import decode_records
 from ingest.buffer import Room
-from ingest.writer import Acks, Appended, AppendOutcome
-from log_tables.cluster.route import PartitionBatch, SentRecords
+from ingest.writer import Appended
+from log_tables.cluster.route import SentRecords
 from log_tables.errors import InvalidArgument
 from log_tables.limits import PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX, SEQUENCE_MODULUS
 from log_tables.partition.partition import ProducerStamp
-from log_tables.rows import as_batch, bytes_of, count_of
+from log_tables.rows import as_batch, bytes_of
 
 router = APIRouter(tags=["v2 produce"], route_class=HotRoute)
 
-_OF_ONE_PARTITION = {
-    name.lower().encode(): name
-    for name in ("Producer-Id", "Producer-Epoch", "Producer-Seq", "Expected-Offset")
-}
-"""Meaningful for one partition only; the topic endpoint refuses them rather than ignore them."""
-
-_HEADERS = {
-    acks: ((b"acks", acks.value.encode()), (b"content-type", V2_MEDIA_TYPE.encode())) for acks in Acks
-}
-"""Of the answers."""
-
 _ERRORS = error_responses(400, 403, 404, 408, 409, 412, 413, 415, 422, 429, 503)
-_AcksParameter = Annotated[
-    str,
-    Query(description="Answer when the records are accepted (0), have offsets (1), or are durable (all)."),
-]
 
 
 @router.post(
@@ -59,19 +50,14 @@ _AcksParameter = Annotated[
     responses=_ERRORS,
     openapi_extra=PRODUCE_BODY,
 )
-async def produce(request: Request, topic: str, acks: _AcksParameter = "all") -> Response:
+async def produce(request: Request, topic: str, acks: AcksParameter = "all") -> Response:
     """A record goes to the partition that it names, else to the partition of its key, else to the topic's
     sticky partition.
 
     If the append fails in some partitions only, their records carry an error code and the others are
     appended.
     """
-    for name, _ in request.scope["headers"]:
-        if name in _OF_ONE_PARTITION:
-            raise InvalidArgument(
-                f"{_OF_ONE_PARTITION[name]} needs one partition; send it to "
-                f"/topics/{topic}/partitions/{{partition}}"
-            )
+    refuse_of_one_partition(request.scope, topic)
     return await _produce(request, topic, None, acks)
 
 
@@ -86,7 +72,7 @@ async def produce_to_partition(
     request: Request,
     topic: str,
     partition: int,
-    acks: _AcksParameter = "all",
+    acks: AcksParameter = "all",
     producer_id: Annotated[str | None, Header(description="The id of an idempotent producer.")] = None,
     producer_epoch: Annotated[str | None, Header(description="The epoch of the producer.")] = None,
     producer_seq: Annotated[str | None, Header(description="The sequence of the first record.")] = None,
@@ -112,7 +98,7 @@ async def _produce(
 ) -> Response:
     here = gateway(request)
     begin = here.clock.monotonic()
-    acks, form = _acks(acks_name), content_format(content_type(request.scope))
+    acks, form = acks_of(acks_name), content_format(content_type(request.scope))
     topic = await topic_to_write(here, name)
     wanted = ProduceRequest(acks, partition, stamp, expected)
     with room_of(request) as room:
@@ -123,9 +109,9 @@ async def _produce(
     refuse_if_all_failed(outcomes)
     records = sum(outcome.count for outcome in outcomes if isinstance(outcome, Appended))
     here.metrics.topic(name).produced(records, size, here.clock.monotonic() - begin)
-    encode = _arrow_answer if form is Format.ARROW else _json_answer
+    encode = offsets_by_partition if form is Format.ARROW else offsets_by_record
     answer = await maybe_in_thread(records > INLINE_MAX_ROWS, lambda: encode(batches, outcomes))
-    return HotResponse(answer, _HEADERS[acks])
+    return HotResponse(answer, ANSWER_HEADERS[acks])
 
 
 async def _sent(request: Request, form: Format, room: Room) -> SentRecords:
@@ -145,36 +131,6 @@ def _decode(body: bytes, form: Format, room: Room, now_us: int) -> SentRecords:
 
 def _size_bytes(sent: SentRecords) -> int:
     return bytes_of(sent.records)
-
-
-def _json_answer(batches: list[PartitionBatch], outcomes: list[AppendOutcome]) -> bytes:
-    parts = [
-        record_texts(record_result(batch.partition, outcome, 0), count_of(batch.records))
-        for batch, outcome in zip(batches, outcomes, strict=True)
-    ]
-    if len(parts) == 1:
-        return encode_offsets(parts[0])
-    texts = [""] * sum(map(len, parts))
-    for batch, own in zip(batches, parts, strict=True):
-        for index, text in zip(batch.positions(), own, strict=True):
-            texts[index] = text
-    return encode_offsets(texts)
-
-
-def _arrow_answer(batches: list[PartitionBatch], outcomes: list[AppendOutcome]) -> bytes:
-    rows: list[dict[str, Any]] = []
-    for batch, outcome in zip(batches, outcomes, strict=True):
-        partition, offset, code, error = record_result(batch.partition, outcome, 0)
-        row = {"partition": partition, "base_offset": offset, "count": count_of(batch.records)}
-        rows.append(row if code is None else {**row, "error_code": code, "error": error})
-    return msgspec.json.encode({"offsets": rows})
-
-
-def _acks(name: str) -> Acks:
-    try:
-        return Acks("all" if name == "-1" else name)
-    except ValueError:
-        raise InvalidArgument(f"acks={name[:40]!r} is not known; use 0, 1 or all") from None
 
 
 def _stamp(producer_id: str | None, epoch: str | None, sequence: str | None) -> ProducerStamp | None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from api.media import Format
+from api.media import Format, ValueFormat
 
 _BASE64 = {"type": ["string", "null"], "contentEncoding": "base64"}
 _SHAPES: dict[Format, dict[str, Any]] = {
@@ -71,6 +71,26 @@ PRODUCE_BODY: dict[str, Any] = {
                     "headers.",
                 }
             },
+        },
+    }
+}
+
+_BYTES = {"type": "string", "format": "binary"}
+
+VALUES_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            ValueFormat.NDJSON.value: {
+                "schema": {**_BYTES, "description": "A JSON value on each line; blank lines are none."}
+            },
+            ValueFormat.JSON.value: {
+                "schema": {"description": "An array of values, or one value that is no array."}
+            },
+            ValueFormat.CSV.value: {
+                "schema": {**_BYTES, "description": "The first line names the fields of each row."}
+            },
+            ValueFormat.BYTES.value: {"schema": {**_BYTES, "description": "One value, as it is."}},
         },
     }
 }

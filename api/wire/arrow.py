@@ -1,12 +1,13 @@
 """Arrow IPC streams in and out: the bulk format. Pure."""
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
 from api.errors import MalformedBody
 from api.wire.arrow_guard import check_schema
+from api.wire.room import Reserve
 from log_tables.arrow_bounds import check_stream
 from log_tables.cluster.route import SentRecords
 from log_tables.errors import InvalidRecord
@@ -27,12 +28,6 @@ POLL_SCHEMA = pa.schema(
 
 _END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """End of stream: the continuation marker and a length of 0 (Arrow columnar format)."""
-
-
-Reserve = Callable[[int], None]
-"""Told the bytes that a body and its columns take before they are made. Raises BufferFull when there is no
-room
-for them."""
 
 
 def decode_stream(body: bytes, hold: Reserve) -> pa.RecordBatch:

@@ -87,6 +87,15 @@ def bounded_cost(body: bytes, depth: int) -> int:
     return (records + separators + fields) * JSON_FIELD_BYTES + headers * JSON_HEADER_BYTES
 
 
+def item_count(body: bytes) -> int:
+    """How many items the JSON array `body` has at most. Raises RequestTooLarge when they are too many."""
+    items = 1
+    for _, kinds, depths in _marks(body):
+        items += _count((kinds == _COMMA) & (depths == 1))
+        check_count(items)
+    return items
+
+
 def decoded_within(
     room: Room,
     body: bytes,

@@ -2,10 +2,16 @@
 it afterwards.
 """
 
+from collections.abc import Callable
+
 import pyarrow as pa
 
 from api.errors import RequestTooLarge
 from ingest.buffer import Room
+
+Reserve = Callable[[int], None]
+"""Told how many bytes all that is made takes, before it is made. Raises BufferFull when there is no room for
+them, and RequestTooLarge when there never is."""
 
 
 def hold(room: Room, size_bytes: int) -> None:

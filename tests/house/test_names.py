@@ -48,7 +48,7 @@ HTTP = """
     certificate condition connection credential endpoint envelope error forward gateway guard handler
     handshake head health host html http iam json jwks jwt media message method middleware multipart oidc
     origin
-    cipher claim console csrf login loopback
+    cipher claim coding console content csrf login loopback
     page password policy product rate readiness redirect refused request requirement resource response route
     routed secret security server session socket span target tls trace tracer url user verifier wire
 """
@@ -62,7 +62,7 @@ PYTHON = """
     restart result rewind run runner sequencer serialize serializer serve setting slice start step summary
     curve history index overview paging problem sample series sum
     test testing tick time timeout token v value wait wrapper write
-    codec decoder encoder formatter notation primitive
+    codec decoder encoder formatter inflate notation pointer primitive
 """
 PLAIN = """
     ahead already and answer answered appended appending applied assigned at changed cleaning clocked

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from api.errors import MalformedBody
-from api.wire.arrow import Reserve, decode_stream
+from api.wire.arrow import decode_stream
+from api.wire.room import Reserve
 from coordinator.brokers.peer_wire import decode_entries, encode_entries
 from log_tables.errors import InvalidArgument, InvalidRecord
 from log_tables.limits import MIB

@@ -20,6 +20,14 @@ Way = tuple[str | int, ...]
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 ARROW = "application/vnd.apache.arrow.stream"
+VALUES = {
+    "application/x-ndjson": b'{"zstd":1}\n',
+    "application/json": b'[{"zstd":1}]',
+    "text/csv": b"zstd\n1\n",
+    "application/octet-stream": b"zstd",
+}
+"""Bodies without fields that are known here: bare values."""
+
 TOPIC = "\x00topic"
 """Stands where the name of the topic goes."""
 
@@ -93,6 +101,8 @@ class Request:
     def content(self, name: str) -> bytes | None:
         if self.body is None:
             return None
+        if isinstance(self.body, bytes):
+            return self.body
         if self.media_type == ARROW:
             return _arrow(self.body, name)
         return json.dumps(self.body).replace(json.dumps(TOPIC)[1:-1], name).encode()
@@ -173,6 +183,8 @@ def _known(table: Mapping[str, Any], name: str, path: str) -> Any:
 
 def _body(schema: Schema, wanted: Schema, media_type: str, path: str) -> Any:
     """A body for a route whose path names the topic."""
+    if path.endswith("/values"):
+        return VALUES[media_type]
     return {"value": True} if media_type == ARROW else _sample(schema, wanted, path, ())
 
 

@@ -11,6 +11,18 @@ from tests.kit.gateway import RunningGateway
 
 JSON = "application/json"
 WITH_BODY = frozenset(["POST", "PUT", "PATCH"])
+BRINGS_RECORDS = frozenset(
+    (
+        "/topics/{topic}",
+        "/topics/{topic}/partitions/{partition}",
+        "/topics/{topic}/values",
+        "/consumers/{group}/transactions",
+        "/consumers/{group}/instances/{instance}/transactions",
+        "/v3/clusters/{cluster_id}/topics/{topic}/records",
+        "/v3/clusters/{cluster_id}/topics/{topic}/records:batch",
+    )
+)
+"""Paths that records are posted to."""
 
 
 class Route(NamedTuple):
@@ -93,6 +105,7 @@ class World:
             "/records:batch": {"entries": [{"id": "1", "value": {"type": "JSON", "data": 1}}]},
             "/topics": {"topic_name": f"{self.topic}-{len(route.template)}", "partitions_count": 1},
             "/configs:alter": {"data": [{"name": "compression.type", "value": "lz4"}]},
+            "/values": [1],
             "/topics/{topic}": {"partitions_count": 3} if route.method == "PATCH" else records,
             "/partitions/{partition}": records,
             "/acls": acl,

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 
 from api.kafka.records.batch_header import NO_TIMESTAMP
-from api.kafka.records.compression import Reserve
 from api.kafka.records.errors import invalid, too_large
 from api.kafka.records.row_reader import (
     TIMESTAMP_MAX_MS,
@@ -24,6 +23,7 @@ from api.kafka.records.row_reader import (
 )
 from api.kafka.records.run_reader import read_runs
 from api.kafka.records.varint import LONG, read_varint, read_varints
+from api.wire.room import Reserve
 from log_tables.record import HEADERS_TYPE, INPUT_SCHEMA, checked_timestamps
 
 _FEW = 16

@@ -11,11 +11,9 @@ from enum import IntEnum
 import pyarrow as pa
 
 from api.kafka.records.errors import BatchError, InvalidBatch, corrupt, too_large
+from api.wire.inflate import inflate_stream
+from api.wire.room import Reserve
 from log_tables.limits import KIB
-
-Reserve = Callable[[int], None]
-"""Told how many bytes all that is made of a batch takes, before it is made. Raises BufferFull when there is
-no room for them."""
 
 
 class Compression(IntEnum):
@@ -29,8 +27,6 @@ class Compression(IntEnum):
 
 
 _COPIED_MAX_BYTES = 256 * KIB
-_STEP_MIN_BYTES = 4 * KIB
-_EXPECTED_RATIO = 8
 _SNAPPY_RATIO_MAX = 32
 """Three bytes of snappy stand for 64 at most. A block that promises more is no snappy."""
 
@@ -81,24 +77,13 @@ def _stored(data: memoryview, most_bytes: int, hold: Reserve) -> bytes | memoryv
 
 
 def _stream(name: str) -> Callable[[memoryview, int, Reserve], bytes]:
-    def inflate_stream(data: memoryview, most_bytes: int, hold: Reserve) -> bytes:
-        parts: list[bytes] = []
-        taken, step = 0, max(_STEP_MIN_BYTES, _EXPECTED_RATIO * len(data))
-        with pa.CompressedInputStream(pa.BufferReader(data), name) as stream:
-            while True:
-                step = min(step, most_bytes + 1 - taken)
-                hold(2 * (taken + step))  # the parts and all of them together, or a window of the codec
-                part = stream.read(step)
-                taken += len(part)
-                if taken > most_bytes:
-                    raise _unpacks_to_more(most_bytes)
-                if part:
-                    parts.append(part)
-                if len(part) < step:
-                    return b"".join(parts)
-                step = max(_STEP_MIN_BYTES, taken)
+    def inflate_named(data: memoryview, most_bytes: int, hold: Reserve) -> bytes:
+        found = inflate_stream(data, name, most_bytes, hold)
+        if found is None:
+            raise _unpacks_to_more(most_bytes)
+        return found
 
-    return inflate_stream
+    return inflate_named
 
 
 def _unpacks_to_more(most_bytes: int) -> InvalidBatch:

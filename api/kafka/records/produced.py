@@ -10,9 +10,10 @@ from api.kafka.records.batch_header import (
     read_header,
 )
 from api.kafka.records.column_reader import read_columns
-from api.kafka.records.compression import Reserve, inflate
+from api.kafka.records.compression import inflate
 from api.kafka.records.errors import invalid, too_large
 from api.kafka.records.row_reader import read_rows
+from api.wire.room import Reserve
 from log_tables.limits import ROW_BYTES, ROW_HEADER_BYTES, STREAM_RECORDS_MAX
 from log_tables.rows import Records
 

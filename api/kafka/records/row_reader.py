@@ -1,9 +1,9 @@
 """A few records of a batch, one after the other, as rows: for them Arrow's columns take longer than these."""
 
 from api.kafka.records.batch_header import NO_TIMESTAMP
-from api.kafka.records.compression import Reserve
 from api.kafka.records.errors import BatchError, InvalidBatch, invalid
 from api.kafka.records.varint import LONG, read_varint
+from api.wire.room import Reserve
 from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 from log_tables.rows import Rows
 

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tests.kit.gateway import RunningGateway
-from tests.kit.routes import JSON, WITH_BODY, World, routes
+from tests.kit.routes import BRINGS_RECORDS, JSON, WITH_BODY, World, routes
 from tests.kit.sockets import head, tell
 
 
@@ -17,7 +17,8 @@ def test_no_route_takes_an_encoded_body_for_what_it_is_not(gateway: RunningGatew
         if route.method not in WITH_BODY:
             continue
         packed = gzip.compress(json.dumps(world.body_of(route)).encode())
-        for encoding in ("gzip", "identity, zstd", "BR"):
+        taken = route.method == "POST" and route.template in BRINGS_RECORDS
+        for encoding in ("BR",) if taken else ("gzip", "identity, zstd", "BR"):
             answer = gateway.client.request(
                 route.method,
                 route.path(**world.names),

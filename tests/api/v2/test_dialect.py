@@ -223,7 +223,7 @@ def test_every_route_refuses_a_field_that_it_does_not_know(gateway: RunningGatew
     before, tried = world.state(), 0
     for route in routes(gateway.client):
         body = world.body_of(route)
-        if route.method in WITH_BODY and body is not None:
+        if route.method in WITH_BODY and isinstance(body, dict):
             answer = world.send(route.method, route.path(**world.names), {**body, "ofsets": []})
             assert answer.status_code in (400, 422), (route, answer.text)
             tried += 1

@@ -1,0 +1,39 @@
+"""Compressed bytes, unpacked in steps: each step is told before its memory is taken, and the end is bounded.
+
+A few bytes may stand for gigabytes.
+"""
+
+import pyarrow as pa
+
+from api.wire.room import Reserve
+from log_tables.limits import KIB, MIB
+
+_STEP_MIN_BYTES = 4 * KIB
+_STEP_MAX_BYTES = 1 * MIB
+_EXPECTED_RATIO = 8
+
+
+def inflate_stream(packed: bytes | memoryview, codec: str, most_bytes: int, hold: Reserve) -> bytes | None:
+    """`packed` unpacked by `codec`, one of Arrow's; None if that is more than `most_bytes`.
+
+    Raises OSError or ArrowException if it is not whole, and what `hold` raises.
+    """
+    parts: list[bytes] = []
+    taken, step = 0, _step(_EXPECTED_RATIO * len(packed))
+    with pa.CompressedInputStream(pa.BufferReader(packed), codec) as stream:
+        while True:
+            step = min(step, most_bytes + 1 - taken)
+            hold(2 * (taken + step))  # the parts and all of them together, or a window of the codec
+            part = stream.read(step)
+            taken += len(part)
+            if taken > most_bytes:
+                return None
+            if part:
+                parts.append(part)
+            if len(part) < step:
+                return parts[0] if len(parts) == 1 else b"".join(parts)
+            step = _step(taken)
+
+
+def _step(wanted_bytes: int) -> int:
+    return min(max(wanted_bytes, _STEP_MIN_BYTES), _STEP_MAX_BYTES)

@@ -1,0 +1,176 @@
+"""Bare values, without fields around them: bodies of lines, arrays and tables, and what is one value whole.
+
+Pure. The text of a JSON value stays as it was sent. So does a key that is taken from it.
+"""
+
+import codecs
+import re
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+
+from api.errors import MalformedBody
+from api.media import ValueFormat
+from api.wire.csv_rows import json_rows
+from api.wire.json_bounds import check_count, check_depth, check_utf8, item_count, too_deep
+from api.wire.json_pointer import JsonPointer
+from api.wire.offload import INLINE_MAX_ROWS, is_large_json
+from api.wire.room import Reserve, hold, settle
+from api.wire.v2 import unless_all_none
+from ingest.buffer import Room
+from log_tables.cluster.route import SentRecords
+from log_tables.errors import InvalidArgument, InvalidRecord
+from log_tables.limits import JSON_FIELD_BYTES
+from log_tables.rows import Rows, bytes_of, rows_or_batch
+
+_BLANKS = b" \t\r\n"
+_LIST = re.compile(rb"[ \t\r\n]*\[")
+_text = msgspec.json.Decoder(msgspec.Raw)
+_texts = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+@dataclass(frozen=True, slots=True)
+class KeySource:
+    """Where the keys of values are: at a `pointer` into each, or one `text` for all; else there are none.
+
+    Where the values are JSON, so are the keys.
+    """
+
+    pointer: JsonPointer | None = None
+    text: str | None = None
+
+
+def decode_values(
+    body: bytes, form: ValueFormat, keys: KeySource, of_json: Collection[str], now_us: int, room: Room
+) -> SentRecords:
+    """The values of `body`, with the time `now_us`. `room` holds the body, and the records afterwards.
+
+    Of CSV, the columns named in `of_json` have JSON. Raises MalformedBody, InvalidRecord, InvalidArgument,
+    which name what is wrong and where; RequestTooLarge, BufferFull.
+    """
+    if form is ValueFormat.BYTES:
+        sent = _whole(body, keys, now_us)
+    else:
+        check_utf8(body)
+        sent = _sent(_DECODERS[form](body, partial(hold, room), of_json), keys, now_us, room)
+    settle(room, bytes_of(sent.records))
+    return sent
+
+
+def is_much(body: bytes, form: ValueFormat) -> bool:
+    """Whether decoding `body` is a lot of work."""
+    if form is ValueFormat.BYTES:
+        return False
+    return is_large_json(body) or body.count(b"\n") > INLINE_MAX_ROWS
+
+
+def _whole(body: bytes, keys: KeySource, now_us: int) -> SentRecords:
+    if keys.pointer is not None:
+        raise InvalidArgument(
+            "key needs values that are JSON or CSV, and the Content-Type names another; name theirs, or take "
+            "the key from a header with key_header"
+        )
+    if not body:
+        raise _no_records()
+    return SentRecords(Rows([body], now_us, None if keys.text is None else [keys.text.encode()]))
+
+
+_Values = list[bytes]
+
+
+def _sent(values: _Values, keys: KeySource, now_us: int, room: Room) -> SentRecords:
+    if not values:
+        raise _no_records()
+    stored = [None if value == b"null" else value for value in values]
+    found: list[bytes | None] | None = None
+    if keys.text is not None:
+        key = msgspec.json.encode(keys.text)
+        hold(room, room.size_bytes + len(values) * len(key))  # each record gets its own
+        found = [key] * len(values)
+    elif keys.pointer is not None:
+        found = unless_all_none([keys.pointer.find(value) for value in values])
+    return SentRecords(rows_or_batch(Rows(stored, now_us, found)))
+
+
+def _no_records() -> InvalidRecord:
+    return InvalidRecord("there are no records; send at least one value")
+
+
+def _lines(body: bytes, reserve: Reserve, _: Collection[str] = ()) -> _Values:
+    """The values of NDJSON. Blank lines are none."""
+    count = body.count(b"\n") + 1
+    check_count(count)
+    reserve(_cost(body, count))
+    found = []
+    for number, line in enumerate(body.removeprefix(codecs.BOM_UTF8).split(b"\n"), 1):
+        if text := line.strip(_BLANKS):
+            _check(text, f"line {number}")
+            found.append(text)
+    return found
+
+
+def _check(text: bytes, place: str) -> None:
+    try:
+        check_depth(text)
+        _text.decode(text)
+    except RecursionError:
+        raise too_deep() from None
+    except msgspec.DecodeError as error:
+        raise MalformedBody(f"{place} is not JSON: {error}; fix it, and send all again") from None
+    except MalformedBody as error:
+        raise MalformedBody(f"{place}: {error.message}") from None
+
+
+def _json(body: bytes, reserve: Reserve, _: Collection[str]) -> _Values:
+    """The items of an array, or one value; or the values of lines, which some senders call so."""
+    body = body.removeprefix(codecs.BOM_UTF8)
+    try:
+        return [*_items(body, reserve)] if _LIST.match(body) else _one(body)
+    except RecursionError:
+        raise too_deep() from None
+    except msgspec.DecodeError as error:
+        if b"\n" in body.strip(_BLANKS):
+            return _lines(body, reserve)
+        raise MalformedBody(f"the body is not JSON: {error}; send an array of values, or one") from None
+
+
+def _items(body: bytes, reserve: Reserve) -> Iterator[bytes]:
+    reserve(_cost(body, item_count(body)))
+    for item in _texts.decode(body):
+        check_depth(item)
+        yield bytes(item)  # a view would keep the whole body
+
+
+def _one(body: bytes) -> _Values:
+    text = body.strip(_BLANKS)
+    if text:
+        _text.decode(text)
+        check_depth(text)
+    return [text] if text else []
+
+
+def _table(body: bytes, reserve: Reserve, of_json: Collection[str]) -> _Values:
+    """The rows of CSV."""
+    found: _Values = []
+    made = len(body)
+    for text in json_rows(body.removeprefix(codecs.BOM_UTF8), of_json):
+        found.append(text)
+        check_count(len(found))
+        made += _cost(text, 1)
+        reserve(made)
+        check_depth(text)
+    return found
+
+
+def _cost(text: bytes, count: int) -> int:
+    """About the bytes that `count` values in `text` take while they become records: both, and their keys."""
+    return 3 * len(text) + 2 * count * JSON_FIELD_BYTES
+
+
+_DECODERS: dict[ValueFormat, Callable[[bytes, Reserve, Collection[str]], _Values]] = {
+    ValueFormat.NDJSON: _lines,
+    ValueFormat.JSON: _json,
+    ValueFormat.CSV: _table,
+}
