@@ -29,8 +29,8 @@ class JsonPointer:
         self._steps = [step.replace("~1", "/").replace("~0", "~") for step in text.split("/")[1:]]
         if len(self._steps) > KEY_STEPS_MAX:
             raise InvalidArgument(
-                f"{text[:_SHOWN_CHARS]!r} leads through {len(self._steps)} fields, {KEY_STEPS_MAX} are allowed; "
-                "take the key from a field that is not so deep"
+                f"{text[:_SHOWN_CHARS]!r} leads through {len(self._steps)} fields, {KEY_STEPS_MAX} are "
+                "allowed; take the key from a field that is not so deep"
             )
 
     def find(self, value: bytes) -> bytes | None:
