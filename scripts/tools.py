@@ -42,8 +42,8 @@ GO_TOOLS = {
     "compose-spec": (("github.com/compose-spec/compose-go/v2/cmd@v2.16.2",), "reader of compose files"),
     "helm": (("helm.sh/helm/v3/cmd/helm@v3.22.0",), "Helm"),
 }
-"""What is built of Go modules, once: the arguments of `go install`, and what each is for the tests. Helm takes
-two to four minutes."""
+"""What is built of Go modules, once: the arguments of `go install`, and what each is for the tests. Helm
+takes two to four minutes."""
 
 TELEGRAF = (
     "-tags=custom,inputs.tail,outputs.http,parsers.value,serializers.json",

@@ -18,7 +18,7 @@ from api.process.browsers import check_host, check_media_type, check_origin
 from api.process.throttle import throttle
 from api.requests.body import brings_records
 from api.requests.content_coding import IDENTITY, coding_of
-from api.requests.heads import TRACE, heads, listed
+from api.requests.heads import TRACE, listed
 from coordinator.access.principal import RequestContext
 from ingest.request_trace import CURRENT
 from log_tables.errors import AuthenticationFailed, LakelogError, NotFound
