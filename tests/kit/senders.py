@@ -35,7 +35,7 @@ def _syslog_ng(directory: Path) -> Sequence[str]:
 
 def _telegraf(_: Path) -> Sequence[str]:
     if not TELEGRAF.exists():
-        pytest.skip("no Telegraf: `make setup` builds it where Go is installed")
+        pytest.skip("no Telegraf: `make torture` builds it where Go is installed")
     return [str(TELEGRAF), "--config"]
 
 
