@@ -33,6 +33,11 @@ def keyed(clients: Peers, topic: str, seconds: int) -> Figures:
     return {"records/s": clients.librdkafka_keyed(topic, seconds * 200_000)[0]}
 
 
+def ragged(clients: Peers, topic: str, seconds: int) -> Figures:
+    """Keys of 4 to 7 bytes, values of 20 to 180: batches whose records have many lengths."""
+    return {"records/s": clients.librdkafka_ragged(topic, seconds * 200_000)[0]}
+
+
 def java_large(clients: Peers, topic: str, seconds: int) -> Figures:
     return {"records/s": clients.java_produce(seconds * 200_000, topic, batch_size=MIB)}
 
@@ -99,6 +104,7 @@ def _served(*options: str) -> Iterator[tuple[str, Gateway]]:
 
 CELLS: dict[str, Contest] = {
     "Kafka's clients: librdkafka, keyed": _contest(keyed),
+    "Kafka's clients: librdkafka, keyed, of many lengths": _contest(ragged),
     "Kafka's clients: Java, batch.size=1 MiB": _contest(java_large),
     "Kafka's clients: Java, defaults": _contest(java_defaults),
     "Kafka's clients: Java, defaults, 20 commits/s": _contest(

@@ -1,8 +1,8 @@
 """Kafka through librdkafka, run by the peers' own Python: `librdkafka.py BOOTSTRAP VERB TOPIC COUNT`.
 
-`topic` makes the topic anew, `flushed` one in which Kafka flushes each message set; `produce`, `keyed` and
-`consume` print records a second and microseconds of the processor a record: 100-byte texts, with `keyed` keys
-of 10 bytes, acks=all. `lone` sends records one by one, each when the one before is acknowledged, and prints
+`topic` makes the topic anew, `flushed` one in which Kafka flushes each message set; `produce`, `keyed`,
+`ragged` and `consume` print records a second and microseconds of the processor a record: 100-byte texts, with
+`keyed` keys of 10 bytes, acks=all; with `ragged` keys and texts of many lengths, 100 bytes on average. `lone` sends records one by one, each when the one before is acknowledged, and prints
 the median and the 99th percentile in milliseconds.
 `rebalance` shares COUNT partitions among three consumers of a group (classic, cooperative-sticky), adds one,
 and prints the seconds until it has its share.
@@ -40,9 +40,14 @@ def topic(bootstrap: str, name: str, partitions: int, config: dict[str, str] | N
     raise RuntimeError(f"topic {name} could not be made")
 
 
-def produce(bootstrap: str, name: str, count: int, keys: Sequence[bytes | None] = (None,)) -> None:
+def produce(
+    bootstrap: str, name: str, count: int, keys: Sequence[bytes | None] = (None,), spread: int = 0
+) -> None:
     draw = random.Random(1)
-    texts = [" ".join(draw.choices(WORDS, k=17))[:100].encode() for _ in range(10_000)]
+    texts = [
+        " ".join(draw.choices(WORDS, k=34))[: 100 + draw.randint(-spread, spread)].encode()
+        for _ in range(10_000)
+    ]
     options = {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5}
     producer = Producer(
         {**options, "queue.buffering.max.messages": 200_000, "queue.buffering.max.kbytes": 262_144}
@@ -72,6 +77,10 @@ def produce(bootstrap: str, name: str, count: int, keys: Sequence[bytes | None] 
 
 def keyed(bootstrap: str, name: str, count: int) -> None:
     produce(bootstrap, name, count, [b"key%07d" % number for number in range(9_973)])
+
+
+def ragged(bootstrap: str, name: str, count: int) -> None:
+    produce(bootstrap, name, count, [b"key%d" % number for number in range(9_973)], 80)
 
 
 def report(count: int, begin: float, used: float) -> None:
@@ -161,6 +170,7 @@ if __name__ == "__main__":
         "rebalance": rebalance,
         "produce": produce,
         "keyed": keyed,
+        "ragged": ragged,
         "consume": consume,
         "send": send,
     }

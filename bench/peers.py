@@ -88,6 +88,10 @@ class Peers:
         """Records a second with keys of 10 bytes, and microseconds of the client's processor a record."""
         return self._measured("keyed", topic, records)
 
+    def librdkafka_ragged(self, topic: str, records: int) -> tuple[float, float]:
+        """The same with keys and values of many lengths."""
+        return self._measured("ragged", topic, records)
+
     def librdkafka_consume(self, topic: str, records: int) -> tuple[float, float]:
         """Records a second, and microseconds of the client's processor a record."""
         return self._measured("consume", topic, records)
