@@ -2,8 +2,9 @@
 
 `topic` makes the topic anew, `flushed` one in which Kafka flushes each message set; `produce`, `keyed`,
 `ragged` and `consume` print records a second and microseconds of the processor a record: 100-byte texts, with
-`keyed` keys of 10 bytes, acks=all; with `ragged` keys and texts of many lengths, 100 bytes on average. `lone` sends records one by one, each when the one before is acknowledged, and prints
-the median and the 99th percentile in milliseconds.
+`keyed` keys of 10 bytes, acks=all; with `ragged` keys and texts of many lengths, 100 bytes on average.
+`lone` sends records one by one, each when the one before is acknowledged, and prints the median and the 99th
+percentile in milliseconds.
 `rebalance` shares COUNT partitions among three consumers of a group (classic, cooperative-sticky), adds one,
 and prints the seconds until it has its share.
 `send` sends a record every 10 ms and prints when each offset was acknowledged, microseconds since 1970.
