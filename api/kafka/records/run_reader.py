@@ -19,6 +19,12 @@ FIRST_RECORDS = 4
 RUN_RECORDS = 32
 """In shorter runs, on average, records are not read faster than others."""
 
+LOOKED_AT = 256
+"""Records behind the first of a run that are looked at at once; if all are alike, more and more of them. So
+what is looked at in vain is bounded by what is read.
+"""
+
+_GROWTH = 8
 _NUMBER_BYTES = 8
 """A number of more bytes is left to other readers."""
 
@@ -128,6 +134,18 @@ def _begin_alike(body: bytes | memoryview, at: int, layout: _Layout) -> bool:
 
 def _alike(table: np.ndarray, layout: _Layout) -> int:
     """How many records have the layout of the first one."""
+    done, step = 1, LOOKED_AT
+    while done < len(table):
+        part = table[done - 1 : done + step]
+        differ = _differ_from_first(part, layout)
+        if differ.any():
+            return done - 1 + int(differ.argmax())
+        done, step = done - 1 + len(part), step * _GROWTH
+    return done
+
+
+def _differ_from_first(table: np.ndarray, layout: _Layout) -> np.ndarray:
+    """Of each record whether it has another layout than the first one."""
     before, between = layout.key.start, layout.value.start - layout.key.stop
     width = -(-(before + between + 1) // 8) * 8
     masks, heads = np.zeros(width, np.uint8), np.zeros((len(table), width), np.uint8)
@@ -140,7 +158,7 @@ def _alike(table: np.ndarray, layout: _Layout) -> int:
     differ = np.zeros(len(table), np.uint64)
     for word, mask in enumerate(masks.view(np.uint64)):
         differ |= (words[:, word] ^ words[0, word]) & mask
-    return int(differ.astype(bool).argmax()) if differ.any() else len(table)
+    return differ.astype(bool)
 
 
 def _column(runs: list[_Run], field: int) -> pa.Array:

@@ -1,12 +1,14 @@
 """Records of a few layouts are read as tables of bytes; what comes out is what others read one by one."""
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from api.kafka.records.column_reader import read_columns
 from api.kafka.records.row_reader import read_rows
-from api.kafka.records.run_reader import RUN_RECORDS, read_runs
+from api.kafka.records.run_reader import FIRST_RECORDS, LOOKED_AT, RUN_RECORDS, read_runs
 from log_tables.layout import KEY, TIMESTAMP, VALUE
 from tests.api.kafka.records.test_column_reader import broken, changes, check_both, outcome_of
 from tests.kit.record_batches import HEADER_BYTES, Sent, content, kafka_python_batch, lengths
@@ -92,3 +94,27 @@ def test_records_with_headers_are_left_to_others() -> None:
 def test_records_out_of_order_are_left_to_others() -> None:
     record = body_of([Sent(b"k", b"v" * 50, 0)])
     assert read_runs(record * 100, 100) is None
+
+
+def test_a_short_run_is_found_without_a_look_at_all_that_follows() -> None:
+    """Else a batch of a million records that changes with each 33rd takes minutes of the processor."""
+    records = records_of([(None, 1, 0, RUN_RECORDS)]) + [
+        Sent(None, b"x" * (number % 2), number) for number in range(20_000)
+    ]
+    body = body_of(records)
+    tracemalloc.start()
+    try:
+        assert read_runs(body, len(records)) is None
+        assert tracemalloc.get_traced_memory()[1] < len(body) // 4
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("count", [RUN_RECORDS, LOOKED_AT, LOOKED_AT + 1, 9 * LOOKED_AT, 9 * LOOKED_AT + 1])
+@pytest.mark.parametrize("after", [0, 1, LOOKED_AT])
+def test_a_run_ends_where_the_layout_does(count: int, after: int) -> None:
+    records = records_of([(3, 50, 0, FIRST_RECORDS + count), (3, 51, 0, after)])
+    found = read_runs(body_of(records), len(records))
+    assert found is not None
+    assert found[1].to_pylist() == [record.key for record in records]
+    assert found[2].to_pylist() == [record.value for record in records]
