@@ -18,20 +18,22 @@ def inflate_stream(packed: bytes | memoryview, codec: str, most_bytes: int, hold
 
     Raises OSError or ArrowException if it is not whole, and what `hold` raises.
     """
-    parts: list[bytes] = []
+    parts: list[bytearray] = []
     taken, step = 0, _step(_EXPECTED_RATIO * len(packed))
     with pa.CompressedInputStream(pa.BufferReader(packed), codec) as stream:
         while True:
             step = min(step, most_bytes + 1 - taken)
             hold(2 * (taken + step))  # the parts and all of them together, or a window of the codec
-            part = stream.read(step)
-            taken += len(part)
+            part = bytearray(step)  # not stream.read(), which leaks a step where the stream is not whole
+            size = stream.readinto(part)
+            del part[size:]
+            taken += size
             if taken > most_bytes:
                 return None
             if part:
                 parts.append(part)
-            if len(part) < step:
-                return parts[0] if len(parts) == 1 else b"".join(parts)
+            if size < step:
+                return b"".join(parts)
             step = _step(taken)
 
 

@@ -71,6 +71,20 @@ def test_a_bomb_takes_no_more_memory_than_it_has_asked_for(codec: str) -> None:
     assert peak < max(asked) <= 2 * (4 * MIB + 1)
 
 
+@pytest.mark.parametrize("codec", sorted(PACKERS))
+def test_half_a_stream_leaves_no_memory_behind(codec: str) -> None:
+    half = PACKERS[codec](bytes(8 * MIB))[:-1]
+    tracemalloc.start()
+    try:
+        for _ in range(5):
+            with pytest.raises((OSError, pa.ArrowException)):
+                inflated(half, codec, 16 * MIB)
+        left, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert left < MIB
+
+
 def test_a_bomb_in_a_bomb_is_unpacked_once() -> None:
     inner = gzip.compress(bytes(MIB))
     assert inflated(gzip.compress(inner), "gzip")[0] == inner
