@@ -16,11 +16,12 @@ def main() -> int:
     """Returns the exit code."""
     settings = load_settings(None)
     scheme = "https" if settings.ssl_certfile else "http"
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.host, settings.host)
-    url = f"{scheme}://{host}:{settings.port}/health"
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
+    at = f"[{host}]" if ":" in host else host
+    url = f"{scheme}://{at}:{settings.port}/health"
     try:
-        # A certificate is for the name that clients use, and this is the same container.
-        httpx.get(url, verify=scheme == "http", timeout=TIMEOUT_S).raise_for_status()
+        # A certificate is for the name that clients use, and this is the same container: no proxy leads here.
+        httpx.get(url, verify=scheme == "http", timeout=TIMEOUT_S, trust_env=False).raise_for_status()
     except httpx.HTTPError as error:
         print(f"{url}: {error}", file=sys.stderr)
         return 1
