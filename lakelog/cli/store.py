@@ -69,7 +69,7 @@ def _results(url: str, timeout_s: float) -> Iterator["RequirementResult"]:
     from log_tables.store.requirements import check_store
     from log_tables.store.store import open_store
 
-    if url.startswith("memory:"):
+    if url.lower().startswith("memory:"):
         raise InvalidArgument(f"{url} is the memory of one process; name a directory or a bucket")
     options = load_settings(None, data=url).store_options
 

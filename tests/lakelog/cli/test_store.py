@@ -83,6 +83,7 @@ def test_a_store_that_is_not_there_is_an_error_that_names_it(
     assert "canary" not in done.output
     wrong(run("store", "check", str(tmp_path / "none")), USAGE, "there is no directory")
     wrong(run("store", "check", "memory://x"), USAGE, "memory of one process")
+    wrong(run("store", "check", "Memory://x"), USAGE, "memory of one process")
     wrong(run("store", "check", "ftp://x"), USAGE, "not supported")
 
 
