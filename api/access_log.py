@@ -38,7 +38,8 @@ class AccessLog:
         principal: dict[str, str],
     ) -> None:
         """A request over HTTP is over: `answer` is its status and the bytes of its body. None is the route of
-        a path that there is not, and the status of a request whose client has gone before.
+        a path that there is not, and of a request that is refused before its route is looked up; and the
+        status of a request whose client has gone before.
         """
         status, size = answer
         fields = {"door": "http", "method": method, "route": route, "status": status, "bytes": size}
