@@ -85,6 +85,20 @@ def test_half_a_stream_leaves_no_memory_behind(codec: str) -> None:
     assert left < MIB
 
 
+@pytest.mark.parametrize("codec", sorted(PACKERS))
+def test_the_error_of_half_a_stream_does_not_keep_what_was_unpacked(codec: str) -> None:
+    half = PACKERS[codec](bytes(8 * MIB))[:-1]
+    tracemalloc.start()
+    try:
+        with pytest.raises((OSError, pa.ArrowException)) as kept:
+            inflated(half, codec, 16 * MIB)
+        left, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept.value is not None
+    assert left < MIB
+
+
 def test_a_bomb_in_a_bomb_is_unpacked_once() -> None:
     inner = gzip.compress(bytes(MIB))
     assert inflated(gzip.compress(inner), "gzip")[0] == inner
