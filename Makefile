@@ -12,7 +12,7 @@ LAKELOG_SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup test quick check format torture bench lock clean
+.PHONY: help demo setup test quick check format torture bench soak lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -49,6 +49,9 @@ torture: setup ## The long versions of the tests that break things; LAKELOG_SEED
 
 bench: $(VENV)/.dev ## This project beside its peers
 	$(BIN)/python -m bench $(ARGS)
+
+soak: setup ## An hour on S3 while gateways and store die; ARGS='--minutes 2' for a trial
+	$(BIN)/python -m bench.soak $(ARGS)
 
 lock: $(VENV)/.dev ## Resolve the locked versions anew
 	$(LOCK) requirements/dev.txt pyproject.toml --all-extras --group dev

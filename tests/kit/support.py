@@ -76,11 +76,12 @@ class S3Server:
 
 
 @contextmanager
-def s3_server(directory: Path, port: int | None = None) -> Iterator[S3Server]:
+def s3_server(directory: Path, port: int | None = None, *flags: str) -> Iterator[S3Server]:
     """Run versitygw over `directory`, on a free port if none is given, and end it at the end."""
     port, access_key, secret_key = port or free_port(), "lakelog", "lakelog-secret"
     keys = ("--access", access_key, "--secret", secret_key)
-    command = [str(S3_SERVER), *keys, "--port", f"127.0.0.1:{port}", "--quiet", "posix", str(directory)]
+    flags = ("--port", f"127.0.0.1:{port}", "--quiet", *flags)
+    command = [str(S3_SERVER), *keys, *flags, "posix", str(directory)]
     with (directory.parent / f"{directory.name}.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:

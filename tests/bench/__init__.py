@@ -1,0 +1,1 @@
+"""Parts of the bench that judge: what they find must be right."""
