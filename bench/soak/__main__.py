@@ -36,6 +36,11 @@ def main() -> int:
         arguments.keep.mkdir(parents=True)
     with scratch() if arguments.keep is None else nullcontext(arguments.keep.resolve()) as directory:
         result = soak(plan, directory)
+    return report(plan, result, prices)
+
+
+def report(plan: Plan, result: Result, prices: Prices) -> int:
+    """Print it as a table, with what is wrong; returns the exit code."""
     print("| what | measured |\n| --- | ---: |")
     for what, measured in _rows(plan, result, prices):
         print(f"| {what} | {measured} |")
@@ -76,7 +81,8 @@ def _records(plan: Plan, result: Result) -> Iterator[tuple[str, str]]:
 
 def _answers(result: Result) -> Iterator[tuple[str, str]]:
     found = result.availability
-    yield "HTTP requests", f"{result.attempts:,}"
+    yield "HTTP requests", f"{result.with_windows.requests:,}"
+    yield f"… answered 2xx within {ANSWER_WITHIN_S:g} s, windows included", f"{result.with_windows.share:.4%}"
     yield "failover windows, s", f"{result.windows_s:,.1f}"
     yield "requests outside of them", f"{found.requests:,}"
     yield f"… answered 2xx within {ANSWER_WITHIN_S:g} s", f"{found.share:.4%}"

@@ -58,7 +58,8 @@ class Result:
     """Of senders, by what they were told: records or requests that were refused for good."""
     fsck: list[str]
     availability: Availability
-    attempts: int
+    with_windows: Availability
+    """Of all requests, also those that overlap a window."""
     windows_s: float
     memory_mb: list[tuple[float, ...]]
     """Of each gateway, once a minute."""
@@ -160,7 +161,7 @@ class _Soak:
             failures=sum((sender.failures for sender in senders), Counter()),
             fsck=[str(problem) for problem in check(self._bucket.open()).problems],
             availability=availability(attempts, self._windows),
-            attempts=len(attempts),
+            with_windows=availability(attempts, []),
             windows_s=sum(window.end - window.begin for window in self._windows),
             memory_mb=self._memory,
             requests=requests,

@@ -1,13 +1,27 @@
 """How a soak is judged: what is lost or doubled, which requests count, what they cost, when things die."""
 
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bench.soak.account import NO_ANSWER, Attempt, Level, Numbers, Span, availability, difference, level
+from bench.soak.__main__ import report
+from bench.soak.account import (
+    NO_ANSWER,
+    Attempt,
+    Difference,
+    Level,
+    Numbers,
+    Span,
+    availability,
+    difference,
+    level,
+)
 from bench.soak.plan import Plan, Strike
 from bench.soak.prices import PRICES, VERBS, read_prices
 from bench.soak.senders import value
+from bench.soak.soak import Result
 from bench.soak.store import Bucket, billed
 
 
@@ -149,3 +163,59 @@ def test_an_action_without_a_price_is_named() -> None:
     with pytest.raises(RuntimeError, match="PutBucketAcl"):
         billed([line])
     assert billed([line.replace("PutBucketAcl", "PutObject").replace(" 200 - ", " 503 SlowDown ")]) == {}
+
+
+SOUND = Result(
+    seconds=60,
+    acknowledged=500_000,
+    log=Difference(0, 0, ()),
+    delta=Difference(0, 0, ()),
+    missed=0,
+    read_again=3,
+    failures=Counter(),
+    fsck=[],
+    availability=availability([attempt(0, 1), attempt(0, 1)], []),
+    with_windows=availability([attempt(0, 1), attempt(0, 1), attempt(0, 1, 503), attempt(0, 11)], []),
+    windows_s=5,
+    memory_mb=[(100, 90), (100, 110), (100, 120), (100, 120)],
+    requests=Counter(PUT=1_000, GET=10_000),
+    deaths=Counter(maintain=1),
+    query_failures=1,
+    micro_batches=4,
+    merges=2,
+)
+
+
+def test_a_sound_soak_ends_with_zero_and_tells_what_a_million_records_cost(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert report(Plan(minutes=1), SOUND, read_prices(PRICES)) == 0
+    said = capsys.readouterr().out
+    for row in (
+        "| … answered 2xx within 10 s, windows included | 50.0000% |",
+        "| … answered 2xx within 10 s | 100.0000% |",
+        "| memory of gateway 2, MB, each minute | 90 110 120 120 |",
+        "| growth between them | +9.1% |",
+        "| S3 requests a million records | 22,000 |",
+        "| USD a million records | 0.0180 |",
+        "| programs that ended by themselves | maintain: 1 |",
+    ):
+        assert row in said
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        (replace(SOUND, log=Difference(1, 0, ("a 2 is lost",))), "BROKEN: 1 lost"),
+        (replace(SOUND, log=Difference(0, 2, ())), "BROKEN: 2 doubled"),
+        (replace(SOUND, delta=Difference(1, 1, ())), "1 lost in Spark's table, 1 doubled in Spark's table"),
+        (replace(SOUND, missed=4), "BROKEN: 4 missed by the group"),
+        (replace(SOUND, failures=Counter({"HTTP 400": 1})), "BROKEN: 1 refused for good"),
+        (replace(SOUND, fsck=["a hole at 7"]), "- a hole at 7\nBROKEN: 1 problems that fsck found"),
+    ],
+)
+def test_a_broken_soak_ends_with_one_and_says_why(
+    broken: Result, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert report(Plan(minutes=1), broken, read_prices(PRICES)) == 1
+    assert said in capsys.readouterr().out
