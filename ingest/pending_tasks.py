@@ -2,6 +2,25 @@
 
 import asyncio
 from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+def shared_task(work: Coroutine[Any, Any, Result]) -> "asyncio.Task[Result]":
+    """A task of `work` for callers that wait for it together, each with `asyncio.shield`.
+
+    They have its error. If all of them have left, nobody has, and asyncio does not complain.
+    """
+    task = asyncio.create_task(work)
+    task.add_done_callback(retrieve)
+    return task
+
+
+def retrieve(task: "asyncio.Future[Any]") -> None:
+    """Look at the error of a task that is done, so that asyncio does not log it as one that nobody saw."""
+    if not task.cancelled():
+        task.exception()
 
 
 class PendingTasks:

@@ -15,7 +15,7 @@ from ingest.bucket import CommitBucket
 from ingest.buffer import Room
 from ingest.commit_budget import commit_budget
 from ingest.partitioner import StickyPartitioner
-from ingest.pending_tasks import PendingTasks
+from ingest.pending_tasks import PendingTasks, shared_task
 from ingest.request_trace import Attributes, RequestTrace, Span, Tracer
 from ingest.settings import Settings
 from log_tables.clock import Clock
@@ -258,9 +258,7 @@ class Writer:
         if not self.leads(topic, partition):
             claim = route.claims.get(partition)
             if claim is None:
-                claim = route.claims[partition] = asyncio.create_task(
-                    self._claim(topic, route, partition, broker)
-                )
+                claim = route.claims[partition] = shared_task(self._claim(topic, route, partition, broker))
             await asyncio.shield(claim)
         return route.accumulators[partition]
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from api.client_topics import listed_topic, listed_topics
 from api.gateway import Gateway
 from coordinator.groups.group import Group
+from ingest.pending_tasks import shared_task
 from log_tables.cluster.topic import Topic
 from log_tables.errors import LakelogError
 from log_tables.sql.lag import Lag, lag_in
@@ -103,7 +104,7 @@ class ClusterIndex:
             await asyncio.shield(self._looking)  # it may have looked before the change
         if self._looking is None or self._looking.done():
             self._changes = self._here.changes.made
-            self._looking = asyncio.create_task(self._again())
+            self._looking = shared_task(self._again())
         return await asyncio.shield(self._looking)
 
     def topic(self, name: str) -> TopicState:

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from coordinator.brokers.peer_secret import ADVICE, PeerSecrets, Target, seal
 from coordinator.failure_log import FailureLog
 from coordinator.periodic_task import PeriodicTask
+from ingest.pending_tasks import shared_task
 from ingest.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
@@ -140,7 +141,7 @@ class Brokers:
         if found is not None:
             return found
         if self._next_look is None:
-            self._next_look = asyncio.create_task(self._look_soon())
+            self._next_look = shared_task(self._look_soon())
         await asyncio.shield(self._next_look)
         return self._known(asker, target)
 

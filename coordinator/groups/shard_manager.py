@@ -25,6 +25,7 @@ from coordinator.groups.topic_filter import TopicFilter
 from coordinator.groups.transaction_coordinator import TransactionCoordinator
 from coordinator.periodic_task import PeriodicTask
 from ingest.buffer import RETRY_AFTER_S
+from ingest.pending_tasks import shared_task
 from ingest.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster.acl import Operation, ResourceType
@@ -264,7 +265,7 @@ class ShardManager:
         if shard is None or not shard.leading:
             loading = self._loading.get(partition)
             if loading is None:
-                loading = self._loading[partition] = asyncio.create_task(self._load(partition))
+                loading = self._loading[partition] = shared_task(self._load(partition))
                 loading.add_done_callback(lambda _: self._loading.pop(partition, None))
             shard = await asyncio.shield(loading)
         return shard
@@ -304,7 +305,7 @@ class ShardManager:
         if before is None or before[0] != versions or _has_failed(before[1]):
             event = TopicsChanged(self._topics, self._readable)
             reading = asyncio.to_thread(_read_groups, log, event, self._now_ms())
-            self._replays[partition] = versions, asyncio.create_task(reading)
+            self._replays[partition] = versions, shared_task(reading)
         return await asyncio.shield(self._replays[partition][1])
 
     async def _topic(self) -> Topic:

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
+from ingest.pending_tasks import shared_task
+
 
 class SharedRefresh:
     """One refresh at a time, in one thread, however many callers wait for it. Used on the event loop."""
@@ -16,8 +18,7 @@ class SharedRefresh:
     async def refresh(self) -> None:
         """Return after a refresh that began after this call. Raises what `act` raises."""
         if self._next is None or self._next.done():
-            self._next = asyncio.create_task(self._after(self._under_way))
-            self._next.add_done_callback(_heard)
+            self._next = shared_task(self._after(self._under_way))
         await asyncio.shield(self._next)
 
     async def _after(self, before: "asyncio.Task[None] | None") -> None:
@@ -25,9 +26,3 @@ class SharedRefresh:
             await asyncio.wait((before,))
         self._under_way, self._next = self._next, None  # later callers need one that begins later
         await asyncio.to_thread(self._act)
-
-
-def _heard(look: "asyncio.Task[None]") -> None:
-    """Retrieve its error, even if nobody waits for it any longer."""
-    if not look.cancelled():
-        look.exception()

@@ -20,7 +20,7 @@ from coordinator.groups.partition_applier import ApplierContext, RouterAppend
 from coordinator.groups.pending_transaction import PendingTransaction
 from coordinator.groups.shard import Shard
 from ingest.buffer import Buffer
-from ingest.pending_tasks import PendingTasks
+from ingest.pending_tasks import PendingTasks, retrieve
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import AppendedRange
@@ -293,13 +293,8 @@ class TransactionCoordinator:
 
     def _in_background(self, work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
         task = self._tasks.start(work)
-        task.add_done_callback(_retrieve)  # a caller that still waits has its error
+        task.add_done_callback(retrieve)  # a caller that still waits has its error
         return task
-
-
-def _retrieve(task: "asyncio.Task[None]") -> None:
-    if not task.cancelled():
-        task.exception()
 
 
 def _planned(parts: Iterable[PartitionRecords]) -> tuple[StagedFile, ...]:

@@ -1,8 +1,12 @@
 """Tasks that outlive the call that starts them: kept until they end, waited for, cancelled."""
 
 import asyncio
+import gc
+from typing import Any
 
-from ingest.pending_tasks import PendingTasks
+import pytest
+
+from ingest.pending_tasks import PendingTasks, shared_task
 
 
 def test_a_task_is_kept_until_it_ends() -> None:
@@ -58,3 +62,27 @@ def test_cancelled_tasks_have_ended_on_return() -> None:
         await tasks.cancel()
 
     asyncio.run(scenario())
+
+
+def test_those_who_share_a_task_have_its_error_and_nobody_else_hears_of_it() -> None:
+    complaints: list[dict[str, Any]] = []
+
+    async def fail(gate: asyncio.Event) -> None:
+        await gate.wait()
+        raise OSError("away")
+
+    async def scenario() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: complaints.append(told))
+        gate = asyncio.Event()
+        left, kept = shared_task(fail(gate)), shared_task(fail(gate))
+        waiting = asyncio.ensure_future(asyncio.shield(left))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        gate.set()
+        with pytest.raises(OSError, match="away"):
+            await asyncio.shield(kept)
+        await asyncio.wait((left,))
+
+    asyncio.run(scenario())
+    gc.collect()
+    assert complaints == []
