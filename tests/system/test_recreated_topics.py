@@ -201,6 +201,7 @@ def ask(gateway: RunningGateway, route: Route, name: str) -> httpx.Response:
     )
     body = {
         "PATCH": {"partitions_count": 3},
+        "/values": [1],
         "/records": {"value": {"type": "JSON", "data": 1}},
         "/records:batch": {"entries": [{"id": "1", "value": {"type": "JSON", "data": 1}}]},
         "/configs:alter": {"data": [{"name": "compression.type", "value": "lz4"}]},
@@ -210,7 +211,7 @@ def ask(gateway: RunningGateway, route: Route, name: str) -> httpx.Response:
         path += "?before=1"
     if route.method not in WITH_BODY:
         return gateway.client.request(route.method, path, headers={"Accept": JSON})
-    kind = "application/json" if "/v3/" in path else JSON
+    kind = "application/json" if "/v3/" in path or path.endswith("/values") else JSON
     return gateway.client.request(
         route.method, path, content=json.dumps(sent), headers={"Content-Type": kind}
     )
