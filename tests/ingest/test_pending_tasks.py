@@ -76,7 +76,7 @@ def test_those_who_share_a_task_have_its_error_and_nobody_else_hears_of_it() -> 
         gate = asyncio.Event()
         left, kept = shared_task(fail(gate)), shared_task(fail(gate))
         waiting = asyncio.ensure_future(asyncio.shield(left))
-        await asyncio.sleep(0)
+        await asyncio.wait((waiting,), timeout=0)
         waiting.cancel()
         gate.set()
         with pytest.raises(OSError, match="away"):
