@@ -77,6 +77,16 @@ def test_offsets_are_found_by_time(door: KafkaGateway) -> None:
     reader.close()
 
 
+def test_a_first_batch_that_is_refused_keeps_nothing_from_those_that_follow(door: KafkaGateway) -> None:
+    """They are on their way when it is, and the log does not know their producer."""
+    topic = door.create_topic("refused-first", max_message_bytes="1000")
+    large, others = b"x" * 5_000, [b"%d" % number for number in range(20)]
+    config = {"enable.idempotence": True, "linger.ms": 0, "batch.num.messages": 1}
+    sent = produce(door.bootstrap, topic, [large, *others], **config)
+    assert sent.failed == ["MSG_SIZE_TOO_LARGE"]
+    assert [each.value for each in read_all(door.bootstrap, topic)] == others
+
+
 def test_a_topic_is_made_when_a_producer_names_it(door: KafkaGateway) -> None:
     sent = produce(door.bootstrap, "named-first-here", [b"v"])
     assert sent.placed == {b"v": (0, 0)}
