@@ -99,7 +99,8 @@ async def _events(
     yield _RETRY
     metrics, position = here.metrics.topic(tail.topic), tail.start
     try:
-        while not here.stopping.is_set():
+        # Nothing that is sent to a client that has left waits, or fails: the loop would never let go.
+        while not (here.stopping.is_set() or await request.is_disconnected()):
             if tail.partition.high_watermark <= position:
                 deadline = here.clock.monotonic() + HEARTBEAT_S
                 await wait_for_records(here, request, tail.partition, position, deadline)

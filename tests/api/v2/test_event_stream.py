@@ -1,8 +1,9 @@
 """The live tail of a partition: server-sent events, from an offset on, as records come."""
 
+import asyncio
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -11,8 +12,12 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
+from api.process.app import create_app
+from api.process.server import open_gateway
+from ingest.settings import Settings
 from log_tables.cluster.access_record import Quota, quota_record
 from log_tables.cluster.acl import Operation, ResourceType
+from log_tables.cluster.topic_admin import create_topic
 from tests.kit.gateway import RunningGateway, running_gateway, two_gateways
 from tests.kit.produce import BINARY, post, records
 from tests.kit.secured import Secured, acl, bearer
@@ -259,3 +264,35 @@ def test_a_client_that_does_not_read_holds_up_no_other(gateway: RunningGateway, 
         with tail(gateway, topic) as quick:
             assert len(quick.take(10_000)) == 10_000
         assert slow.take(1)[0].id == "1"
+
+
+def test_a_tail_whose_client_has_left_ends_and_leaves_the_event_loop_to_others(tmp_path: Path) -> None:
+    """The server takes what is sent to nobody without a pause, and so may a reader who asks whether anybody
+    is there.
+    """
+    gateway = open_gateway(Settings(data=str(tmp_path)), "http://test")
+    create_topic(gateway.cluster, "t", 1)
+    path, left, taken = "/topics/t/partitions/0/records", asyncio.Event(), list[bytes]()
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [(b"host", b"localhost"), (b"accept", b"text/event-stream")],
+    }
+
+    async def receive() -> dict[str, str]:
+        if not left.is_set():
+            await left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.body":
+            left.set()
+            taken.append(message["body"])
+            assert len(taken) < 10, "nobody takes them"
+
+    asyncio.run(create_app(gateway)(scope, receive, send))
+    assert taken[0] == b"retry: 2000\n\n"
