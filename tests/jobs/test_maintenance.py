@@ -268,17 +268,23 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Root:
     return Root(tmp_path_factory.mktemp("template"))
 
 
-@pytest.mark.parametrize("side", ["here", pytest.param("away", marks=pytest.mark.torture)])
 @pytest.mark.parametrize(
-    "failure", [crash_before, pytest.param(crash_after, marks=pytest.mark.torture)], ids=["before", "after"]
+    ("failure", "side", "step"),
+    [
+        pytest.param(crash_before, "here", 5, id="before-here-some"),
+        pytest.param(crash_before, "here", 1, id="before-here", marks=pytest.mark.torture),
+        pytest.param(crash_before, "away", 1, id="before-away", marks=pytest.mark.torture),
+        pytest.param(crash_after, "here", 1, id="after-here", marks=pytest.mark.torture),
+        pytest.param(crash_after, "away", 1, id="after-away", marks=pytest.mark.torture),
+    ],
 )
 def test_a_run_that_is_killed_at_any_write_is_completed_by_the_next(
-    template: Root, tmp_path: Path, side: str, failure: Fails
+    template: Root, tmp_path: Path, failure: Fails, side: str, step: int
 ) -> None:
     """By the driver or by a task, which run in this process. After a write is before the next one."""
     often = partial(housekeeping.plan, checkpoint_interval_commits=3)
     jobs = [job._replace(plan=often) if job.name == housekeeping.NAME else job for job in JOBS]
-    for number in range(1, 1_000):
+    for number in range(1, 1_000, step):
         root = template.copied(tmp_path / f"{number}")
         with killed(root.directory / side, number, failure) as kill, suppress(Crash):
             run(root.opened(), jobs=jobs)

@@ -172,7 +172,7 @@ def scene(directory: Path, seed: int) -> Iterator[Scene]:
 
 def test_borders_hold_while_nothing_stays_as_it_is(tmp_path: Path, seed: int) -> None:
     with scene(tmp_path, seed) as playing:
-        playing.play(rounds=3)
+        playing.play(rounds=2)
         assert playing.faults() == []
 
 

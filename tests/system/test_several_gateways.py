@@ -60,7 +60,7 @@ def agree(several: Several, load: Load, rounds: int, more: int = 1) -> None:
 def test_two_gateways_behind_alternating_requests_are_one(tmp_path: Path) -> None:
     several = Several(tmp_path, 2, leader_timeout_ms=NEVER_MS)
     with loaded(several, tmp_path, alternating=True) as load:
-        agree(several, load, rounds=3)
+        agree(several, load, rounds=1)
 
 
 @pytest.mark.torture
@@ -110,7 +110,7 @@ def survive(several: Several, load: Load, seed: int, kills: int) -> None:
 def test_one_of_three_is_killed_and_nothing_is_lost(tmp_path: Path, seed: int) -> None:
     several = Several(tmp_path, 3)
     with loaded(several, tmp_path) as load:
-        survive(several, load, seed, kills=2)
+        survive(several, load, seed, kills=1)
 
 
 @pytest.mark.torture

@@ -118,7 +118,7 @@ def test_a_view_follows_the_border(spark: "SparkSession", topics: Topics) -> Non
     every = [(index, offset) for index in range(2) for offset in ALL]
     register(spark, topics.cluster.store.url)
     assert shown() == every
-    for counts in ([2, 0], [0, 5], [1, 0], [2, 0]):
+    for counts in ([2, 0], [1, 5]):
         move_topic(topics.cluster, "t", counts)
         assert shown() == every
     (count,) = spark.sql("select count(*) from t where offset >= 2 and partition = 0").collect()
