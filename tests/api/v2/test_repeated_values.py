@@ -1,13 +1,16 @@
 """Bare values that are sent again: to the same gateway, to another one, after a part of a request failed."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import httpx
 
+from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.testing import Fault, FaultyStore, refused
 from tests.kit.gateway import RunningGateway, running_gateway, start_gateway, two_gateways
 from tests.kit.produce import ends, post
+from tests.kit.secured import Secured, acl, bearer
 from tests.kit.served import Served, served
 from tests.kit.support import wait_until
 
@@ -41,6 +44,34 @@ def test_a_repeat_is_found_by_another_gateway(tmp_path: Path) -> None:
         whole = [send(gateway, b"1\n2", "/topics/t/values", "b").json() for gateway in (other, one)]
         assert whole[0] == whole[1], "records without a key, too"
         assert sum(ends(one, "t")) == 42
+
+
+def test_the_same_key_of_somebody_else_is_another_request(tmp_path: Path) -> None:
+    """Also at the gateway that only sends the request on."""
+    root = Secured(tmp_path)
+    with two_gateways(tmp_path, authentication_methods="api-key") as (one, other):
+        ann, bob = bearer(root.key("User:ann")), bearer(root.key("User:bob"))
+        root.allow(*(acl(name, Operation.ALL, ResourceType.TOPIC, "t") for name in ("User:ann", "User:bob")))
+        one.client.headers.update(bearer(root.key()))
+        wait_until(lambda: one.client.get("/topics").is_success, "the key is known")
+        one.create_topic("t", 2)
+
+        def sent(gateway: RunningGateway, who: dict[str, str]) -> object:
+            headers = {"Content-Type": NDJSON, "Idempotency-Key": "a", **who}
+            answer = gateway.client.post(PATH, content=LINES, headers=headers)
+            answer.raise_for_status()
+            return answer.json()
+
+        def lets_in(gateway: RunningGateway, who: dict[str, str]) -> bool:
+            return gateway.client.get("/topics/t", headers=who).is_success
+
+        for gateway in (one, other):
+            for who in (ann, bob):
+                wait_until(partial(lets_in, gateway, who), "each is let in")
+        first, second = sent(one, ann), sent(other, bob)
+        assert first != second
+        assert (sent(other, ann), sent(one, bob)) == (first, second)
+        assert sum(ends(one, "t")) == 80
 
 
 def test_a_failure_in_one_partition_is_the_answer_and_a_repeat_appends_what_is_missing(
