@@ -91,6 +91,7 @@ def cluster(tmp_path: Path) -> Cluster:
     return Cluster(tmp_path)
 
 
+@pytest.mark.torture
 def test_executors_find_the_package_where_it_is_installed(cluster: Cluster, wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(cluster.site)
