@@ -7,8 +7,8 @@ LOCKS := requirements/uv.txt pyproject.toml
 LOCK := UV_NATIVE_TLS=1 $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
 	--custom-compile-command "make lock" --output-file
-# What a process imports is compiled once and kept, also where the environment says otherwise: the tests start
-# hundreds, and compiling is half of a gateway's start.
+# Python keeps what it compiles, also where the environment says otherwise: the tests start hundreds of
+# processes, and compiling is half of a gateway's start.
 export PYTHONDONTWRITEBYTECODE :=
 ifndef LAKELOG_SEED
 LAKELOG_SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')

@@ -208,7 +208,7 @@ def test_a_topic_is_deleted_and_made_again_under_its_producer(door: KafkaGateway
             assert life, f"{answers}"
         path = f"{door.running.cluster}/topics/{topic}"
         assert door.running.client.delete(path).is_success
-        # The producer asks for its topic ten times a second, which makes it anew when it asks first.
+        # The producer asks for its topic ten times a second; if it is the first to ask, that makes it.
         made = door.running.client.post(
             f"{door.running.cluster}/topics", json={"topic_name": topic, "partitions_count": 1}
         )

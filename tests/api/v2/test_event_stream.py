@@ -267,8 +267,8 @@ def test_a_client_that_does_not_read_holds_up_no_other(gateway: RunningGateway, 
 
 
 def test_a_tail_whose_client_has_left_ends_and_leaves_the_event_loop_to_others(tmp_path: Path) -> None:
-    """The server takes what is sent to nobody without a pause, and so may a reader who asks whether anybody
-    is there.
+    """To send to nobody and to ask whether the client is there both return at once, so neither lets others
+    run.
     """
     gateway = open_gateway(Settings(data=str(tmp_path)), "http://test")
     create_topic(gateway.cluster, "t", 1)
